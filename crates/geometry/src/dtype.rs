@@ -1,0 +1,76 @@
+use core::fmt;
+use core::str::FromStr;
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum DType {
+    F64,
+    F32,
+    F16,
+    BF16,
+    I32,
+    I8,
+    U8,
+}
+
+impl DType {
+    /// Every type, the widest first.
+    pub const ALL: [Self; 7] =
+        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I32, Self::I8, Self::U8];
+
+    /// The bytes of one element.
+    pub fn size(self) -> usize {
+        match self {
+            Self::F64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::BF16 => 2,
+            Self::I8 | Self::U8 => 1,
+        }
+    }
+
+    /// Whether an element may be a fraction, a NaN or an infinity.
+    pub fn is_float(self) -> bool {
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
+    }
+
+    /// The name as it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F64 => "f64",
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::BF16 => "bf16",
+            Self::I32 => "i32",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is not that of an element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownDType;
+
+impl fmt::Display for UnknownDType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown element type; use one of f64, f32, f16, bf16, i32, i8, u8")
+    }
+}
+
+impl core::error::Error for UnknownDType {}
+
+impl FromStr for DType {
+    type Err = UnknownDType;
+
+    fn from_str(name: &str) -> Result<Self, UnknownDType> {
+        Self::ALL.into_iter().find(|dtype| dtype.name() == name).ok_or(UnknownDType)
+    }
+}

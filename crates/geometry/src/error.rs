@@ -1,0 +1,208 @@
+use core::fmt;
+
+/// An axis by the name that users know it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AxisName {
+    /// The first axis of a 3-D problem.
+    Depth,
+    /// The first axis of a 2-D problem.
+    Height,
+    /// The last axis of every problem.
+    Width,
+}
+
+impl AxisName {
+    /// The name of position `index` among the three axes.
+    pub(crate) fn of(index: usize) -> Self {
+        [Self::Depth, Self::Height, Self::Width][index]
+    }
+}
+
+impl fmt::Display for AxisName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Depth => "depth",
+            Self::Height => "height",
+            Self::Width => "width",
+        })
+    }
+}
+
+/// One of the numbers that a problem is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Quantity {
+    Batch,
+    Channels,
+    Input,
+    Kernel,
+    Stride,
+    Dilation,
+    Padding,
+    EffectiveKernel,
+    PaddedInput,
+    Output,
+    Elements,
+    Taps,
+    Divisor,
+    Groups,
+    Filters,
+    FilterChannels,
+    FilterElements,
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Batch => "batch",
+            Self::Channels => "channel count",
+            Self::Input => "input extent",
+            Self::Kernel => "kernel extent",
+            Self::Stride => "stride",
+            Self::Dilation => "dilation",
+            Self::Padding => "padding",
+            Self::EffectiveKernel => "effective kernel (dilation·(kernel−1)+1)",
+            Self::PaddedInput => "padded input",
+            Self::Output => "output extent",
+            Self::Elements => "number of elements",
+            Self::Taps => "number of taps",
+            Self::Divisor => "divisor",
+            Self::Groups => "number of groups",
+            Self::Filters => "number of filters",
+            Self::FilterChannels => "channel count of the filters",
+            Self::FilterElements => "number of filter elements",
+        })
+    }
+}
+
+/// Why a window cannot be laid over an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A number that must be at least one is zero.
+    Zero {
+        /// The axis, where the number belongs to one.
+        axis: Option<AxisName>,
+        /// The number.
+        what: Quantity,
+    },
+    /// The kernel, dilated, is longer than the padded axis.
+    KernelTooLong {
+        /// The axis.
+        axis: AxisName,
+        /// `d·(k−1)+1`.
+        effective: usize,
+        /// `L + before + after`.
+        padded: usize,
+    },
+    /// A number, or a product or sum of numbers, is larger than can be computed with.
+    TooLarge {
+        /// The axis, where the number belongs to one.
+        axis: Option<AxisName>,
+        /// The number.
+        what: Quantity,
+        /// What was asked for, where it can be held.
+        asked: Option<usize>,
+        /// The largest that is accepted.
+        limit: usize,
+    },
+    /// Something has a number of axes other than what it is used with.
+    Rank {
+        /// The number of axes asked for.
+        asked: usize,
+        /// The number of axes found.
+        found: usize,
+    },
+    /// A number of axes that is not 1, 2 or 3.
+    RankUnsupported {
+        /// The number of axes found.
+        found: usize,
+    },
+    /// The groups do not divide a number of channels or filters.
+    Groups {
+        /// What they do not divide.
+        what: Quantity,
+        /// How many there are of it.
+        count: usize,
+        /// The number of groups.
+        groups: usize,
+    },
+    /// The filters have a number of channels other than that of one group.
+    FilterChannels {
+        /// The channels of the filters.
+        found: usize,
+        /// The channels of one group, `channels / groups`.
+        expected: usize,
+        /// The channels of the input.
+        channels: usize,
+        /// The number of groups.
+        groups: usize,
+    },
+    /// The filters have an extent other than the window's.
+    FilterKernel {
+        /// The axis.
+        axis: AxisName,
+        /// The window's extent.
+        window: usize,
+        /// The filters' extent.
+        filter: usize,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Zero { axis, what } => {
+                write!(f, "the {what}")?;
+                on(f, axis)?;
+                f.write_str(" is 0; it must be at least 1")
+            }
+            Self::KernelTooLong { axis, effective, padded } => write!(
+                f,
+                "the kernel spans {effective} on the {axis} axis but the padded input has only \
+                 {padded}; shrink the kernel or its dilation, or add padding"
+            ),
+            Self::TooLarge { axis, what, asked, limit } => {
+                write!(f, "the {what}")?;
+                on(f, axis)?;
+                match asked {
+                    Some(asked) => write!(f, " is {asked}, more than the largest allowed, {limit}"),
+                    None => write!(f, " overflows; the largest allowed is {limit}"),
+                }
+            }
+            Self::Rank { asked, found } => write!(
+                f,
+                "the window has {asked} axes but {found} were found; give every option one number \
+                 an axis and the input two dimensions more"
+            ),
+            Self::RankUnsupported { found } => {
+                write!(f, "{found} axes were given; a window has 1, 2 or 3")
+            }
+            Self::Groups { what, count, groups } => write!(
+                f,
+                "the {what} is {count}, which {groups} groups do not divide; choose a divisor of \
+                 {count}"
+            ),
+            Self::FilterChannels { found, expected, channels, groups } => write!(
+                f,
+                "the filters have {found} channels but {channels} channels in {groups} groups ask \
+                 for {expected}"
+            ),
+            Self::FilterKernel { axis, window, filter } => write!(
+                f,
+                "the window has a kernel extent of {window} on the {axis} axis but the filters \
+                 have {filter}"
+            ),
+        }
+    }
+}
+
+fn on(f: &mut fmt::Formatter<'_>, axis: Option<AxisName>) -> fmt::Result {
+    match axis {
+        Some(axis) => write!(f, " on the {axis} axis"),
+        None => Ok(()),
+    }
+}
+
+impl core::error::Error for Error {}

@@ -1,0 +1,259 @@
+use core::fmt;
+
+use crate::{AXES, AxisName, Error, Extents, Grid, Layout, Quantity, Shape, Window};
+
+/// The order in which a bank of filters lies in memory, named by its 2-D form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FilterLayout {
+    /// Count, kernel, channels: `F[D]HWC`.
+    #[default]
+    Fhwc,
+    /// Kernel, channels, count: `[D]HWCF`.
+    Hwcf,
+    /// Count, channels, kernel: `FC[D]HW`.
+    Fchw,
+}
+
+impl fmt::Display for FilterLayout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fhwc => "fhwc",
+            Self::Hwcf => "hwcf",
+            Self::Fchw => "fchw",
+        })
+    }
+}
+
+/// A bank of filters, whatever its layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Filter {
+    count: usize,
+    channels: usize,
+    kernel: Extents,
+}
+
+impl Filter {
+    /// A bank of `count` filters over `channels` channels each, those of one group, checked: no
+    /// number of 0 and a number of elements that can be held.
+    pub fn new(count: usize, channels: usize, kernel: Extents) -> Result<Self, Error> {
+        for (what, value) in [(Quantity::Filters, count), (Quantity::FilterChannels, channels)] {
+            if value == 0 {
+                return Err(Error::Zero { axis: None, what });
+            }
+        }
+        kernel.check_nonzero(Quantity::Kernel)?;
+        let elements = kernel
+            .as_slice()
+            .iter()
+            .chain(&[channels, count])
+            .try_fold(1usize, |product, &extent| product.checked_mul(extent));
+        match elements {
+            Some(elements) if elements <= isize::MAX as usize => {
+                Ok(Self { count, channels, kernel })
+            }
+            asked => Err(Error::TooLarge {
+                axis: None,
+                what: Quantity::FilterElements,
+                asked,
+                limit: isize::MAX as usize,
+            }),
+        }
+    }
+
+    /// The filters that an array with these dimensions, in memory order, holds under a layout.
+    pub fn from_dims(dims: &[usize], layout: FilterLayout) -> Result<Self, Error> {
+        let rank = dims.len().saturating_sub(2);
+        if rank == 0 || rank > AXES {
+            return Err(Error::RankUnsupported { found: rank });
+        }
+        let at = Positions::of(layout, rank);
+        let kernel = Extents::try_from(&dims[at.kernel..at.kernel + rank])?;
+        Self::new(dims[at.count], dims[at.channels], kernel)
+    }
+
+    /// The dimensions in memory order.
+    pub fn dims(&self, layout: FilterLayout) -> impl ExactSizeIterator<Item = usize> + use<> {
+        let rank = self.kernel.rank();
+        let at = Positions::of(layout, rank);
+        let mut dims = [0; AXES + 2];
+        dims[at.count] = self.count;
+        dims[at.channels] = self.channels;
+        dims[at.kernel..at.kernel + rank].copy_from_slice(self.kernel.as_slice());
+        dims.into_iter().take(rank + 2)
+    }
+
+    /// The number of filters, `NF`.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The channels that each filter sees, `C / groups`.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// The taps on each axis.
+    pub fn kernel(&self) -> Extents {
+        self.kernel
+    }
+
+    /// The taps of one filter in one channel.
+    pub fn taps(&self) -> usize {
+        self.kernel.as_slice().iter().product()
+    }
+
+    /// The number of elements.
+    pub fn elements(&self) -> usize {
+        self.count * self.channels * self.taps()
+    }
+
+    /// The steps in memory between neighbours.
+    pub fn strides(&self, layout: FilterLayout) -> FilterStrides {
+        let [_, height, width] = self.kernel.three(1);
+        let taps = self.taps();
+        let (count, channel, tap) = match layout {
+            FilterLayout::Fhwc => (taps * self.channels, 1, self.channels),
+            FilterLayout::Hwcf => (1, self.count, self.channels * self.count),
+            FilterLayout::Fchw => (taps * self.channels, taps, 1),
+        };
+        FilterStrides { count, channel, kernel: [height * width * tap, width * tap, tap] }
+    }
+}
+
+/// Where each dimension of a filter stands among all of them.
+struct Positions {
+    count: usize,
+    channels: usize,
+    /// The first of the kernel's dimensions.
+    kernel: usize,
+}
+
+impl Positions {
+    fn of(layout: FilterLayout, rank: usize) -> Self {
+        match layout {
+            FilterLayout::Fhwc => Self { count: 0, channels: rank + 1, kernel: 1 },
+            FilterLayout::Hwcf => Self { count: rank + 1, channels: rank, kernel: 0 },
+            FilterLayout::Fchw => Self { count: 0, channels: 1, kernel: 2 },
+        }
+    }
+}
+
+/// The elements to step over in memory to reach the next neighbour along each dimension of a
+/// filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FilterStrides {
+    /// To the next filter.
+    pub count: usize,
+    /// To the next channel.
+    pub channel: usize,
+    /// To the next tap in depth, height and width.
+    pub kernel: [usize; AXES],
+}
+
+impl FilterStrides {
+    /// Where the weight of filter `f` for channel `c` of its group at `tap` lies.
+    pub fn offset(&self, f: usize, c: usize, tap: [usize; AXES]) -> usize {
+        let kernel: usize = tap.iter().zip(self.kernel).map(|(t, stride)| t * stride).sum();
+        f * self.count + c * self.channel + kernel
+    }
+}
+
+/// A convolution problem: a bank of filters slid over every sample of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    input: Shape,
+    output: Shape,
+    filter: Filter,
+    grid: Grid,
+    groups: usize,
+    layout: Layout,
+    filter_layout: FilterLayout,
+}
+
+impl Convolution {
+    /// Lays the window of a bank of filters over an input, checking every number.
+    ///
+    /// The window's kernel must be the filters', `groups` must divide both channel counts, and a
+    /// filter must have the channels of one group.
+    pub fn new(
+        input: Shape,
+        filter: Filter,
+        window: &Window,
+        groups: usize,
+        layout: Layout,
+        filter_layout: FilterLayout,
+    ) -> Result<Self, Error> {
+        let grid = window.over(input.space())?;
+        same_kernel(window.kernel(), filter.kernel())?;
+        if groups == 0 {
+            return Err(Error::Zero { axis: None, what: Quantity::Groups });
+        }
+        for (what, count) in
+            [(Quantity::Channels, input.channels()), (Quantity::Filters, filter.count())]
+        {
+            if count % groups != 0 {
+                return Err(Error::Groups { what, count, groups });
+            }
+        }
+        let expected = input.channels() / groups;
+        if filter.channels() != expected {
+            let (found, channels) = (filter.channels(), input.channels());
+            return Err(Error::FilterChannels { found, expected, channels, groups });
+        }
+        let output = Shape::new(input.batch(), filter.count(), grid.output())?;
+        Ok(Self { input, output, filter, grid, groups, layout, filter_layout })
+    }
+
+    /// The shape of the input.
+    pub fn input(&self) -> Shape {
+        self.input
+    }
+
+    /// The shape of the output; its channels are the filters.
+    pub fn output(&self) -> Shape {
+        self.output
+    }
+
+    /// The filters.
+    pub fn filter(&self) -> Filter {
+        self.filter
+    }
+
+    /// The positions of the window.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The number of groups that both channel counts are divided into.
+    pub fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// The layout of input and output.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The layout of the filters.
+    pub fn filter_layout(&self) -> FilterLayout {
+        self.filter_layout
+    }
+
+    /// The first input channel that filter `f` sees.
+    pub fn first_channel(&self, f: usize) -> usize {
+        f / (self.filter.count / self.groups) * self.filter.channels
+    }
+}
+
+fn same_kernel(window: Extents, filter: Extents) -> Result<(), Error> {
+    if window.rank() != filter.rank() {
+        return Err(Error::Rank { asked: window.rank(), found: filter.rank() });
+    }
+    let pairs = window.three(1).into_iter().zip(filter.three(1));
+    for (i, (window, filter)) in pairs.enumerate() {
+        if window != filter {
+            return Err(Error::FilterKernel { axis: AxisName::of(i), window, filter });
+        }
+    }
+    Ok(())
+}

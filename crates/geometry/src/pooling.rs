@@ -1,0 +1,114 @@
+use crate::{AXES, Error, Grid, LIMIT, Layout, Quantity, Shape, Strides, Window};
+
+/// A pooling problem: a window laid over every channel of every sample of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Pooling {
+    input: Shape,
+    output: Shape,
+    grid: Grid,
+    layout: Layout,
+}
+
+impl Pooling {
+    /// Lays a window over an input, checking every number.
+    pub fn new(input: Shape, window: &Window, layout: Layout) -> Result<Self, Error> {
+        let grid = window.over(input.space())?;
+        let output = input.with_space(grid.output())?;
+        Ok(Self { input, output, grid, layout })
+    }
+
+    /// The shape of the input.
+    pub fn input(&self) -> Shape {
+        self.input
+    }
+
+    /// The shape of the output.
+    pub fn output(&self) -> Shape {
+        self.output
+    }
+
+    /// The positions of the window.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// The layout of input and output.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Refuses a problem in which an index of this base might not fit in 32 bits with its sign.
+    pub fn check_indices(&self, base: IndexBase) -> Result<(), Error> {
+        let positions = match base {
+            IndexBase::Plane => self.input.plane(),
+            IndexBase::Tensor | IndexBase::Memory => self.input.elements(),
+        };
+        // The largest index is one less than the number of positions.
+        if positions > LIMIT + 1 {
+            return Err(Error::TooLarge {
+                axis: None,
+                what: Quantity::Elements,
+                asked: Some(positions),
+                limit: LIMIT + 1,
+            });
+        }
+        Ok(())
+    }
+
+    /// The steps that make an index of this base: the index of element (`n`, `c`, `position`) is
+    /// its [`Strides::offset`].
+    pub fn index_strides(&self, base: IndexBase) -> Strides {
+        match base {
+            IndexBase::Plane => {
+                Strides { batch: 0, channel: 0, ..self.input.strides(Layout::ChannelsFirst) }
+            }
+            IndexBase::Tensor => self.input.strides(Layout::ChannelsFirst),
+            IndexBase::Memory => self.input.strides(self.layout),
+        }
+    }
+}
+
+/// What the index of a maximum counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IndexBase {
+    /// The position in the plane of that sample and channel, whatever the layout (PyTorch, Caffe).
+    #[default]
+    Plane,
+    /// The row-major position in the logical `N, C, D, H, W` tensor (ONNX).
+    Tensor,
+    /// The element offset in the buffer as it is laid out (Composable Kernel).
+    Memory,
+}
+
+/// What the sum of an average is divided by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Divisor {
+    /// The taps that are inside the input or in its padding; overhang never counts.
+    #[default]
+    Padded,
+    /// The taps that are inside the input.
+    Valid,
+    /// A number of the user's, at least 1.
+    Fixed(u32),
+}
+
+impl Divisor {
+    /// Refuses a fixed divisor of 0.
+    pub fn check(self) -> Result<(), Error> {
+        match self {
+            Self::Fixed(0) => Err(Error::Zero { axis: None, what: Quantity::Divisor }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The divisor of the window at output position `o`; 0 for an empty window under
+    /// [`Valid`](Self::Valid), whose sum is 0 too and whose average is defined as 0.
+    pub fn of(self, grid: &Grid, o: [usize; AXES]) -> usize {
+        let taps = grid.axes().iter().zip(o);
+        match self {
+            Self::Padded => taps.map(|(axis, o)| axis.padded_taps(o)).product(),
+            Self::Valid => taps.map(|(axis, o)| axis.inside(o).len()).product(),
+            Self::Fixed(n) => n as usize,
+        }
+    }
+}

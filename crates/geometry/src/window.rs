@@ -1,0 +1,246 @@
+use crate::axis::{AxisPadding, AxisRequest};
+use crate::{AXES, Axis, AxisName, Error, Extents, Quantity};
+
+/// How the last, partial step of a window is treated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Rounding {
+    /// A window that does not fit is dropped.
+    #[default]
+    Floor,
+    /// A window that starts inside the padded input is kept, as PyTorch and ONNX do.
+    Ceil,
+}
+
+/// Padding that keeps `⌈L/s⌉` outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Same {
+    /// The odd one of an odd total goes at the end.
+    Upper,
+    /// The odd one of an odd total goes at the beginning.
+    Lower,
+}
+
+/// How an input is padded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Padding {
+    /// No padding.
+    Valid,
+    /// As much as keeps `⌈L/s⌉` outputs.
+    Same(Same),
+    /// So much on each axis, before and after.
+    Explicit {
+        /// Before the first coordinate.
+        before: Extents,
+        /// After the last coordinate.
+        after: Extents,
+    },
+}
+
+impl From<Same> for Padding {
+    fn from(same: Same) -> Self {
+        Self::Same(same)
+    }
+}
+
+impl From<Extents> for Padding {
+    fn from(both: Extents) -> Self {
+        Self::Explicit { before: both, after: both }
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for Padding
+where
+    Extents: From<[usize; N]>,
+{
+    fn from(both: [usize; N]) -> Self {
+        Extents::from(both).into()
+    }
+}
+
+impl<const N: usize> From<[(usize, usize); N]> for Padding
+where
+    Extents: From<[usize; N]>,
+{
+    fn from(sides: [(usize, usize); N]) -> Self {
+        Self::Explicit { before: sides.map(|s| s.0).into(), after: sides.map(|s| s.1).into() }
+    }
+}
+
+/// A window as a user asks for it, before it meets an input.
+///
+/// Every option but the kernel has the default of one step, no dilation, no padding, floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    kernel: Extents,
+    stride: Extents,
+    dilation: Extents,
+    padding: Padding,
+    rounding: Rounding,
+}
+
+impl Window {
+    /// A window of this many taps an axis; its length is the rank of the problem.
+    pub fn new(kernel: impl Into<Extents>) -> Self {
+        let kernel = kernel.into();
+        let ones = Extents::filled(kernel.rank(), 1);
+        Self {
+            kernel,
+            stride: ones,
+            dilation: ones,
+            padding: Padding::Valid,
+            rounding: Rounding::Floor,
+        }
+    }
+
+    /// Sets the step between two windows.
+    pub fn stride(mut self, stride: impl Into<Extents>) -> Self {
+        self.stride = stride.into();
+        self
+    }
+
+    /// Sets the step between two taps.
+    pub fn dilation(mut self, dilation: impl Into<Extents>) -> Self {
+        self.dilation = dilation.into();
+        self
+    }
+
+    /// Sets the padding: `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before and after,
+    /// [`Same`], or [`Padding::Valid`].
+    pub fn padding(mut self, padding: impl Into<Padding>) -> Self {
+        self.padding = padding.into();
+        self
+    }
+
+    /// Sets how a partial step is rounded.
+    pub fn rounding(mut self, rounding: Rounding) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.kernel.rank()
+    }
+
+    /// The taps on each axis.
+    pub fn kernel(&self) -> Extents {
+        self.kernel
+    }
+
+    /// Lays the window over an input, checking every number.
+    pub fn over(&self, input: Extents) -> Result<Grid, Error> {
+        let rank = self.rank();
+        let same_rank = |other: &Extents| match other.rank() {
+            found if found == rank => Ok(()),
+            found => Err(Error::Rank { asked: rank, found }),
+        };
+        for extents in [&input, &self.stride, &self.dilation] {
+            same_rank(extents)?;
+        }
+        if let Padding::Explicit { before, after } = &self.padding {
+            same_rank(before)?;
+            same_rank(after)?;
+        }
+
+        let mut axes = [Axis::MISSING; AXES];
+        for (i, axis) in axes.iter_mut().enumerate().skip(AXES - rank) {
+            *axis = Axis::new(AxisRequest {
+                name: AxisName::of(i),
+                input: input.three(1)[i],
+                kernel: self.kernel.three(1)[i],
+                stride: self.stride.three(1)[i],
+                dilation: self.dilation.three(1)[i],
+                padding: match self.padding {
+                    Padding::Valid => AxisPadding::Explicit { before: 0, after: 0 },
+                    Padding::Same(Same::Upper) => AxisPadding::SameUpper,
+                    Padding::Same(Same::Lower) => AxisPadding::SameLower,
+                    Padding::Explicit { before, after } => AxisPadding::Explicit {
+                        before: before.three(0)[i],
+                        after: after.three(0)[i],
+                    },
+                },
+                rounding: self.rounding,
+            })?;
+        }
+        Grid::new(rank, axes)
+    }
+}
+
+/// A window laid over an input: the positions of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Grid {
+    rank: usize,
+    axes: [Axis; AXES],
+}
+
+impl Grid {
+    fn new(rank: usize, axes: [Axis; AXES]) -> Result<Self, Error> {
+        for (what, of) in [
+            (Quantity::Elements, Axis::input as fn(&Axis) -> usize),
+            (Quantity::Taps, Axis::kernel),
+            (Quantity::Output, Axis::output),
+        ] {
+            let product =
+                axes.iter().try_fold(1usize, |product, axis| product.checked_mul(of(axis)));
+            // Signed positions must hold too.
+            if product.is_none_or(|product| product > isize::MAX as usize) {
+                let limit = isize::MAX as usize;
+                return Err(Error::TooLarge { axis: None, what, asked: product, limit });
+            }
+        }
+        Ok(Self { rank, axes })
+    }
+
+    /// The number of axes that the problem was asked with.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Axis `i` of the problem's own axes.
+    ///
+    /// # Panics
+    /// If `i` is not below [`rank`](Self::rank).
+    pub fn axis(&self, i: usize) -> &Axis {
+        &self.axes[AXES - self.rank..][i]
+    }
+
+    /// Depth, height and width, those that the problem does not have being units.
+    pub fn axes(&self) -> &[Axis; AXES] {
+        &self.axes
+    }
+
+    /// The extents of the input.
+    pub fn input(&self) -> Extents {
+        Extents::from_three(self.rank, self.axes.map(|axis| axis.input()))
+    }
+
+    /// The extents of the output.
+    pub fn output(&self) -> Extents {
+        Extents::from_three(self.rank, self.axes.map(|axis| axis.output()))
+    }
+
+    /// The extents of the window.
+    pub fn kernel(&self) -> Extents {
+        Extents::from_three(self.rank, self.axes.map(|axis| axis.kernel()))
+    }
+
+    /// The taps of one window, inside or not.
+    pub fn taps(&self) -> usize {
+        self.axes.iter().map(|axis| axis.kernel()).product()
+    }
+
+    /// The coordinates of the input plane.
+    pub fn input_plane(&self) -> usize {
+        self.axes.iter().map(|axis| axis.input()).product()
+    }
+
+    /// The windows over the input plane.
+    pub fn output_plane(&self) -> usize {
+        self.axes.iter().map(|axis| axis.output()).product()
+    }
+
+    /// The position of a coordinate inside the row-major input plane.
+    pub fn plane_index(&self, [d, h, w]: [usize; AXES]) -> usize {
+        (d * self.axes[1].input() + h) * self.axes[2].input() + w
+    }
+}

@@ -1,0 +1,583 @@
+//! Every position that the crate computes, against one found by walking.
+//!
+//! `PROPTEST_CASES` sets how many random problems are drawn.
+
+use proptest::prelude::*;
+use windowpane_geometry::{
+    AXES, Axis, AxisName, Convolution, Divisor, Error, Extents, Filter, FilterLayout, Grid,
+    IndexBase, LIMIT, Layout, Padding, Pooling, Quantity, Rounding, Same, Shape, Window,
+};
+
+/// One axis as asked for. `same` stands for computed padding, `sides` for given.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    input: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    sides: (usize, usize),
+}
+
+#[derive(Clone, Debug)]
+struct Problem {
+    axes: Vec<Asked>,
+    same: Option<Same>,
+    rounding: Rounding,
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let side = || prop_oneof![3 => 0usize..4, 1 => 0usize..24];
+    let kernel = prop_oneof![3 => 1usize..6, 1 => 1usize..24];
+    (1usize..=40, kernel, 1usize..=9, 1usize..=5, (side(), side())).prop_map(
+        |(input, kernel, stride, dilation, sides)| Asked { input, kernel, stride, dilation, sides },
+    )
+}
+
+fn problem() -> impl Strategy<Value = Problem> {
+    let same = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(Same::Upper)),
+        1 => Just(Some(Same::Lower))
+    ];
+    let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+    (prop::collection::vec(asked(), 1..=AXES), same, rounding)
+        .prop_map(|(axes, same, rounding)| Problem { axes, same, rounding })
+}
+
+impl Problem {
+    fn extents(&self, of: fn(&Asked) -> usize) -> Extents {
+        let numbers: Vec<usize> = self.axes.iter().map(of).collect();
+        Extents::try_from(&numbers[..]).unwrap()
+    }
+
+    fn window(&self) -> Window {
+        let padding = match self.same {
+            Some(same) => same.into(),
+            None => Padding::Explicit {
+                before: self.extents(|a| a.sides.0),
+                after: self.extents(|a| a.sides.1),
+            },
+        };
+        Window::new(self.extents(|a| a.kernel))
+            .stride(self.extents(|a| a.stride))
+            .dilation(self.extents(|a| a.dilation))
+            .padding(padding)
+            .rounding(self.rounding)
+    }
+
+    fn grid(&self) -> Result<Grid, Error> {
+        self.window().over(self.extents(|a| a.input))
+    }
+}
+
+/// What walking along one axis finds.
+#[derive(Debug)]
+struct Walked {
+    before: usize,
+    after: usize,
+    /// For each window, the coordinate of each tap.
+    windows: Vec<Vec<i64>>,
+}
+
+/// Slides a window over an axis one step at a time; nothing if not even one fits.
+fn walk(asked: &Asked, same: Option<Same>, rounding: Rounding) -> Option<Walked> {
+    let Asked { input, stride, .. } = *asked;
+    let span = (1..asked.kernel).fold(1, |span, _| span + asked.dilation);
+    let (mut before, mut after) = asked.sides;
+    let mut count = 0;
+    if let Some(same) = same {
+        // 1.3: as many windows as there are strides begun, and the least padding that fits them.
+        count = (0..input).step_by(stride).count();
+        (before, after) = (0, 0);
+        while (count - 1) * stride + span > before + input + after {
+            let grow_after = match same {
+                Same::Upper => after == before,
+                Same::Lower => after != before,
+            };
+            *(if grow_after { &mut after } else { &mut before }) += 1;
+        }
+    } else {
+        let padded = before + input + after;
+        if span > padded {
+            return None;
+        }
+        match rounding {
+            // 1.1: while a window fits.
+            Rounding::Floor => {
+                while count * stride + span <= padded {
+                    count += 1;
+                }
+            }
+            // 1.2: until a window reaches the end, and then not one that starts past the input.
+            Rounding::Ceil => {
+                count = 1;
+                while (count - 1) * stride + span < padded {
+                    count += 1;
+                }
+                if (count - 1) * stride >= before + input {
+                    count -= 1;
+                }
+            }
+        }
+    }
+    let first = -(before as i64);
+    let windows = (0..count).map(|o| {
+        let start = first + (0..o).map(|_| stride as i64).sum::<i64>();
+        (0..asked.kernel).map(|t| start + (t * asked.dilation) as i64).collect()
+    });
+    Some(Walked { before, after, windows: windows.collect() })
+}
+
+fn check_axis(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCaseError> {
+    let (length, after) = (asked.input as i64, walked.after as i64);
+    prop_assert_eq!((axis.before(), axis.after()), (walked.before, walked.after));
+    prop_assert_eq!(axis.output(), walked.windows.len());
+    for (o, taps) in walked.windows.iter().enumerate() {
+        prop_assert_eq!(axis.start(o), taps[0]);
+        for (t, &x) in taps.iter().enumerate() {
+            prop_assert_eq!(axis.coordinate(o, t), x);
+            let inside = (0..length).contains(&x);
+            prop_assert_eq!(axis.inside(o).contains(&t), inside);
+            prop_assert_eq!(axis.windows_inside(t).contains(&o), inside);
+            prop_assert_eq!(t < axis.padded_taps(o), x < length + after);
+        }
+        prop_assert!(axis.inside(o).end <= asked.kernel);
+        prop_assert!(axis.padded_taps(o) <= asked.kernel);
+    }
+    for t in 0..asked.kernel {
+        prop_assert!(axis.windows_inside(t).end <= axis.output());
+    }
+    Ok(())
+}
+
+/// The inverse: which windows read a coordinate, and by which tap.
+fn check_inverse(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCaseError> {
+    for x in 0..asked.input {
+        let candidates = axis.windows_over(x);
+        prop_assert!(candidates.end <= axis.output());
+        for (o, taps) in walked.windows.iter().enumerate() {
+            let tap = taps.iter().position(|&read| read == x as i64);
+            prop_assert_eq!(axis.tap_of(o, x), tap);
+            prop_assert!(tap.is_none() || candidates.contains(&o));
+            // A window that lies before or after the coordinate is not offered.
+            let over = taps[0] <= x as i64 && x as i64 <= *taps.last().unwrap();
+            prop_assert_eq!(candidates.contains(&o), over);
+        }
+    }
+    let mut read: Vec<i64> = walked.windows.concat();
+    let total = read.len();
+    read.sort_unstable();
+    read.dedup();
+    prop_assert_eq!(axis.overlaps(), read.len() < total);
+    Ok(())
+}
+
+/// Windows of one class read one residue, those of two never the same coordinate.
+fn check_classes(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCaseError> {
+    let residue = |x: i64| x.rem_euclid(asked.dilation as i64);
+    let mut seen = vec![];
+    let mut residues = vec![];
+    for class in axis.classes() {
+        let windows: Vec<usize> = class.collect();
+        let of_class = residue(walked.windows[windows[0]][0]);
+        prop_assert!(!residues.contains(&of_class));
+        residues.push(of_class);
+        prop_assert!(windows.iter().all(|&o| residue(walked.windows[o][0]) == of_class));
+        prop_assert!(windows.is_sorted());
+        seen.extend(windows);
+    }
+    seen.sort_unstable();
+    prop_assert_eq!(seen, (0..axis.output()).collect::<Vec<_>>());
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn axes_agree_with_a_walk(problem in problem()) {
+        let walked: Option<Vec<Walked>> =
+            problem.axes.iter().map(|a| walk(a, problem.same, problem.rounding)).collect();
+        let (grid, walked) = match (problem.grid(), walked) {
+            (Ok(grid), Some(walked)) => (grid, walked),
+            (Err(Error::KernelTooLong { axis, effective, padded }), None) => {
+                // The first axis that is too short is named, with its numbers.
+                let missing = AXES - problem.axes.len();
+                let (i, short) = problem.axes.iter().enumerate()
+                    .find(|(_, a)| walk(a, None, problem.rounding).is_none()).unwrap();
+                let names = [AxisName::Depth, AxisName::Height, AxisName::Width];
+                prop_assert_eq!(axis, names[missing + i]);
+                prop_assert_eq!(padded, short.input + short.sides.0 + short.sides.1);
+                let last_tap = (1..short.kernel).fold(0, |last, _| last + short.dilation);
+                prop_assert_eq!(effective, last_tap + 1);
+                return Ok(());
+            }
+            (grid, walked) => return Err(TestCaseError::fail(format!("{grid:?} but {walked:?}"))),
+        };
+        prop_assert_eq!(grid.rank(), problem.axes.len());
+        for (i, (asked, walked)) in problem.axes.iter().zip(&walked).enumerate() {
+            let axis = grid.axis(i);
+            check_axis(axis, asked, walked)?;
+            check_inverse(axis, asked, walked)?;
+            check_classes(axis, asked, walked)?;
+        }
+        // Missing axes are one window of one inside tap.
+        for axis in &grid.axes()[..AXES - grid.rank()] {
+            prop_assert_eq!((axis.input(), axis.kernel(), axis.output()), (1, 1, 1));
+            prop_assert_eq!(axis.inside(0), 0..1);
+        }
+    }
+
+    #[test]
+    fn divisors_agree_with_counting(
+        problem in problem(),
+        n in 1u32..100,
+        pick in any::<[prop::sample::Index; AXES]>(),
+    ) {
+        let Ok(grid) = problem.grid() else { return Ok(()) };
+        // A window's taps are the product of its axes' taps: count them one by one.
+        let o: [usize; AXES] = std::array::from_fn(|i| pick[i].index(grid.axes()[i].output()));
+        let missing = AXES - grid.rank();
+        let (mut inside, mut padded) = (0, 0);
+        let taps: Vec<Vec<i64>> = (0..AXES).map(|i| {
+            if i < missing { return vec![0] }
+            let walked = walk(&problem.axes[i - missing], problem.same, problem.rounding);
+            walked.unwrap().windows[o[i]].clone()
+        }).collect();
+        for d in &taps[0] { for h in &taps[1] { for w in &taps[2] {
+            let at = [*d, *h, *w];
+            let within = |i: usize, extra: i64| at[i] < grid.axes()[i].input() as i64 + extra;
+            inside += usize::from((0..AXES).all(|i| at[i] >= 0 && within(i, 0)));
+            padded += usize::from((0..AXES).all(|i| within(i, grid.axes()[i].after() as i64)));
+        }}}
+        prop_assert_eq!(Divisor::Valid.of(&grid, o), inside);
+        prop_assert_eq!(Divisor::Padded.of(&grid, o), padded);
+        prop_assert!(padded > 0);
+        prop_assert_eq!(Divisor::Fixed(n).of(&grid, o), n as usize);
+    }
+
+    #[test]
+    fn offsets_and_indices_agree_with_enumeration(
+        batch in 0usize..3,
+        channels in 1usize..4,
+        space in prop::collection::vec(1usize..5, 1..=AXES),
+    ) {
+        let extents = Extents::try_from(&space[..]).unwrap();
+        let shape = Shape::new(batch, channels, extents).unwrap();
+        let window = Window::new(Extents::try_from(&vec![1; space.len()][..]).unwrap());
+        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+            let dims: Vec<usize> = shape.dims(layout).collect();
+            prop_assert_eq!(dims.iter().product::<usize>(), shape.elements());
+            prop_assert_eq!(Shape::from_dims(&dims, layout), Ok(shape));
+
+            let pooling = Pooling::new(shape, &window, layout).unwrap();
+            let strides = shape.strides(layout);
+            let index = |base| pooling.index_strides(base);
+            // Walk the memory, and the logical tensor beside it.
+            let mut memory = 0;
+            for (n, c, position, plane) in walk_memory(batch, channels, extents.three(1), layout) {
+                prop_assert_eq!(strides.offset(n, c, position), memory);
+                prop_assert_eq!(index(IndexBase::Memory).offset(n, c, position), memory);
+                prop_assert_eq!(index(IndexBase::Plane).offset(n, c, position), plane);
+                let tensor = (n * channels + c) * shape.plane() + plane;
+                prop_assert_eq!(index(IndexBase::Tensor).offset(n, c, position), tensor);
+                prop_assert_eq!(pooling.grid().plane_index(position), plane);
+                memory += 1;
+            }
+            prop_assert_eq!(memory, shape.elements());
+        }
+    }
+
+    #[test]
+    fn filter_offsets_agree_with_enumeration(
+        count in 1usize..4,
+        channels in 1usize..4,
+        kernel in prop::collection::vec(1usize..4, 1..=AXES),
+    ) {
+        let extents = Extents::try_from(&kernel[..]).unwrap();
+        let [depth, height, width] = extents.three(1);
+        let filter = Filter::new(count, channels, extents).unwrap();
+        let taps = || (0..depth).flat_map(move |d| {
+            (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w]))
+        });
+        for layout in [FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw] {
+            let mut order = vec![];
+            match layout {
+                FilterLayout::Fhwc => for f in 0..count { for t in taps() { for c in 0..channels {
+                    order.push((f, c, t));
+                }}},
+                FilterLayout::Hwcf => for t in taps() { for c in 0..channels { for f in 0..count {
+                    order.push((f, c, t));
+                }}},
+                FilterLayout::Fchw => for f in 0..count { for c in 0..channels { for t in taps() {
+                    order.push((f, c, t));
+                }}},
+            }
+            let strides = filter.strides(layout);
+            let offsets: Vec<usize> =
+                order.iter().map(|&(f, c, t)| strides.offset(f, c, t)).collect();
+            prop_assert_eq!(offsets, (0..filter.elements()).collect::<Vec<_>>());
+            let dims: Vec<usize> = filter.dims(layout).collect();
+            prop_assert_eq!(Filter::from_dims(&dims, layout), Ok(filter));
+        }
+    }
+
+    /// 1.4: whatever is asked, the answer is a value: debug builds panic where a number wraps.
+    #[test]
+    fn extreme_numbers_never_panic(
+        numbers in prop::collection::vec(prop::collection::vec(extreme(), 6), 1..=AXES),
+        (batch, channels, count, groups) in (extreme(), extreme(), extreme(), extreme()),
+        ceil in any::<bool>(),
+        same in any::<bool>(),
+    ) {
+        let pick = |i: usize| {
+            let picked: Vec<usize> = numbers.iter().map(|axis| axis[i]).collect();
+            Extents::try_from(&picked[..]).unwrap()
+        };
+        let padding = match same {
+            true => Same::Upper.into(),
+            false => Padding::Explicit { before: pick(4), after: pick(5) },
+        };
+        let rounding = if ceil { Rounding::Ceil } else { Rounding::Floor };
+        let window = Window::new(pick(1)).stride(pick(2)).dilation(pick(3));
+        let window = window.padding(padding).rounding(rounding);
+        if let Ok(grid) = window.over(pick(0)) {
+            touch_ends(&grid);
+        }
+        let shape = Shape::new(batch, channels, pick(0));
+        let filter = Filter::new(count, channels, pick(1));
+        if let Ok(filter) = filter {
+            prop_assert!(filter.elements() > 0);
+        }
+        if let Ok(shape) = shape {
+            prop_assert_eq!(shape.elements() == 0, batch == 0);
+            for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+                if let Ok(pooling) = Pooling::new(shape, &window, layout) {
+                    let fits = pooling.check_indices(IndexBase::Memory).is_ok();
+                    prop_assert_eq!(fits, shape.elements() <= LIMIT + 1);
+                }
+                if let Ok(filter) = filter {
+                    let order = FilterLayout::Fhwc;
+                    let _ = Convolution::new(shape, filter, &window, groups, layout, order);
+                }
+            }
+        }
+    }
+}
+
+/// Every element of a tensor in memory order: sample, channel, position, position in the plane.
+fn walk_memory(
+    batch: usize,
+    channels: usize,
+    [depth, height, width]: [usize; AXES],
+    layout: Layout,
+) -> Vec<(usize, usize, [usize; AXES], usize)> {
+    let mut pixels = vec![];
+    for d in 0..depth {
+        for h in 0..height {
+            for w in 0..width {
+                pixels.push(([d, h, w], pixels.len()));
+            }
+        }
+    }
+    let mut elements = vec![];
+    for n in 0..batch {
+        match layout {
+            Layout::ChannelsLast => {
+                for &(position, plane) in &pixels {
+                    elements.extend((0..channels).map(|c| (n, c, position, plane)));
+                }
+            }
+            Layout::ChannelsFirst => {
+                for c in 0..channels {
+                    elements
+                        .extend(pixels.iter().map(|&(position, plane)| (n, c, position, plane)));
+                }
+            }
+        }
+    }
+    elements
+}
+
+fn extreme() -> impl Strategy<Value = usize> {
+    let edges = [1, LIMIT, u32::MAX as usize, isize::MAX as usize, usize::MAX];
+    prop_oneof![
+        2 => 0usize..5,
+        1 => (prop::sample::select(edges.to_vec()), 0usize..3)
+            .prop_map(|(edge, less)| edge.saturating_sub(less)),
+        1 => LIMIT - 3..LIMIT + 3,
+        1 => (any::<usize>(), 0u32..64).prop_map(|(bits, shift)| bits >> shift),
+    ]
+}
+
+/// Computes every position of the first and the last window.
+fn touch_ends(grid: &Grid) {
+    for axis in grid.axes() {
+        for o in [0, axis.output() - 1] {
+            for t in [0, axis.kernel() - 1] {
+                let _ = (axis.coordinate(o, t), axis.inside(o), axis.padded_taps(o));
+                let _ = axis.windows_inside(t);
+            }
+            for x in [0, axis.input() - 1] {
+                let _ = (axis.windows_over(x), axis.tap_of(o, x));
+            }
+        }
+        let _ = (axis.overlaps(), axis.classes().next());
+    }
+    let last = grid.axes().map(|axis| axis.output() - 1);
+    for divisor in [Divisor::Padded, Divisor::Valid, Divisor::Fixed(u32::MAX)] {
+        divisor.of(grid, last);
+    }
+    let _ = (grid.taps(), grid.input_plane(), grid.output_plane());
+}
+
+/// The message of an error, which must have one.
+fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> (Error, String) {
+    let error = result.unwrap_err();
+    (error, error.to_string())
+}
+
+/// 1.4: the axis and the numbers are in the error and in what it says.
+#[test]
+fn refusals_name_axis_and_numbers() {
+    use AxisName::*;
+    let over = Extents::from([5, 6, 7]);
+    let window = Window::new([3, 3, 3]);
+
+    let zero = |axis, what| Error::Zero { axis: Some(axis), what };
+    let (error, text) = refused(Window::new([3, 0, 3]).over(over));
+    assert_eq!(error, zero(Height, Quantity::Kernel));
+    assert_eq!(text, "the kernel extent on the height axis is 0; it must be at least 1");
+    assert_eq!(refused(window.stride([0, 1, 1]).over(over)).0, zero(Depth, Quantity::Stride));
+    assert_eq!(refused(window.dilation([1, 1, 0]).over(over)).0, zero(Width, Quantity::Dilation));
+    assert_eq!(refused(window.over(Extents::from([5, 0, 7]))).0, zero(Height, Quantity::Input));
+
+    let (error, text) = refused(window.dilation([2, 3, 4]).padding([0, 0, 0]).over(over));
+    assert_eq!(error, Error::KernelTooLong { axis: Height, effective: 7, padded: 6 });
+    assert!(text.contains("height") && text.contains('7') && text.contains('6'), "{text}");
+
+    let too_large = |axis, what, asked| Error::TooLarge { axis, what, asked, limit: LIMIT };
+    let (error, text) = refused(window.stride([1, 1, LIMIT + 1]).over(over));
+    assert_eq!(error, too_large(Some(Width), Quantity::Stride, Some(LIMIT + 1)));
+    assert!(text.contains("width") && text.contains("2147483648") && text.contains("2147483647"));
+    let (error, text) = refused(window.dilation([usize::MAX / 2, 1, 1]).over(over));
+    assert_eq!(error, too_large(Some(Depth), Quantity::Dilation, Some(usize::MAX / 2)));
+    assert!(text.contains("depth"));
+    let (error, _) = refused(Window::new([LIMIT]).dilation([2]).over(Extents::from([1])));
+    assert_eq!(error, too_large(Some(Width), Quantity::EffectiveKernel, Some(2 * (LIMIT - 1) + 1)));
+    let (error, _) = refused(Window::new([1]).padding([LIMIT]).over(Extents::from([1])));
+    assert_eq!(error, too_large(Some(Width), Quantity::PaddedInput, Some(2 * LIMIT + 1)));
+    let (error, _) = refused(Window::new([1]).padding([usize::MAX]).over(Extents::from([1])));
+    assert_eq!(error, too_large(Some(Width), Quantity::Padding, Some(usize::MAX)));
+}
+
+#[test]
+fn products_that_overflow_are_refused() {
+    let limit = isize::MAX as usize;
+    let long = Extents::from([LIMIT, LIMIT, LIMIT]);
+    let overflow = |what| Error::TooLarge { axis: None, what, asked: None, limit };
+    assert_eq!(refused(Window::new([1, 1, 1]).over(long)).0, overflow(Quantity::Elements));
+    assert_eq!(refused(Window::new(long).over(long)).0, overflow(Quantity::Elements));
+    let small = Extents::from([1, 1, 1]);
+    let half = LIMIT / 2;
+    let wide = Window::new([half, half, half]).padding([half, half, half]);
+    assert_eq!(refused(wide.over(small)).0, overflow(Quantity::Taps));
+    let many = Window::new([1, 1, 1]).padding([half, half, half]);
+    assert_eq!(refused(many.over(small)).0, overflow(Quantity::Output));
+    assert_eq!(refused(Shape::new(2, 2, Extents::from([limit]))).0, overflow(Quantity::Elements));
+    let asked = Some(limit + 1);
+    assert_eq!(
+        refused(Shape::new(1, 1, Extents::from([limit + 1]))).0,
+        Error::TooLarge { axis: None, what: Quantity::Elements, asked, limit }
+    );
+    // A batch of 0 has no elements, but an index into a sample must still hold.
+    assert_eq!(
+        refused(Shape::new(0, usize::MAX, Extents::from([2]))).0,
+        overflow(Quantity::Elements)
+    );
+    assert_eq!(
+        refused(Filter::new(usize::MAX, 2, Extents::from([1]))).0,
+        overflow(Quantity::FilterElements)
+    );
+}
+
+#[test]
+fn shapes_have_no_extent_of_zero_but_may_have_a_batch_of_zero() {
+    let channels = Error::Zero { axis: None, what: Quantity::Channels };
+    assert_eq!(refused(Shape::new(1, 0, Extents::from([4]))).0, channels);
+    let width = Error::Zero { axis: Some(AxisName::Width), what: Quantity::Input };
+    assert_eq!(refused(Shape::new(1, 1, Extents::from([4, 0]))).0, width);
+    assert_eq!(Shape::new(0, 3, Extents::from([4])).unwrap().elements(), 0);
+    let fixed = Error::Zero { axis: None, what: Quantity::Divisor };
+    assert_eq!(refused(Divisor::Fixed(0).check()).0, fixed);
+    assert_eq!(Divisor::Fixed(1).check(), Ok(()));
+}
+
+#[test]
+fn ranks_must_agree() {
+    let window = Window::new([2, 2]);
+    let rank = |found| Error::Rank { asked: 2, found };
+    assert_eq!(refused(window.over(Extents::from([4]))).0, rank(1));
+    let square = Extents::from([4, 4]);
+    assert_eq!(refused(window.stride([1, 1, 1]).over(square)).0, rank(3));
+    assert_eq!(refused(window.dilation([1]).over(square)).0, rank(1));
+    assert_eq!(refused(window.padding([1]).over(square)).0, rank(1));
+    assert_eq!(refused(Extents::try_from(&[1; 4][..])).0, Error::RankUnsupported { found: 4 });
+    for dims in [0, 1, 2, 6] {
+        let found = usize::saturating_sub(dims, 2);
+        let refusal = Error::RankUnsupported { found };
+        assert_eq!(refused(Shape::from_dims(&vec![1; dims], Layout::ChannelsLast)).0, refusal);
+        assert_eq!(refused(Filter::from_dims(&vec![1; dims], FilterLayout::Hwcf)).0, refusal);
+    }
+}
+
+#[test]
+fn indices_that_do_not_fit_are_refused() {
+    let pooling = |batch, channels, width| {
+        let shape = Shape::new(batch, channels, Extents::from([width])).unwrap();
+        Pooling::new(shape, &Window::new([1]), Layout::ChannelsLast).unwrap()
+    };
+    // The last index of 2³¹ elements is the largest that fits.
+    let fits = pooling(2, 4, 1 << 28);
+    assert_eq!(fits.check_indices(IndexBase::Tensor), Ok(()));
+    let large = pooling(2, 5, 1 << 28);
+    assert_eq!(large.check_indices(IndexBase::Plane), Ok(()));
+    for base in [IndexBase::Tensor, IndexBase::Memory] {
+        let (error, text) = refused(large.check_indices(base));
+        assert!(matches!(error, Error::TooLarge { what: Quantity::Elements, .. }));
+        assert!(text.contains("2684354560"), "{text}");
+    }
+}
+
+#[test]
+fn convolutions_check_groups_and_filters() {
+    let image = Shape::new(2, 6, Extents::from([8, 8])).unwrap();
+    let window = Window::new([3, 3]).padding(Same::Upper);
+    let new = |count, channels, kernel: [usize; 2], groups| {
+        let filter = Filter::new(count, channels, kernel.into()).unwrap();
+        Convolution::new(image, filter, &window, groups, Layout::ChannelsLast, FilterLayout::Fhwc)
+    };
+
+    let conv = new(9, 2, [3, 3], 3).unwrap();
+    assert_eq!(conv.output(), Shape::new(2, 9, Extents::from([8, 8])).unwrap());
+    let firsts: Vec<usize> = (0..9).map(|f| conv.first_channel(f)).collect();
+    assert_eq!(firsts, [0, 0, 0, 2, 2, 2, 4, 4, 4]);
+
+    let zero = Error::Zero { axis: None, what: Quantity::Groups };
+    assert_eq!(refused(new(9, 2, [3, 3], 0)).0, zero);
+    let (error, text) = refused(new(8, 2, [3, 3], 4));
+    assert_eq!(error, Error::Groups { what: Quantity::Channels, count: 6, groups: 4 });
+    assert!(text.contains("6, which 4 groups"), "{text}");
+    let filters = Error::Groups { what: Quantity::Filters, count: 8, groups: 3 };
+    assert_eq!(refused(new(8, 2, [3, 3], 3)).0, filters);
+    let (error, text) = refused(new(6, 3, [3, 3], 3));
+    assert_eq!(error, Error::FilterChannels { found: 3, expected: 2, channels: 6, groups: 3 });
+    assert!(text.contains("3 channels") && text.contains("ask for 2"), "{text}");
+    let (error, text) = refused(new(6, 2, [3, 5], 3));
+    assert_eq!(error, Error::FilterKernel { axis: AxisName::Width, window: 3, filter: 5 });
+    assert!(text.contains("width") && text.contains('5'), "{text}");
+    for (count, channels, what) in [(0, 1, Quantity::Filters), (1, 0, Quantity::FilterChannels)] {
+        let zero = Error::Zero { axis: None, what };
+        assert_eq!(refused(Filter::new(count, channels, Extents::from([1]))).0, zero);
+    }
+    let kernel = Error::Zero { axis: Some(AxisName::Width), what: Quantity::Kernel };
+    assert_eq!(refused(Filter::new(1, 1, Extents::from([0]))).0, kernel);
+}
