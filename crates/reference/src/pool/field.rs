@@ -1,0 +1,157 @@
+use std::ops::Range;
+
+use rayon::prelude::*;
+use windowpane_geometry::{AXES, Grid, Layout, Pooling, Strides};
+
+/// The outputs that are worth a task of their own.
+const TASK: usize = 4096;
+
+/// A pooling problem as `outer × depth × height × width × lanes`, whatever its layout.
+///
+/// Channels-last has the samples outside and the channels as lanes; channels-first has sample and
+/// channel outside and one lane. The loops are the same for both, and run along memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'a> {
+    pub(crate) grid: &'a Grid,
+    pub(crate) outer: usize,
+    pub(crate) lanes: usize,
+    channels: usize,
+    layout: Layout,
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn of(pooling: &'a Pooling) -> Self {
+        let (grid, layout) = (pooling.grid(), pooling.layout());
+        let (batch, channels) = (pooling.input().batch(), pooling.input().channels());
+        let (outer, lanes) = match layout {
+            Layout::ChannelsLast => (batch, channels),
+            Layout::ChannelsFirst => (batch * channels, 1),
+        };
+        Self { grid, outer, lanes, channels, layout }
+    }
+
+    /// What an index of (`outer`, `lane`) has on top of its place in the plane.
+    pub(crate) fn index_base(&self, strides: &Strides, outer: usize, lane: usize) -> usize {
+        let (n, c) = match self.layout {
+            Layout::ChannelsLast => (outer, lane),
+            Layout::ChannelsFirst => (outer / self.channels, outer % self.channels),
+        };
+        strides.offset(n, c, [0; AXES])
+    }
+
+    /// The elements of a row of outputs.
+    pub(crate) fn row(&self) -> usize {
+        self.grid.axes()[2].output() * self.lanes
+    }
+
+    /// The output position with which row `row` of all outputs begins, and its outer position.
+    pub(crate) fn row_position(&self, row: usize) -> (usize, [usize; AXES]) {
+        let [depth, height, _] = self.grid.axes().map(|axis| axis.output());
+        (row / height / depth, [row / height % depth, row % height, 0])
+    }
+
+    /// Calls `each` with every row of outputs and its number, on all cores.
+    pub(crate) fn for_each_row<Y: Send>(
+        &self,
+        y: &mut [Y],
+        each: impl Fn(usize, &mut [Y]) + Send + Sync,
+    ) {
+        y.par_chunks_mut(self.row())
+            .with_min_len(TASK.div_ceil(self.row()))
+            .enumerate()
+            .for_each(|(row, y)| each(row, y));
+    }
+
+    /// The taps of the last axis, each with the windows for which it is inside.
+    pub(crate) fn width_taps(&self) -> Vec<(usize, Range<usize>)> {
+        let width = &self.grid.axes()[2];
+        // Windows further on have their inside taps further in front.
+        let taps = width.inside(width.output() - 1).start..width.inside(0).end;
+        taps.map(|t| (t, width.windows_inside(t))).filter(|(_, o)| !o.is_empty()).collect()
+    }
+
+    /// Calls `each` with the taps of a row of windows, row-major: those of one tap at a time, from
+    /// the first to the last window for which it is inside.
+    #[inline]
+    pub(crate) fn for_each_tap(
+        &self,
+        row: usize,
+        width_taps: &[(usize, Range<usize>)],
+        mut each: impl FnMut(RowTap),
+    ) {
+        let (outer, o) = self.row_position(row);
+        let [depth, height, width] = self.grid.axes();
+        for d in depth.inside(o[0]).map(|t| depth.coordinate(o[0], t) as usize) {
+            for h in height.inside(o[1]).map(|t| height.coordinate(o[1], t) as usize) {
+                let input_row = (outer * depth.input() + d) * height.input() + h;
+                for (t, windows) in width_taps {
+                    let w = width.coordinate(windows.start, *t) as usize;
+                    each(RowTap {
+                        outputs: windows.start * self.lanes..windows.end * self.lanes,
+                        input: (input_row * width.input() + w) * self.lanes,
+                        position: [d, h, w],
+                    });
+                }
+            }
+        }
+    }
+
+    /// Calls `each` with every output of a row that a tap belongs to and the input that it reads.
+    #[inline]
+    pub(crate) fn zip<Y, X: Copy>(
+        &self,
+        tap: &RowTap,
+        y: &mut [Y],
+        x: &[X],
+        mut each: impl FnMut(&mut Y, X),
+    ) {
+        let (y, x) = (&mut y[tap.outputs.clone()], &x[tap.input..]);
+        let stride = self.grid.axes()[2].stride();
+        if stride == 1 {
+            y.iter_mut().zip(x).for_each(|(y, &x)| each(y, x));
+        } else if self.lanes == 1 {
+            y.iter_mut().zip(x.iter().step_by(stride)).for_each(|(y, &x)| each(y, x));
+        } else {
+            let pixels = y.chunks_exact_mut(self.lanes).zip(x.chunks(stride * self.lanes));
+            pixels.for_each(|(y, x)| y.iter_mut().zip(x).for_each(|(y, &x)| each(y, x)));
+        }
+    }
+}
+
+/// One tap of the windows of a row of outputs.
+pub(crate) struct RowTap {
+    /// The outputs of the row that it belongs to.
+    pub(crate) outputs: Range<usize>,
+    /// The input that it reads for the first of them.
+    pub(crate) input: usize,
+    /// The coordinates of that input.
+    pub(crate) position: [usize; AXES],
+}
+
+/// The lanes that one task of a [`sweep`] works on.
+const LANES: usize = 32;
+
+/// Passes along one axis, from `outer × L × lanes` to `outer × outputs × lanes`, on all cores.
+///
+/// `pass` is given a block of lanes: the outer position, the first lane, and the outputs, one
+/// slice for each position on the axis.
+pub(crate) fn sweep<Y: Copy + Send + Sync>(
+    [outer, outputs, lanes]: [usize; 3],
+    empty: Y,
+    pass: impl Fn(usize, usize, &mut [&mut [Y]]) + Send + Sync,
+) -> Vec<Y> {
+    let mut y = vec![empty; outer * outputs * lanes];
+    let columns = y.par_chunks_mut(outputs * lanes).enumerate();
+    columns.with_min_len(TASK.div_ceil(outputs * lanes)).for_each(|(outer, y)| {
+        let mut blocks: Vec<Vec<&mut [Y]>> = Vec::new();
+        blocks.resize_with(lanes.div_ceil(LANES), || Vec::with_capacity(outputs));
+        for row in y.chunks_exact_mut(lanes) {
+            for (block, part) in blocks.iter_mut().zip(row.chunks_mut(LANES)) {
+                block.push(part);
+            }
+        }
+        let blocks = blocks.par_iter_mut().enumerate();
+        blocks.for_each(|(i, rows)| pass(outer, i * LANES, rows));
+    });
+    y
+}

@@ -1,0 +1,137 @@
+//! Average by prefix sums: constant work an element, however large the window.
+//!
+//! The usual form takes the difference of two running sums, and so lets everything before a window
+//! into it: a NaN or an infinity never leaves the running sum, and a large number leaves its
+//! rounding errors behind. Here nothing is ever subtracted. The axis is cut into blocks as long as
+//! the window, and sums run within a block only, from its start and to its end:
+//!
+//! ```text
+//! blocks      |  a b c d  |  e f g h  |          k = 4
+//! prefix[i]   |  a → → →  |  e → → →  |          from the block's start to i
+//! suffix[i]   |  ← ← ← d  |  ← ← ← h  |          from i to the block's end
+//! window          [ c d      e f ]               suffix[c] + prefix[f]
+//! ```
+//!
+//! A window as long as a block is a suffix of one block and a prefix of the next. A window that the
+//! input cuts short starts with the first block, or ends with the last one, which ends where the
+//! input does; so one of the two parts, or both, still make it up. A sum thus has the terms of its
+//! own window and no other, in any case: what is outside has no influence, whatever it is.
+//!
+//! Axes follow one another, the last first. With a dilation `d`, the windows whose starts differ by
+//! a multiple of it share the sequence of every `d`-th element, which is cut into blocks by itself.
+
+use std::borrow::Cow;
+
+use rayon::prelude::*;
+use windowpane_geometry::{Axis, Divisor, Pooling};
+
+use super::field::{Field, sweep};
+use super::{check_input, divisors, passes_unchanged};
+use crate::Scalar;
+
+/// The average of each window.
+pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
+    check_input(pooling, x);
+    let field = Field::of(pooling);
+    let divisors = divisors(pooling, divisor);
+    let sums = sums(&field, x);
+    let mut y = vec![T::ZERO; sums.len()];
+    field.for_each_row(&mut y, |row, y| {
+        let elements = row * field.row();
+        let first = elements / field.lanes % divisors.len();
+        let pixels = y.chunks_exact_mut(field.lanes).zip(sums[elements..].chunks(field.lanes));
+        for ((y, sums), &divisor) in pixels.zip(&divisors[first..]) {
+            for (y, sum) in y.iter_mut().zip(sums) {
+                *y = T::from_f64(sum / divisor);
+            }
+        }
+    });
+    y
+}
+
+/// The sum of each window.
+fn sums<T: Scalar>(field: &Field, x: &[T]) -> Vec<f64> {
+    let x: Vec<f64> = x.par_iter().map(|x| x.to_f64()).collect();
+    let mut x = Cow::from(x);
+    let mut outer = field.outer * field.grid.input_plane();
+    let mut lanes = field.lanes;
+    for axis in field.grid.axes().iter().rev() {
+        outer /= axis.input();
+        if !passes_unchanged(axis) {
+            x = Cow::Owned(slide_along(axis, outer, lanes, &x));
+        }
+        lanes *= axis.output();
+    }
+    x.into_owned()
+}
+
+/// Sums along one axis, from `outer × L × lanes` to `outer × O × lanes`.
+fn slide_along(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
+    let (length, dilation) = (axis.input(), axis.dilation());
+    sweep([outer, axis.output(), lanes], 0.0, |outer, first_lane, rows| {
+        let column = &x[outer * length * lanes..][..length * lanes];
+        let width = rows[0].len();
+        for class in axis.classes() {
+            // The class reads the coordinates `origin + i·d`.
+            let origin = axis.start(class.clone().next().unwrap_or(0));
+            let origin = origin.rem_euclid(dilation as i64) as usize;
+            let pixels = (origin..length).step_by(dilation);
+            let pixels = pixels.map(|x| &column[x * lanes + first_lane..][..width]);
+            let blocks = BlockSums::new(axis.kernel(), width, pixels);
+            for o in class {
+                let taps = axis.inside(o);
+                if !taps.is_empty() {
+                    let first = axis.coordinate(o, taps.start) as usize / dilation;
+                    blocks.sum(first, first + taps.len() - 1, rows[o]);
+                }
+            }
+        }
+    })
+}
+
+/// The sums from the start and to the end of each block of a sequence of pixels.
+struct BlockSums {
+    /// The pixels of a block.
+    block: usize,
+    /// The numbers of a pixel.
+    width: usize,
+    prefix: Vec<f64>,
+    suffix: Vec<f64>,
+}
+
+impl BlockSums {
+    fn new<'a>(block: usize, width: usize, pixels: impl Iterator<Item = &'a [f64]>) -> Self {
+        let mut prefix: Vec<f64> = pixels.flatten().copied().collect();
+        let mut suffix = prefix.clone();
+        let count = prefix.len() / width;
+        for i in (1..count).filter(|i| i % block != 0) {
+            let (before, here) = prefix.split_at_mut(i * width);
+            add(here, &before[(i - 1) * width..]);
+        }
+        for i in (1..count).rev().filter(|i| i % block != 0) {
+            let (before, here) = suffix.split_at_mut(i * width);
+            add(&mut before[(i - 1) * width..], &here[..width]);
+        }
+        Self { block, width, prefix, suffix }
+    }
+
+    /// Writes the sum of the pixels `first..=last`: at most a block long, and shorter only at an
+    /// end of the sequence.
+    fn sum(&self, first: usize, last: usize, y: &mut [f64]) {
+        let prefix = &self.prefix[last * self.width..][..self.width];
+        let suffix = &self.suffix[first * self.width..][..self.width];
+        if first % self.block == 0 {
+            y.copy_from_slice(prefix);
+        } else {
+            y.copy_from_slice(suffix);
+            if first / self.block != last / self.block {
+                add(y, prefix);
+            }
+        }
+    }
+}
+
+/// Adds as many terms as both slices have.
+fn add(sums: &mut [f64], terms: &[f64]) {
+    sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+}

@@ -1,0 +1,230 @@
+use core::fmt::Debug;
+
+use half::{bf16, f16};
+
+/// A type of element.
+pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
+    /// What an empty window's maximum is: `−∞`, or an integer's minimum.
+    const LOWEST: Self;
+    /// The number zero.
+    const ZERO: Self;
+    /// The unit roundoff: the largest relative error of rounding once; 0 for integers.
+    const ROUNDOFF: f64;
+
+    /// The same number as an `f64`, exactly.
+    fn to_f64(self) -> f64;
+
+    /// The nearest number of this type, rounded once, ties to even; integers saturate.
+    fn from_f64(value: f64) -> Self;
+
+    /// Whether this element, coming later in a window, takes the maximum from `best`: a greater
+    /// number does, an equal one does not, NaN does from everything and nothing else from NaN.
+    fn beats(self, best: Self) -> bool;
+}
+
+macro_rules! float {
+    ($type:ty, $roundoff:expr) => {
+        impl Scalar for $type {
+            const LOWEST: Self = <$type>::NEG_INFINITY;
+            const ZERO: Self = 0.0;
+            const ROUNDOFF: f64 = $roundoff;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline]
+            fn from_f64(value: f64) -> Self {
+                value as Self
+            }
+
+            #[inline]
+            fn beats(self, best: Self) -> bool {
+                self > best || self.is_nan()
+            }
+        }
+    };
+}
+
+float!(f64, f64::EPSILON / 2.0);
+float!(f32, f32::EPSILON as f64 / 2.0);
+
+macro_rules! half_float {
+    ($type:ty, $roundoff:expr) => {
+        impl Scalar for $type {
+            const LOWEST: Self = <$type>::NEG_INFINITY;
+            const ZERO: Self = <$type>::ZERO;
+            const ROUNDOFF: f64 = $roundoff;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                <$type>::to_f64(self)
+            }
+
+            // Not `half`'s own conversion from f64: it goes by way of a rounded or a truncated
+            // number, and so rounds some ties the wrong way.
+            #[inline]
+            fn from_f64(value: f64) -> Self {
+                <$type>::from_f32(to_odd(value))
+            }
+
+            #[inline]
+            fn beats(self, best: Self) -> bool {
+                half_beats(self.to_bits(), best.to_bits(), <$type>::INFINITY.to_bits())
+            }
+        }
+    };
+}
+
+half_float!(f16, 1.0 / 2048.0);
+half_float!(bf16, 1.0 / 256.0);
+
+/// Rounds to the `f32` towards zero, setting the last bit if that was not exact.
+///
+/// A number so rounded can be rounded again to a type at least two bits shorter, and the result is
+/// that of rounding once: the set bit keeps a number off the tie that it is not.
+fn to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let exact = f64::from(nearest);
+    if exact == value || value.is_nan() {
+        return nearest;
+    }
+    let away = exact.abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(away)) | 1)
+}
+
+/// [`Scalar::beats`] for a 16-bit float given by its bits, with no branch, so that it vectorises.
+#[inline]
+fn half_beats(value: u16, best: u16, infinity: u16) -> bool {
+    /// Orders as the numbers do, the two zeros being equal.
+    #[inline]
+    fn key(bits: u16) -> i16 {
+        let magnitude = (bits & 0x7fff) as i16;
+        if bits >> 15 == 1 { -magnitude } else { magnitude }
+    }
+    let is_nan = |bits: u16| bits & 0x7fff > infinity;
+    is_nan(value) | (!is_nan(best) & (key(value) > key(best)))
+}
+
+macro_rules! integer {
+    ($type:ty) => {
+        impl Scalar for $type {
+            const LOWEST: Self = <$type>::MIN;
+            const ZERO: Self = 0;
+            const ROUNDOFF: f64 = 0.0;
+
+            #[inline]
+            fn to_f64(self) -> f64 {
+                f64::from(self)
+            }
+
+            #[inline]
+            fn from_f64(value: f64) -> Self {
+                value.round_ties_even() as Self
+            }
+
+            #[inline]
+            fn beats(self, best: Self) -> bool {
+                self > best
+            }
+        }
+    };
+}
+
+integer!(i32);
+integer!(i8);
+integer!(u8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rounds to the nearest of a 16-bit type by looking at all of its numbers up to the largest,
+    /// and at what would be the next one.
+    fn nearest<T: Scalar>(value: f64, from_bits: fn(u16) -> T, largest: u16, next: f64) -> T {
+        let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
+        let candidates = (0..=largest).map(|bits| (bits, from_bits(bits).to_f64()));
+        let (mut best, mut closest) = (0, f64::INFINITY);
+        for (bits, candidate) in candidates.chain([(largest + 1, next)]) {
+            let distance = (candidate - value.abs()).abs();
+            if distance < closest || (distance == closest && bits % 2 == 0) {
+                (best, closest) = (bits, distance);
+            }
+        }
+        from_bits(best | sign)
+    }
+
+    /// Ties between two numbers of 16 bits, and what is so near to a tie that an `f32` is one.
+    #[test]
+    fn halves_are_rounded_once() {
+        let between = |a: f64, b: f64| (a + b) / 2.0;
+        for bits in [0, 1, 2, 0x03ff, 0x0400, 0x3c00, 0x3c01, 0x7bfe, 0x7bff] {
+            let tie = between(
+                f16::from_bits(bits).to_f64(),
+                match bits {
+                    0x7bff => 65536.0,
+                    bits => f16::from_bits(bits + 1).to_f64(),
+                },
+            );
+            for value in around(tie) {
+                let expected = nearest(value, f16::from_bits, 0x7bff, 65536.0);
+                assert_eq!(<f16 as Scalar>::from_f64(value).to_bits(), expected.to_bits());
+            }
+        }
+        let next = 2.0f64.powi(128);
+        for bits in [0, 1, 2, 0x007f, 0x0080, 0x3f80, 0x3f81, 0x7f7e, 0x7f7f] {
+            let tie = between(
+                bf16::from_bits(bits).to_f64(),
+                match bits {
+                    0x7f7f => next,
+                    bits => bf16::from_bits(bits + 1).to_f64(),
+                },
+            );
+            for value in around(tie) {
+                let expected = nearest(value, bf16::from_bits, 0x7f7f, next);
+                assert_eq!(<bf16 as Scalar>::from_f64(value).to_bits(), expected.to_bits());
+            }
+        }
+        assert!(<f16 as Scalar>::from_f64(f64::NAN).is_nan());
+        assert_eq!(<f16 as Scalar>::from_f64(f64::NEG_INFINITY), f16::NEG_INFINITY);
+    }
+
+    /// A number, its neighbours, and numbers a little further off, of both signs.
+    fn around(tie: f64) -> impl Iterator<Item = f64> {
+        let values = [0.0, 1e-15, 1e-12, 1e-9, 1e-5].map(|off| tie * (1.0 + off));
+        let below = [1e-15, 1e-12, 1e-9, 1e-5].map(|off| tie * (1.0 - off));
+        values.into_iter().chain(below).flat_map(|value| [value, -value])
+    }
+
+    #[test]
+    fn every_half_comes_back() {
+        for bits in 0..=u16::MAX {
+            let half = f16::from_bits(bits);
+            assert!(half.is_nan() || <f16 as Scalar>::from_f64(half.to_f64()) == half);
+            let half = bf16::from_bits(bits);
+            assert!(half.is_nan() || <bf16 as Scalar>::from_f64(half.to_f64()) == half);
+        }
+    }
+
+    /// The comparison without branches is the one of the numbers.
+    #[test]
+    fn halves_beat_as_their_numbers_do() {
+        let every = |step| (0..=u16::MAX).step_by(step);
+        let edges = [0, 1, 0x8000, 0x8001, 0x7c00, 0xfc00, 0x7c01, 0x7f80, 0xff80, 0x7f81, 0xffff];
+        for best in every(97).chain(edges) {
+            for value in every(89).chain(edges) {
+                let (v, b) = (f16::from_bits(value), f16::from_bits(best));
+                assert_eq!(v.beats(b), v.to_f64().beats(b.to_f64()), "{v:?} {b:?}");
+                let (v, b) = (bf16::from_bits(value), bf16::from_bits(best));
+                assert_eq!(v.beats(b), v.to_f64().beats(b.to_f64()), "{v:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn integers_round_and_saturate() {
+        assert_eq!([2.5, 3.5, -0.5, 300.0, -1.0].map(<u8 as Scalar>::from_f64), [2, 4, 0, 255, 0]);
+        assert_eq!([1e10, -1e10, 7.4].map(<i32 as Scalar>::from_f64), [i32::MAX, i32::MIN, 7]);
+    }
+}

@@ -1,0 +1,215 @@
+//! What the tests share: problems and data to draw, and windows found by walking.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use windowpane_geometry::{
+    AXES, Divisor, Extents, Grid, IndexBase, Layout, Padding, Pooling, Rounding, Same, Shape,
+    Window,
+};
+use windowpane_reference::Scalar;
+
+pub(crate) type Position = [usize; AXES];
+
+fn extents(numbers: &[usize]) -> Extents {
+    Extents::try_from(numbers).unwrap()
+}
+
+/// A window and the extents that it is laid over. `longest` bounds an extent of a 1-D problem;
+/// problems of more axes are smaller.
+pub(crate) fn windows(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
+    (1..=AXES)
+        .prop_flat_map(move |rank| {
+            let longest = [longest, 9, 6][rank - 1];
+            let numbers = |range: std::ops::Range<usize>| prop::collection::vec(range, rank);
+            let kernel = prop_oneof![numbers(1..5), numbers(1..longest + 3)];
+            let side = || prop_oneof![2 => numbers(0..3), 1 => numbers(0..9)];
+            let same = prop_oneof![
+                4 => Just(None),
+                1 => Just(Some(Same::Upper)),
+                1 => Just(Some(Same::Lower))
+            ];
+            let steps = (numbers(1..5), prop_oneof![numbers(1..2), numbers(1..4)]);
+            (numbers(1..longest), kernel, steps, (side(), side()), same, any::<bool>())
+        })
+        .prop_filter_map("the kernel fits", |(input, kernel, steps, sides, same, ceil)| {
+            let padding = same.map_or(
+                Padding::Explicit { before: extents(&sides.0), after: extents(&sides.1) },
+                Padding::from,
+            );
+            let window = Window::new(extents(&kernel))
+                .stride(extents(&steps.0))
+                .dilation(extents(&steps.1))
+                .padding(padding)
+                .rounding(if ceil { Rounding::Ceil } else { Rounding::Floor });
+            let input = extents(&input);
+            window.over(input).is_ok().then_some((window, input))
+        })
+}
+
+pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
+    prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)]
+}
+
+pub(crate) fn bases() -> impl Strategy<Value = IndexBase> {
+    prop::sample::select(vec![IndexBase::Plane, IndexBase::Tensor, IndexBase::Memory])
+}
+
+pub(crate) fn divisors() -> impl Strategy<Value = Divisor> {
+    prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1u32..50).prop_map(Divisor::Fixed)]
+}
+
+/// Pooling problems: also batches of 0, and more channels than are worked on at a time.
+pub(crate) fn poolings() -> impl Strategy<Value = Pooling> {
+    let channels = prop_oneof![4 => 1usize..5, 1 => 30usize..70];
+    (windows(40), 0usize..4, channels, layouts()).prop_map(
+        |((window, input), batch, channels, layout)| {
+            let shape = Shape::new(batch, channels, input).unwrap();
+            Pooling::new(shape, &window, layout).unwrap()
+        },
+    )
+}
+
+/// Numbers with ties, both zeros, infinities, NaN of several kinds, and all sizes.
+pub(crate) fn awkward() -> impl Strategy<Value = f32> {
+    prop_oneof![
+        8 => (-2i8..3).prop_map(f32::from),
+        1 => Just(-0.0f32),
+        1 => prop::sample::select(vec![f32::NEG_INFINITY, f32::INFINITY]),
+        1 => prop::sample::select(vec![f32::NAN, -f32::NAN, f32::from_bits(0x7fc1_2345)]),
+        2 => wild(),
+    ]
+}
+
+/// Numbers of all sizes whose sums neither overflow nor become subnormal.
+pub(crate) fn wild() -> impl Strategy<Value = f32> {
+    (-1.0f32..1.0, -20i32..30).prop_map(|(value, exponent)| {
+        // Away from 0, where the differences of two would be too small.
+        (value + value.signum()) * 10.0f32.powi(exponent)
+    })
+}
+
+/// Data for a tensor of `len` elements: awkward, mostly lowest, or all different.
+pub(crate) fn data(len: usize) -> impl Strategy<Value = Vec<f32>> {
+    let lowest = prop_oneof![6 => Just(f32::NEG_INFINITY), 1 => awkward()];
+    prop_oneof![
+        2 => prop::collection::vec(awkward(), len),
+        1 => prop::collection::vec(lowest, len),
+        1 => prop::collection::vec(wild(), len),
+    ]
+}
+
+/// Small integers, whose sums of products are exact.
+pub(crate) fn integers(len: usize) -> impl Strategy<Value = Vec<f64>> {
+    prop::collection::vec((-9i8..10).prop_map(f64::from), len)
+}
+
+/// A type whose elements can be told apart bit by bit and made from a `f32`.
+pub(crate) trait Element: Scalar {
+    fn bits(self) -> u64;
+    fn of(value: f32) -> Self;
+}
+
+macro_rules! element {
+    ($($type:ty: |$value:ident| $bits:expr, |$from:ident| $of:expr;)*) => {$(
+        impl Element for $type {
+            fn bits(self) -> u64 {
+                let $value = self;
+                $bits as u64
+            }
+            fn of($from: f32) -> Self {
+                $of
+            }
+        }
+    )*};
+}
+
+element! {
+    f64: |x| x.to_bits(), |x| f64::from(x);
+    f32: |x| x.to_bits(), |x| x;
+    f16: |x| x.to_bits(), |x| f16::from_f32(x);
+    bf16: |x| x.to_bits(), |x| bf16::from_f32(x);
+    i32: |x| x, |x| x as i32;
+    i8: |x| x, |x| x as i8;
+    u8: |x| x, |x| x as u8;
+}
+
+pub(crate) fn bits<T: Element>(values: &[T]) -> Vec<u64> {
+    values.iter().map(|value| value.bits()).collect()
+}
+
+/// Where an element lies, by the definition of the layout.
+pub(crate) fn memory(
+    shape: &Shape,
+    layout: Layout,
+    n: usize,
+    c: usize,
+    position: Position,
+) -> usize {
+    let [depth, height, width] = shape.space().three(1);
+    let [d, h, w] = position;
+    match layout {
+        Layout::ChannelsLast => (((n * depth + d) * height + h) * width + w) * shape.channels() + c,
+        Layout::ChannelsFirst => {
+            (((n * shape.channels() + c) * depth + d) * height + h) * width + w
+        }
+    }
+}
+
+/// All positions of these extents, row-major.
+pub(crate) fn positions([depth, height, width]: Position) -> Vec<Position> {
+    let mut positions = vec![];
+    for d in 0..depth {
+        for h in 0..height {
+            for w in 0..width {
+                positions.push([d, h, w]);
+            }
+        }
+    }
+    positions
+}
+
+/// Every tap of a window, row-major, with the coordinates that it reads if it is inside.
+pub(crate) fn taps(grid: &Grid, o: Position) -> Vec<(Position, Option<Position>)> {
+    let taps = positions(grid.kernel().three(1)).into_iter();
+    taps.map(|tap| {
+        let mut read = [0; AXES];
+        let inside = (0..AXES).all(|i| {
+            let axis = &grid.axes()[i];
+            let x = o[i] as i64 * axis.stride() as i64 - axis.before() as i64
+                + tap[i] as i64 * axis.dilation() as i64;
+            read[i] = x.max(0) as usize;
+            0 <= x && x < axis.input() as i64
+        });
+        (tap, inside.then_some(read))
+    })
+    .collect()
+}
+
+/// One output of a pooling problem, found by walking.
+pub(crate) struct Walked {
+    /// Where the output lies in memory.
+    pub(crate) at: usize,
+    pub(crate) n: usize,
+    pub(crate) c: usize,
+    pub(crate) o: Position,
+    /// The inside taps, row-major: the coordinates and where the element lies in memory.
+    pub(crate) inside: Vec<(Position, usize)>,
+}
+
+/// Every output of a pooling problem.
+pub(crate) fn walk(pooling: &Pooling) -> Vec<Walked> {
+    let (input, output, layout) = (pooling.input(), pooling.output(), pooling.layout());
+    let mut outputs = vec![];
+    for n in 0..output.batch() {
+        for c in 0..output.channels() {
+            for o in positions(output.space().three(1)) {
+                let inside = taps(pooling.grid(), o).into_iter().filter_map(|(_, read)| read);
+                let inside = inside.map(|x| (x, memory(&input, layout, n, c, x))).collect();
+                outputs.push(Walked { at: memory(&output, layout, n, c, o), n, c, o, inside });
+            }
+        }
+    }
+    outputs
+}

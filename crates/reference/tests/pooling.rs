@@ -1,0 +1,461 @@
+//! The plain loops against walking, and the sliding forms against the plain loops.
+//!
+//! Rule numbers are those of the operators' contract. `PROPTEST_CASES` sets how many random
+//! problems are drawn.
+
+mod common;
+
+use common::{Element, Walked, bits, walk};
+use half::{bf16, f16};
+use proptest::prelude::*;
+use windowpane_geometry::{
+    Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
+};
+use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, prefix};
+use windowpane_reference::{Scalar, Total};
+
+fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {
+    common::poolings()
+        .prop_flat_map(|pooling| (Just(pooling), common::data(pooling.input().elements())))
+}
+
+/// Rule 2.2 by its words: the last NaN, or the first of those that equal the maximum.
+fn winner<T: Scalar>(window: &Walked, x: &[T]) -> Option<usize> {
+    let value = |&i: &usize| x[window.inside[i].1].to_f64();
+    let taps = 0..window.inside.len();
+    let last_nan = taps.clone().rev().find(|i| value(i).is_nan());
+    last_nan.or_else(|| {
+        let maximum = taps.clone().map(|i| value(&i)).fold(f64::NEG_INFINITY, f64::max);
+        taps.clone().find(|i| value(i) == maximum)
+    })
+}
+
+/// Rule 2.4 by its words.
+fn index(pooling: &Pooling, base: IndexBase, window: &Walked, tap: usize) -> i32 {
+    let ([d, h, w], memory) = window.inside[tap];
+    let [_, height, width] = pooling.input().space().three(1);
+    let plane = (d * height + h) * width + w;
+    let index = match base {
+        IndexBase::Plane => plane,
+        IndexBase::Tensor => {
+            (window.n * pooling.input().channels() + window.c) * pooling.input().plane() + plane
+        }
+        IndexBase::Memory => memory,
+    };
+    index as i32
+}
+
+fn check_max<T: Element>(
+    pooling: &Pooling,
+    base: IndexBase,
+    x: &[f32],
+) -> Result<(), TestCaseError> {
+    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let (y, winners) = direct::max_with_indices(pooling, base, &x);
+    prop_assert_eq!(y.len(), pooling.output().elements());
+    prop_assert_eq!(winners.len(), y.len());
+    for window in walk(pooling) {
+        let (value, place) = match winner(&window, &x) {
+            Some(tap) => (x[window.inside[tap].1], index(pooling, base, &window, tap)),
+            None => (T::LOWEST, -1),
+        };
+        prop_assert_eq!((y[window.at].bits(), winners[window.at]), (value.bits(), place));
+    }
+
+    let y = bits(&y);
+    prop_assert_eq!(&bits(&direct::max(pooling, &x)), &y);
+    prop_assert_eq!(&bits(&deque::max(pooling, &x)), &y);
+    prop_assert_eq!(&bits(&pool::max(pooling, &x)), &y);
+    for (values, places) in
+        [deque::max_with_indices(pooling, base, &x), pool::max_with_indices(pooling, base, &x)]
+    {
+        prop_assert_eq!(&bits(&values), &y);
+        prop_assert_eq!(&places, &winners);
+    }
+    Ok(())
+}
+
+/// Rule 7: a value is within the bound of a sum, NaN and infinities match.
+fn check_sum<T: Scalar>(y: T, total: &Total) -> Result<(), TestCaseError> {
+    let (y, reference) = (y.to_f64(), total.value);
+    let equal = if reference.is_finite() {
+        // Both sums are accumulated in f64, so the error of both counts.
+        (y - reference).abs() <= total.bound(T::ROUNDOFF, 2.0 * f64::ROUNDOFF)
+    } else {
+        y == reference || (y.is_nan() && reference.is_nan())
+    };
+    prop_assert!(equal, "{y} is not {total:?}");
+    Ok(())
+}
+
+fn check_average<T: Element>(
+    pooling: &Pooling,
+    divisor: Divisor,
+    x: &[f32],
+) -> Result<(), TestCaseError> {
+    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let totals = direct::average_totals(pooling, divisor, &x);
+    prop_assert_eq!(totals.len(), pooling.output().elements());
+    let direct = direct::average(pooling, divisor, &x);
+    let sliding = prefix::average(pooling, divisor, &x);
+    let chosen = pool::average(pooling, divisor, &x);
+    prop_assert_eq!((direct.len(), sliding.len(), chosen.len()), {
+        let n = totals.len();
+        (n, n, n)
+    });
+    for window in walk(pooling) {
+        let total = &totals[window.at];
+        // Rules 3.1 to 3.3 by their words.
+        let terms = window.inside.iter().map(|&(_, at)| x[at].to_f64());
+        let divisor = match divisor {
+            Divisor::Valid => window.inside.len(),
+            Divisor::Fixed(n) => n as usize,
+            Divisor::Padded => padded(pooling, &window),
+        } as f64;
+        let expected = if window.inside.is_empty() { 0.0 } else { terms.sum::<f64>() / divisor };
+        prop_assert!(expected == total.value || (expected.is_nan() && total.value.is_nan()));
+        prop_assert_eq!(total.terms, window.inside.len());
+
+        let rounded = T::from_f64(total.value);
+        prop_assert!(direct[window.at] == rounded || rounded.to_f64().is_nan());
+        check_sum(direct[window.at], total)?;
+        check_sum(sliding[window.at], total)?;
+        check_sum(chosen[window.at], total)?;
+    }
+    Ok(())
+}
+
+/// The taps of a window that are inside or in the padding, counted one by one.
+fn padded(pooling: &Pooling, window: &Walked) -> usize {
+    let within = |tap: &[usize; 3]| {
+        (0..3).all(|i| {
+            let axis = &pooling.grid().axes()[i];
+            window.o[i] * axis.stride() + tap[i] * axis.dilation()
+                < axis.before() + axis.input() + axis.after()
+        })
+    };
+    common::positions(pooling.grid().kernel().three(1)).iter().filter(|tap| within(tap)).count()
+}
+
+proptest! {
+    #[test]
+    fn maxima_are_the_contracts((pooling, x) in with_data(), base in common::bases()) {
+        check_max::<f32>(&pooling, base, &x)?;
+        check_max::<f64>(&pooling, base, &x)?;
+        check_max::<f16>(&pooling, base, &x)?;
+        check_max::<bf16>(&pooling, base, &x)?;
+        check_max::<i32>(&pooling, base, &x)?;
+        check_max::<i8>(&pooling, base, &x)?;
+        check_max::<u8>(&pooling, base, &x)?;
+    }
+
+    #[test]
+    fn averages_are_the_contracts((pooling, x) in with_data(), divisor in common::divisors()) {
+        check_average::<f32>(&pooling, divisor, &x)?;
+        check_average::<f64>(&pooling, divisor, &x)?;
+        check_average::<bf16>(&pooling, divisor, &x)?;
+    }
+
+    /// What is outside a window has no influence on it, not even on its last bit.
+    #[test]
+    fn prefix_sums_keep_windows_apart(
+        (pooling, x) in with_data(),
+        place in any::<prop::sample::Index>(),
+        poison in prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300]),
+    ) {
+        prop_assume!(!x.is_empty());
+        let place = place.index(x.len());
+        let mut x: Vec<f64> =
+            x.into_iter().map(|x| if x.is_finite() { x.into() } else { 1.0 }).collect();
+        x[place] = 1.0;
+        let clean = prefix::average(&pooling, Divisor::Padded, &x);
+        x[place] = poison;
+        let poisoned = prefix::average(&pooling, Divisor::Padded, &x);
+        for window in walk(&pooling) {
+            let (clean, poisoned) = (clean[window.at], poisoned[window.at]);
+            if window.inside.iter().any(|&(_, at)| at == place) {
+                prop_assert!(!poisoned.is_finite() || poisoned > 1e290);
+            } else {
+                prop_assert_eq!(clean.to_bits(), poisoned.to_bits());
+            }
+        }
+    }
+
+    /// Rule 5.1, against walking; the two ways to the winners agree.
+    #[test]
+    fn max_gradients_go_to_the_winners((pooling, x) in with_data(), base in common::bases()) {
+        let (y, winners) = direct::max_with_indices(&pooling, base, &x);
+        // Small integers, so that sums are exact in any order.
+        let dy: Vec<f32> = (0..y.len()).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+        let dx = backward::max_backward(&pooling, base, &dy, &winners).unwrap();
+        let totals = backward::max_backward_totals(&pooling, base, &dy, &winners).unwrap();
+        let mut expected = vec![0.0; x.len()];
+        let mut terms = vec![0; x.len()];
+        for window in walk(&pooling) {
+            if let Some(tap) = winner(&window, &x) {
+                expected[window.inside[tap].1] += dy[window.at];
+                terms[window.inside[tap].1] += 1;
+            }
+        }
+        prop_assert_eq!(&dx, &expected);
+        prop_assert_eq!(totals.iter().map(|t| t.terms).collect::<Vec<_>>(), terms.clone());
+        prop_assert!(totals.iter().zip(&dx).all(|(total, &dx)| total.value == f64::from(dx)));
+        prop_assert_eq!(&backward::max_backward_from_input(&pooling, &dy, &x), &dx);
+
+        // Rule 4.3: what was a maximum is where it was, all else is zero.
+        let back = backward::max_unpool(&pooling, base, &y, &winners).unwrap();
+        for (i, (back, x)) in back.iter().zip(&x).enumerate() {
+            let expected = if terms[i] > 0 { *x } else { 0.0 };
+            prop_assert_eq!(back.to_bits(), expected.to_bits());
+        }
+    }
+
+    /// Rule 4.3: an index outside its own plane is an error that says where.
+    #[test]
+    fn foreign_indices_are_refused(
+        (pooling, x) in with_data(),
+        base in common::bases(),
+        place in any::<prop::sample::Index>(),
+        index in prop_oneof![Just(i32::MIN), Just(-2), Just(i32::MAX), -3i32..3000],
+    ) {
+        let (y, mut winners) = direct::max_with_indices(&pooling, base, &x);
+        prop_assume!(!y.is_empty());
+        let at = place.index(y.len());
+        winners[at] = index;
+        // The indices of all elements of this sample and channel, and none.
+        let window = walk(&pooling).into_iter().find(|window| window.at == at).unwrap();
+        let own = common::positions(pooling.input().space().three(1)).into_iter().map(|x| {
+            let memory =
+                common::memory(&pooling.input(), pooling.layout(), window.n, window.c, x);
+            let inside = vec![(x, memory)];
+            crate::index(&pooling, base, &Walked { inside, at, o: window.o, ..window }, 0)
+        });
+        let allowed = index == -1 || own.into_iter().any(|own| own == index);
+        let refusal = backward::IndexOutOfRange { at, index };
+        let dx = backward::max_backward(&pooling, base, &y, &winners);
+        let back = backward::max_unpool(&pooling, base, &y, &winners);
+        if allowed {
+            prop_assert!(dx.is_ok() && back.is_ok());
+        } else {
+            prop_assert_eq!(dx.unwrap_err(), refusal);
+            prop_assert_eq!(back.unwrap_err(), refusal);
+        }
+    }
+
+    /// Rule 5.4: ⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩.
+    #[test]
+    fn average_and_its_gradient_are_adjoint(
+        (pooling, x, g) in common::poolings().prop_flat_map(|pooling| {
+            let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+            (Just(pooling), common::integers(inputs), common::integers(outputs))
+        }),
+        divisor in common::divisors(),
+    ) {
+        let y = direct::average(&pooling, divisor, &x);
+        let dx = backward::average_backward(&pooling, divisor, &g);
+        let totals = backward::average_backward_totals(&pooling, divisor, &g);
+        prop_assert!(totals.iter().zip(&dx).all(|(total, &dx)| total.value == dx));
+        let left: f64 = y.iter().zip(&g).map(|(y, g)| y * g).sum();
+        let right: f64 = x.iter().zip(&dx).map(|(x, dx)| x * dx).sum();
+        // Both sides are sums of the terms x·g/divisor, whose magnitudes are these. A term takes
+        // part in a sum over taps or outputs, a sum over elements, a division and a product.
+        let sizes: f64 = x.iter().zip(&totals).map(|(x, total)| x.abs() * total.magnitude).sum();
+        let roundings = 2 * (x.len() + y.len()) + 4;
+        let bound = roundings as f64 * f64::ROUNDOFF * sizes;
+        prop_assert!((left - right).abs() <= bound, "{left} is not {right}, bound {bound}");
+        // Where nothing is rounded, nothing may differ.
+        let y = direct::average(&pooling, Divisor::Fixed(4), &x);
+        let dx = backward::average_backward(&pooling, Divisor::Fixed(4), &g);
+        let left: f64 = y.iter().zip(&g).map(|(y, g)| y * g).sum();
+        let right: f64 = x.iter().zip(&dx).map(|(x, dx)| x * dx).sum();
+        prop_assert_eq!(left, right);
+    }
+}
+
+fn pooling<const N: usize>(window: Window, space: [usize; N], channels: usize) -> Pooling
+where
+    Extents: From<[usize; N]>,
+{
+    let shape = Shape::new(1, channels, Extents::from(space)).unwrap();
+    Pooling::new(shape, &window, Layout::ChannelsLast).unwrap()
+}
+
+#[test]
+fn a_line_by_hand() {
+    let p = pooling(Window::new([3]).stride([2]).padding([1]), [6], 1);
+    let x = [1.0f32, 5.0, 5.0, -1.0, 2.0, 0.0];
+    let expected = (vec![5.0, 5.0, 2.0], vec![1, 1, 4]);
+    assert_eq!(direct::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    assert_eq!(deque::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    assert_eq!(direct::average(&p, Divisor::Padded, &x), [2.0, 3.0, 1.0 / 3.0]);
+    assert_eq!(direct::average(&p, Divisor::Valid, &x), [3.0, 3.0, 1.0 / 3.0]);
+    assert_eq!(direct::average(&p, Divisor::Fixed(2), &x), [3.0, 4.5, 0.5]);
+    let dx = backward::average_backward(&p, Divisor::Valid, &[2.0f32, 3.0, 6.0]);
+    assert_eq!(dx, [1.0, 2.0, 1.0, 3.0, 2.0, 2.0]);
+    let dx = backward::max_backward(&p, IndexBase::Plane, &[2.0f32, 3.0, 6.0], &expected.1);
+    assert_eq!(dx.unwrap(), [0.0, 5.0, 0.0, 0.0, 6.0, 0.0]);
+}
+
+/// Two channels, so that the three bases differ: `N = 1`, channels-last.
+#[test]
+fn an_image_by_hand() {
+    let p = pooling(Window::new([2, 2]), [2, 3], 2);
+    #[rustfmt::skip]
+    let x = [
+        1i8, 60,   4, 50,   2, 40,
+        3,   10,   4, 50,   9, 30,
+    ];
+    let y = vec![4, 60, 9, 50];
+    for (base, winners) in [
+        (IndexBase::Plane, vec![1, 0, 5, 1]),
+        (IndexBase::Tensor, vec![1, 6, 5, 7]),
+        (IndexBase::Memory, vec![2, 1, 10, 3]),
+    ] {
+        assert_eq!(direct::max_with_indices(&p, base, &x), (y.clone(), winners.clone()));
+        assert_eq!(deque::max_with_indices(&p, base, &x), (y.clone(), winners));
+    }
+}
+
+/// Rule 2.2: of equal zeros the first, of NaN the last, and each with its own bits.
+#[test]
+fn zeros_and_nan() {
+    let p = pooling(Window::new([3]), [3], 1);
+    let nan = |payload: u32| f32::from_bits(0x7fc0_0000 | payload);
+    for (x, winner) in [
+        ([-0.0f32, 0.0, -1.0], 0),
+        ([-1.0, 0.0, -0.0], 1),
+        ([nan(1), f32::INFINITY, nan(2)], 2),
+        ([nan(1), nan(2), f32::INFINITY], 1),
+        ([f32::NEG_INFINITY; 3], 0),
+    ] {
+        for (y, winners) in [
+            direct::max_with_indices(&p, IndexBase::Plane, &x),
+            deque::max_with_indices(&p, IndexBase::Plane, &x),
+        ] {
+            assert_eq!(winners, [winner]);
+            assert_eq!(y[0].to_bits(), x[winner as usize].to_bits());
+        }
+    }
+}
+
+/// Rules 2.3 and 3.3: padding beyond the kernel makes windows with nothing inside.
+#[test]
+fn empty_windows() {
+    let p = pooling(Window::new([2]).padding([3]), [1], 1);
+    let x = [7i32];
+    let lowest = i32::MIN;
+    let expected = (vec![lowest, lowest, 7, 7, lowest, lowest], vec![-1, -1, 0, 0, -1, -1]);
+    assert_eq!(direct::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    assert_eq!(deque::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    for divisor in [Divisor::Padded, Divisor::Valid, Divisor::Fixed(3)] {
+        let y = direct::average(&p, divisor, &[6.0f64]);
+        assert_eq!((y[0], y[5]), (0.0, 0.0));
+        assert_eq!(prefix::average(&p, divisor, &[6.0f64]), y);
+    }
+    assert_eq!(direct::average(&p, Divisor::Valid, &[6.0f64])[2], 6.0);
+    assert_eq!(backward::average_backward(&p, Divisor::Valid, &[1.0f32; 6]), [2.0]);
+}
+
+/// Rule 3.2: overhang, which ceil rounding makes, never counts.
+#[test]
+fn overhang_is_not_padding() {
+    let window = Window::new([3]).stride([2]).padding([(0, 1)]).rounding(Rounding::Ceil);
+    let p = pooling(window, [5], 1);
+    let x = [1.0f64, 2.0, 3.0, 4.0, 6.0];
+    // The third window reads 6, one padding and one overhang.
+    assert_eq!(direct::average(&p, Divisor::Padded, &x), [2.0, 13.0 / 3.0, 3.0]);
+    assert_eq!(prefix::average(&p, Divisor::Padded, &x), [2.0, 13.0 / 3.0, 3.0]);
+}
+
+/// Rule 1.5: a batch of 0 is computed without complaint.
+#[test]
+fn nothing_in_nothing_out() {
+    let shape = Shape::new(0, 3, Extents::from([4, 4])).unwrap();
+    for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        let p = Pooling::new(shape, &Window::new([4, 4]).padding([2, 2]), layout).unwrap();
+        let (y, winners) = pool::max_with_indices::<f32>(&p, IndexBase::Tensor, &[]);
+        assert!(y.is_empty() && winners.is_empty());
+        assert!(deque::max_with_indices::<f32>(&p, IndexBase::Tensor, &[]).0.is_empty());
+        assert!(direct::average::<f32>(&p, Divisor::Padded, &[]).is_empty());
+        assert!(prefix::average::<f32>(&p, Divisor::Padded, &[]).is_empty());
+        assert!(backward::average_backward::<f32>(&p, Divisor::Padded, &[]).is_empty());
+    }
+}
+
+/// A window over the whole of a long axis, whose far ends a running sum would mix.
+#[test]
+fn large_numbers_far_away_leave_no_trace() {
+    let p = pooling(Window::new([64]), [4096], 1);
+    let mut x = vec![1.0f64; 4096];
+    (x[0], x[4095]) = (1e300, f64::NAN);
+    let y = prefix::average(&p, Divisor::Padded, &x);
+    assert!(y[1..4032].iter().all(|&y| y == 1.0));
+    assert!(y[0] > 1e298 && y[4032].is_nan());
+}
+
+#[test]
+fn large_windows_slide_and_small_ones_do_not() {
+    let p = pooling(Window::new([3, 3]).padding([1, 1]), [56, 56], 64);
+    assert_eq!(pool::choose(&p), Algorithm::Direct);
+    let p = pooling(Window::new([31, 31]).padding([15, 15]), [56, 56], 64);
+    assert_eq!(pool::choose(&p), Algorithm::Sliding);
+    // All of the input is one window: nothing slides.
+    let p = pooling(Window::new([56, 56]), [56, 56], 64);
+    assert_eq!(pool::choose(&p), Algorithm::Direct);
+    assert_eq!((Algorithm::Direct.to_string(), Algorithm::Sliding.to_string()).1, "sliding");
+}
+
+/// Padding and extents as large as can be are computed with, not walked through.
+#[test]
+fn long_padding_costs_nothing() {
+    let far = i32::MAX as usize / 2 - 8;
+    let sides = Padding::Explicit { before: [far].into(), after: [far].into() };
+    let window = Window::new([2 * far]).stride([4]).padding(sides);
+    let p = pooling(window, [8], 1);
+    let x = [1.0f32, 2.0, 3.0, 8.0, 5.0, 6.0, 7.0, 4.0];
+    assert_eq!(p.output().elements(), 3);
+    assert_eq!(direct::max(&p, &x), deque::max(&p, &x));
+    let sum = [36.0, 36.0, 36.0];
+    assert_eq!(direct::average(&p, Divisor::Fixed(1), &x), sum);
+    assert_eq!(prefix::average(&p, Divisor::Fixed(1), &x), sum);
+}
+
+#[test]
+#[should_panic(expected = "the input has 3 elements but its shape has 4")]
+fn a_wrong_length_is_named() {
+    direct::max(&pooling(Window::new([2]), [4], 1), &[0.0f32; 3]);
+}
+
+/// Prints the times of both algorithms, from which the threshold of [`pool::choose`] was taken:
+/// `cargo test --release -p windowpane-reference --test pooling -- --ignored --nocapture`
+#[test]
+#[ignore = "measures"]
+fn sliding_against_direct() {
+    let time = |run: &dyn Fn()| {
+        run();
+        let best = (0..5).map(|_| {
+            let start = std::time::Instant::now();
+            run();
+            start.elapsed()
+        });
+        best.min().unwrap().as_secs_f64() * 1e3
+    };
+    println!("layout          k  s  chosen   max ms: direct  deque   average ms: direct  prefix");
+    for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        for (k, s) in [3, 5, 7, 9, 11, 15, 21, 31].into_iter().flat_map(|k| [(k, 1), (k, 2)]) {
+            let window = Window::new([k, k]).stride([s, s]).padding([k / 2, k / 2]);
+            let shape = Shape::new(4, 64, Extents::from([56, 56])).unwrap();
+            let p = Pooling::new(shape, &window, layout).unwrap();
+            let x: Vec<f32> = (0..shape.elements()).map(|i| (i * 7919 % 65537) as f32).collect();
+            let times = [
+                time(&|| drop(direct::max(&p, &x))),
+                time(&|| drop(deque::max(&p, &x))),
+                time(&|| drop(direct::average(&p, Divisor::Padded, &x))),
+                time(&|| drop(prefix::average(&p, Divisor::Padded, &x))),
+            ];
+            let [a, b, c, d] = times;
+            let (layout, chosen) = (layout.to_string(), pool::choose(&p).to_string());
+            println!("{layout:14} {k:2} {s:2}  {chosen:8} {a:13.2} {b:6.2} {c:19.2} {d:7.2}");
+        }
+    }
+}
