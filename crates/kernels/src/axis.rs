@@ -1,0 +1,127 @@
+//! The arithmetic of one axis, in a kernel: `windowpane_geometry::Axis` word for word.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::Axis;
+
+/// The numbers of an axis, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct AxisArgs {
+    pub(crate) input: i32,
+    pub(crate) kernel: i32,
+    pub(crate) stride: i32,
+    pub(crate) dilation: i32,
+    pub(crate) before: i32,
+    pub(crate) after: i32,
+    pub(crate) output: FastDivmod<u32>,
+}
+
+/// What of an axis changes the code of a kernel: its options, never its extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AxisForm {
+    /// The taps, where the loop over them is unrolled.
+    pub(crate) taps: Option<u32>,
+    /// Whether taps may be outside the input.
+    pub(crate) clipped: bool,
+    /// Whether windows may have no tap inside.
+    pub(crate) may_be_empty: bool,
+    /// Whether taps are more than one coordinate apart.
+    pub(crate) dilated: bool,
+}
+
+impl AxisForm {
+    pub(crate) fn new(axis: &Axis, unrolled: bool) -> Self {
+        Self {
+            taps: unrolled.then_some(axis.kernel() as u32),
+            clipped: axis.clipped(),
+            may_be_empty: axis.may_be_empty(),
+            dilated: axis.dilation() > 1,
+        }
+    }
+}
+
+/// The launch arguments of an axis; its numbers fit, for `Axis` keeps them below its limit.
+pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
+    AxisArgsLaunch::new(
+        axis.input() as i32,
+        axis.kernel() as i32,
+        axis.stride() as i32,
+        axis.dilation() as i32,
+        axis.before() as i32,
+        axis.after() as i32,
+        axis.output() as u32,
+    )
+}
+
+/// The taps of one window on one axis.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Taps {
+    /// The coordinate of tap 0.
+    pub(crate) start: i32,
+    /// The first tap inside the input.
+    pub(crate) first: i32,
+    /// One more than the last tap inside the input.
+    pub(crate) end: i32,
+}
+
+/// The window at output `o`.
+#[cube]
+pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Taps {
+    let start = i32::cast_from(o) * axis.stride - axis.before;
+    if comptime!(form.clipped) {
+        let first = taps_below(axis, start, 0i32, form);
+        let end = taps_below(axis, start, axis.input, form);
+        Taps { start, first, end }
+    } else {
+        Taps { start, first: 0i32, end: axis.kernel }
+    }
+}
+
+/// How many taps of the window are inside the input or in its padding.
+#[cube]
+pub(crate) fn padded_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisForm) -> i32 {
+    if comptime!(form.clipped) {
+        taps_below(axis, taps.start, axis.input + axis.after, form)
+    } else {
+        axis.kernel
+    }
+}
+
+/// How many taps of the window read below coordinate `x`.
+#[cube]
+fn taps_below(axis: &AxisArgs, start: i32, x: i32, #[comptime] form: AxisForm) -> i32 {
+    let room = max(x - start, 0i32);
+    let taps = if comptime!(form.dilated) {
+        // Not `(room + dilation − 1) / dilation`, which may overflow.
+        room / axis.dilation + i32::cast_from(room % axis.dilation != 0)
+    } else {
+        room
+    };
+    min(taps, axis.kernel)
+}
+
+/// The coordinate that tap `t` reads, where an unrolled tap outside the input is moved to the
+/// nearest one inside: a coordinate of the input always, unless the window is empty.
+#[cube]
+pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form: AxisForm) -> i32 {
+    let t = if comptime!(form.clipped && form.taps.is_some()) {
+        min(max(t, taps.first), taps.end - 1)
+    } else {
+        t
+    };
+    let x = if comptime!(form.dilated) { taps.start + t * axis.dilation } else { taps.start + t };
+    // What an empty window reads is never used, but must be there to be read.
+    if comptime!(form.may_be_empty && form.taps.is_some()) {
+        min(max(x, 0i32), axis.input - 1)
+    } else {
+        x
+    }
+}
+
+/// Whether tap `t`, of an unrolled loop, is inside the input.
+#[cube]
+pub(crate) fn is_inside(taps: &Taps, t: i32, #[comptime] form: AxisForm) -> bool {
+    if comptime!(form.clipped) { t >= taps.first && t < taps.end } else { true.runtime() }
+}

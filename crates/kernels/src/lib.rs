@@ -1,0 +1,16 @@
+//! The kernels of windowpane, written once in CubeCL, and the plans that choose them.
+//!
+//! This crate links no runtime: it launches on the [`Client`](cubecl::client::Client) and the
+//! buffers that its caller holds. Framework authors start here; everybody else uses `windowpane`.
+//!
+//! Each operator has a room ([`pool`]) with the same furniture: the room's own page states the
+//! formula and the ladder of kernels; `plan` chooses among them, as a pure function of the
+//! problem and the device's [`Limits`]; then one file a kernel.
+
+mod axis;
+mod dtype;
+mod limits;
+pub mod pool;
+
+pub use limits::{Limits, supports};
+pub use windowpane_geometry::DType;

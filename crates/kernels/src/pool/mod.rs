@@ -1,0 +1,20 @@
+//! Pooling: every window of every channel reduced to one number.
+//!
+//! ```text
+//! y[n, o, c] = reduce over the taps t inside the input of  x[n, o·s − before + t·d, c]
+//! ```
+//!
+//! Seen as the seed of this crate saw it, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
+//! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The ladder:
+//!
+//! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
+//!   problem, and at the memory's limit where windows overlap little.
+//!
+//! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
+//! both, the lanes of a vector lying along the channels where there are several.
+
+mod direct;
+pub mod plan;
+
+pub use direct::launch;
+pub use plan::{Algorithm, Output, Plan, PlanError, Reduction};

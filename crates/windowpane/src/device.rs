@@ -1,0 +1,444 @@
+use core::fmt;
+use core::str::FromStr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use windowpane_geometry::DType;
+
+use crate::{Error, Result};
+
+/// A way to reach a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Backend {
+    /// NVIDIA GPUs through CUDA.
+    Cuda,
+    /// AMD GPUs through ROCm's HIP.
+    Hip,
+    /// Apple GPUs through Metal's own language.
+    Metal,
+    /// GPUs through Vulkan, with SPIR-V.
+    Vulkan,
+    /// GPUs through WebGPU's shading language, on whatever graphics interface is there.
+    Wgpu,
+    /// The processor, with kernels compiled for it at run time.
+    Cpu,
+    /// The processor, with the scalar reference; always there.
+    Host,
+}
+
+impl Backend {
+    /// Every backend, the preferred one first.
+    pub const ALL: [Self; 7] =
+        [Self::Cuda, Self::Hip, Self::Metal, Self::Vulkan, Self::Wgpu, Self::Cpu, Self::Host];
+
+    /// The name, which is the cargo feature's and the command line's too.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cuda => "cuda",
+            Self::Hip => "hip",
+            Self::Metal => "metal",
+            Self::Vulkan => "vulkan",
+            Self::Wgpu => "wgpu",
+            Self::Cpu => "cpu",
+            Self::Host => "host",
+        }
+    }
+
+    /// Whether this build has the backend.
+    pub fn is_built(self) -> bool {
+        match self {
+            Self::Cuda => cfg!(feature = "cuda"),
+            Self::Hip => cfg!(feature = "hip"),
+            Self::Metal => cfg!(feature = "metal"),
+            Self::Vulkan => cfg!(feature = "vulkan"),
+            Self::Wgpu => {
+                cfg!(any(
+                    feature = "wgpu",
+                    feature = "webgpu",
+                    feature = "vulkan",
+                    feature = "metal"
+                ))
+            }
+            Self::Cpu => cfg!(feature = "cpu"),
+            Self::Host => true,
+        }
+    }
+
+    /// Whether the backend's language has the type, whatever the device.
+    #[cfg(feature = "kernels")]
+    fn can_say(self, dtype: DType) -> bool {
+        // A device may list types that only its other languages can name.
+        self != Self::Wgpu || matches!(dtype, DType::F32 | DType::F16 | DType::I32)
+    }
+
+    /// The backends of this build, the preferred one first.
+    pub fn built() -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(|backend| backend.is_built())
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is not that of a backend.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown backend `{0}`; use one of cuda, hip, metal, vulkan, wgpu, cpu, host")]
+pub struct UnknownBackend(String);
+
+impl FromStr for Backend {
+    type Err = UnknownBackend;
+
+    fn from_str(name: &str) -> Result<Self, UnknownBackend> {
+        Self::ALL
+            .into_iter()
+            .find(|backend| backend.name() == name)
+            .ok_or_else(|| UnknownBackend(name.into()))
+    }
+}
+
+/// A device that tensors live on and operators run on.
+///
+/// Cheap to clone: every clone is the same device.
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    backend: Backend,
+    index: usize,
+    name: String,
+    /// Nothing on `host`.
+    #[cfg(feature = "kernels")]
+    client: Option<cubecl::client::Client>,
+}
+
+impl Device {
+    /// Device `index` of a backend.
+    pub fn new(backend: Backend, index: usize) -> Result<Self> {
+        if !backend.is_built() {
+            let built: Vec<_> = Backend::built().map(Backend::name).collect();
+            return Err(Error::BackendNotBuilt { backend, built: built.join(", ") });
+        }
+        match backend {
+            Backend::Host if index == 0 => Ok(Self::host()),
+            Backend::Host => {
+                Err(Error::NoDevice { backend, index, reason: "there is one, device 0".into() })
+            }
+            #[cfg(feature = "kernels")]
+            _ => cube::open(backend, index),
+            #[cfg(not(feature = "kernels"))]
+            _ => unreachable!("a build without kernels has no backend but host"),
+        }
+    }
+
+    /// The processor, served by the scalar reference; always there.
+    pub fn host() -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self {
+            inner: Arc::new(Inner {
+                backend: Backend::Host,
+                index: 0,
+                name: format!("this processor, {threads} threads"),
+                #[cfg(feature = "kernels")]
+                client: None,
+            }),
+        }
+    }
+
+    /// The processor, with kernels compiled for it.
+    pub fn cpu() -> Result<Self> {
+        Self::new(Backend::Cpu, 0)
+    }
+
+    /// The first device reached through WebGPU's shading language.
+    pub fn wgpu() -> Result<Self> {
+        Self::new(Backend::Wgpu, 0)
+    }
+
+    /// A device reached through Vulkan.
+    pub fn vulkan(index: usize) -> Result<Self> {
+        Self::new(Backend::Vulkan, index)
+    }
+
+    /// An NVIDIA GPU.
+    pub fn cuda(index: usize) -> Result<Self> {
+        Self::new(Backend::Cuda, index)
+    }
+
+    /// An AMD GPU.
+    pub fn hip(index: usize) -> Result<Self> {
+        Self::new(Backend::Hip, index)
+    }
+
+    /// An Apple GPU.
+    pub fn metal(index: usize) -> Result<Self> {
+        Self::new(Backend::Metal, index)
+    }
+
+    /// The best device of this build and machine: a GPU if there is one, else the processor.
+    ///
+    /// A GPU that is emulated by the processor is not chosen; ask for it by name.
+    pub fn best() -> Self {
+        Backend::built()
+            .filter(|backend| has_hardware(*backend))
+            .find_map(|backend| Self::new(backend, 0).ok())
+            .unwrap_or_else(Self::host)
+    }
+
+    /// Every device of this build and machine, the preferred backends first.
+    pub fn all() -> Vec<Self> {
+        Backend::built()
+            .flat_map(|backend| (0..count(backend)).filter_map(move |i| Self::new(backend, i).ok()))
+            .collect()
+    }
+
+    /// The backend that reaches the device.
+    pub fn backend(&self) -> Backend {
+        self.inner.backend
+    }
+
+    /// The device's position among those of its backend.
+    pub fn index(&self) -> usize {
+        self.inner.index
+    }
+
+    /// The product's name and its driver.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Whether the device computes with elements of this type.
+    pub fn supports(&self, dtype: DType) -> bool {
+        #[cfg(feature = "kernels")]
+        if let Some(client) = self.client() {
+            return self.backend().can_say(dtype) && windowpane_kernels::supports(client, dtype);
+        }
+        let _ = dtype;
+        true
+    }
+
+    /// The element types that the device computes with.
+    pub fn dtypes(&self) -> impl Iterator<Item = DType> {
+        DType::ALL.into_iter().filter(|dtype| self.supports(*dtype))
+    }
+
+    /// Waits until everything launched on the device is done.
+    pub fn wait(&self) -> Result<()> {
+        #[cfg(feature = "kernels")]
+        if let Some(client) = self.client() {
+            return cubecl::future::block_on(client.sync())
+                .map_err(|error| self.failure("waiting", &error));
+        }
+        Ok(())
+    }
+
+    /// How long the device works on what `work` launches: by the device's own clock where it has
+    /// one that this crate can read, else from an idle device until it is idle again.
+    pub fn time<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<(T, Duration)> {
+        #[cfg(feature = "kernels")]
+        if let Some(client) = self.client() {
+            return cube::time(self, client, work);
+        }
+        let start = Instant::now();
+        let result = work()?;
+        Ok((result, start.elapsed()))
+    }
+
+    pub(crate) fn require(&self, dtype: DType) -> Result<()> {
+        if self.supports(dtype) {
+            return Ok(());
+        }
+        let available: Vec<_> = self.dtypes().map(DType::name).collect();
+        Err(Error::DTypeUnsupported {
+            device: self.clone(),
+            dtype,
+            available: available.join(", "),
+        })
+    }
+
+    /// The CubeCL client, for those who launch kernels of their own; none on `host`.
+    #[cfg(feature = "kernels")]
+    pub fn client(&self) -> Option<&cubecl::client::Client> {
+        self.inner.client.as_ref()
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(crate) fn failure(&self, work: &str, error: &dyn fmt::Display) -> Error {
+        Error::Device { device: self.clone(), work: work.into(), reason: cube::one_line(error) }
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        (self.backend(), self.index()) == (other.backend(), other.index())
+    }
+}
+
+impl Eq for Device {}
+
+/// Prints `cuda:0`.
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.backend(), self.index())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self}, {})", self.name())
+    }
+}
+
+/// How many devices a backend has.
+fn count(backend: Backend) -> usize {
+    match backend {
+        Backend::Host => 1,
+        #[cfg(feature = "kernels")]
+        _ => cube::devices(backend).len(),
+        #[cfg(not(feature = "kernels"))]
+        _ => 0,
+    }
+}
+
+/// Whether device 0 of a backend is more than an emulation.
+fn has_hardware(backend: Backend) -> bool {
+    match backend {
+        Backend::Host => true,
+        #[cfg(feature = "kernels")]
+        _ => cube::has_hardware(backend),
+        #[cfg(not(feature = "kernels"))]
+        _ => false,
+    }
+}
+
+/// Devices that CubeCL reaches.
+#[cfg(feature = "kernels")]
+mod cube {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Mutex;
+
+    use cubecl::client::Client;
+    use cubecl::device::{DeviceUnavailable, WgpuBackend, WgpuDevice, WgpuDeviceKind};
+
+    use super::*;
+
+    /// The devices of a backend, as CubeCL names them, real hardware first.
+    pub(super) fn devices(backend: Backend) -> Vec<cubecl::Device> {
+        static FOUND: Mutex<Vec<(Backend, Vec<cubecl::Device>)>> = Mutex::new(Vec::new());
+        // A poisoned list is whole all the same: an entry is there or it is not.
+        let mut found = FOUND.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, devices)) = found.iter().find(|(known, _)| *known == backend) {
+            return devices.clone();
+        }
+        let devices = enumerate(backend);
+        found.push((backend, devices.clone()));
+        devices
+    }
+
+    fn enumerate(backend: Backend) -> Vec<cubecl::Device> {
+        let each = |open: fn(usize) -> Result<cubecl::Device, DeviceUnavailable>| {
+            (0..).map_while(|index| open(index).ok()).collect()
+        };
+        match backend {
+            Backend::Cuda => each(cubecl::Device::cuda),
+            Backend::Hip => each(cubecl::Device::rocm),
+            Backend::Cpu => cubecl::Device::cpu().into_iter().collect(),
+            Backend::Vulkan => adapters(WgpuBackend::Vulkan),
+            Backend::Metal => adapters(WgpuBackend::Metal),
+            // The automatic choice asks OpenGL too, which is loud where there is no display; so
+            // only where Vulkan has nothing.
+            Backend::Wgpu => match adapters(WgpuBackend::Vulkan) {
+                none if none.is_empty() => adapters(WgpuBackend::Auto),
+                found => found,
+            },
+            Backend::Host => Vec::new(),
+        }
+    }
+
+    /// The devices that one graphics interface reaches.
+    fn adapters(interface: WgpuBackend) -> Vec<cubecl::Device> {
+        use WgpuDeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
+        [DiscreteGpu(0), IntegratedGpu(0), VirtualGpu(0), Other(0), Cpu]
+            .map(|kind| cubecl::Device::Wgpu(WgpuDevice::new(kind).on(interface)))
+            .into_iter()
+            .flat_map(|first| cubecl::Device::enumerate(first.to_id()))
+            .map(cubecl::Device::from_id)
+            .collect()
+    }
+
+    fn is_emulated(device: &cubecl::Device) -> bool {
+        matches!(device, cubecl::Device::Wgpu(device) if device.kind == WgpuDeviceKind::Cpu)
+    }
+
+    pub(super) fn has_hardware(backend: Backend) -> bool {
+        devices(backend).first().is_some_and(|device| !is_emulated(device))
+    }
+
+    pub(super) fn open(backend: Backend, index: usize) -> Result<Device> {
+        let no_device = |reason: String| Error::NoDevice { backend, index, reason };
+        let devices = devices(backend);
+        let device = devices.get(index).ok_or_else(|| {
+            no_device(match devices.len() {
+                0 => format!("there is none; is a driver for {backend} installed?"),
+                1 => "there is one, device 0".into(),
+                n => format!("there are {n}, 0 to {}", n - 1),
+            })
+        })?;
+        // A runtime panics where its driver does not start; here that is an error like others.
+        let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
+            .map_err(|_| no_device("its driver did not start".into()))?;
+        let name = match device.description() {
+            Some(description) => match description.driver_version {
+                Some(driver) => format!("{}, driver {driver}", description.name),
+                None => description.name,
+            },
+            None => client.name().into(),
+        };
+        Ok(Device { inner: Arc::new(Inner { backend, index, name, client: Some(client) }) })
+    }
+
+    fn client(backend: Backend, device: &cubecl::Device) -> Client {
+        match (backend, device) {
+            // The automatic choice would be SPIR-V where that is built in.
+            #[cfg(any(
+                feature = "wgpu",
+                feature = "webgpu",
+                feature = "vulkan",
+                feature = "metal"
+            ))]
+            (Backend::Wgpu, cubecl::Device::Wgpu(device)) => {
+                use cubecl_runtime::runtime::Runtime;
+                cubecl::wgpu::WgpuRuntime::<cubecl::wgpu::WgslCompiler>::client(device)
+            }
+            _ => device.client(),
+        }
+    }
+
+    pub(super) fn time<T: Send + 'static>(
+        device: &Device,
+        client: &Client,
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<(T, Duration)> {
+        let (result, profile) =
+            client.profile(work, "windowpane").map_err(|error| device.failure("timing", &error))?;
+        let result = result?;
+        let ticks = cubecl::future::block_on(profile.resolve());
+        let ticks = ticks.ok_or_else(|| device.failure("timing", &"the clock measured nothing"))?;
+        Ok((result, ticks.duration()))
+    }
+
+    /// What an error says, without the trace that some carry.
+    pub(super) fn one_line(error: &dyn fmt::Display) -> String {
+        let text = error.to_string();
+        let text = text.split("\nBacktrace").next().unwrap_or_default();
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}

@@ -1,0 +1,100 @@
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use windowpane_geometry::DType;
+
+/// A type that tensors hold.
+///
+/// Sealed: the types are those of [`DType`].
+pub trait Element: sealed::Sealed + windowpane_reference::Scalar + bytemuck::Pod {
+    /// The type's name at run time.
+    const DTYPE: DType;
+}
+
+pub(crate) mod sealed {
+    use super::HostBuffer;
+
+    pub trait Sealed: Sized {
+        fn into_host(values: Vec<Self>) -> HostBuffer;
+        fn from_host(buffer: &HostBuffer) -> Option<&[Self]>;
+    }
+}
+
+/// The elements of a tensor on `host`.
+#[derive(Clone, Debug)]
+#[allow(unreachable_pub, reason = "the sealed half of a public trait names it")]
+pub enum HostBuffer {
+    F64(Arc<Vec<f64>>),
+    F32(Arc<Vec<f32>>),
+    F16(Arc<Vec<f16>>),
+    BF16(Arc<Vec<bf16>>),
+    I32(Arc<Vec<i32>>),
+    I8(Arc<Vec<i8>>),
+    U8(Arc<Vec<u8>>),
+}
+
+macro_rules! elements {
+    ($($type:ty => $variant:ident),*) => {
+        $(
+            impl Element for $type {
+                const DTYPE: DType = DType::$variant;
+            }
+
+            impl sealed::Sealed for $type {
+                fn into_host(values: Vec<Self>) -> HostBuffer {
+                    HostBuffer::$variant(Arc::new(values))
+                }
+
+                fn from_host(buffer: &HostBuffer) -> Option<&[Self]> {
+                    match buffer {
+                        HostBuffer::$variant(values) => Some(values),
+                        _ => None,
+                    }
+                }
+            }
+        )*
+
+        impl HostBuffer {
+            pub(crate) fn dtype(&self) -> DType {
+                match self {
+                    $(Self::$variant(_) => DType::$variant,)*
+                }
+            }
+
+            pub(crate) fn bytes(&self) -> &[u8] {
+                match self {
+                    $(Self::$variant(values) => bytemuck::cast_slice(values),)*
+                }
+            }
+
+            /// The elements in these bytes.
+            pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
+                match dtype {
+                    $(DType::$variant => Self::$variant(Arc::new(bytemuck::pod_collect_to_vec(bytes))),)*
+                    other => unreachable!("{other} has no host type"),
+                }
+            }
+        }
+    };
+}
+
+elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, i8 => I8, u8 => U8);
+
+/// Runs a block with `$T` standing for the Rust type of a [`DType`].
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::element::with_element!(@arms $dtype, $T, $body, [
+            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16, I32 i32, I8 i8, U8 u8
+        ])
+    };
+    (@arms $dtype:expr, $T:ident, $body:expr, [$($variant:ident $type:ty),*]) => {
+        match $dtype {
+            $(windowpane_geometry::DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            other => unreachable!("{other} has no host type"),
+        }
+    };
+}
+pub(crate) use with_element;

@@ -1,0 +1,114 @@
+use windowpane_geometry::DType;
+
+use crate::{Algorithm, Backend, Device};
+
+/// What went wrong: what was asked, what was found, what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The window does not fit its input.
+    #[error(transparent)]
+    Geometry(#[from] windowpane_geometry::Error),
+    /// No kernel can do it on this device.
+    #[cfg(feature = "kernels")]
+    #[error(transparent)]
+    Plan(#[from] windowpane_kernels::pool::PlanError),
+    /// The algorithm asked for has no kernel on this device.
+    #[error("{device} has no {algorithm} kernel for this; leave the choice to the plan")]
+    NoKernel {
+        /// The algorithm asked for.
+        algorithm: Algorithm,
+        /// The device.
+        device: Device,
+    },
+    /// The build has no such backend.
+    #[error(
+        "this build has no {backend} backend; rebuild with `--features {backend}` (it has: {built})"
+    )]
+    BackendNotBuilt {
+        /// The backend asked for.
+        backend: Backend,
+        /// Those that there are.
+        built: String,
+    },
+    /// The machine has no such device.
+    #[error("this machine has no {backend} device {index}: {reason}")]
+    NoDevice {
+        /// The backend asked for.
+        backend: Backend,
+        /// The device asked for.
+        index: usize,
+        /// How many there are, or why it did not start.
+        reason: String,
+    },
+    /// The device cannot hold elements of this type.
+    #[error("{device} has no {dtype}; use one of {available}")]
+    DTypeUnsupported {
+        /// The device.
+        device: Device,
+        /// The type asked for.
+        dtype: DType,
+        /// Those that it has.
+        available: String,
+    },
+    /// The operator is not defined for this type.
+    #[error("{operator} was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    NotForIntegers {
+        /// The operator.
+        operator: &'static str,
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// A tensor was read as another type than it holds.
+    #[error("the tensor holds {found}, not {asked}; read it as {found}")]
+    DTypeMismatch {
+        /// The type asked for.
+        asked: DType,
+        /// The type that it holds.
+        found: DType,
+    },
+    /// A slice is not as long as the dimensions say.
+    #[error("dimensions {dims:?} need {needed} elements, {found} were given")]
+    Length {
+        /// The dimensions.
+        dims: Vec<usize>,
+        /// Their product.
+        needed: String,
+        /// The elements found.
+        found: usize,
+    },
+    /// A tensor is on another device than its operator needs.
+    #[error("the tensor is on {found}, {asked} was needed; move it with `to_device`")]
+    DeviceMismatch {
+        /// The device needed.
+        asked: Device,
+        /// The device that it is on.
+        found: Device,
+    },
+    /// A plan was used with another device, or problem, than it was made for.
+    #[error("the plan was made for {asked}, this is {found}; plan again")]
+    PlanMismatch {
+        /// What the plan was made for.
+        asked: String,
+        /// What it was used with.
+        found: String,
+    },
+    /// The device failed at the work that made a tensor.
+    #[error("{device} failed at {work}: {reason}")]
+    Device {
+        /// The device.
+        device: Device,
+        /// The operator and its shape.
+        work: String,
+        /// What the device said, in one line.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file.
+        path: String,
+        /// What is wrong with it, and how to mend it.
+        reason: String,
+    },
+}

@@ -1,0 +1,52 @@
+//! Pooling and convolution for every GPU, from one source.
+//!
+//! A window slides over a tensor; what happens inside it is a reduction. The kernels are written
+//! once, in CubeCL, and run on CUDA, Vulkan, WebGPU, Metal, ROCm and the CPU; each backend is a
+//! cargo feature. `host` is always there: the scalar reference itself, on all cores.
+//!
+//! ```
+//! use windowpane::{Device, MaxPool, Tensor};
+//!
+//! let device = Device::best();
+//! let pixels: Vec<f32> = (0..8 * 8 * 4).map(|i| i as f32).collect();
+//! let x = Tensor::from_slice(&device, &pixels, [1, 8, 8, 4])?; // channels-last
+//! let pool = MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1]);
+//!
+//! let y = pool.forward(&x)?;
+//! assert_eq!(y.dims(), [1, 4, 4, 4]);
+//! assert_eq!(y.to_vec::<f32>()?[0], pixels[(8 + 1) * 4]);
+//! # Ok::<(), windowpane::Error>(())
+//! ```
+//!
+//! Launches are asynchronous. Reading a tensor waits for it, and tells what went wrong on the way.
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod device;
+mod element;
+mod error;
+#[cfg(any(feature = "npy", feature = "safetensors"))]
+mod files;
+#[cfg(feature = "ndarray")]
+mod nd;
+mod plan;
+mod pool;
+mod tensor;
+
+pub use device::{Backend, Device, UnknownBackend};
+pub use element::Element;
+pub use error::Error;
+pub use plan::{Algorithm, Plan};
+pub use pool::{AvgPool, MaxPool};
+pub use tensor::Tensor;
+pub use windowpane_geometry::{
+    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, Window,
+};
+
+/// The result of everything here that can fail.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// The README's program, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -1,0 +1,171 @@
+use core::fmt;
+use core::str::FromStr;
+
+use windowpane_geometry::{DType, Pooling};
+
+use crate::Device;
+
+/// A way to pool, whatever the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Every tap of every window is read: best for small windows, and there for every problem.
+    Direct,
+    /// The window slides, at a cost that does not grow with its size: a monotone deque for
+    /// maxima, prefix sums for averages.
+    Sliding,
+}
+
+impl Algorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Sliding];
+
+    /// The name as it is written on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Sliding => "sliding",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is not that of an algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown algorithm `{0}`; use one of auto, direct, sliding")]
+pub struct UnknownAlgorithm(String);
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownAlgorithm(name.into()))
+    }
+}
+
+/// How an operator will run: the kernel, its tiling and the numbers of the problem.
+///
+/// A plan is made before anything is launched, prints as a table, may be changed, and then runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    pub(crate) device: Device,
+    pub(crate) operator: &'static str,
+    pub(crate) pooling: Pooling,
+    pub(crate) dtype: DType,
+    pub(crate) choice: Choice,
+}
+
+/// What a plan chose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Choice {
+    /// The scalar reference.
+    Host(Algorithm),
+    /// A kernel.
+    #[cfg(feature = "kernels")]
+    Kernel(windowpane_kernels::pool::Plan),
+}
+
+impl Plan {
+    /// The device that it was made for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The way it pools.
+    pub fn algorithm(&self) -> Algorithm {
+        match &self.choice {
+            Choice::Host(algorithm) => *algorithm,
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => match plan.algorithm {
+                windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
+                other => unreachable!("{other} has no public name"),
+            },
+        }
+    }
+
+    /// The problem.
+    pub fn pooling(&self) -> &Pooling {
+        &self.pooling
+    }
+
+    /// The fewest bytes that it moves: every input read once, every output written once.
+    pub fn bytes(&self) -> u64 {
+        let elements = self.pooling.input().elements() + self.pooling.output().elements();
+        elements as u64 * self.dtype.size() as u64
+    }
+
+    /// The bytes of device memory that it needs beside its tensors.
+    pub fn workspace(&self) -> usize {
+        match &self.choice {
+            Choice::Host(_) => 0,
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => plan.workspace,
+        }
+    }
+
+    /// The kernel's own plan, to override field by field; none on `host`.
+    ///
+    /// A value that cannot be run is refused when the plan is used.
+    #[cfg(feature = "kernels")]
+    pub fn kernel_mut(&mut self) -> Option<&mut windowpane_kernels::pool::Plan> {
+        match &mut self.choice {
+            Choice::Kernel(plan) => Some(plan),
+            Choice::Host(_) => None,
+        }
+    }
+
+    /// The choices, and then the symbols of the problem: a name and a value each.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let mut rows = vec![
+            ("operator", self.operator.into()),
+            ("device", format!("{} ({})", self.device, self.device.name())),
+            ("algorithm", self.algorithm().to_string()),
+            ("dtype", self.dtype.to_string()),
+            ("layout", self.pooling.layout().to_string()),
+        ];
+        match &self.choice {
+            Choice::Host(_) => {}
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => rows.extend([
+                ("lanes", plan.lanes.to_string()),
+                ("units", plan.units.to_string()),
+                ("taps unrolled", if plan.unrolled { "yes" } else { "no" }.into()),
+                ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),
+            ]),
+        }
+        rows.push(("workspace", format!("{} B", self.workspace())));
+        rows.extend(self.symbols().into_iter().map(|(name, value)| (name, value.to_string())));
+        rows
+    }
+
+    /// The symbol table: the problem in the letters of its formula.
+    pub fn symbols(&self) -> Vec<(&'static str, usize)> {
+        let (input, output) = (self.pooling.input(), self.pooling.output());
+        let axes = self.pooling.grid().axes();
+        let names = [["D", "Z", "D_OUT"], ["H", "Y", "H_OUT"], ["W", "X", "W_OUT"]];
+        let own = names.iter().zip(axes).skip(names.len() - self.pooling.grid().rank());
+        let mut symbols = vec![("N", input.batch()), ("C", input.channels())];
+        symbols.extend(own.clone().map(|(name, axis)| (name[0], axis.input())));
+        symbols.extend(own.clone().map(|(name, axis)| (name[1], axis.kernel())));
+        symbols.extend(own.map(|(name, axis)| (name[2], axis.output())));
+        symbols.extend([("M", output.elements()), ("K", self.pooling.grid().taps())]);
+        symbols
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in self.rows() {
+            writeln!(f, "{name:<16}{value}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,205 @@
+use std::sync::Arc;
+
+use windowpane_geometry::DType;
+
+use crate::element::{HostBuffer, with_element};
+use crate::{Device, Element, Error, Result};
+
+/// An array of numbers on a device, its dimensions in the order of memory.
+///
+/// Cheap to clone: every clone shares the elements, which never change.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    device: Device,
+    dtype: DType,
+    dims: Vec<usize>,
+    pub(crate) data: Data,
+    /// What made it, for errors that come to light when it is read.
+    work: Arc<str>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    Host(HostBuffer),
+    #[cfg(feature = "kernels")]
+    Device(cubecl::server::Handle),
+}
+
+impl Tensor {
+    /// Copies elements to a device.
+    ///
+    /// ```
+    /// use windowpane::{Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 2.0, 3.0], [1, 3, 1])?;
+    /// assert_eq!(x.dims(), [1, 3, 1]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn from_slice<T: Element>(
+        device: &Device,
+        elements: &[T],
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        let dims = check_dims(dims.as_ref(), elements.len())?;
+        device.require(T::DTYPE)?;
+        #[cfg(feature = "kernels")]
+        if let (Some(client), false) = (device.client(), elements.is_empty()) {
+            let handle = client.create_from_slice(bytemuck::cast_slice(elements));
+            return Ok(Self::on_device(device, T::DTYPE, dims, handle, "an upload"));
+        }
+        Ok(Self::on_host(device, dims, T::into_host(elements.to_vec())))
+    }
+
+    /// Copies the elements of `bytes`, as they lie in memory, to a device.
+    pub fn from_bytes(
+        device: &Device,
+        dtype: DType,
+        bytes: &[u8],
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        check_dims(dims.as_ref(), bytes.len() / dtype.size())?;
+        with_element!(dtype, T => {
+            Self::from_slice::<T>(device, &bytemuck::pod_collect_to_vec(bytes), dims)
+        })
+    }
+
+    /// A tensor whose elements are in the host's memory: on `host`, or empty.
+    pub(crate) fn on_host(device: &Device, dims: Vec<usize>, buffer: HostBuffer) -> Self {
+        let dtype = buffer.dtype();
+        Self { device: device.clone(), dtype, dims, data: Data::Host(buffer), work: "".into() }
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(crate) fn on_device(
+        device: &Device,
+        dtype: DType,
+        dims: Vec<usize>,
+        handle: cubecl::server::Handle,
+        work: impl Into<Arc<str>>,
+    ) -> Self {
+        Self { device: device.clone(), dtype, dims, data: Data::Device(handle), work: work.into() }
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The type of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Its dimensions, in the order of memory.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// The number of its elements.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Whether it has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Reads the elements, waiting for them; errors of the work that made them come out here.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype {
+            return Err(Error::DTypeMismatch { asked: T::DTYPE, found: self.dtype });
+        }
+        Ok(element_slice::<T>(&self.read()?).to_vec())
+    }
+
+    /// Reads the elements as they lie in memory, waiting for them.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        Ok(self.read()?.bytes().to_vec())
+    }
+
+    /// Waits for the elements and tells whether they can be trusted, without reading them.
+    pub fn wait(&self) -> Result<()> {
+        #[cfg(feature = "kernels")]
+        if let (Data::Device(handle), Some(client)) = (&self.data, self.device.client()) {
+            return cubecl::future::block_on(client.sync_buffers([handle]))
+                .map_err(|error| self.device.failure(&self.work, &error));
+        }
+        Ok(())
+    }
+
+    /// The same tensor on another device.
+    pub fn to_device(&self, device: &Device) -> Result<Self> {
+        if *device == self.device {
+            return Ok(self.clone());
+        }
+        Self::from_bytes(device, self.dtype, self.read()?.bytes(), &self.dims)
+    }
+
+    /// The same numbers in another type, each rounded once; integers are clamped.
+    ///
+    /// The conversion happens on the host.
+    pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
+        if dtype == self.dtype {
+            return Ok(self.clone());
+        }
+        let buffer = self.read()?;
+        let numbers: Vec<f64> = with_element!(self.dtype, T => {
+            let elements: &[T] = element_slice(&buffer);
+            elements.iter().map(|x| windowpane_reference::Scalar::to_f64(*x)).collect()
+        });
+        with_element!(dtype, T => {
+            let elements: Vec<T> =
+                numbers.into_iter().map(<T as windowpane_reference::Scalar>::from_f64).collect();
+            Self::from_slice(&self.device, &elements, &self.dims)
+        })
+    }
+
+    /// The elements, if they are in the host's memory already.
+    pub(crate) fn host_buffer(&self) -> Option<&HostBuffer> {
+        match &self.data {
+            Data::Host(buffer) => Some(buffer),
+            #[cfg(feature = "kernels")]
+            Data::Device(_) => None,
+        }
+    }
+
+    /// The elements, if they are on a device that CubeCL reaches, and its client.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn handle(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
+        match &self.data {
+            Data::Device(handle) => Some((self.device.client()?, handle)),
+            Data::Host(_) => None,
+        }
+    }
+
+    /// The elements in the host's memory.
+    pub(crate) fn read(&self) -> Result<HostBuffer> {
+        match &self.data {
+            Data::Host(buffer) => Ok(buffer.clone()),
+            #[cfg(feature = "kernels")]
+            Data::Device(handle) => {
+                let client = self.device.client().expect("a tensor with a handle has a client");
+                let bytes = client
+                    .read_one(handle.clone())
+                    .map_err(|error| self.device.failure(&self.work, &error))?;
+                Ok(HostBuffer::from_bytes(self.dtype, &bytes))
+            }
+        }
+    }
+}
+
+/// The elements of a buffer that is known to hold them.
+pub(crate) fn element_slice<T: Element>(buffer: &HostBuffer) -> &[T] {
+    T::from_host(buffer).expect("the buffer's type was matched by the caller")
+}
+
+/// The dimensions, if they hold so many elements.
+fn check_dims(dims: &[usize], found: usize) -> Result<Vec<usize>> {
+    let needed = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
+    if needed != Some(found) {
+        let needed = needed.map_or("more than can be counted".into(), |n| n.to_string());
+        return Err(Error::Length { dims: dims.to_vec(), needed, found });
+    }
+    Ok(dims.to_vec())
+}

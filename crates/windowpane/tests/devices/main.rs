@@ -1,0 +1,5 @@
+//! Every property that a device must have, on every device: one binary, so that it can be carried
+//! whole to a machine with a GPU.
+
+mod pool;
+mod tensor;

@@ -1,0 +1,199 @@
+use half::{bf16, f16};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use windowpane::{
+    AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, MaxPool, Tensor,
+};
+use windowpane_reference::pool::direct;
+use windowpane_testing::{
+    Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
+};
+
+type Check = Result<(), TestCaseError>;
+
+/// Runs a check with one of the listed element types, that of those the device has which `pick`
+/// picks.
+macro_rules! check_one_type {
+    ($device:expr, $pick:expr, [$($T:ident),*], $check:ident $arguments:tt) => {{
+        let types = [$(<$T as Element>::DTYPE),*];
+        let types: Vec<_> = types.into_iter().filter(|dtype| $device.supports(*dtype)).collect();
+        let picked = *$pick.get(&types);
+        $(if picked == <$T as Element>::DTYPE {
+            return check_one_type!(@call $check::<$T>, $device, $arguments)
+                .map_err(|error| TestCaseError::fail(format!("{picked}: {error}")));
+        })*
+        unreachable!("{picked} is one of those listed")
+    }};
+    (@call $check:expr, $device:expr, ($($argument:expr),*)) => {
+        $check($device, $($argument),*)
+    };
+}
+
+on_every_device! {
+    /// SEMANTICS 2.1, 2.3 and 2.5: values, bit for bit, of every type.
+    fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>())) {
+        let (case, pick) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case))
+    }
+
+    /// SEMANTICS 2.2 to 2.5: the index of the first of equals, the last NaN, −1.
+    fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base())) {
+        let (case, pick, base) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base))
+    }
+
+    /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
+    fn average_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor())) {
+        let (case, pick, divisor) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor))
+    }
+}
+
+fn check_max<T: Element>(device: &Device, case: &PoolCase) -> Check {
+    let elements = case.elements::<T>();
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let y = ok(max_pool(case).forward(&x))?;
+    assert_same(&ok(y.to_vec::<T>())?, &direct::max(&case.problem(), &elements))
+}
+
+fn check_indices<T: Element>(device: &Device, case: &PoolCase, base: IndexBase) -> Check {
+    let elements = case.elements::<T>();
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let (y, indices) = ok(max_pool(case).index_base(base).forward_with_indices(&x))?;
+    let (values, positions) = direct::max_with_indices(&case.problem(), base, &elements);
+    assert_same(&ok(y.to_vec::<T>())?, &values)?;
+    assert_same(&ok(indices.to_vec::<i32>())?, &positions)
+}
+
+fn check_average<T: Element>(device: &Device, case: &PoolCase, divisor: Divisor) -> Check {
+    let elements = case.elements::<T>();
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor);
+    let y = ok(ok(pool.forward(&x))?.to_vec::<T>())?;
+    assert_totals(&y, &direct::average_totals(&case.problem(), divisor, &elements))
+}
+
+fn max_pool(case: &PoolCase) -> MaxPool {
+    MaxPool::over(case.window).layout(case.layout)
+}
+
+fn index_base() -> impl Strategy<Value = IndexBase> {
+    prop_oneof![Just(IndexBase::Plane), Just(IndexBase::Tensor), Just(IndexBase::Memory)]
+}
+
+fn divisor() -> impl Strategy<Value = Divisor> {
+    prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1..40u32).prop_map(Divisor::Fixed)]
+}
+
+/// What fails is told with the case, not by a panic.
+fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
+    result.map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+/// Every device that is there.
+fn devices() -> Vec<Device> {
+    windowpane::Backend::ALL
+        .into_iter()
+        .filter_map(|backend| match named_device(backend) {
+            Named::Found(device) => Some(device),
+            Named::Skipped(_) => None,
+        })
+        .collect()
+}
+
+/// Both algorithms of `host` are the reference; devices refuse what they have no kernel for.
+#[test]
+fn a_forced_algorithm_is_right_or_refused() {
+    use windowpane::Algorithm;
+    for device in devices() {
+        let elements: Vec<f32> = (0..64u8).map(|i| f32::from(i.wrapping_mul(37))).collect();
+        let x = Tensor::from_slice(&device, &elements, [1, 64, 1]).unwrap();
+        let pool = MaxPool::new([9]).stride([2]).padding([4]);
+        let expected =
+            pool.algorithm(Algorithm::Direct).forward(&x).unwrap().to_vec::<f32>().unwrap();
+        match pool.algorithm(Algorithm::Sliding).forward(&x) {
+            Ok(y) => assert_eq!(y.to_vec::<f32>().unwrap(), expected),
+            Err(error) => assert!(matches!(error, Error::NoKernel { .. }), "{error}"),
+        }
+    }
+}
+
+/// A launch larger than one dimension of a grid, and more than one cube a processor.
+#[test]
+fn many_outputs_are_all_written() {
+    for device in devices() {
+        let (batch, extent) = (3, 1 << 21);
+        let elements: Vec<f32> = (0..batch * extent).map(|i| (i % 1021) as f32).collect();
+        let x = Tensor::from_slice(&device, &elements, [batch, extent, 1]).unwrap();
+        let y = MaxPool::new([2]).stride([1]).forward(&x).unwrap().to_vec::<f32>().unwrap();
+        let expected: Vec<f32> = elements
+            .chunks(extent)
+            .flat_map(|line| line.windows(2).map(|pair| pair[0].max(pair[1])))
+            .collect();
+        assert!(y == expected, "{device}: some of {} outputs are wrong", y.len());
+    }
+}
+
+/// A batch or an image of another size compiles nothing: its kernels are those of the first.
+///
+/// Every launch of the process is counted, so that the test runs itself again, alone.
+#[cfg(feature = "kernels")]
+#[test]
+fn new_sizes_compile_nothing_new() {
+    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
+        let alone = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "pool::new_sizes_compile_nothing_new", "--nocapture"])
+            .env("WINDOWPANE_ALONE", "yes")
+            .output()
+            .unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+        return;
+    }
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+            let launched = cubecl::launched::LaunchedKernels::new();
+            pool_sizes(&device, layout);
+            let kernels = launched.finish().len();
+            assert_eq!(kernels, 2, "{device} {layout}: one for the maximum, one for the average");
+        }
+    }
+}
+
+#[cfg(feature = "kernels")]
+fn pool_sizes(device: &Device, layout: Layout) {
+    let max = MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1]).layout(layout);
+    let same = windowpane::Same::Upper;
+    let average = AvgPool::new([3, 3]).stride([1, 2]).padding(same).layout(layout);
+    for [n, h, w, c] in [[1, 8, 8, 4], [5, 8, 8, 4], [2, 31, 17, 4], [1, 64, 9, 4], [7, 200, 3, 4]]
+    {
+        let dims = match layout {
+            Layout::ChannelsLast => [n, h, w, c],
+            Layout::ChannelsFirst => [n, c, h, w],
+        };
+        let x = Tensor::from_slice(device, &vec![1.0f32; n * h * w * c], dims).unwrap();
+        max.forward(&x).unwrap().wait().unwrap();
+        average.forward(&x).unwrap().wait().unwrap();
+    }
+}
+
+/// What no device can do is refused in one line that names the numbers.
+#[test]
+fn what_cannot_be_done_is_refused() {
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &[1i32; 16], [1, 4, 4, 1]);
+        let Ok(x) = x else { continue };
+        let error = |result: windowpane::Result<Tensor>| result.expect_err("refused").to_string();
+        assert!(error(AvgPool::new([2, 2]).forward(&x)).contains("i32"));
+        assert!(error(MaxPool::new([5, 1]).forward(&x)).contains("spans 5 on the height axis"));
+        assert!(
+            error(MaxPool::new([0, 1]).forward(&x))
+                .contains("kernel extent on the height axis is 0")
+        );
+        assert!(error(MaxPool::new([2, 2]).stride([usize::MAX, 1]).forward(&x)).contains("stride"));
+        assert!(error(MaxPool::new([2]).forward(&x)).contains("1 axes but 2"));
+        for dtype in DType::ALL.into_iter().filter(|dtype| !device.supports(*dtype)) {
+            let plan = MaxPool::new([2, 2]).plan(&device, dtype, &[1, 4, 4, 1]);
+            assert!(matches!(plan, Err(Error::DTypeUnsupported { .. })), "{device} {dtype}");
+        }
+    }
+}
