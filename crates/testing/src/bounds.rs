@@ -1,0 +1,55 @@
+use proptest::test_runner::TestCaseError;
+use windowpane::Element;
+use windowpane_geometry::DType;
+use windowpane_reference::{Scalar, Total};
+
+/// Fails unless two tensors are the same bit for bit; any NaN is the same as any other.
+pub fn assert_same<T: Element>(found: &[T], expected: &[T]) -> Result<(), TestCaseError> {
+    check_lengths(found.len(), expected.len())?;
+    for (i, (y, e)) in found.iter().zip(expected).enumerate() {
+        let (y, e) = (y.to_f64(), e.to_f64());
+        let both_nan = y.is_nan() && e.is_nan();
+        if !both_nan && y.to_bits() != e.to_bits() {
+            return fail(format!("element {i} is {y}, not {e}"));
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless every sum is within the bound of SEMANTICS §7, that is
+/// `u_out·|ref| + n·u_acc·Σ|terms|`, with half of the type's smallest number on top, which is what
+/// rounding costs below its normal numbers. NaN and infinities must match in kind and place.
+pub fn assert_totals<T: Element>(found: &[T], expected: &[Total]) -> Result<(), TestCaseError> {
+    check_lengths(found.len(), expected.len())?;
+    let accumulator = if T::DTYPE == DType::F64 { f64::ROUNDOFF } else { f32::ROUNDOFF };
+    for (i, (y, total)) in found.iter().zip(expected).enumerate() {
+        let (y, value) = (y.to_f64(), total.value);
+        let bound = total.bound(T::ROUNDOFF, accumulator) + smallest(T::DTYPE) / 2.0;
+        let same_kind = y == value || (y.is_nan() && value.is_nan());
+        // Written so that a NaN, or a bound that is none, fails.
+        let close = y.is_finite() && value.is_finite() && (y - value).abs() <= bound;
+        if !same_kind && !close {
+            return fail(format!("element {i} is {y:e}, not {value:e} within {bound:e}"));
+        }
+    }
+    Ok(())
+}
+
+fn check_lengths(found: usize, expected: usize) -> Result<(), TestCaseError> {
+    if found == expected { Ok(()) } else { fail(format!("{found} elements, not {expected}")) }
+}
+
+fn fail(reason: String) -> Result<(), TestCaseError> {
+    Err(TestCaseError::fail(reason))
+}
+
+/// The smallest positive number.
+fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::from_bits(1),
+        DType::F32 => f64::from(f32::from_bits(1)),
+        DType::F16 => half::f16::from_bits(1).to_f64(),
+        DType::BF16 => half::bf16::from_bits(1).to_f64(),
+        other => panic!("{other} does not round"),
+    }
+}

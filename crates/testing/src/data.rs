@@ -1,0 +1,76 @@
+use proptest::prelude::*;
+use windowpane::Element;
+use windowpane_geometry::DType;
+
+/// What the numbers of a tensor are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// Small whole numbers: many ties, and every sum exact.
+    Ties,
+    /// Fractions around 0, with an outlier here and there.
+    Mixed,
+    /// Magnitudes from tiny to huge.
+    Scales,
+    /// NaN, infinities and zeros of both signs among ties.
+    Special,
+}
+
+/// The numbers of a tensor, as few words: they shrink, and paste.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fill {
+    /// What they are like.
+    pub flavour: Flavour,
+    /// Which they are.
+    pub seed: u64,
+}
+
+impl Fill {
+    /// Any numbers.
+    pub fn any() -> impl Strategy<Value = Self> {
+        use Flavour::{Mixed, Scales, Special, Ties};
+        (prop_oneof![Just(Ties), Just(Mixed), Just(Scales), Just(Special)], 0..1u64 << 32)
+            .prop_map(|(flavour, seed)| Self { flavour, seed })
+    }
+
+    /// The first `len` of them.
+    pub fn elements<T: Element>(self, len: usize) -> Vec<T> {
+        let mut state = self.seed;
+        (0..len).map(|_| T::from_f64(self.number(T::DTYPE, splitmix(&mut state)))).collect()
+    }
+
+    fn number(self, dtype: DType, bits: u64) -> f64 {
+        let small = (bits % 9) as f64 - 4.0;
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
+        if !dtype.is_float() {
+            // The type's own ends among the ties; `from_f64` clamps.
+            return match (self.flavour, bits >> 60) {
+                (Flavour::Ties, _) => small,
+                (_, 0) => f64::from(i32::MIN),
+                (_, 1) => f64::from(i32::MAX),
+                _ => (unit * 300.0 - 150.0).round(),
+            };
+        }
+        // f16 reaches 65504, and a sum of several must too.
+        let widest: f64 = if dtype == DType::F16 { 4.0 } else { 60.0 };
+        match (self.flavour, bits >> 60) {
+            (Flavour::Ties, _) => small,
+            (Flavour::Mixed, 0) => (unit - 0.5) * 1e3,
+            (Flavour::Mixed, _) => unit - 0.5,
+            (Flavour::Scales, _) => small.signum() * (widest * (unit - 0.5)).exp2(),
+            (Flavour::Special, 0) => f64::NAN,
+            (Flavour::Special, 1) => f64::INFINITY,
+            (Flavour::Special, 2..=4) => f64::NEG_INFINITY,
+            (Flavour::Special, 5 | 6) => -0.0,
+            (Flavour::Special, _) => small,
+        }
+    }
+}
+
+/// A generator of 64 random bits: tests want numbers, not secrets.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -1,0 +1,52 @@
+//! What the tests of windowpane share: inputs worth testing, bounds worth keeping, and one macro
+//! that runs a property on every device.
+//!
+//! ```text
+//! on_every_device! {
+//!     fn a_property(device, case in PoolCase::any()) {
+//!         …
+//!     }
+//! }
+//! ```
+//!
+//! makes a module `a_property` with one test for each backend. A backend that the build or the
+//! machine lacks is skipped by name, unless `WINDOWPANE_REQUIRE=host,cpu,wgpu` lists it: then its
+//! absence is a failure. `WINDOWPANE_CASES` sets how many cases each test draws (64).
+
+mod bounds;
+mod data;
+mod devices;
+mod pool;
+
+pub use bounds::{assert_same, assert_totals};
+pub use data::{Fill, Flavour};
+pub use devices::{Named, named_device, run_cases};
+pub use pool::PoolCase;
+#[doc(hidden)]
+pub use proptest;
+
+/// Runs a property on every device: see the crate's own page.
+#[macro_export]
+macro_rules! on_every_device {
+    ($($(#[$doc:meta])* fn $name:ident($device:ident, $case:ident in $strategy:expr) $body:block)*) => {$(
+        $(#[$doc])*
+        mod $name {
+            #[allow(unused_imports, reason = "a property need not name what its strategy does")]
+            use super::*;
+
+            fn property(backend: windowpane::Backend) {
+                $crate::run_cases(backend, $strategy, |$device, $case| $body);
+            }
+
+            $crate::on_every_device!(@tests
+                host Host, cpu Cpu, wgpu Wgpu, vulkan Vulkan, metal Metal, cuda Cuda, hip Hip
+            );
+        }
+    )*};
+    (@tests $($test:ident $backend:ident),*) => {$(
+        #[test]
+        fn $test() {
+            property(windowpane::Backend::$backend);
+        }
+    )*};
+}

@@ -1,0 +1,126 @@
+use proptest::prelude::*;
+use windowpane_geometry::{Extents, Layout, Padding, Pooling, Rounding, Same, Shape, Window};
+
+use crate::Fill;
+
+/// A pooling problem and its input.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolCase {
+    /// The samples.
+    pub batch: usize,
+    /// The channels.
+    pub channels: usize,
+    /// The spatial extents.
+    pub space: Extents,
+    /// The window.
+    pub window: Window,
+    /// The layout.
+    pub layout: Layout,
+    /// The elements.
+    pub fill: Fill,
+}
+
+impl PoolCase {
+    /// Any problem that geometry accepts, small enough to be many: ties, NaN and infinities, empty
+    /// windows, empty batches, kernels longer than their input.
+    pub fn any() -> impl Strategy<Value = Self> {
+        let problem = (1..=3usize).prop_flat_map(|rank| {
+            let axes = proptest::collection::vec(axis(), rank);
+            (axes, padding_kind(), prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)])
+        });
+        let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
+        // Channel counts that vectors divide, and that they do not.
+        let channels = prop_oneof![1..=5usize, Just(8), Just(16), Just(24)];
+        let batch = prop_oneof![1 => Just(0usize), 9 => 1..=3usize];
+        (problem, batch, channels, layout, Fill::any()).prop_filter_map(
+            "the window does not fit",
+            |((axes, padding, rounding), batch, channels, layout, fill)| {
+                let of = |f: fn(&AxisCase) -> usize| {
+                    let numbers: Vec<_> = axes.iter().map(f).collect();
+                    Extents::try_from(&*numbers).expect("one to three axes")
+                };
+                let padding = match padding {
+                    PaddingKind::Explicit => {
+                        Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
+                    }
+                    PaddingKind::Valid => Padding::Valid,
+                    PaddingKind::Same(same) => Padding::Same(same),
+                };
+                let window = Window::new(of(|a| a.kernel))
+                    .stride(of(|a| a.stride))
+                    .dilation(of(|a| a.dilation))
+                    .padding(padding)
+                    .rounding(rounding);
+                let case = Self { batch, channels, space: of(|a| a.input), window, layout, fill };
+                case.pooling().ok().map(|_| case)
+            },
+        )
+    }
+
+    /// The problem as geometry knows it.
+    pub fn pooling(&self) -> Result<Pooling, windowpane_geometry::Error> {
+        let shape = Shape::new(self.batch, self.channels, self.space)?;
+        Pooling::new(shape, &self.window, self.layout)
+    }
+
+    /// The problem, which geometry has accepted.
+    ///
+    /// # Panics
+    /// If the case was not drawn but written, and geometry refuses it.
+    pub fn problem(&self) -> Pooling {
+        self.pooling().expect("geometry accepts the case")
+    }
+
+    /// The dimensions of the input in memory order.
+    pub fn dims(&self) -> Vec<usize> {
+        let shape = Shape::new(self.batch, self.channels, self.space);
+        shape.expect("the case was built from a shape").dims(self.layout).collect()
+    }
+
+    /// The elements of the input.
+    pub fn elements<T: windowpane::Element>(&self) -> Vec<T> {
+        self.fill.elements(self.dims().iter().product())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct AxisCase {
+    input: usize,
+    kernel: usize,
+    stride: usize,
+    dilation: usize,
+    before: usize,
+    after: usize,
+}
+
+fn axis() -> impl Strategy<Value = AxisCase> {
+    // Mostly the windows that people use, and now and then a long one.
+    let kernel = prop_oneof![6 => 1..=4usize, 1 => 5..=13usize];
+    let padding = || prop_oneof![4 => 0..=2usize, 1 => 3..=9usize];
+    (1..=11usize, kernel, 1..=4usize, 1..=3usize, padding(), padding()).prop_map(
+        |(input, kernel, stride, dilation, before, after)| AxisCase {
+            input,
+            kernel,
+            stride,
+            dilation,
+            before,
+            after,
+        },
+    )
+}
+
+#[derive(Clone, Copy, Debug)]
+enum PaddingKind {
+    Explicit,
+    Valid,
+    Same(Same),
+}
+
+fn padding_kind() -> impl Strategy<Value = PaddingKind> {
+    prop_oneof![
+        3 => Just(PaddingKind::Explicit),
+        1 => Just(PaddingKind::Valid),
+        1 => Just(PaddingKind::Same(Same::Upper)),
+        1 => Just(PaddingKind::Same(Same::Lower)),
+    ]
+}
