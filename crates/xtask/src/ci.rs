@@ -1,0 +1,278 @@
+//! `cargo xtask ci`: the whole gate, cheap steps first, so that it fails early.
+//!
+//! Each step has a heading and its time; the first failure ends the run. The workspace tests
+//! come last of all, so that their own output is what a reader of the log finds at its end,
+//! followed by the table of steps.
+
+use std::env;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use crate::provision::{self, llvm};
+use crate::shell::{self, cargo};
+use crate::{Result, test};
+
+/// The backends that any machine can run once provisioned.
+const FEATURES: &str = "cpu,wgpu,vulkan";
+/// The devices that the workspace tests may not skip.
+const REQUIRED: &str = "host,cpu,wgpu,vulkan";
+
+/// How a step that did not fail ended.
+#[derive(Debug)]
+enum Done {
+    Passed,
+    Skipped(&'static str),
+}
+
+/// One step of the gate.
+struct Step {
+    name: String,
+    work: Box<dyn Fn() -> Result<Done>>,
+}
+
+/// A step that is one command, or several in a row, with nothing to skip.
+fn step(name: impl Into<String>, work: impl Fn() -> Result<()> + 'static) -> Step {
+    optional(name, move || work().map(|()| Done::Passed))
+}
+
+/// A step that may find that it has nothing to do.
+fn optional(name: impl Into<String>, work: impl Fn() -> Result<Done> + 'static) -> Step {
+    Step { name: name.into(), work: Box::new(work) }
+}
+
+/// Runs the gate; fails with its first failing step.
+pub(crate) fn run() -> Result<ExitCode> {
+    let log = follow(&steps());
+    println!("\n{}", log.table());
+    Ok(if log.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn steps() -> Vec<Step> {
+    let mut steps = vec![
+        step("format", || shell::run(&mut cargo(&["fmt", "--all", "--check"]))),
+        step("chores and architecture", || shell::run(&mut cargo(&["test", "-p", "xtask"]))),
+        optional("licences, bans, sources", deny),
+        step("provision", provision),
+        step("first command: pool3d", || first_command("pool3d")),
+        step("first command: pool2d", || first_command("pool2d")),
+        step("clippy", clippy),
+        step("documentation", documentation),
+    ];
+    steps.push(step("host alone", || check_alone(None)));
+    for backend in ["wgpu", "vulkan", "webgpu", "metal", "cpu", "cuda"] {
+        steps.push(step(format!("{backend} alone"), move || check_alone(Some(backend))));
+    }
+    steps.extend([
+        step("hip alone", check_hip),
+        optional("fuzz targets", fuzz),
+        step("tests without a backend", host_tests),
+        step("tests on every device", || test::require(REQUIRED)),
+    ]);
+    steps
+}
+
+fn provision() -> Result<()> {
+    if provision::provision() {
+        return Ok(());
+    }
+    Err("the gate needs everything above; do what the MISSING lines say".into())
+}
+
+/// The README's first command, on a machine that has no Vulkan driver whatever this one has.
+fn first_command(name: &str) -> Result<()> {
+    let mut command = cargo(&["run", "--release", "--", name]);
+    let nothing = shell::root().join("no-such-driver.json");
+    command.env("VK_DRIVER_FILES", &nothing).env("VK_ICD_FILENAMES", &nothing);
+    let output = shell::run_and_read(&mut command)?;
+    if output.contains("valid:y") {
+        return Ok(());
+    }
+    Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
+}
+
+fn clippy() -> Result<()> {
+    let mut command = cargo(&["clippy", "--workspace", "--all-targets", "--features", FEATURES]);
+    shell::run(command.args(["--", "-D", "warnings"]))
+}
+
+fn documentation() -> Result<()> {
+    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", FEATURES]);
+    shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
+}
+
+/// The library with one backend or none: a feature may not lean on what another brings.
+fn alone(verb: &str, backend: Option<&str>) -> Command {
+    let mut command = cargo(&[verb, "-p", "windowpane", "--no-default-features"]);
+    if let Some(backend) = backend {
+        command.args(["--features", backend]);
+    }
+    command
+}
+
+fn check_alone(backend: Option<&str>) -> Result<()> {
+    shell::run(&mut alone("check", backend))
+}
+
+/// CubeCL's `hip` compiles C++ against LLD, which not every LLVM that serves the others brings.
+fn check_hip() -> Result<()> {
+    let mut command = alone("check", Some("hip"));
+    if !llvm::has_lld() {
+        println!("this LLVM comes without LLD: only the Rust of `hip` is checked");
+        // CubeCL's build scripts leave out their C++ where documentation is all that is wanted.
+        command.env("DOCS_RS", "1");
+    }
+    shell::run(&mut command)
+}
+
+/// The fuzz targets are a workspace of their own, which only a nightly `cargo fuzz` can run.
+fn fuzz() -> Result<Done> {
+    let manifest = "fuzz/Cargo.toml";
+    if !shell::root().join(manifest).exists() {
+        return Ok(Done::Skipped("there is no fuzz/Cargo.toml"));
+    }
+    let mut command = cargo(&["check", "--manifest-path", manifest]);
+    shell::run(command.env("CARGO_TARGET_DIR", target_folder()))?;
+    Ok(Done::Passed)
+}
+
+fn target_folder() -> PathBuf {
+    let set = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    shell::root().join(set.unwrap_or_else(|| "target".into()))
+}
+
+fn host_tests() -> Result<()> {
+    shell::run(&mut alone("test", None))
+}
+
+fn deny() -> Result<Done> {
+    if !shell::has_program("cargo-deny") {
+        return Ok(Done::Skipped("cargo-deny is not installed"));
+    }
+    // It judges the dependencies on every platform, and a build fetches only this one's.
+    shell::run(&mut cargo(&["fetch"]))?;
+    shell::run(&mut cargo(&["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
+    Ok(Done::Passed)
+}
+
+/// Runs the steps in order until one fails.
+fn follow(steps: &[Step]) -> Log {
+    let mut log = Log::default();
+    for step in steps {
+        if !log.passed() {
+            log.rows.push(Row::new(step, Verdict::NotRun, Duration::ZERO));
+            continue;
+        }
+        println!("\n== {}", step.name);
+        let start = Instant::now();
+        let verdict = match (step.work)() {
+            Ok(Done::Passed) => Verdict::Passed,
+            Ok(Done::Skipped(reason)) => {
+                println!("skipped: {reason}");
+                Verdict::Skipped
+            }
+            Err(error) => {
+                println!("failed: {error}");
+                Verdict::Failed
+            }
+        };
+        let time = start.elapsed();
+        println!("-- {}: {} after {:.1} s", step.name, verdict.word(), time.as_secs_f64());
+        log.rows.push(Row::new(step, verdict, time));
+    }
+    log
+}
+
+/// What became of each step.
+#[derive(Default)]
+struct Log {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    name: String,
+    verdict: Verdict,
+    time: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Verdict {
+    Passed,
+    Failed,
+    Skipped,
+    NotRun,
+}
+
+impl Row {
+    fn new(step: &Step, verdict: Verdict, time: Duration) -> Self {
+        Self { name: step.name.clone(), verdict, time }
+    }
+}
+
+impl Verdict {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "FAILED",
+            Self::Skipped => "skipped",
+            Self::NotRun => "not run",
+        }
+    }
+}
+
+impl Log {
+    fn passed(&self) -> bool {
+        self.count(Verdict::Failed) == 0
+    }
+
+    fn count(&self, verdict: Verdict) -> usize {
+        self.rows.iter().filter(|row| row.verdict == verdict).count()
+    }
+
+    /// A line a step, and a last line that counts them.
+    fn table(&self) -> String {
+        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+        let mut table = String::new();
+        for Row { name, verdict, time } in &self.rows {
+            let (word, seconds) = (verdict.word(), time.as_secs_f64());
+            table += &format!("{name:width$}  {word:7}  {seconds:8.1} s\n");
+        }
+        let total = self.rows.iter().map(|row| row.time).sum::<Duration>().as_secs_f64();
+        table += &format!("{:width$}  {:7}  {total:8.1} s\n", "all steps", "");
+        table += &format!(
+            "steps: {} passed, {} failed, {} skipped",
+            self.count(Verdict::Passed),
+            self.count(Verdict::Failed),
+            self.count(Verdict::Skipped) + self.count(Verdict::NotRun),
+        );
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_ends_the_run_and_the_table_says_so() {
+        let log = follow(&[
+            step("good", || Ok(())),
+            optional("absent", || Ok(Done::Skipped("no need"))),
+            step("bad", || Err("broken".into())),
+            step("never", || panic!("ran after a failure")),
+        ]);
+        assert!(!log.passed());
+        let verdicts: Vec<_> = log.rows.iter().map(|row| row.verdict).collect();
+        use Verdict::{Failed, NotRun, Passed, Skipped};
+        assert_eq!(verdicts, [Passed, Skipped, Failed, NotRun]);
+        assert!(log.table().ends_with("steps: 1 passed, 1 failed, 2 skipped"), "{}", log.table());
+    }
+
+    #[test]
+    fn every_backend_is_checked_alone() {
+        let names: Vec<_> = steps().into_iter().map(|step| step.name).collect();
+        for backend in ["host", "wgpu", "vulkan", "webgpu", "metal", "cpu", "cuda", "hip"] {
+            assert!(names.contains(&format!("{backend} alone")), "{backend}: {names:?}");
+        }
+    }
+}

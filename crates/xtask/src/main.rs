@@ -1,0 +1,50 @@
+//! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`.
+//!
+//! What a person would otherwise have to remember, as programs that say what they do. Nothing
+//! here is part of the product, and nothing here depends on it, so that `xtask` compiles in
+//! seconds on a machine that cannot build the rest yet.
+
+mod ci;
+mod machine;
+mod provision;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What a chore gives back: nothing, or one sentence that says what went wrong and how to mend it.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's chores", version)]
+struct Cli {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Install what the backends need and this machine lacks; a second run does nothing
+    Provision,
+    /// Test everything this machine can run, after provisioning what is missing
+    Test(test::Options),
+    /// Run the whole gate: formatting, lints, documentation, every backend, all tests
+    Ci,
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().chore {
+        Chore::Provision => provision::run(),
+        Chore::Test(options) => test::run(&options),
+        Chore::Ci => ci::run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Preparing a machine: what the backends need and cargo cannot bring.
+//!
+//! Each item is looked for, installed if it can be, and otherwise named with what to do by hand;
+//! one missing item never keeps the others from being installed. A second run finds everything
+//! and does nothing.
+
+mod apt;
+mod cpp;
+pub(crate) mod llvm;
+pub(crate) mod vulkan;
+
+use std::process::ExitCode;
+
+use crate::Result;
+
+/// What became of one item.
+enum Outcome {
+    /// It was there already; where.
+    Present(String),
+    /// It was not there and now is; where.
+    Installed(String),
+    /// This machine does without; why.
+    NotNeeded(String),
+    /// It is not there; what a person has to do.
+    Missing(String),
+}
+
+/// Looks for one item, and installs it if it can.
+type Provide = fn() -> Result<Outcome>;
+
+/// Provisions, and fails if something is still missing.
+pub(crate) fn run() -> Result<ExitCode> {
+    if provision() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err("something is still missing; the lines above say what to do".into())
+}
+
+/// Provisions, says what it did for each item, and gives whether everything is there.
+pub(crate) fn provision() -> bool {
+    let mut complete = true;
+    let items = [
+        ("C++ compiler", cpp::provide as Provide),
+        ("LLVM", llvm::provide),
+        ("Vulkan driver", vulkan::provide),
+    ];
+    for (name, provide) in items {
+        let outcome = provide().unwrap_or_else(|error| Outcome::Missing(error.to_string()));
+        complete &= !matches!(outcome, Outcome::Missing(_));
+        println!("{name}: {}", outcome.line());
+    }
+    complete
+}
+
+impl Outcome {
+    fn line(&self) -> String {
+        match self {
+            Self::Present(place) => format!("present ({place})"),
+            Self::Installed(place) => format!("installed ({place})"),
+            Self::NotNeeded(reason) => format!("nothing to do ({reason})"),
+            Self::Missing(remedy) => format!("MISSING: {remedy}"),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! LLVM, which the `cpu`, `cuda` and `hip` backends compile kernels with.
+//!
+//! CubeCL links one exact build of it, kept in the user's data folder; its build script takes
+//! what it finds there and downloads it otherwise. On Linux x86-64 the same libraries are also
+//! Python packages, which reach machines that have a package mirror and nothing else. They are
+//! unpacked beside the final place, moved there in one step, and marked last: whatever
+//! interrupts this, the next run starts afresh.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Outcome, apt};
+use crate::{Result, shell};
+
+/// The folder that CubeCL's build script looks for; it changes with the version of CubeCL.
+const FOLDER: &str = "tracel-llvm-23.1.0-4";
+/// The empty file by which the build script knows a finished folder.
+const MARKER: &str = ".tracel-llvm-installed";
+/// The second package adds the targets for GPUs to the first.
+const WHEELS: [&str; 2] =
+    ["mlc-llvm-static==23.1.1.post0", "mlc-llvm-static-extra-targets==23.1.1.post0"];
+/// Where both packages keep what is to be laid in the folder.
+const INSIDE: &str = "mlc_llvm_static/static";
+
+/// Whether a finished LLVM lies where CubeCL looks for it.
+pub(crate) fn is_installed() -> bool {
+    home().is_some_and(|home| home.join(MARKER).exists())
+}
+
+/// Whether the LLVM at hand brings LLD, which CubeCL's `hip` backend compiles against.
+pub(crate) fn has_lld() -> bool {
+    home().is_some_and(|home| home.join("include/lld/Common/Driver.h").exists())
+}
+
+pub(super) fn provide() -> Result<Outcome> {
+    let home = home().ok_or("no home folder to keep LLVM under; set HOME")?;
+    let place = home.display().to_string();
+    if is_installed() {
+        return Ok(Outcome::Present(place));
+    }
+    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+        return Ok(Outcome::NotNeeded(format!(
+            "CubeCL's build script downloads it to {place} when `cpu` or `cuda` is first built"
+        )));
+    }
+    match install(&home) {
+        Ok(()) => Ok(Outcome::Installed(place)),
+        Err(error) => Ok(Outcome::Missing(format!(
+            "{error}; without it CubeCL's build script will try to download LLVM to {place} \
+             itself when `cpu` or `cuda` is first built"
+        ))),
+    }
+}
+
+fn install(home: &Path) -> Result<()> {
+    if shell::ask("python3", &["-m", "pip", "--version"]).is_none() {
+        apt::install(&["python3", "python3-pip"])?;
+    }
+    let scratch = Scratch::beside(home)?;
+    download(&scratch.0)?;
+    let unpacked = scratch.0.join(INSIDE);
+    make_executable(&unpacked.join("bin"))?;
+    // Without its marker, what lies there is the rest of an interrupted installation.
+    remove(home)?;
+    fs::rename(&unpacked, home).map_err(|error| about("move LLVM to", home, error))?;
+    let marker = home.join(MARKER);
+    fs::write(&marker, "").map_err(|error| about("write", &marker, error))
+}
+
+/// Downloads both packages and unpacks them over each other.
+fn download(folder: &Path) -> Result<()> {
+    println!("downloading LLVM as the Python packages {} (large)", WHEELS.join(", "));
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"]);
+    shell::run(pip.arg(folder).args(WHEELS))?;
+    let files = folder.read_dir().map_err(|error| about("list", folder, error))?;
+    for wheel in files.flatten().map(|file| file.path()) {
+        if wheel.extension().is_some_and(|kind| kind == "whl") {
+            let mut unzip = Command::new("python3");
+            shell::run(unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(folder))?;
+        }
+    }
+    Ok(())
+}
+
+/// Unpacking forgets the permissions, and build scripts run `llvm-config`.
+#[cfg(unix)]
+fn make_executable(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+
+    let files = folder.read_dir().map_err(|error| about("list", folder, error))?;
+    for file in files.flatten().map(|file| file.path()) {
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+            .map_err(|error| about("make executable", &file, error))?;
+    }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn make_executable(_: &Path) -> Result<()> {
+    Ok(())
+}
+
+/// A folder beside LLVM's, so that moving out of it is a rename; gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn beside(home: &Path) -> Result<Self> {
+        // One name for all runs: what a killed run left is cleaned by the next.
+        let folder = home.with_file_name("windowpane-provision");
+        remove(&folder)?;
+        fs::create_dir_all(&folder).map_err(|error| about("create", &folder, error))?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.0) {
+            eprintln!("xtask: {error}; it can be removed by hand");
+        }
+    }
+}
+
+fn remove(folder: &Path) -> Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| about("remove", folder, error))?;
+    }
+    Ok(())
+}
+
+fn about(what: &str, path: &Path, error: std::io::Error) -> Box<dyn std::error::Error> {
+    format!("could not {what} {}: {error}", path.display()).into()
+}
+
+/// The folder that CubeCL links LLVM from.
+fn home() -> Option<PathBuf> {
+    data_folder(env::consts::OS, |name| env::var_os(name))
+        .map(|data| data.join("tracel").join(FOLDER))
+}
+
+/// The user's local data folder, by the rules of the `dirs` crate that CubeCL asks.
+fn data_folder(os: &str, var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let folder = |name| var(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    match os {
+        "windows" => folder("LOCALAPPDATA"),
+        "macos" => folder("HOME").map(|home| home.join("Library/Application Support")),
+        _ => {
+            folder("XDG_DATA_HOME").or_else(|| folder("HOME").map(|home| home.join(".local/share")))
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    fn on(os: &str, vars: &[(&str, &str)]) -> Option<PathBuf> {
+        data_folder(os, |name| vars.iter().find(|var| var.0 == name).map(|var| var.1.into()))
+    }
+
+    #[test]
+    fn the_data_folder_is_the_one_that_cubecl_asks_for() {
+        let home = ("HOME", "/home/ada");
+        assert_eq!(on("linux", &[home]), Some("/home/ada/.local/share".into()));
+        assert_eq!(on("linux", &[home, ("XDG_DATA_HOME", "/data")]), Some("/data".into()));
+        assert_eq!(on("macos", &[home]), Some("/home/ada/Library/Application Support".into()));
+        assert_eq!(on("linux", &[]), None);
+    }
+
+    #[test]
+    fn a_relative_data_folder_does_not_count() {
+        let vars = [("HOME", "/home/ada"), ("XDG_DATA_HOME", "data")];
+        assert_eq!(on("linux", &vars), Some("/home/ada/.local/share".into()));
+    }
+}

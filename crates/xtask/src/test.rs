@@ -1,0 +1,100 @@
+//! `cargo xtask test`: everything this machine can run, and a line that says what that is.
+
+use std::process::{Command, ExitCode};
+
+use crate::machine::{Choice, Machine};
+use crate::{Result, provision, shell};
+
+/// The variable by which the device tests are told which devices may not be missing.
+pub(crate) const REQUIRE: &str = "WINDOWPANE_REQUIRE";
+
+/// What `cargo xtask test` takes.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Devices that may not be missing, as `host,cpu,wgpu`
+    #[arg(long, value_name = "LIST")]
+    require: Option<String>,
+    /// Passed on to `cargo test`, as `--release`
+    #[arg(value_name = "CARGO ARGS", allow_hyphen_values = true)]
+    cargo: Vec<String>,
+    /// Passed on to the tests themselves, as `-- --nocapture`
+    #[arg(value_name = "TEST ARGS", last = true)]
+    harness: Vec<String>,
+}
+
+/// Provisions, then tests the workspace; gives cargo's own exit code.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if !provision::provision() {
+        println!("going on with what is there");
+    }
+    let choice = Machine::look().backends();
+    println!("{}", choice.line());
+    let status = shell::status(&mut command(&choice, options))?;
+    // A signal leaves no code; it is a failure all the same.
+    let code = status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1));
+    Ok(ExitCode::from(code))
+}
+
+/// Tests the workspace, with these devices required; anything but success is an error.
+pub(crate) fn require(devices: &str) -> Result<()> {
+    let choice = Machine::look().backends();
+    println!("{}", choice.line());
+    let options = Options { require: Some(devices.into()), cargo: Vec::new(), harness: Vec::new() };
+    shell::run(&mut command(&choice, &options))
+}
+
+fn command(choice: &Choice, options: &Options) -> Command {
+    let features = choice.features.join(",");
+    let mut command = shell::cargo(&["test", "--workspace", "--features", &features]);
+    command.args(&options.cargo);
+    if !options.harness.is_empty() {
+        command.arg("--").args(&options.harness);
+    }
+    if let Some(devices) = &options.require {
+        command.env(REQUIRE, devices);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn typed(words: &str) -> Command {
+        let line = Line::try_parse_from(words.split(' ')).unwrap();
+        let machine = Machine { os: "linux", ..Machine::default() };
+        command(&machine.backends(), &line.options)
+    }
+
+    fn args(command: &Command) -> Vec<&str> {
+        command.get_args().filter_map(|arg| arg.to_str()).skip(4).collect()
+    }
+
+    #[test]
+    fn arguments_go_to_cargo_and_to_the_tests() {
+        let command = typed("test --release --test devices -- --nocapture pool");
+        assert_eq!(args(&command), ["--release", "--test", "devices", "--", "--nocapture", "pool"]);
+    }
+
+    #[test]
+    fn arguments_may_be_for_the_tests_alone() {
+        assert_eq!(args(&typed("test -- --nocapture")), ["--", "--nocapture"]);
+    }
+
+    #[test]
+    fn required_devices_are_a_variable() {
+        let command = typed("test --require host,cpu --release");
+        assert_eq!(args(&command), ["--release"]);
+        let set =
+            command.get_envs().any(|var| var == (REQUIRE.as_ref(), Some("host,cpu".as_ref())));
+        assert!(set);
+    }
+}
