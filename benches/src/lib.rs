@@ -1,0 +1,1 @@
+//! Benchmarks of windowpane; the groups are in the folder's files.
