@@ -9,6 +9,9 @@ pub enum Error {
     /// The window does not fit its input.
     #[error(transparent)]
     Geometry(#[from] windowpane_geometry::Error),
+    /// An index names no position of its input.
+    #[error(transparent)]
+    Index(#[from] windowpane_reference::pool::backward::IndexOutOfRange),
     /// No kernel can do it on this device.
     #[cfg(feature = "kernels")]
     #[error(transparent)]

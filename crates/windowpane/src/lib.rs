@@ -22,6 +22,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod ceiling;
 mod device;
 mod element;
 mod error;

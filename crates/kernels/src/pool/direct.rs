@@ -15,7 +15,7 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Layout, Pooling};
 
 use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
@@ -112,10 +112,8 @@ fn problem_args(
         Reduction::Max(Output::ValuesAndIndices(base)) => base,
         _ => IndexBase::Plane,
     };
+    let [index_batch, index_channel, index_position] = indexing(pooling, base);
     let channels = pixel_channels(pooling);
-    let steps = pooling.index_strides(base);
-    // With channels first a channel is a sample of its own, one channel wide.
-    let batch = if channels == pooling.input().channels() { steps.batch } else { steps.channel };
     ProblemLaunch::new(
         vectors as u32,
         (channels / plan.lanes) as u32,
@@ -124,11 +122,22 @@ fn problem_args(
         height,
         width,
         divisor,
-        batch as u32,
-        steps.channel as u32,
-        steps.space[AXES - 1] as u32,
+        index_batch,
+        index_channel,
+        index_position,
         lowest(dtype),
     )
+}
+
+/// The steps of an index to the next sample, channel and position of the plane.
+pub(super) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
+    let steps = pooling.index_strides(base);
+    // With channels first a channel is a sample of its own, one channel wide.
+    let batch = match pooling.layout() {
+        Layout::ChannelsLast => steps.batch,
+        Layout::ChannelsFirst => steps.channel,
+    };
+    [batch, steps.channel, steps.space[AXES - 1]].map(|step| step as u32)
 }
 
 /// The value of an empty window, in the accumulator's type.
@@ -158,8 +167,9 @@ struct Form {
     rank: usize,
 }
 
+/// What becomes of a tap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Fold {
+pub(super) enum Fold {
     Max,
     AveragePadded,
     AverageValid,
@@ -169,6 +179,14 @@ enum Fold {
 impl Fold {
     fn is_max(self) -> bool {
         self == Self::Max
+    }
+
+    pub(super) fn average(divisor: Divisor) -> Self {
+        match divisor {
+            Divisor::Padded => Self::AveragePadded,
+            Divisor::Valid => Self::AverageValid,
+            Divisor::Fixed(_) => Self::AverageFixed,
+        }
     }
 }
 
@@ -182,9 +200,7 @@ impl Form {
             width,
             fold: match reduction {
                 Reduction::Max(_) => Fold::Max,
-                Reduction::Average(Divisor::Padded) => Fold::AveragePadded,
-                Reduction::Average(Divisor::Valid) => Fold::AverageValid,
-                Reduction::Average(Divisor::Fixed(_)) => Fold::AverageFixed,
+                Reduction::Average(divisor) => Fold::average(divisor),
             },
             float: dtype.is_float(),
             bf16: dtype == DType::BF16,
@@ -220,7 +236,7 @@ fn direct<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let vector = output_of_unit(form.runs);
+    let vector = unit_position(form.runs);
     if vector >= problem.vectors {
         terminate!();
     }
@@ -268,9 +284,9 @@ fn direct<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The output vector that this unit computes.
+/// The position of the vector that this unit computes.
 #[cube]
-fn output_of_unit(#[comptime] runs: bool) -> u32 {
+pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
     if comptime!(runs) {
         UNIT_POS * CUBE_COUNT as u32 + CUBE_POS as u32
     } else {

@@ -9,12 +9,15 @@
 //!
 //! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
 //!   problem, and at the memory's limit where windows overlap little.
+//! * [`backward`]: the gradients, as gathers: one unit an input vector.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
 //! both, the lanes of a vector lying along the channels where there are several.
 
-mod direct;
+pub mod backward;
+pub mod direct;
 pub mod plan;
 
+pub use backward::{Gradient, launch_backward};
 pub use direct::launch;
 pub use plan::{Algorithm, Output, Plan, PlanError, Reduction};

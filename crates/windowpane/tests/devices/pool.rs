@@ -4,9 +4,9 @@ use proptest::sample::Index;
 use windowpane::{
     AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, MaxPool, Tensor,
 };
-use windowpane_reference::pool::direct;
+use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
-    Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
+    Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
 };
 
 type Check = Result<(), TestCaseError>;
@@ -196,4 +196,52 @@ fn what_cannot_be_done_is_refused() {
             assert!(matches!(plan, Err(Error::DTypeUnsupported { .. })), "{device} {dtype}");
         }
     }
+}
+
+on_every_device! {
+    /// SEMANTICS 5.1 and 7: the gradient of a maximum, from its winners, of every index base.
+    fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base())) {
+        let (case, pick, base) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base))
+    }
+
+    /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, whatever the divisor.
+    fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor())) {
+        let (case, pick, divisor) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor))
+    }
+}
+
+fn check_max_gradient<T: Element>(device: &Device, case: &PoolCase, base: IndexBase) -> Check {
+    let problem = case.problem();
+    let elements = case.elements::<T>();
+    let (_, winners) = direct::max_with_indices(&problem, base, &elements);
+    let (dy, output_dims) = output_gradient::<T>(case);
+    let pool = max_pool(case).index_base(base);
+    let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
+    let indices = ok(Tensor::from_slice(device, &winners, &output_dims))?;
+    let dx = ok(pool.backward(&gradient, &indices, &case.dims()))?;
+    let dx = ok(dx.to_vec::<T>())?;
+    let expected = backward::max_backward_totals(&problem, base, &dy, &winners);
+    assert_totals(&dx, &expected.map_err(|error| TestCaseError::fail(error.to_string()))?)?;
+
+    // SEMANTICS 5.3: the same bits again, and from the input alone.
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let again = ok(ok(pool.backward_from_input(&gradient, &x))?.to_vec::<T>())?;
+    assert_same(&again, &dx)
+}
+
+fn check_average_gradient<T: Element>(device: &Device, case: &PoolCase, divisor: Divisor) -> Check {
+    let (dy, output_dims) = output_gradient::<T>(case);
+    let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
+    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor);
+    let dx = ok(ok(pool.backward(&gradient, &case.dims()))?.to_vec::<T>())?;
+    assert_totals(&dx, &backward::average_backward_totals(&case.problem(), divisor, &dy))
+}
+
+/// Numbers for the outputs, other than the case's own for its inputs.
+fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
+    let dims: Vec<usize> = case.problem().output().dims(case.layout).collect();
+    let fill = Fill { seed: !case.fill.seed, ..case.fill };
+    (fill.elements(dims.iter().product()), dims)
 }

@@ -1,0 +1,379 @@
+//! Gradients, gathered: one unit an input vector collects from every window that read it.
+//!
+//! ```text
+//! for each input (n, x, c):                 one unit, its lanes along c
+//!     for each window o over x:             row-major, so that the sum has one order
+//!         max:      add dy[n, o, c] if the window's winner is x
+//!         average:  add dy[n, o, c] / divisor(o)
+//! ```
+//!
+//! Nothing is scattered, so nothing is atomic and the same inputs give the same bits. A window of
+//! `k` taps and stride `s` shares a coordinate with at most ⌈k/s⌉ others; few are unrolled, and
+//! then a window that does not cover `x` is read all the same, at the nearest that is there, and
+//! dropped by a select: every load is unconditional.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
+
+use super::direct::{Fold, indexing, unit_position};
+use super::plan::{Plan, PlanError, pixel_channels};
+use crate::Limits;
+use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::dtype::{accumulator, elem, round};
+
+/// What a gradient goes back through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gradient {
+    /// A maximum, whose winners are given by indices of this base.
+    Max(IndexBase),
+    /// An average.
+    Average(Divisor),
+}
+
+/// Launches the gradient of a pooling: `dy` has the output's elements, `dx` the input's, and
+/// `winners`, for a maximum, one `i32` for each output.
+///
+/// Asynchronous, as the forward launch is.
+pub fn launch_backward(
+    client: &Client,
+    pooling: &Pooling,
+    gradient: Gradient,
+    dtype: DType,
+    plan: &Plan,
+    [dy, dx]: [&Handle; 2],
+    winners: Option<&Handle>,
+) -> Result<(), PlanError> {
+    plan.check(pooling, &Limits::of(client))?;
+    let inputs = pooling.input().elements();
+    let outputs = pooling.output().elements();
+    if inputs == 0 {
+        return Ok(());
+    }
+    let vectors = inputs / plan.lanes;
+    let units = CubeDim::new_1d(plan.units);
+    let cubes = cubecl::calculate_cube_count_elemwise(client, vectors, units);
+    let buffer = |handle: &Handle, elements: usize| {
+        // SAFETY: the handle holds `elements` elements, as the caller promised.
+        unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
+    };
+    let winners = match winners {
+        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs)),
+        None => ComptimeOptionArgs::None,
+    };
+    // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+    unsafe {
+        backward::launch_unchecked(
+            client,
+            cubes,
+            units,
+            plan.lanes,
+            buffer(dy, outputs),
+            winners,
+            buffer(dx, inputs),
+            problem_args(pooling, gradient, plan, vectors),
+            Form::new(pooling, gradient, dtype, plan),
+            elem(dtype),
+            elem(accumulator(dtype)),
+        )
+    };
+    Ok(())
+}
+
+/// The numbers of an axis as its coordinates see them.
+#[derive(CubeType, CubeLaunch)]
+struct CoverArgs {
+    axis: AxisArgs,
+    input: FastDivmod<u32>,
+    stride: FastDivmod<u32>,
+    outputs: i32,
+}
+
+fn cover_args(axis: &Axis) -> CoverArgsLaunch {
+    CoverArgsLaunch::new(
+        axis_args(axis),
+        axis.input() as u32,
+        axis.stride() as u32,
+        axis.output() as i32,
+    )
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Problem {
+    /// The input vectors.
+    vectors: u32,
+    /// The vectors of a pixel.
+    pixel: FastDivmod<u32>,
+    pixel_vectors: u32,
+    depth: CoverArgs,
+    height: CoverArgs,
+    width: CoverArgs,
+    /// What a fixed divisor divides by.
+    divisor: u32,
+    /// The steps of an index to the next sample, channel and position.
+    index_batch: u32,
+    index_channel: u32,
+    index_position: u32,
+}
+
+fn problem_args(
+    pooling: &Pooling,
+    gradient: Gradient,
+    plan: &Plan,
+    vectors: usize,
+) -> ProblemLaunch {
+    let [depth, height, width] = pooling.grid().axes().each_ref().map(cover_args);
+    let (base, divisor) = match gradient {
+        Gradient::Max(base) => (base, 1),
+        Gradient::Average(Divisor::Fixed(n)) => (IndexBase::Plane, n),
+        Gradient::Average(_) => (IndexBase::Plane, 1),
+    };
+    let pixel_vectors = (pixel_channels(pooling) / plan.lanes) as u32;
+    let [batch, channel, position] = indexing(pooling, base);
+    ProblemLaunch::new(
+        vectors as u32,
+        pixel_vectors,
+        pixel_vectors,
+        depth,
+        height,
+        width,
+        divisor,
+        batch,
+        channel,
+        position,
+    )
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    axes: [AxisForm; AXES],
+    /// The most windows over one coordinate of each axis, where the loops over them are unrolled.
+    windows: Option<[u32; AXES]>,
+    fold: Fold,
+    bf16: bool,
+    runs: bool,
+    /// Whether several vectors make a pixel.
+    channels: bool,
+    /// The axes that the problem has.
+    rank: usize,
+}
+
+/// More windows over one coordinate than this and a loop over them is no longer unrolled.
+const UNROLLED_WINDOWS: usize = 27;
+
+impl Form {
+    fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
+        let axes = pooling.grid().axes();
+        let windows = axes.each_ref().map(most_windows_over);
+        let unrolled = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        Self {
+            axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
+            windows: unrolled.then_some(windows.map(|n| n as u32)),
+            fold: match gradient {
+                Gradient::Max(_) => Fold::Max,
+                Gradient::Average(divisor) => Fold::average(divisor),
+            },
+            bf16: dtype == DType::BF16,
+            runs: plan.runs,
+            channels: pixel_channels(pooling) > plan.lanes,
+            rank: pooling.grid().rank(),
+        }
+    }
+}
+
+/// The most windows that one coordinate is in the reach of, whatever the extents.
+fn most_windows_over(axis: &Axis) -> usize {
+    (axis.kernel() - 1) * axis.dilation() / axis.stride() + 1
+}
+
+#[cube(launch_unchecked)]
+fn backward<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    winners: ComptimeOption<Box<[Vector<i32, N>]>>,
+    dx: &mut [Vector<S, N>],
+    problem: &Problem,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let vector = unit_position(form.runs);
+    if vector >= problem.vectors {
+        terminate!();
+    }
+    let site = site_of(problem, vector, form);
+    let mut sum = Vector::<A, N>::new(A::from_int(0));
+    if comptime!(form.windows.is_some()) {
+        let [over_d, over_h, over_w] = comptime!(form.windows.unwrap_or_default());
+        #[unroll]
+        for i in 0..over_d {
+            #[unroll]
+            for j in 0..over_h {
+                #[unroll]
+                for k in 0..over_w {
+                    let od = site.depth.first + i as i32;
+                    let oh = site.height.first + j as i32;
+                    let ow = site.width.first + k as i32;
+                    sum += share::<S, A, N>(dy, &winners, problem, &site, od, oh, ow, form);
+                }
+            }
+        }
+    } else {
+        for od in site.depth.first..site.depth.end {
+            for oh in site.height.first..site.height.end {
+                for ow in site.width.first..site.width.end {
+                    sum += share::<S, A, N>(dy, &winners, problem, &site, od, oh, ow, form);
+                }
+            }
+        }
+    }
+    dx[vector as usize] = round::<A, S, N>(sum, form.bf16);
+}
+
+/// Where an input is, and which windows may have read it.
+#[derive(CubeType)]
+struct Site {
+    sample: u32,
+    /// The vector within the pixel.
+    lane: u32,
+    depth: Cover,
+    height: Cover,
+    width: Cover,
+    /// The index by which a window that it won names it, but for the channel.
+    index: i32,
+}
+
+/// The windows over one coordinate.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Cover {
+    /// The coordinate, counted from the start of the padding.
+    x: i32,
+    /// The first window in whose reach it is.
+    first: i32,
+    /// One more than the last.
+    end: i32,
+}
+
+#[cube]
+fn cover_of(args: &CoverArgs, x: u32) -> Cover {
+    let x = x as i32 + args.axis.before;
+    let reach = (args.axis.kernel - 1) * args.axis.dilation;
+    let beyond = max(x - reach, 0i32) as u32;
+    let (below, rest) = args.stride.div_mod(beyond);
+    let first = below as i32 + i32::cast_from(rest != 0);
+    let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
+    Cover { x, first, end }
+}
+
+#[cube]
+fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+    let (position, lane) =
+        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
+    let (rows, w) = problem.width.input.div_mod(position);
+    let (planes, h) =
+        if comptime!(form.rank > 1) { problem.height.input.div_mod(rows) } else { (rows, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { problem.depth.input.div_mod(planes) } else { (planes, 0u32) };
+    let plane = problem.depth.axis.input * problem.height.axis.input * problem.width.axis.input;
+    let in_plane = position - sample * plane as u32;
+    let index = sample * problem.index_batch + in_plane * problem.index_position;
+    Site {
+        sample,
+        lane,
+        depth: cover_of(&problem.depth, d),
+        height: cover_of(&problem.height, h),
+        width: cover_of(&problem.width, w),
+        index: index as i32,
+    }
+}
+
+/// What the input gets from the window at (`od`, `oh`, `ow`).
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn share<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    site: &Site,
+    od: i32,
+    oh: i32,
+    ow: i32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let covers = comptime!(form.axes);
+    let reads = reads(&problem.depth, &site.depth, od, covers[0])
+        && reads(&problem.height, &site.height, oh, covers[1])
+        && reads(&problem.width, &site.width, ow, covers[2]);
+    let od = there(&problem.depth, od, comptime!(form.windows.is_some()));
+    let oh = there(&problem.height, oh, comptime!(form.windows.is_some()));
+    let ow = there(&problem.width, ow, comptime!(form.windows.is_some()));
+    let plane = problem.depth.outputs * problem.height.outputs * problem.width.outputs;
+    let window = (od * problem.height.outputs + oh) * problem.width.outputs + ow;
+    let pixel = site.sample * plane as u32 + window as u32;
+    let offset =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let gradient = Vector::<A, N>::cast_from(dy[offset as usize]);
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    #[comptime]
+    match winners {
+        ComptimeOption::Some(winners) => {
+            let mut index = Vector::<i32, N>::new(site.index);
+            #[unroll]
+            for i in 0..N::value() {
+                let channel = site.lane * N::value() as u32 + i as u32;
+                index.insert(i, index.extract(i) + (channel * problem.index_channel) as i32);
+            }
+            let won = winners[offset as usize].equal(&index);
+            let kept = select_many(won, gradient, zero);
+            select(reads, kept, zero)
+        }
+        ComptimeOption::None => {
+            let share = A::from_int(1) / divisor::<A>(problem, od, oh, ow, form);
+            select(reads, gradient * Vector::new(share), zero)
+        }
+    }
+}
+
+/// Whether the window at `o` has a tap on the coordinate.
+#[cube]
+fn reads(args: &CoverArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
+    if comptime!(form.dilated) {
+        o < cover.end && (cover.x - o * args.axis.stride) % args.axis.dilation == 0
+    } else {
+        o < cover.end
+    }
+}
+
+/// The window, or where a loop is unrolled past the last, the last.
+#[cube]
+fn there(args: &CoverArgs, o: i32, #[comptime] unrolled: bool) -> i32 {
+    if comptime!(unrolled) { min(o, args.outputs - 1) } else { o }
+}
+
+/// What the sum of the window at (`od`, `oh`, `ow`) was divided by.
+#[cube]
+fn divisor<A: Float>(problem: &Problem, od: i32, oh: i32, ow: i32, #[comptime] form: Form) -> A {
+    let divisor = if comptime!(form.fold == Fold::AverageFixed) {
+        problem.divisor as i32
+    } else {
+        counted(&problem.depth, od, form.axes[0], form.fold)
+            * counted(&problem.height, oh, form.axes[1], form.fold)
+            * counted(&problem.width, ow, form.axes[2], form.fold)
+    };
+    A::cast_from(divisor)
+}
+
+/// The taps of one axis that a divisor counts.
+#[cube]
+fn counted(args: &CoverArgs, o: i32, #[comptime] form: AxisForm, #[comptime] fold: Fold) -> i32 {
+    let taps = taps_of(&args.axis, o as u32, form);
+    if comptime!(fold == Fold::AverageValid) {
+        taps.end - taps.first
+    } else {
+        padded_taps(&args.axis, &taps, form)
+    }
+}

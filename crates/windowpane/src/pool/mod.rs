@@ -1,0 +1,245 @@
+mod run;
+
+use windowpane_geometry::{DType, Divisor, Extents, IndexBase, Layout, Padding, Rounding, Window};
+
+use crate::{Algorithm, Device, Plan, Result, Tensor};
+use run::{Operator, plan, run, run_backward};
+
+/// The options that every pooling has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Options {
+    window: Window,
+    layout: Layout,
+    algorithm: Option<Algorithm>,
+}
+
+impl Options {
+    /// Windows side by side, unless told otherwise.
+    fn new(kernel: Extents) -> Self {
+        Self::over(Window::new(kernel).stride(kernel))
+    }
+
+    fn over(window: Window) -> Self {
+        Self { window, layout: Layout::default(), algorithm: None }
+    }
+}
+
+/// The methods that set the options that every pooling has.
+macro_rules! option_methods {
+    () => {
+        /// Sets the step between two windows; the kernel by default.
+        pub fn stride(mut self, stride: impl Into<Extents>) -> Self {
+            self.options.window = self.options.window.stride(stride);
+            self
+        }
+
+        /// Sets the padding: `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before and after,
+        /// [`Same`](crate::Same), or [`Padding::Valid`], which is the default.
+        pub fn padding(mut self, padding: impl Into<Padding>) -> Self {
+            self.options.window = self.options.window.padding(padding);
+            self
+        }
+
+        /// Sets the step between two taps.
+        pub fn dilation(mut self, dilation: impl Into<Extents>) -> Self {
+            self.options.window = self.options.window.dilation(dilation);
+            self
+        }
+
+        /// Sets how a partial last step is rounded.
+        pub fn rounding(mut self, rounding: Rounding) -> Self {
+            self.options.window = self.options.window.rounding(rounding);
+            self
+        }
+
+        /// Sets the layout of input and output; channels-last by default.
+        pub fn layout(mut self, layout: Layout) -> Self {
+            self.options.layout = layout;
+            self
+        }
+
+        /// Forces an algorithm in place of the plan's own choice.
+        pub fn algorithm(mut self, algorithm: impl Into<Option<Algorithm>>) -> Self {
+            self.options.algorithm = algorithm.into();
+            self
+        }
+    };
+}
+
+/// Max pooling: the largest number in each window.
+///
+/// NaN is larger than everything. A window with no number in it, which padding can make, gives −∞
+/// (an integer type's minimum) and the index −1.
+///
+/// ```
+/// use windowpane::{Device, Layout, MaxPool, Tensor};
+///
+/// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 5.0, 2.0, 4.0, 3.0, 0.0], [1, 1, 6])?;
+/// let pool = MaxPool::new([2]).layout(Layout::ChannelsFirst);
+/// let (y, winners) = pool.forward_with_indices(&x)?;
+/// assert_eq!(y.to_vec::<f32>()?, [5.0, 4.0, 3.0]);
+/// assert_eq!(winners.to_vec::<i32>()?, [1, 3, 4]);
+/// # Ok::<(), windowpane::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaxPool {
+    options: Options,
+    base: IndexBase,
+}
+
+impl MaxPool {
+    /// Max pooling over windows of so many taps on each axis.
+    pub fn new(kernel: impl Into<Extents>) -> Self {
+        Self { options: Options::new(kernel.into()), base: IndexBase::default() }
+    }
+
+    /// Max pooling over a window that is described already.
+    pub fn over(window: Window) -> Self {
+        Self { options: Options::over(window), base: IndexBase::default() }
+    }
+
+    option_methods!();
+
+    /// Sets what the indices count.
+    pub fn index_base(mut self, base: IndexBase) -> Self {
+        self.base = base;
+        self
+    }
+
+    /// Says how [`forward`](Self::forward) would run, without running it.
+    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::Max(None), device, dtype, dims)
+    }
+
+    /// Says how [`forward_with_indices`](Self::forward_with_indices) would run.
+    pub fn plan_with_indices(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::Max(Some(self.base)), device, dtype, dims)
+    }
+
+    /// Pools.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+    }
+
+    /// Pools, and tells where each maximum was: [`index_base`](Self::index_base) says how.
+    pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let plan = self.plan_with_indices(x.device(), x.dtype(), x.dims())?;
+        self.forward_with_indices_as(&plan, x)
+    }
+
+    /// Pools as planned.
+    pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        Ok(run(Operator::Max(None), plan, x)?.0)
+    }
+
+    /// Pools as planned, and tells where each maximum was.
+    pub fn forward_with_indices_as(&self, plan: &Plan, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (y, indices) = run(Operator::Max(Some(self.base)), plan, x)?;
+        Ok((y, indices.expect("the operator asked for indices")))
+    }
+
+    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::MaxBackward(self.base), device, dtype, dims)
+    }
+
+    /// The gradient with respect to an input of dimensions `dims`: each of `dy` goes to the
+    /// position that `winners`, from [`forward_with_indices`](Self::forward_with_indices), names.
+    ///
+    /// ```
+    /// use windowpane::{Device, MaxPool, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let x = Tensor::from_slice(&host, &[1.0f32, 5.0, 2.0, 4.0], [1, 4, 1])?;
+    /// let pool = MaxPool::new([2]);
+    /// let (_, winners) = pool.forward_with_indices(&x)?;
+    /// let dy = Tensor::from_slice(&host, &[10.0f32, 20.0], [1, 2, 1])?;
+    /// let dx = pool.backward(&dy, &winners, x.dims())?;
+    /// assert_eq!(dx.to_vec::<f32>()?, [0.0, 10.0, 0.0, 20.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn backward(&self, dy: &Tensor, winners: &Tensor, dims: &[usize]) -> Result<Tensor> {
+        let plan = self.plan_backward(dy.device(), dy.dtype(), dims)?;
+        self.backward_as(&plan, dy, winners)
+    }
+
+    /// The gradient as planned.
+    pub fn backward_as(&self, plan: &Plan, dy: &Tensor, winners: &Tensor) -> Result<Tensor> {
+        run_backward(Operator::MaxBackward(self.base), plan, dy, Some(winners))
+    }
+
+    /// The gradient with respect to `x`, for those who kept no winners: they are found again.
+    pub fn backward_from_input(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let (_, winners) = self.forward_with_indices(x)?;
+        self.backward(dy, &winners, x.dims())
+    }
+}
+
+/// Average pooling: the mean of each window.
+///
+/// ```
+/// use windowpane::{AvgPool, Device, Divisor, Tensor};
+///
+/// let x = Tensor::from_slice(&Device::host(), &[2.0f32, 4.0, 6.0], [1, 3, 1])?;
+/// let pool = AvgPool::new([3]).stride([1]).padding([1]);
+/// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [2.0, 4.0, 10.0 / 3.0]);
+/// let valid = pool.divisor(Divisor::Valid);
+/// assert_eq!(valid.forward(&x)?.to_vec::<f32>()?, [3.0, 4.0, 5.0]);
+/// # Ok::<(), windowpane::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AvgPool {
+    options: Options,
+    divisor: Divisor,
+}
+
+impl AvgPool {
+    /// Average pooling over windows of so many taps on each axis.
+    pub fn new(kernel: impl Into<Extents>) -> Self {
+        Self { options: Options::new(kernel.into()), divisor: Divisor::default() }
+    }
+
+    /// Average pooling over a window that is described already.
+    pub fn over(window: Window) -> Self {
+        Self { options: Options::over(window), divisor: Divisor::default() }
+    }
+
+    option_methods!();
+
+    /// Sets what the sum of a window is divided by; its taps, padding included, by default.
+    pub fn divisor(mut self, divisor: Divisor) -> Self {
+        self.divisor = divisor;
+        self
+    }
+
+    /// Says how [`forward`](Self::forward) would run, without running it.
+    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::Average(self.divisor), device, dtype, dims)
+    }
+
+    /// Pools.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+    }
+
+    /// Pools as planned.
+    pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        Ok(run(Operator::Average(self.divisor), plan, x)?.0)
+    }
+
+    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::AverageBackward(self.divisor), device, dtype, dims)
+    }
+
+    /// The gradient with respect to an input of dimensions `dims`: each of `dy`, divided, goes to
+    /// every tap of its window.
+    pub fn backward(&self, dy: &Tensor, dims: &[usize]) -> Result<Tensor> {
+        self.backward_as(&self.plan_backward(dy.device(), dy.dtype(), dims)?, dy)
+    }
+
+    /// The gradient as planned.
+    pub fn backward_as(&self, plan: &Plan, dy: &Tensor) -> Result<Tensor> {
+        run_backward(Operator::AverageBackward(self.divisor), plan, dy, None)
+    }
+}

@@ -1,0 +1,311 @@
+//! How the operators run: plan, check, and then the reference or a kernel.
+
+use windowpane_geometry::{DType, Divisor, IndexBase, Pooling, Shape};
+use windowpane_reference::pool as reference;
+
+use super::Options;
+use crate::element::{Element, HostBuffer, sealed::Sealed, with_element};
+use crate::plan::Choice;
+use crate::tensor::element_slice;
+use crate::{Algorithm, Device, Error, Plan, Result, Tensor};
+
+/// What a pooling does to its windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Operator {
+    /// The maximum, and where it was.
+    Max(Option<IndexBase>),
+    Average(Divisor),
+    MaxBackward(IndexBase),
+    AverageBackward(Divisor),
+}
+
+impl Operator {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Max(None) => "max pooling",
+            Self::Max(Some(_)) => "max pooling with indices",
+            Self::Average(_) => "average pooling",
+            Self::MaxBackward(_) => "max pooling's gradient",
+            Self::AverageBackward(_) => "average pooling's gradient",
+        }
+    }
+
+    /// The indices that it reads or writes.
+    fn base(self) -> Option<IndexBase> {
+        match self {
+            Self::Max(base) => base,
+            Self::MaxBackward(base) => Some(base),
+            _ => None,
+        }
+    }
+
+    /// Refuses what the operator is not defined for.
+    fn check(self, pooling: &Pooling, dtype: DType) -> Result<()> {
+        if let Some(base) = self.base() {
+            pooling.check_indices(base)?;
+        }
+        if let Self::Average(divisor) | Self::AverageBackward(divisor) = self {
+            divisor.check()?;
+        }
+        if !matches!(self, Self::Max(_)) && !dtype.is_float() {
+            return Err(Error::NotForIntegers { operator: self.name(), dtype });
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "kernels")]
+    fn reduction(self) -> windowpane_kernels::pool::Reduction {
+        use windowpane_kernels::pool::{Output, Reduction};
+        match self {
+            Self::Max(None) => Reduction::Max(Output::Values),
+            Self::Max(Some(base)) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::MaxBackward(base) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
+        }
+    }
+}
+
+pub(super) fn plan(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    dims: &[usize],
+) -> Result<Plan> {
+    let input = Shape::from_dims(dims, options.layout)?;
+    let pooling = Pooling::new(input, &options.window, options.layout)?;
+    device.require(dtype)?;
+    operator.check(&pooling, dtype)?;
+    let choice = choose(options, operator, device, dtype, &pooling)?;
+    Ok(Plan { device: device.clone(), operator: operator.name(), pooling, dtype, choice })
+}
+
+fn choose(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    pooling: &Pooling,
+) -> Result<Choice> {
+    #[cfg(feature = "kernels")]
+    if let Some(client) = device.client() {
+        if let Some(algorithm @ Algorithm::Sliding) = options.algorithm {
+            return Err(Error::NoKernel { algorithm, device: device.clone() });
+        }
+        let limits = windowpane_kernels::Limits::of(client);
+        let plan =
+            windowpane_kernels::pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?;
+        return Ok(Choice::Kernel(plan));
+    }
+    let _ = (operator, device, dtype);
+    Ok(Choice::Host(options.algorithm.unwrap_or(match reference::choose(pooling) {
+        reference::Algorithm::Sliding => Algorithm::Sliding,
+        _ => Algorithm::Direct,
+    })))
+}
+
+/// The pooled tensor, and the indices where the operator returns them.
+pub(super) fn run(operator: Operator, plan: &Plan, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
+    check_tensor(operator, plan, x, plan.dtype, &plan.pooling.input())?;
+    let _entered = span(plan).entered();
+    match &plan.choice {
+        Choice::Host(algorithm) => Ok(run_on_host(operator, *algorithm, plan, x)),
+        #[cfg(feature = "kernels")]
+        Choice::Kernel(kernel) => run_kernel(operator, kernel, plan, x),
+    }
+}
+
+/// The gradient of the input.
+pub(super) fn run_backward(
+    operator: Operator,
+    plan: &Plan,
+    dy: &Tensor,
+    winners: Option<&Tensor>,
+) -> Result<Tensor> {
+    check_tensor(operator, plan, dy, plan.dtype, &plan.pooling.output())?;
+    if let Some(winners) = winners {
+        check_tensor(operator, plan, winners, DType::I32, &plan.pooling.output())?;
+    }
+    let _entered = span(plan).entered();
+    match &plan.choice {
+        Choice::Host(_) => backward_on_host(operator, plan, dy, winners),
+        #[cfg(feature = "kernels")]
+        Choice::Kernel(kernel) => backward_kernel(operator, kernel, plan, dy, winners),
+    }
+}
+
+fn span(plan: &Plan) -> tracing::Span {
+    tracing::debug_span!(
+        "pool",
+        operator = plan.operator,
+        device = %plan.device,
+        algorithm = %plan.algorithm(),
+        input = ?dims(&plan.pooling, plan.pooling.input()),
+    )
+}
+
+/// Refuses a tensor or an operator other than those that the plan was made for.
+fn check_tensor(
+    operator: Operator,
+    plan: &Plan,
+    tensor: &Tensor,
+    dtype: DType,
+    shape: &Shape,
+) -> Result<()> {
+    if *tensor.device() != plan.device {
+        let found = tensor.device().clone();
+        return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
+    }
+    let planned = dims(&plan.pooling, *shape);
+    let asked = (plan.operator, dtype, &*planned);
+    let found = (operator.name(), tensor.dtype(), tensor.dims());
+    if asked != found {
+        let describe = |(operator, dtype, dims): (&str, DType, &[usize])| {
+            format!("{operator} with {dtype} {dims:?}")
+        };
+        return Err(Error::PlanMismatch { asked: describe(asked), found: describe(found) });
+    }
+    Ok(())
+}
+
+fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
+    shape.dims(pooling.layout()).collect()
+}
+
+fn run_on_host(
+    operator: Operator,
+    algorithm: Algorithm,
+    plan: &Plan,
+    x: &Tensor,
+) -> (Tensor, Option<Tensor>) {
+    let buffer = x.host_buffer().expect("a tensor on host has its elements there");
+    let (values, indices) = with_element!(x.dtype(), T => {
+        let (values, indices) = pool_slice(operator, algorithm, &plan.pooling, element_slice::<T>(buffer));
+        (T::into_host(values), indices)
+    });
+    let dims = dims(&plan.pooling, plan.pooling.output());
+    let tensor = |buffer: HostBuffer| Tensor::on_host(&plan.device, dims.clone(), buffer);
+    (tensor(values), indices.map(|indices| tensor(i32::into_host(indices))))
+}
+
+fn pool_slice<T: Element>(
+    operator: Operator,
+    algorithm: Algorithm,
+    pooling: &Pooling,
+    x: &[T],
+) -> (Vec<T>, Option<Vec<i32>>) {
+    use reference::{deque, direct, prefix};
+    match (operator, algorithm) {
+        (Operator::Max(None), Algorithm::Direct) => (direct::max(pooling, x), None),
+        (Operator::Max(None), Algorithm::Sliding) => (deque::max(pooling, x), None),
+        (Operator::MaxBackward(_) | Operator::AverageBackward(_), _) => {
+            unreachable!("gradients run backward")
+        }
+        (Operator::Max(Some(base)), algorithm) => {
+            let (values, indices) = match algorithm {
+                Algorithm::Direct => direct::max_with_indices(pooling, base, x),
+                Algorithm::Sliding => deque::max_with_indices(pooling, base, x),
+            };
+            (values, Some(indices))
+        }
+        (Operator::Average(divisor), Algorithm::Direct) => {
+            (direct::average(pooling, divisor, x), None)
+        }
+        (Operator::Average(divisor), Algorithm::Sliding) => {
+            (prefix::average(pooling, divisor, x), None)
+        }
+    }
+}
+
+#[cfg(feature = "kernels")]
+fn run_kernel(
+    operator: Operator,
+    kernel: &windowpane_kernels::pool::Plan,
+    plan: &Plan,
+    x: &Tensor,
+) -> Result<(Tensor, Option<Tensor>)> {
+    let pooling = &plan.pooling;
+    let dims = dims(pooling, pooling.output());
+    let with_indices = matches!(operator, Operator::Max(Some(_)));
+    let Some((client, input)) = x.handle() else {
+        // An empty batch: nothing to launch.
+        let empty =
+            |dtype| Tensor::on_host(&plan.device, dims.clone(), HostBuffer::from_bytes(dtype, &[]));
+        return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
+    };
+    let outputs = pooling.output().elements();
+    let output = client.empty(outputs * plan.dtype.size());
+    let indices = with_indices.then(|| client.empty(outputs * DType::I32.size()));
+    windowpane_kernels::pool::launch(
+        client,
+        pooling,
+        operator.reduction(),
+        plan.dtype,
+        kernel,
+        [input, &output],
+        indices.as_ref(),
+    )?;
+    let work: std::sync::Arc<str> =
+        format!("{} of {} {:?}", operator.name(), plan.dtype, x.dims()).into();
+    let tensor =
+        |dtype, handle| Tensor::on_device(&plan.device, dtype, dims.clone(), handle, work.clone());
+    Ok((tensor(plan.dtype, output), indices.map(|handle| tensor(DType::I32, handle))))
+}
+
+fn backward_on_host(
+    operator: Operator,
+    plan: &Plan,
+    dy: &Tensor,
+    winners: Option<&Tensor>,
+) -> Result<Tensor> {
+    let pooling = &plan.pooling;
+    let buffer = dy.host_buffer().expect("a tensor on host has its elements there");
+    let dx = with_element!(dy.dtype(), T => {
+        let dy = element_slice::<T>(buffer);
+        T::into_host(match (operator, winners) {
+            (Operator::MaxBackward(base), Some(winners)) => {
+                let winners = winners.host_buffer().expect("a tensor on host has its elements there");
+                reference::backward::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
+            }
+            (Operator::AverageBackward(divisor), None) => {
+                reference::backward::average_backward(pooling, divisor, dy)
+            }
+            _ => unreachable!("a maximum's gradient has winners, an average's none"),
+        })
+    });
+    Ok(Tensor::on_host(&plan.device, dims(pooling, pooling.input()), dx))
+}
+
+#[cfg(feature = "kernels")]
+fn backward_kernel(
+    operator: Operator,
+    kernel: &windowpane_kernels::pool::Plan,
+    plan: &Plan,
+    dy: &Tensor,
+    winners: Option<&Tensor>,
+) -> Result<Tensor> {
+    use windowpane_kernels::pool::Gradient;
+    let pooling = &plan.pooling;
+    let dims = dims(pooling, pooling.input());
+    let Some((client, gradient)) = dy.handle() else {
+        // An empty batch: nothing to launch.
+        return Ok(Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(plan.dtype, &[])));
+    };
+    let dx = client.empty(pooling.input().elements() * plan.dtype.size());
+    let through = match operator {
+        Operator::MaxBackward(base) => Gradient::Max(base),
+        Operator::AverageBackward(divisor) => Gradient::Average(divisor),
+        Operator::Max(_) | Operator::Average(_) => unreachable!("only gradients run backward"),
+    };
+    windowpane_kernels::pool::launch_backward(
+        client,
+        pooling,
+        through,
+        plan.dtype,
+        kernel,
+        [gradient, &dx],
+        winners.and_then(|winners| winners.handle()).map(|(_, handle)| handle),
+    )?;
+    let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
+    Ok(Tensor::on_device(&plan.device, plan.dtype, dims, dx, work))
+}
