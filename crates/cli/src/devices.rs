@@ -1,0 +1,103 @@
+//! `windowpane devices`: what this build and machine have.
+
+use clap::Args;
+use comfy_table::{Attribute, Cell, CellAlignment};
+use windowpane::{Backend, DType, Device, Error};
+
+use crate::args::On;
+use crate::failure::Failure;
+use crate::progress::{Progress, say};
+use crate::table;
+
+const EXAMPLE: &str = "\
+Example: the devices that CUDA reaches
+  windowpane devices --backend cuda
+
+The last column is measured: the bytes that a plain copy reads and writes in a second, which is
+the ceiling of every kernel that does both (an emulated GPU may exceed it).";
+
+/// The arguments of `devices`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Devices {
+    #[command(flatten)]
+    on: On,
+}
+
+/// A line of the table.
+enum Row {
+    Found(Device),
+    /// A backend without a device, and why.
+    Missing(Backend, String),
+}
+
+impl Devices {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let rows = match (self.on.backend, self.on.device) {
+            (None, None) => Backend::built().flat_map(rows_of).collect(),
+            (Some(backend), None) => {
+                // A backend that was asked for and has nothing is an error.
+                Device::new(backend, 0)?;
+                rows_of(backend)
+            }
+            (_, Some(_)) => vec![Row::Found(self.on.open()?)],
+        };
+        let mut table = table::new();
+        table.set_header(["device", "name", "types", "read+write GB/s"]);
+        if let Some(column) = table.column_mut(3) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        let progress = Progress::new(self.on.quiet, "looking for devices");
+        for row in rows {
+            table.add_row(match row {
+                Row::Found(device) => {
+                    progress.now(format!("measuring {device}"));
+                    found(&device).map(Cell::new)
+                }
+                Row::Missing(backend, reason) => {
+                    [backend.name(), &reason, "–", "–"].map(|text| dim(Cell::new(text)))
+                }
+            });
+        }
+        drop(progress);
+        say(table)?;
+        let absent: Vec<_> =
+            Backend::ALL.into_iter().filter(|b| !b.is_built()).map(Backend::name).collect();
+        if self.on.backend.is_some() || absent.is_empty() {
+            return Ok(());
+        }
+        say(format!("not in this build: {} (rebuild with --features NAME)", absent.join(", ")))
+    }
+}
+
+fn rows_of(backend: Backend) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for index in 0.. {
+        match Device::new(backend, index) {
+            Ok(device) => rows.push(Row::Found(device)),
+            Err(_) if index > 0 => break,
+            Err(Error::NoDevice { reason, .. }) => {
+                rows.push(Row::Missing(backend, reason));
+                break;
+            }
+            Err(error) => {
+                rows.push(Row::Missing(backend, error.to_string()));
+                break;
+            }
+        }
+    }
+    rows
+}
+
+fn found(device: &Device) -> [String; 4] {
+    let types: Vec<_> = device.dtypes().map(DType::name).collect();
+    let ceiling = match device.copy_ceiling() {
+        Ok(bytes) => format!("{:.1}", bytes / 1e9),
+        Err(error) => format!("not measured: {error}"),
+    };
+    [device.to_string(), device.name().into(), types.join(", "), ceiling]
+}
+
+fn dim(cell: Cell) -> Cell {
+    cell.add_attribute(Attribute::Dim)
+}

@@ -1,0 +1,170 @@
+use half::{bf16, f16};
+use windowpane::{Device, Element, Pooling, Result, Tensor};
+use windowpane_reference::{Scalar, Total};
+
+use crate::failure::Failure;
+
+/// Runs a block with `$T` standing for the Rust type of a `DType`; the block is of the function's
+/// own result type.
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::element::with_element!(@arms $dtype, $T, $body, [
+            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16, I32 i32, I8 i8, U8 u8
+        ])
+    };
+    (@arms $dtype:expr, $T:ident, $body:expr, [$($variant:ident $type:ty),*]) => {
+        match $dtype {
+            $(windowpane::DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            other => Err($crate::failure::Failure::Failed(format!("{other} has no numbers here"))),
+        }
+    };
+}
+pub(crate) use with_element;
+
+/// A type whose results can be compared.
+pub(crate) trait Comparable: Element {
+    /// The smallest positive number; 0 where nothing is rounded.
+    const SMALLEST: f64;
+    /// The unit roundoff of the type that its sums are gathered in.
+    const ACCUMULATOR: f64 = f32::ROUNDOFF;
+}
+
+impl Comparable for f64 {
+    const SMALLEST: f64 = f64::from_bits(1);
+    const ACCUMULATOR: f64 = f64::ROUNDOFF;
+}
+
+impl Comparable for f32 {
+    const SMALLEST: f64 = f32::from_bits(1) as f64;
+}
+
+impl Comparable for f16 {
+    const SMALLEST: f64 = f16::from_bits(1).to_f64_const();
+}
+
+impl Comparable for bf16 {
+    const SMALLEST: f64 = bf16::from_bits(1).to_f64_const();
+}
+
+impl Comparable for i32 {
+    const SMALLEST: f64 = 0.0;
+}
+
+impl Comparable for i8 {
+    const SMALLEST: f64 = 0.0;
+}
+
+impl Comparable for u8 {
+    const SMALLEST: f64 = 0.0;
+}
+
+/// The first element that is not the expected one bit for bit; any NaN is any other.
+pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
+    first_bad(found, expected, |y, e| {
+        let (y, e) = (y.to_f64(), e.to_f64());
+        let same = (y.is_nan() && e.is_nan()) || y.to_bits() == e.to_bits();
+        (!same).then(|| format!("is {y}, not {e}"))
+    })
+}
+
+/// The first element that is further from a sum than rounding can have put it.
+pub(crate) fn first_far<T: Comparable>(found: &[T], expected: &[Total]) -> Option<String> {
+    first_bad(found, expected, |y, total| {
+        let (y, value) = (y.to_f64(), total.value);
+        // Rounding costs half of the smallest number below the normal ones.
+        let bound = total.bound(T::ROUNDOFF, T::ACCUMULATOR) + T::SMALLEST / 2.0;
+        let same = y == value || (y.is_nan() && value.is_nan());
+        let close = y.is_finite() && value.is_finite() && (y - value).abs() <= bound;
+        (!same && !close).then(|| format!("is {y:e}, not {value:e} within {bound:e}"))
+    })
+}
+
+fn first_bad<Y, E>(
+    found: &[Y],
+    expected: &[E],
+    why: impl Fn(&Y, &E) -> Option<String>,
+) -> Option<String> {
+    if found.len() != expected.len() {
+        return Some(format!("there are {} elements, not {}", found.len(), expected.len()));
+    }
+    let mut pairs = found.iter().zip(expected).enumerate();
+    pairs.find_map(|(i, (y, e))| why(y, e).map(|why| format!("element {i} {why}")))
+}
+
+/// Numbers that make a check mean something: the same ones always, fractions around 0 with an
+/// outlier here and there; all of their range for integers.
+pub(crate) fn numbers<T: Element>(len: usize) -> impl Iterator<Item = T> {
+    let mut state = 0u64;
+    (0..len).map(move |_| {
+        let bits = splitmix(&mut state);
+        let unit = (bits >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
+        T::from_f64(match (T::DTYPE.is_float(), bits & 15) {
+            (false, _) => unit * 300.0,
+            (true, 0) => unit * 1e3,
+            (true, _) => unit,
+        })
+    })
+}
+
+/// A generator of 64 random bits: a check wants numbers, not secrets.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The input of a problem, filled with [`numbers`].
+pub(crate) fn input<T: Element>(device: &Device, pooling: &Pooling) -> Result<Tensor> {
+    let elements: Vec<T> = numbers(pooling.input().elements()).collect();
+    let dims: Vec<usize> = pooling.input().dims(pooling.layout()).collect();
+    Tensor::from_slice(device, &elements, dims)
+}
+
+/// Refuses a problem that this machine's memory cannot hold, which would otherwise end the program
+/// in the middle of the work.
+pub(crate) fn check_memory(pooling: &Pooling, bytes_an_output: usize) -> Result<(), Failure> {
+    let bytes = pooling
+        .output()
+        .elements()
+        .checked_mul(bytes_an_output)
+        .and_then(|outputs| pooling.input().elements().checked_mul(8)?.checked_add(outputs));
+    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "{} inputs and {} outputs do not fit in this machine's memory; make the problem smaller",
+        pooling.input().elements(),
+        pooling.output().elements(),
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_repeat_and_vary() {
+        let floats: Vec<f32> = numbers(1000).collect();
+        assert_eq!(floats, numbers(1000).collect::<Vec<f32>>());
+        assert!(floats.iter().any(|x| x.abs() > 10.0) && floats.iter().any(|x| *x < 0.0));
+        assert!(numbers::<i8>(1000).any(|x| x == i8::MIN));
+    }
+
+    #[test]
+    fn bad_elements_are_found() {
+        let nan = f32::NAN;
+        assert_eq!(first_other(&[1.0, -nan], &[1.0, nan]), None);
+        assert!(first_other(&[0.0f32], &[-0.0]).is_some());
+        assert!(first_other(&[1.0f32], &[1.0, 2.0]).is_some());
+        let third = Total { value: 1.0 / 3.0, magnitude: 1.0 / 3.0, terms: 1 };
+        assert_eq!(first_far(&[1.0f32 / 3.0], &[third]), None);
+        assert!(first_far(&[0.3334f32], &[third]).is_some());
+        assert!(first_far(&[f32::INFINITY], &[third]).is_some());
+        assert!(first_far(&[nan], &[third]).is_some());
+    }
+}

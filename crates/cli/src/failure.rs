@@ -1,0 +1,88 @@
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use crate::seed;
+
+/// Why a command did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// What clap has to say: a mistake, or the help that was asked for.
+    #[error("{}", in_one_line(.0))]
+    Clap(#[from] clap::Error),
+    /// Arguments that are well formed, each for itself, but not together.
+    #[error("{0}")]
+    Arguments(String),
+    /// The library refused or failed.
+    #[error(transparent)]
+    Work(#[from] windowpane::Error),
+    /// The command itself failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The standard output is gone.
+    #[error("cannot write to the standard output: {0}")]
+    Output(#[from] io::Error),
+    /// A panic, which no input should be able to cause.
+    #[error("a bug, please report it: {0}")]
+    Bug(String),
+}
+
+impl Failure {
+    /// Says on stderr what is wrong, in one line, and gives the exit status.
+    pub(crate) fn report(&self) -> ExitCode {
+        match self {
+            Self::Clap(error) if asks_for_help(error) => return print_help(error),
+            // The reader, `head` for one, has all that it wanted.
+            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => {
+                return ExitCode::SUCCESS;
+            }
+            _ => {}
+        }
+        let text = self.to_string();
+        eprintln!("windowpane: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+        match self {
+            Self::Clap(_) | Self::Arguments(_) => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}
+
+fn asks_for_help(error: &clap::Error) -> bool {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
+    matches!(error.kind(), DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand)
+}
+
+/// Prints help, on stderr and as a mistake where it was not asked for.
+fn print_help(error: &clap::Error) -> ExitCode {
+    use std::io::{IsTerminal, Write};
+    let to_terminal =
+        if error.use_stderr() { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+    let text =
+        if to_terminal { error.render().ansi().to_string() } else { error.render().to_string() };
+    // The space keeps the column in which the help texts start.
+    let text = seed::single_dashes(&text, " -");
+    if error.use_stderr() {
+        eprint!("{text}");
+        return ExitCode::from(2);
+    }
+    // A reader that has gone wants no more help.
+    let _ = io::stdout().write_all(text.as_bytes());
+    ExitCode::SUCCESS
+}
+
+/// Clap's message with its tips and without its usage, which `--help` has too.
+fn in_one_line(error: &clap::Error) -> String {
+    let text = seed::single_dashes(&error.render().to_string(), "-");
+    let parts: Vec<String> = text
+        .split("\n\n")
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|part| {
+            !(part.is_empty()
+                || part.starts_with("Usage:")
+                || part.starts_with("For more information"))
+        })
+        .collect();
+    let text = parts.join("; ");
+    format!("{}; see --help", text.strip_prefix("error: ").unwrap_or(&text))
+}

@@ -1,0 +1,98 @@
+//! `windowpane pool`: one pooling on a file.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use windowpane::{Backend, Device, IndexBase, Tensor};
+
+use crate::args::{On, Operator, PoolArgs, index_base};
+use crate::element::check_memory;
+use crate::failure::Failure;
+use crate::output::{Output, write_all};
+use crate::progress::{Progress, say};
+
+const EXAMPLE: &str = "\
+Example: the maxima of an image batch (N,H,W,C) and where they were
+  windowpane pool images.npy -o pooled.npy --kernel 3,3 --stride 2,2 --padding 1,1 --indices at.npy
+
+The files hold float64, 32 or 16, int32, int8 or uint8. bf16 is read from float32 files, with
+--dtype bf16, and written to them. Files appear whole or not at all.";
+
+/// The arguments of `pool`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Pool {
+    /// The array to pool, with two dimensions more than the kernel has numbers
+    #[arg(value_name = "INPUT.npy")]
+    input: PathBuf,
+    /// Where the result goes
+    #[arg(short, long, value_name = "OUT.npy")]
+    output: PathBuf,
+    /// Where the positions of the maxima go, as int32; for --op max
+    #[arg(long, value_name = "IDX.npy")]
+    indices: Option<PathBuf>,
+    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
+    index_base: IndexBase,
+    #[command(flatten)]
+    pool: PoolArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+impl Pool {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let operator = self.pool.operator(self.indices.as_ref().map(|_| self.index_base))?;
+        let device = self.on.open()?;
+        let outputs = self.outputs()?;
+
+        let name = self.input.display().to_string();
+        let progress = Progress::new(self.on.quiet, format!("reading {name}"));
+        let file = Tensor::read_npy(&Device::host(), &self.input)?;
+        self.pool.check_dims(&name, file.dims())?;
+        let dtype = self.pool.dtype.unwrap_or(file.dtype());
+        let plan = operator.plan(&device, dtype, file.dims())?;
+        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+
+        progress.now(format!("pooling on {device}"));
+        let x = file.to_dtype(dtype)?.to_device(&device)?;
+        let (results, time) = device.time(|| {
+            Ok(match operator {
+                Operator::Max { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
+                Operator::Max { pool, with_indices: true } => {
+                    let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
+                    vec![y, indices]
+                }
+                Operator::Average(pool) => vec![pool.forward_as(&plan, &x)?],
+            })
+        })?;
+
+        let summary = format!(
+            "{} {dtype} {:?} → {:?} on {device}, {}, {:.3} ms{}",
+            plan.rows().first().map_or("pooling", |(_, operator)| operator),
+            x.dims(),
+            results[0].dims(),
+            plan.algorithm(),
+            time.as_secs_f64() * 1e3,
+            if device.backend() == Backend::Host { "" } else { " with compiling" },
+        );
+        progress.now(format!("writing {}", self.output.display()));
+        write_all(&outputs.into_iter().zip(results).collect::<Vec<_>>())?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+
+    /// The files to write, checked before the work.
+    fn outputs(&self) -> Result<Vec<Output>, Failure> {
+        let mut outputs = vec![Output::new(&self.output)?];
+        if let Some(indices) = &self.indices {
+            let indices = Output::new(indices)?;
+            if indices.is(&outputs[0]) {
+                let reason = "--output and --indices name the same file; give them one each";
+                return Err(Failure::Arguments(reason.into()));
+            }
+            outputs.push(indices);
+        }
+        Ok(outputs)
+    }
+}

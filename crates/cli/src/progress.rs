@@ -1,0 +1,47 @@
+use std::io::{self, Write};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::failure::Failure;
+
+/// A spinner on a terminal, and nothing in a pipe or when quiet was asked for. It goes when dropped.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Shows what is being done.
+    pub(crate) fn new(quiet: bool, what: impl Into<String>) -> Self {
+        // Indicatif draws on stderr, and only if that is a terminal.
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.set_message(what.into());
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(bar)
+    }
+
+    /// Shows what is being done now.
+    pub(crate) fn now(&self, what: impl Into<String>) {
+        self.0.set_message(what.into());
+    }
+
+    /// Prints a line, the spinner making room for it.
+    pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
+        self.0.suspend(|| say(text))
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Prints a line; unlike `println!`, does not panic when the reader has gone.
+pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{text}")?;
+    Ok(stdout.flush()?)
+}

@@ -1,0 +1,389 @@
+//! `windowpane pool2d` and `pool3d`: Composable Kernel's pooling example, with its own flags.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use windowpane::{
+    AvgPool, DType, Device, Divisor, Extents, Layout, MaxPool, Padding, Plan, Tensor, Window,
+};
+use windowpane_reference::Total;
+use windowpane_reference::pool::direct;
+
+use crate::args::{On, Op, Operator, natural, number};
+use crate::element::{self, Comparable, check_memory, with_element};
+use crate::failure::Failure;
+use crate::progress::{Progress, say};
+
+/// The flags that are long and have one dash. Clap knows only `--Sz`; it reads `-Sz` as three
+/// flags of one letter. So the one is spelled as the other before clap sees it, and back again in
+/// what clap says.
+const FLAGS: [&str; 23] = [
+    "N", "D", "H", "W", "C", "Z", "Y", "X", "Sz", "Sy", "Sx", "Dz", "Dy", "Dx", "LeftPz", "LeftPy",
+    "LeftPx", "RightPz", "RightPy", "RightPx", "v", "warmup", "repeat",
+];
+
+const EXAMPLE_2D: &str = "\
+Example: 8 images of 112×112 with 64 channels, windows of 3×3
+  windowpane pool2d -N 8 -H 112 -W 112 -C 64 -Y 3 -X 3 -warmup 5 -repeat 50";
+
+const EXAMPLE_3D: &str = "\
+Example: 64 volumes of 30×30×30 with 32 channels, averaged
+  windowpane pool3d -N 64 -D 30 -H 30 -W 30 -C 32 --op avg -warmup 5 -repeat 50";
+
+/// The arguments of `pool2d`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE_2D)]
+pub(crate) struct Pool2d {
+    #[command(flatten)]
+    plane: Plane,
+    #[command(flatten)]
+    run: Run,
+}
+
+/// The arguments of `pool3d`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE_3D)]
+pub(crate) struct Pool3d {
+    #[command(flatten)]
+    depth: Depth,
+    #[command(flatten)]
+    plane: Plane,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Args)]
+struct Plane {
+    /// Samples
+    #[arg(long = "N", value_name = "N", value_parser = number, default_value_t = 2)]
+    samples: usize,
+    /// Input height
+    #[arg(long = "H", value_name = "N", value_parser = natural, default_value_t = 30)]
+    height: usize,
+    /// Input width
+    #[arg(long = "W", value_name = "N", value_parser = natural, default_value_t = 30)]
+    width: usize,
+    /// Channels, which lie together in memory
+    #[arg(long = "C", value_name = "N", value_parser = natural, default_value_t = 32)]
+    channels: usize,
+    /// Window height
+    #[arg(long = "Y", value_name = "N", value_parser = natural, default_value_t = 2)]
+    window_y: usize,
+    /// Window width
+    #[arg(long = "X", value_name = "N", value_parser = natural, default_value_t = 2)]
+    window_x: usize,
+    /// Step between windows along the height
+    #[arg(long = "Sy", value_name = "N", value_parser = natural, default_value_t = 2)]
+    stride_y: usize,
+    /// Step between windows along the width
+    #[arg(long = "Sx", value_name = "N", value_parser = natural, default_value_t = 2)]
+    stride_x: usize,
+    /// Step between taps along the height
+    #[arg(long = "Dy", value_name = "N", value_parser = natural, default_value_t = 1)]
+    dilation_y: usize,
+    /// Step between taps along the width
+    #[arg(long = "Dx", value_name = "N", value_parser = natural, default_value_t = 1)]
+    dilation_x: usize,
+    /// Padding above
+    #[arg(long = "LeftPy", value_name = "N", value_parser = number, default_value_t = 1)]
+    before_y: usize,
+    /// Padding on the left
+    #[arg(long = "LeftPx", value_name = "N", value_parser = number, default_value_t = 1)]
+    before_x: usize,
+    /// Padding below
+    #[arg(long = "RightPy", value_name = "N", value_parser = number, default_value_t = 1)]
+    after_y: usize,
+    /// Padding on the right
+    #[arg(long = "RightPx", value_name = "N", value_parser = number, default_value_t = 1)]
+    after_x: usize,
+}
+
+#[derive(Args)]
+struct Depth {
+    /// Input depth
+    #[arg(long = "D", value_name = "N", value_parser = natural, default_value_t = 30)]
+    depth: usize,
+    /// Window depth
+    #[arg(long = "Z", value_name = "N", value_parser = natural, default_value_t = 2)]
+    window: usize,
+    /// Step between windows along the depth
+    #[arg(long = "Sz", value_name = "N", value_parser = natural, default_value_t = 2)]
+    stride: usize,
+    /// Step between taps along the depth
+    #[arg(long = "Dz", value_name = "N", value_parser = natural, default_value_t = 1)]
+    dilation: usize,
+    /// Padding in front
+    #[arg(long = "LeftPz", value_name = "N", value_parser = number, default_value_t = 1)]
+    before: usize,
+    /// Padding behind
+    #[arg(long = "RightPz", value_name = "N", value_parser = number, default_value_t = 1)]
+    after: usize,
+}
+
+/// What is done with the problem.
+#[derive(Args)]
+struct Run {
+    /// 1 to check the result against the scalar reference, 0 not to
+    #[arg(long = "v", value_name = "0|1", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(0..=1))]
+    validate: u8,
+    /// Untimed launches before the timed ones, on top of the one that always compiles the kernel
+    #[arg(long = "warmup", value_name = "N", default_value_t = 0)]
+    warmup: u32,
+    /// Timed launches; the time printed is that of one
+    #[arg(long = "repeat", value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// What becomes of a window's numbers
+    #[arg(long, value_enum, default_value = "max")]
+    op: Op,
+    /// Compute in f64, f32, f16, bf16, i32, i8 or u8
+    #[arg(long, value_name = "TYPE", default_value = "f32")]
+    dtype: DType,
+    #[command(flatten)]
+    on: On,
+}
+
+/// The numbers of a problem.
+struct Problem {
+    samples: usize,
+    channels: usize,
+    input: Extents,
+    kernel: Extents,
+    stride: Extents,
+    dilation: Extents,
+    before: Extents,
+    after: Extents,
+}
+
+impl Pool2d {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let plane = &self.plane;
+        self.run.run(&Problem {
+            samples: plane.samples,
+            channels: plane.channels,
+            input: [plane.height, plane.width].into(),
+            kernel: [plane.window_y, plane.window_x].into(),
+            stride: [plane.stride_y, plane.stride_x].into(),
+            dilation: [plane.dilation_y, plane.dilation_x].into(),
+            before: [plane.before_y, plane.before_x].into(),
+            after: [plane.after_y, plane.after_x].into(),
+        })
+    }
+}
+
+impl Pool3d {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let (depth, plane) = (&self.depth, &self.plane);
+        self.run.run(&Problem {
+            samples: plane.samples,
+            channels: plane.channels,
+            input: [depth.depth, plane.height, plane.width].into(),
+            kernel: [depth.window, plane.window_y, plane.window_x].into(),
+            stride: [depth.stride, plane.stride_y, plane.stride_x].into(),
+            dilation: [depth.dilation, plane.dilation_y, plane.dilation_x].into(),
+            before: [depth.before, plane.before_y, plane.before_x].into(),
+            after: [depth.after, plane.after_y, plane.after_x].into(),
+        })
+    }
+}
+
+impl Run {
+    fn run(&self, problem: &Problem) -> Result<(), Failure> {
+        let device = self.on.open()?;
+        let operator = self.operator(problem);
+        let plan = operator.plan(&device, self.dtype, &problem.dims())?;
+        // The reference's sums are wider than its input.
+        check_memory(plan.pooling(), 2 * self.dtype.size() + size_of::<Total>())?;
+        if !self.on.quiet {
+            say(problem.describe(&plan, self.dtype))?;
+        }
+        let progress = Progress::new(self.on.quiet, "filling the input");
+        with_element!(self.dtype, T => self.measure::<T>(&device, operator, &plan, progress))
+    }
+
+    fn operator(&self, problem: &Problem) -> Operator {
+        let window = Window::new(problem.kernel)
+            .stride(problem.stride)
+            .dilation(problem.dilation)
+            .padding(Padding::Explicit { before: problem.before, after: problem.after });
+        let layout = Layout::ChannelsLast;
+        match self.op {
+            Op::Max => {
+                Operator::Max { pool: MaxPool::over(window).layout(layout), with_indices: false }
+            }
+            Op::Avg => Operator::Average(AvgPool::over(window).layout(layout)),
+        }
+    }
+
+    fn measure<T: Comparable>(
+        &self,
+        device: &Device,
+        operator: Operator,
+        plan: &Plan,
+        progress: Progress,
+    ) -> Result<(), Failure> {
+        let x = element::input::<T>(device, plan.pooling())?;
+        let launch = || match operator {
+            Operator::Max { pool, .. } => pool.forward_as(plan, &x),
+            Operator::Average(pool) => pool.forward_as(plan, &x),
+        };
+
+        progress.now(format!("running on {device}"));
+        // The first one compiles, which is not what is timed.
+        let mut y = launch()?;
+        for _ in 0..self.warmup {
+            y = launch()?;
+        }
+        y.wait()?;
+        device.wait()?;
+        if !y.is_empty() {
+            let (last, time) = device.time(|| {
+                for _ in 1..self.repeat {
+                    launch()?;
+                }
+                launch()
+            })?;
+            y = last;
+            y.wait()?;
+            progress.say(perf(plan, time / self.repeat))?;
+        }
+        if self.validate == 0 {
+            return Ok(());
+        }
+
+        progress.now("checking against the reference");
+        let difference = difference::<T>(operator, plan, &x, &y)?;
+        drop(progress);
+        match difference {
+            None => say("valid:y"),
+            Some(difference) => {
+                say("valid:n")?;
+                let on = format!("on {device} the result is not the reference's");
+                Err(Failure::Failed(format!("{on}: {difference}")))
+            }
+        }
+    }
+}
+
+/// Where a result is not the reference's.
+fn difference<T: Comparable>(
+    operator: Operator,
+    plan: &Plan,
+    x: &Tensor,
+    y: &Tensor,
+) -> Result<Option<String>, Failure> {
+    let (pooling, x, y) = (plan.pooling(), x.to_vec::<T>()?, y.to_vec::<T>()?);
+    Ok(match operator {
+        Operator::Max { .. } => element::first_other(&y, &direct::max(pooling, &x)),
+        Operator::Average(_) => {
+            let totals = direct::average_totals(pooling, Divisor::default(), &x);
+            element::first_far(&y, &totals)
+        }
+    })
+}
+
+/// The line that tells how long one launch took, and the bytes that it had to move.
+fn perf(plan: &Plan, time: Duration) -> String {
+    let seconds = time.max(Duration::from_nanos(1)).as_secs_f64();
+    format!("Perf: {:.4} ms, {:.2} GB/s", seconds * 1e3, plan.bytes() as f64 / seconds / 1e9)
+}
+
+impl Problem {
+    /// The input's dimensions, in the order of memory.
+    fn dims(&self) -> Vec<usize> {
+        let mut dims = vec![self.samples];
+        dims.extend(self.input.as_slice());
+        dims.push(self.channels);
+        dims
+    }
+
+    fn describe(&self, plan: &Plan, dtype: DType) -> String {
+        let rows = plan.rows();
+        let operator = rows.first().map_or("pooling", |(_, operator)| operator);
+        let output = plan.pooling().output();
+        let space = &["D", "H", "W"][3 - self.input.rank()..];
+        let shape = |input: Extents| {
+            let named = space.iter().zip(input.as_slice()).map(|(name, n)| format!("{name} {n}, "));
+            format!("N {}, {}C {}", self.samples, named.collect::<String>(), self.channels)
+        };
+        format!(
+            "{operator} of {dtype} on {} ({}), {}\n\
+             input     {}\n\
+             window    {}\n\
+             stride    {}\n\
+             dilation  {}\n\
+             padding   {} before, {} after\n\
+             output    {}",
+            plan.device(),
+            plan.device().name(),
+            plan.algorithm(),
+            shape(self.input),
+            self.kernel,
+            self.stride,
+            self.dilation,
+            self.before,
+            self.after,
+            shape(output.space()),
+        )
+    }
+}
+
+/// Spells the flags of [`FLAGS`] as clap reads them, if the command is one that has them.
+pub(crate) fn double_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    if !arguments.get(1).is_some_and(|command| command == "pool2d" || command == "pool3d") {
+        return arguments;
+    }
+    for argument in arguments.iter_mut().skip(2) {
+        let flag = argument.to_str().and_then(|text| text.strip_prefix('-'));
+        let name = flag.map(|flag| flag.split('=').next().unwrap_or(flag));
+        if name.is_some_and(|name| FLAGS.contains(&name)) {
+            let mut longer = OsString::from("-");
+            longer.push(&*argument);
+            *argument = longer;
+        }
+    }
+    arguments
+}
+
+/// Spells the flags of [`FLAGS`] in clap's text as users do, `dash` standing for the two dashes.
+pub(crate) fn single_dashes(text: &str, dash: &str) -> String {
+    let mut pieces = text.split("--");
+    let mut result = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let name: &str =
+            piece.split(|c: char| !c.is_alphanumeric() && c != '-').next().unwrap_or_default();
+        result.push_str(if FLAGS.contains(&name) { dash } else { "--" });
+        result.push_str(piece);
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spelled(arguments: &[&str]) -> Vec<String> {
+        let arguments = arguments.iter().map(OsString::from).collect();
+        let spelled = double_dashes(arguments).into_iter();
+        spelled.map(|argument| argument.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn the_flags_of_the_example_gain_a_dash() {
+        assert_eq!(
+            spelled(&["windowpane", "pool3d", "-N", "64", "-Sz=2", "-v", "0", "--op", "avg", "-h"]),
+            ["windowpane", "pool3d", "--N", "64", "--Sz=2", "--v", "0", "--op", "avg", "-h"]
+        );
+        // Only whole names, and only of these commands.
+        assert_eq!(spelled(&["windowpane", "pool3d", "-Szz"])[2], "-Szz");
+        assert_eq!(spelled(&["windowpane", "pool", "-N"])[2], "-N");
+    }
+
+    #[test]
+    fn and_lose_it_again() {
+        let text = "  --D <N> --Dz=1 --device --version --v '--N' --X\n";
+        assert_eq!(single_dashes(text, "-"), "  -D <N> -Dz=1 --device --version -v '-N' -X\n");
+    }
+}

@@ -1,0 +1,558 @@
+//! The binary as users run it: what it prints, what it writes, and how it refuses.
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use half::{bf16, f16};
+use npyz::{AutoSerialize, Deserialize, NpyFile, Order, WriterBuilder};
+use tempfile::TempDir;
+use windowpane::{Backend, DType, Device};
+
+/// What a run left behind.
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run_with(arguments: &[&str], on: &[&str]) -> Ran {
+    let output = Command::new(env!("CARGO_BIN_EXE_windowpane"))
+        .args(arguments)
+        .args(on)
+        .output()
+        .expect("the binary starts");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// Runs on `host`.
+fn run(arguments: &[&str]) -> Ran {
+    run_with(arguments, &["--backend", "host"])
+}
+
+impl Ran {
+    #[track_caller]
+    fn succeeded(self) -> Self {
+        assert_eq!((self.code, &*self.err), (Some(0), ""), "{self:?}");
+        self
+    }
+
+    /// The exit status, one line that names what is wrong, and no panic.
+    #[track_caller]
+    fn refused(&self, code: i32, saying: &str) {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        assert_eq!(self.err.lines().count(), 1, "{self:?}");
+        assert!(self.err.starts_with("windowpane: "), "{self:?}");
+        assert!(self.err.contains(saying), "`{saying}` is not in {}", self.err);
+        assert!(!self.err.contains("panicked"), "{self:?}");
+    }
+}
+
+/// A folder of arrays that goes with the test.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder for the test"))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn name(&self, name: &str) -> String {
+        self.path(name).to_str().expect("UTF-8").into()
+    }
+
+    fn write<T: AutoSerialize>(&self, name: &str, dims: &[u64], elements: &[T]) -> String {
+        self.write_in(name, Order::C, dims, elements)
+    }
+
+    fn write_in<T: AutoSerialize>(
+        &self,
+        name: &str,
+        order: Order,
+        dims: &[u64],
+        elements: &[T],
+    ) -> String {
+        let file = fs::File::create(self.path(name)).expect("a file for the test");
+        let options = npyz::WriteOptions::new().default_dtype().order(order).shape(dims);
+        let mut writer = options.writer(file).begin_nd().expect("a header");
+        writer.extend(elements).expect("elements");
+        writer.finish().expect("a file for the test");
+        self.name(name)
+    }
+
+    /// Asserts the dimensions and the elements of a file.
+    #[track_caller]
+    fn holds<T: Deserialize + PartialEq + Debug>(&self, name: &str, dims: &[u64], elements: &[T]) {
+        let bytes = fs::read(self.path(name)).expect("the file was written");
+        let file = NpyFile::new(&bytes[..]).expect("a .npy file");
+        assert_eq!(file.shape(), dims);
+        assert_eq!(file.into_vec::<T>().expect("elements"), elements);
+    }
+
+    fn files(&self) -> Vec<String> {
+        let names = fs::read_dir(self.0.path())
+            .expect("the test's folder")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"));
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+#[test]
+fn the_examples_defaults_are_valid() {
+    let ran = run(&["pool3d"]).succeeded();
+    assert!(ran.out.contains("N 2, D 30, H 30, W 30, C 32"), "{ran:?}");
+    assert!(ran.out.contains("N 2, D 16, H 16, W 16, C 32"), "{ran:?}");
+    let perf = ran.out.lines().find(|line| line.starts_with("Perf: ")).expect("a time");
+    assert!(perf.contains(" ms, ") && perf.ends_with(" GB/s"), "{perf}");
+    assert_eq!(ran.out.lines().last(), Some("valid:y"));
+
+    let ran = run(&["pool2d"]).succeeded();
+    assert!(ran.out.contains("N 2, H 16, W 16, C 32"), "{ran:?}");
+    assert_eq!(ran.out.lines().last(), Some("valid:y"));
+}
+
+#[test]
+fn the_examples_flags_are_spelled_as_it_spells_them() {
+    let flags = "-N 1 -D=5 -H 9 -W 11 -C 3 -Z 3 -Y 2 -X 3 -Sz 1 -Sy=3 -Sx 2 -Dz 1 -Dy 2 -Dx 1 \
+                 -LeftPz 0 -LeftPy 1 -LeftPx 2 -RightPz 2 -RightPy 0 -RightPx 1 -warmup 1 -repeat 3";
+    let flags: Vec<_> = flags.split_whitespace().collect();
+    let ran = run(&[&["pool3d"], &*flags].concat()).succeeded();
+    // (5+2−3)/1+1, ⌊(9+1−3)/3⌋+1, ⌊(11+3−3)/2⌋+1
+    assert!(ran.out.contains("N 1, D 5, H 3, W 6, C 3"), "{ran:?}");
+    assert!(ran.out.ends_with("valid:y\n"), "{ran:?}");
+
+    let ran = run(&["pool2d", "-v", "0", "-C", "5", "--op", "avg", "--quiet"]).succeeded();
+    assert_eq!(ran.out.lines().count(), 1, "{ran:?}");
+    assert!(ran.out.starts_with("Perf: "), "{ran:?}");
+
+    let help = run_with(&["pool3d", "--help"], &[]).succeeded().out;
+    for flag in ["-N <", "-Sz <", "-LeftPx <", "-v <", "-warmup <", "--backend <"] {
+        assert!(help.contains(&format!(" {flag}")), "{flag} is not in {help}");
+    }
+    assert!(!help.contains("--Sz") && help.contains("Example:"), "{help}");
+}
+
+#[test]
+fn the_examples_results_are_valid_in_every_type() {
+    for dtype in DType::ALL {
+        for command in ["pool2d", "pool3d"] {
+            for op in ["max", "avg"].iter().take(if dtype.is_float() { 2 } else { 1 }) {
+                let ran =
+                    run(&[command, "-C", "4", "--op", op, "--dtype", dtype.name(), "--quiet"]);
+                assert!(ran.succeeded().out.ends_with("valid:y\n"));
+            }
+        }
+    }
+    assert!(run(&["pool2d", "-N", "0"]).succeeded().out.ends_with("valid:y\n"));
+}
+
+/// The backends that are not `host`, where there are some.
+#[test]
+fn every_backend_runs_the_example() {
+    for device in Device::all() {
+        let on = ["--backend", device.backend().name(), "--device", &device.index().to_string()];
+        let ran = run_with(&["pool2d", "-warmup", "1", "-repeat", "2"], &on).succeeded();
+        assert!(ran.out.ends_with("valid:y\n"), "{ran:?}");
+        let ran = run_with(&["pool2d", "--op", "avg", "-N", "0"], &on).succeeded();
+        assert!(ran.out.ends_with("valid:y\n"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_signal_is_pooled_with_indices() {
+    let folder = Folder::new();
+    // N 1, W 6, C 1
+    let x = folder.write("x.npy", &[1, 6, 1], &[1.0f32, 5.0, 2.0, 4.0, f32::NEG_INFINITY, 0.0]);
+    let (y, at) = (folder.name("y.npy"), folder.name("at.npy"));
+    let ran = run(&["pool", &x, "-o", &y, "--kernel", "2", "--indices", &at]).succeeded();
+    assert_eq!(ran.out.lines().count(), 1, "{ran:?}");
+    for part in ["max pooling", "f32", "[1, 6, 1]", "[1, 3, 1]", "host:0", "direct", " ms"] {
+        assert!(ran.out.contains(part), "`{part}` is not in {}", ran.out);
+    }
+    folder.holds("y.npy", &[1, 3, 1], &[5.0f32, 4.0, 0.0]);
+    folder.holds("at.npy", &[1, 3, 1], &[1i32, 3, 5]);
+    assert_eq!(folder.files(), ["at.npy", "x.npy", "y.npy"]);
+
+    // An existing file is replaced; --quiet says nothing.
+    let padded = ["pool", &x, "-o", &y, "--kernel", "3", "--stride", "3", "--padding", "0:3"];
+    let ran = run(&[&padded[..], &["--op", "avg", "--quiet"]].concat()).succeeded();
+    assert_eq!(ran.out, "");
+    folder.holds("y.npy", &[1, 3, 1], &[8.0f32 / 3.0, f32::NEG_INFINITY, 0.0]);
+}
+
+#[test]
+fn an_image_is_pooled_in_both_layouts() {
+    let folder = Folder::new();
+    // One sample of 2×4 with two channels, the second of them the first, negated.
+    let plane = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    let first: Vec<f32> = plane.iter().copied().chain(plane.map(|x| -x)).collect();
+    let last: Vec<f32> = plane.iter().flat_map(|x| [*x, -*x]).collect();
+    let first = folder.write("first.npy", &[1, 2, 2, 4], &first);
+    let last = folder.write("last.npy", &[1, 2, 4, 2], &last);
+    let (y, at) = (folder.name("y.npy"), folder.name("at.npy"));
+
+    let pool = |x: &str, more: &[&str]| {
+        run(&[&["pool", x, "-o", &y, "--kernel", "2,2"], more].concat()).succeeded();
+    };
+    pool(&first, &["--layout", "channels-first"]);
+    folder.holds("y.npy", &[1, 2, 1, 2], &[6.0f32, 8.0, -1.0, -3.0]);
+    pool(&first, &["--layout", "channels-first", "--indices", &at, "--index-base", "tensor"]);
+    folder.holds("at.npy", &[1, 2, 1, 2], &[5i32, 7, 8, 10]);
+    pool(&last, &["--indices", &at]);
+    folder.holds("y.npy", &[1, 1, 2, 2], &[6.0f32, -1.0, 8.0, -3.0]);
+    folder.holds("at.npy", &[1, 1, 2, 2], &[5i32, 0, 7, 2]);
+    pool(&last, &["--indices", &at, "--index-base", "memory", "--algorithm", "sliding"]);
+    folder.holds("at.npy", &[1, 1, 2, 2], &[10i32, 1, 14, 5]);
+
+    pool(&last, &["--op", "avg", "--dtype", "f64"]);
+    folder.holds("y.npy", &[1, 1, 2, 2], &[3.5f64, -3.5, 5.5, -5.5]);
+    // The second column of windows overhangs by one: its padding is 0 wide.
+    let overhang = ["--op", "avg", "--stride", "2,3", "--ceil"];
+    pool(&last, &overhang);
+    folder.holds("y.npy", &[1, 1, 2, 2], &[3.5f32, -3.5, 6.0, -6.0]);
+    pool(&last, &["--op", "avg", "--divisor", "8", "--algorithm", "sliding"]);
+    folder.holds("y.npy", &[1, 1, 2, 2], &[1.75f32, -1.75, 2.75, -2.75]);
+    let same = ["--op", "avg", "--padding", "same-upper", "--stride", "2,4", "--dilation", "1,3"];
+    pool(&last, &same);
+    folder.holds("y.npy", &[1, 1, 1, 2], &[4.5f32, -4.5]);
+    let edges = ["--op", "avg", "--stride", "2,2", "--padding", "0,1", "--divisor", "valid"];
+    pool(&last, &edges);
+    folder.holds("y.npy", &[1, 1, 3, 2], &[3.0f32, -3.0, 4.5, -4.5, 6.0, -6.0]);
+}
+
+#[test]
+fn a_volume_is_pooled() {
+    let folder = Folder::new();
+    let x: Vec<f64> = (0..16).map(f64::from).collect();
+    let x = folder.write("x.npy", &[1, 2, 2, 4, 1], &x);
+    let y = folder.name("y.npy");
+    run(&["pool", &x, "-o", &y, "--kernel", "2,2,2", "--op", "avg"]).succeeded();
+    folder.holds("y.npy", &[1, 1, 1, 2, 1], &[6.5f64, 8.5]);
+    run(&["pool", &x, "-o", &y, "--kernel", "2,1,3", "--stride", "1,1,1"]).succeeded();
+    folder.holds("y.npy", &[1, 1, 2, 2, 1], &[10.0f64, 11.0, 14.0, 15.0]);
+}
+
+#[test]
+fn every_type_of_file_is_pooled() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let pool = |x: &str, more: &[&str]| {
+        run(&[&["pool", x, "-o", &y, "--kernel", "2"], more].concat()).succeeded();
+    };
+    let halves = [1.0, 2.5, -3.0, f32::NAN].map(f16::from_f32);
+    pool(&folder.write("f16.npy", &[1, 4, 1], &halves), &["--stride", "1"]);
+    let bits: Vec<u16> = {
+        let bytes = fs::read(folder.path("y.npy")).unwrap();
+        let values = NpyFile::new(&bytes[..]).unwrap().into_vec::<f16>().unwrap();
+        assert!(values[2].is_nan());
+        values[..2].iter().map(|x| x.to_bits()).collect()
+    };
+    assert_eq!(bits, [f16::from_f32(2.5).to_bits(); 2]);
+
+    pool(&folder.write("i8.npy", &[1, 4, 1], &[-128i8, -127, 3, 127]), &[]);
+    folder.holds("y.npy", &[1, 2, 1], &[-127i8, 127]);
+    pool(&folder.write("u8.npy", &[1, 4, 1], &[0u8, 1, 200, 255]), &[]);
+    folder.holds("y.npy", &[1, 2, 1], &[1u8, 255]);
+    pool(&folder.write("i32.npy", &[1, 2, 1], &[i32::MIN, i32::MIN + 1]), &[]);
+    folder.holds("y.npy", &[1, 1, 1], &[i32::MIN + 1]);
+    // An empty batch has an empty result.
+    pool(&folder.write::<f32>("none.npy", &[0, 4, 3], &[]), &[]);
+    folder.holds::<f32>("y.npy", &[0, 2, 3], &[]);
+
+    // bf16 is rounded on the way in and on the way out.
+    let x = folder.write("f32.npy", &[1, 2, 1], &[1.001f32, 3.007]);
+    pool(&x, &["--dtype", "bf16", "--op", "avg"]);
+    let rounded = [1.001, 3.007].map(|x| bf16::from_f32(x).to_f32());
+    folder.holds("y.npy", &[1, 1, 1], &[bf16::from_f32((rounded[0] + rounded[1]) / 2.0).to_f32()]);
+}
+
+#[test]
+fn plans_are_tables() {
+    let folder = Folder::new();
+    let options = ["--kernel", "3,3", "--stride", "2,2", "--padding", "1,1"];
+    let ran = run(&[&["plan", "pool", "--shape", "8,112,112,64"], &options[..]].concat());
+    let shape = ran.succeeded().out;
+    for row in ["max pooling", "host:0", "channels-last", "f32", "H_OUT", "56", "direct", "│"] {
+        assert!(shape.contains(row), "`{row}` is not in {shape}");
+    }
+    let x = folder.write("x.npy", &[1, 4, 4, 2], &[0.0f64; 32]);
+    let file = run(&[&["plan", "pool", &x, "--indices"], &options[..]].concat()).succeeded().out;
+    assert!(file.contains("max pooling with indices") && file.contains("f64"), "{file}");
+    run(&["plan", "pool", "--kernel", "3"]).refused(2, "required");
+    run(&["plan", "pool", &x, "--shape", "1,4,4,2", "--kernel", "3,3"]).refused(2, "--shape");
+    run(&["plan", "pool", "--shape", "1,4,4", "--kernel", "3,3"]).refused(1, "needs 4: N,H,W,C");
+}
+
+#[test]
+fn devices_are_listed() {
+    let ran = run(&["devices"]).succeeded();
+    let parts =
+        ["host:0", "this processor", "f64, f32, f16, bf16, i32, i8, u8", "read+write GB/s", "│"];
+    for part in parts {
+        assert!(ran.out.contains(part), "`{part}` is not in {}", ran.out);
+    }
+    // Its last column is a number.
+    let row = ran.out.lines().find(|line| line.contains("host:0")).expect("a row");
+    let ceiling = row.trim_end_matches([' ', '│']).rsplit(' ').next().expect("a column");
+    assert!(ceiling.parse::<f64>().is_ok_and(|gbs| gbs > 0.0), "{row}");
+}
+
+#[test]
+fn every_backend_is_accounted_for() {
+    let ran = run_with(&["devices", "--quiet"], &[]).succeeded();
+    let absent = ran.out.lines().find(|line| line.starts_with("not in this build"));
+    for backend in Backend::ALL {
+        let named = |line: &str| line.contains(backend.name());
+        if backend.is_built() {
+            assert!(ran.out.lines().any(|line| line.starts_with('│') && named(line)), "{ran:?}");
+        } else {
+            assert!(absent.is_some_and(named), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn versions_and_help_are_no_failures() {
+    assert!(run_with(&["--version"], &[]).succeeded().out.starts_with("windowpane "));
+    for command in [&["--help"][..], &["devices", "--help"], &["pool", "--help"]] {
+        assert!(run_with(command, &[]).succeeded().out.contains("Usage:"));
+    }
+    let ran = run_with(&[], &[]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("Usage:"), "{ran:?}");
+}
+
+/// Bad input: one clear line, exit 1 or 2, no output file, no panic.
+#[test]
+fn bad_input_is_refused_in_one_line() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 6, 2], &[0.5f32; 72]);
+    let whole = folder.write("whole.npy", &[1, 6, 6, 2], &[7i32; 72]);
+    let fortran = folder.write_in("fortran.npy", Order::Fortran, &[1, 6, 6, 2], &[0.5f32; 72]);
+    let bytes = fs::read(&x).unwrap();
+    let keep = |name: &str, bytes: &[u8]| {
+        fs::write(folder.path(name), bytes).unwrap();
+        folder.name(name)
+    };
+    let short = keep("short.npy", &bytes[..bytes.len() - 5]);
+    let header = keep("header.npy", &bytes[..40]);
+    let text = keep("text.npy", b"1.0, 2.0, 3.0\n");
+    let empty = keep("empty.npy", b"");
+    // A shape of more elements than the file has, as long as the one that it replaces.
+    let mut vast = bytes.clone();
+    let shape = bytes.windows(11).position(|text| text == b"(1, 6, 6, 2");
+    let shape = shape.expect("the shape is in the header");
+    vast[shape..shape + 11].copy_from_slice(b"(9,9,9,9999");
+    let vast = keep("vast.npy", &vast);
+    let complex = folder.write("long.npy", &[1, 6, 6, 2], &[1u64; 72]);
+    let before = folder.files();
+    let (y, at) = (folder.name("y.npy"), folder.name("at.npy"));
+    let (missing, nowhere) = (folder.name("missing.npy"), folder.name("no/where.npy"));
+    let under_file = folder.name("x.npy/y.npy");
+    let folder_name = folder.0.path().to_str().unwrap();
+    let huge = usize::MAX.to_string();
+    let huge_pair = format!("{huge},{huge}");
+
+    let table: &[(&str, &[&str], i32, &str)] = &[
+        ("a missing file", &["pool", &missing, "-o", &y, "--kernel", "2,2"], 1, "missing.npy"),
+        ("a folder as input", &["pool", folder_name, "-o", &y, "--kernel", "2,2"], 1, "directory"),
+        ("a rank too low", &["pool", &x, "-o", &y, "--kernel", "2"], 1, "needs 3: N,W,C"),
+        ("a rank too high", &["pool", &x, "-o", &y, "--kernel", "2,2,2"], 1, "needs 5: N,D,H,W,C"),
+        ("four axes", &["pool", &x, "-o", &y, "--kernel", "2,2,2,2"], 2, "1, 2 or 3"),
+        ("k = 0", &["pool", &x, "-o", &y, "--kernel", "0,2"], 2, "height axis"),
+        ("s = 0", &["pool", &x, "-o", &y, "--kernel", "2,2", "--stride", "1,0"], 2, "at least 1"),
+        ("d = 0", &["pool", &x, "-o", &y, "--kernel", "2,2", "--dilation", "0,1"], 2, "at least 1"),
+        ("k = NaN", &["pool", &x, "-o", &y, "--kernel", "NaN,2"], 2, "`NaN`"),
+        ("k = −1", &["pool", &x, "-o", &y, "--kernel=-1,2"], 2, "`-1`"),
+        ("k = nothing", &["pool", &x, "-o", &y, "--kernel", ""], 2, "--kernel"),
+        ("no kernel", &["pool", &x, "-o", &y], 2, "--kernel"),
+        ("no output", &["pool", &x, "--kernel", "2,2"], 2, "--output"),
+        ("a long window", &["pool", &x, "-o", &y, "--kernel", "7,2"], 1, "height"),
+        ("a huge window", &["pool", &x, "-o", &y, "--kernel", &huge_pair], 1, "height"),
+        (
+            "a huge stride",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--stride", &huge_pair],
+            1,
+            "stride",
+        ),
+        (
+            "a huge dilation",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--dilation", &huge_pair],
+            1,
+            "height",
+        ),
+        (
+            "huge padding",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--padding", &huge_pair],
+            1,
+            "height",
+        ),
+        (
+            "more outputs than memory",
+            &["pool", &x, "-o", &y, "--kernel", "1,1", "--padding", "10000000,10000000"],
+            1,
+            "memory",
+        ),
+        (
+            "a stride of another rank",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--stride", "2"],
+            2,
+            "--stride",
+        ),
+        (
+            "garbage for padding",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--padding", "some"],
+            2,
+            "same-upper",
+        ),
+        ("no such folder", &["pool", &x, "-o", &nowhere, "--kernel", "2,2"], 1, "where.npy"),
+        ("a file for a folder", &["pool", &x, "-o", &under_file, "--kernel", "2,2"], 1, "y.npy"),
+        ("a folder for a file", &["pool", &x, "-o", folder_name, "--kernel", "2,2"], 1, "written"),
+        (
+            "nowhere for the indices",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--indices", &nowhere],
+            1,
+            "where.npy",
+        ),
+        (
+            "one file for both",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--indices", &y],
+            2,
+            "same file",
+        ),
+        (
+            "indices of an average",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "avg", "--indices", &at],
+            2,
+            "--indices",
+        ),
+        (
+            "a base of no indices",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--index-base", "plane"],
+            2,
+            "--indices",
+        ),
+        (
+            "a divisor of a maximum",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--divisor", "3"],
+            2,
+            "--divisor",
+        ),
+        (
+            "a divisor of 0",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "avg", "--divisor", "0"],
+            2,
+            "from 1",
+        ),
+        (
+            "an unknown operator",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "sum"],
+            2,
+            "sum",
+        ),
+        (
+            "an unknown type",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--dtype", "f8"],
+            2,
+            "one of f64",
+        ),
+        (
+            "an unknown layout",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--layout", "nchw"],
+            2,
+            "channels-first",
+        ),
+        (
+            "an unknown algorithm",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--algorithm", "fast"],
+            2,
+            "sliding",
+        ),
+        ("an unknown flag", &["pool", &x, "-o", &y, "--kernel", "2,2", "--kernal"], 2, "--kernal"),
+        (
+            "an average of integers",
+            &["pool", &whole, "-o", &y, "--kernel", "2,2", "--op", "avg"],
+            1,
+            "i32",
+        ),
+        ("a file cut short", &["pool", &short, "-o", &y, "--kernel", "2,2"], 1, "cut short"),
+        ("half a header", &["pool", &header, "-o", &y, "--kernel", "2,2"], 1, "header.npy"),
+        ("a text", &["pool", &text, "-o", &y, "--kernel", "2,2"], 1, "no .npy"),
+        ("an empty file", &["pool", &empty, "-o", &y, "--kernel", "2,2"], 1, "no .npy"),
+        ("a vast shape", &["pool", &vast, "-o", &y, "--kernel", "2,2"], 1, "vast.npy: is cut"),
+        ("Fortran order", &["pool", &fortran, "-o", &y, "--kernel", "2,2"], 1, "ascontiguousarray"),
+        ("a type of no device", &["pool", &complex, "-o", &y, "--kernel", "2,2"], 1, "<u8"),
+        ("no such device", &["pool", &x, "-o", &y, "--kernel", "2,2", "--device", "9"], 1, "9"),
+        ("no repetitions", &["pool3d", "-repeat", "0"], 2, "-repeat"),
+        ("a window of 0", &["pool3d", "-Z", "0"], 2, "-Z"),
+        ("a stride of 0", &["pool2d", "-Sx", "0"], 2, "at least 1"),
+        ("no channels", &["pool2d", "-C", "0"], 2, "-C"),
+        ("a window that is too long", &["pool2d", "-Y", "99"], 1, "height"),
+        ("garbage for a number", &["pool2d", "-H", "tall"], 2, "-H"),
+        ("a half for a number", &["pool2d", "-Sx", "1.5"], 2, "-Sx"),
+        ("a check that is not 0 or 1", &["pool2d", "-v", "2"], 2, "-v"),
+        ("a flag of the third axis", &["pool2d", "-Sz", "2"], 2, "-Sz"),
+        ("more samples than memory", &["pool2d", "-N", "100000000000"], 1, "memory"),
+        ("more samples than numbers", &["pool2d", "-N", &huge], 1, "elements"),
+        ("an average of bytes", &["pool2d", "--op", "avg", "--dtype", "u8"], 1, "u8"),
+        ("no such command", &["pool4d"], 2, "pool4d"),
+    ];
+    for (what, arguments, code, saying) in table {
+        let ran = run(arguments);
+        eprintln!("{what}: {}", ran.err.trim_end());
+        ran.refused(*code, saying);
+        assert!(!ran.out.contains("valid"), "{what}: {ran:?}");
+        assert_eq!(folder.files(), before, "{what} left a file behind");
+    }
+}
+
+#[test]
+fn backends_that_are_not_there_are_refused() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 1], &[0.5f32; 6]);
+    let y = folder.name("y.npy");
+    let pool = ["pool", &x, "-o", &y, "--kernel", "2"];
+    for command in [&pool[..], &["pool2d"], &["devices"]] {
+        run_with(command, &["--backend", "abacus"]).refused(2, "one of cuda");
+        for backend in Backend::ALL.into_iter().filter(|backend| !backend.is_built()) {
+            let ran = run_with(command, &["--backend", backend.name()]);
+            ran.refused(1, &format!("--features {backend}"));
+        }
+        for backend in Backend::built() {
+            let ran = run_with(command, &["--backend", backend.name(), "--device", "77"]);
+            ran.refused(1, "device 77");
+        }
+    }
+    assert!(!Path::new(&y).exists());
+}
+
+#[test]
+fn types_that_a_device_lacks_are_refused() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 1], &[0.5f32; 6]);
+    let y = folder.name("y.npy");
+    let mut lacking = 0;
+    for device in Device::all() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| !device.supports(*dtype)) {
+            let index = device.index().to_string();
+            let on =
+                ["--backend", device.backend().name(), "--device", &index, "--dtype", dtype.name()];
+            let pool = ["pool", &x, "-o", &y, "--kernel", "2"];
+            run_with(&pool, &on).refused(1, &format!("{device} has no {dtype}"));
+            run_with(&["pool2d"], &on).refused(1, "use one of");
+            lacking += 1;
+        }
+    }
+    if lacking == 0 {
+        eprintln!("nothing to test: every device here has every type");
+    }
+    assert!(!Path::new(&y).exists());
+}
