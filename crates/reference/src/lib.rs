@@ -20,8 +20,9 @@
 //! # Ok::<(), windowpane_geometry::Error>(())
 //! ```
 //!
-//! Slices must have the lengths that the geometry says; that is the caller's to check, and a
-//! wrong length panics with both numbers. Nothing else does. All cores are used.
+//! Slices must have the lengths that the geometry says, and indices must fit as
+//! [`check_indices`](windowpane_geometry::Pooling::check_indices) says. Both are the caller's to
+//! check, and panic with a message that names the numbers; nothing else does. All cores are used.
 
 pub mod conv;
 pub mod pool;

@@ -13,8 +13,8 @@ impl Total {
     /// How far a result may be from the sum that was rounded to a type of unit roundoff `output`
     /// and accumulated in one of `accumulator`: `u_out·|value| + n·u_acc·Σ|term|`.
     ///
-    /// The bound is of relative errors; a result below the output type's smallest normal number
-    /// has half of the smallest subnormal on top.
+    /// Underflow is not in it: for a result below the output type's smallest normal number, the
+    /// caller adds half of the smallest subnormal.
     pub fn bound(&self, output: f64, accumulator: f64) -> f64 {
         output * self.value.abs() + self.terms as f64 * accumulator * self.magnitude
     }

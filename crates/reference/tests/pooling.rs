@@ -163,7 +163,9 @@ proptest! {
         place in any::<prop::sample::Index>(),
         poison in prop::sample::select(vec![f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300]),
     ) {
-        prop_assume!(!x.is_empty());
+        if x.is_empty() {
+            return Ok(());
+        }
         let place = place.index(x.len());
         let mut x: Vec<f64> =
             x.into_iter().map(|x| if x.is_finite() { x.into() } else { 1.0 }).collect();
@@ -219,7 +221,9 @@ proptest! {
         index in prop_oneof![Just(i32::MIN), Just(-2), Just(i32::MAX), -3i32..3000],
     ) {
         let (y, mut winners) = direct::max_with_indices(&pooling, base, &x);
-        prop_assume!(!y.is_empty());
+        if y.is_empty() {
+            return Ok(());
+        }
         let at = place.index(y.len());
         winners[at] = index;
         // The indices of all elements of this sample and channel, and none.

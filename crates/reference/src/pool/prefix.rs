@@ -120,7 +120,7 @@ impl BlockSums {
     fn sum(&self, first: usize, last: usize, y: &mut [f64]) {
         let prefix = &self.prefix[last * self.width..][..self.width];
         let suffix = &self.suffix[first * self.width..][..self.width];
-        if first % self.block == 0 {
+        if first.is_multiple_of(self.block) {
             y.copy_from_slice(prefix);
         } else {
             y.copy_from_slice(suffix);
