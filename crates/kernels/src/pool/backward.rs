@@ -183,6 +183,15 @@ impl Form {
             rank: pooling.grid().rank(),
         }
     }
+
+    /// Whether every window is divided by the same number, so that their sum may be.
+    fn divides_once(&self) -> bool {
+        match self.fold {
+            Fold::Max => false,
+            Fold::AverageFixed => true,
+            Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
+        }
+    }
 }
 
 /// The most windows that one coordinate is in the reach of, whatever the extents.
@@ -229,6 +238,9 @@ fn backward<S: Float, A: Float, N: Size>(
                 }
             }
         }
+    }
+    if comptime!(form.divides_once()) {
+        sum = sum / Vector::new(divisor::<A>(problem, 0i32, 0i32, 0i32, form));
     }
     dx[vector as usize] = round::<A, S, N>(sum, form.bf16);
 }
@@ -332,8 +344,13 @@ fn share<S: Float, A: Float, N: Size>(
             select(reads, kept, zero)
         }
         ComptimeOption::None => {
-            let share = A::from_int(1) / divisor::<A>(problem, od, oh, ow, form);
-            select(reads, gradient * Vector::new(share), zero)
+            // Not times the reciprocal, which would be rounded twice.
+            let share = if comptime!(form.divides_once()) {
+                gradient
+            } else {
+                gradient / Vector::new(divisor::<A>(problem, od, oh, ow, form))
+            };
+            select(reads, share, zero)
         }
     }
 }
