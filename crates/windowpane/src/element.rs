@@ -68,6 +68,7 @@ macro_rules! elements {
             }
 
             /// The elements in these bytes.
+            #[cfg(feature = "kernels")]
             pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
                 match dtype {
                     $(DType::$variant => Self::$variant(Arc::new(bytemuck::pod_collect_to_vec(bytes))),)*

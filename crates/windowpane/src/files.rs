@@ -23,7 +23,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    let written = tempfile::NamedTempFile::new_in(folder).and_then(|mut file| {
+    let mut file = tempfile::Builder::new();
+    // Whom the file is for is the user's own mask to say, not a temporary file's secrecy.
+    #[cfg(unix)]
+    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let written = file.tempfile_in(folder).and_then(|mut file| {
         file.write_all(bytes)?;
         file.persist(path).map_err(|error| error.error)?;
         Ok(())

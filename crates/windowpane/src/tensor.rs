@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use windowpane_geometry::DType;
 
 use crate::element::{HostBuffer, with_element};
@@ -13,16 +11,18 @@ pub struct Tensor {
     device: Device,
     dtype: DType,
     dims: Vec<usize>,
-    pub(crate) data: Data,
-    /// What made it, for errors that come to light when it is read.
-    work: Arc<str>,
+    data: Data,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Data {
+enum Data {
     Host(HostBuffer),
     #[cfg(feature = "kernels")]
-    Device(cubecl::server::Handle),
+    Device {
+        handle: cubecl::server::Handle,
+        /// What made it, for errors that come to light when it is read.
+        work: std::sync::Arc<str>,
+    },
 }
 
 impl Tensor {
@@ -66,7 +66,7 @@ impl Tensor {
     /// A tensor whose elements are in the host's memory: on `host`, or empty.
     pub(crate) fn on_host(device: &Device, dims: Vec<usize>, buffer: HostBuffer) -> Self {
         let dtype = buffer.dtype();
-        Self { device: device.clone(), dtype, dims, data: Data::Host(buffer), work: "".into() }
+        Self { device: device.clone(), dtype, dims, data: Data::Host(buffer) }
     }
 
     #[cfg(feature = "kernels")]
@@ -75,9 +75,14 @@ impl Tensor {
         dtype: DType,
         dims: Vec<usize>,
         handle: cubecl::server::Handle,
-        work: impl Into<Arc<str>>,
+        work: impl Into<std::sync::Arc<str>>,
     ) -> Self {
-        Self { device: device.clone(), dtype, dims, data: Data::Device(handle), work: work.into() }
+        Self {
+            device: device.clone(),
+            dtype,
+            dims,
+            data: Data::Device { handle, work: work.into() },
+        }
     }
 
     /// The device that it is on.
@@ -121,9 +126,9 @@ impl Tensor {
     /// Waits for the elements and tells whether they can be trusted, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let (Data::Device(handle), Some(client)) = (&self.data, self.device.client()) {
+        if let (Data::Device { handle, work }, Some(client)) = (&self.data, self.device.client()) {
             return cubecl::future::block_on(client.sync_buffers([handle]))
-                .map_err(|error| self.device.failure(&self.work, &error));
+                .map_err(|error| self.device.failure(work, &error));
         }
         Ok(())
     }
@@ -160,7 +165,7 @@ impl Tensor {
         match &self.data {
             Data::Host(buffer) => Some(buffer),
             #[cfg(feature = "kernels")]
-            Data::Device(_) => None,
+            Data::Device { .. } => None,
         }
     }
 
@@ -168,7 +173,7 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn handle(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
         match &self.data {
-            Data::Device(handle) => Some((self.device.client()?, handle)),
+            Data::Device { handle, .. } => Some((self.device.client()?, handle)),
             Data::Host(_) => None,
         }
     }
@@ -178,11 +183,11 @@ impl Tensor {
         match &self.data {
             Data::Host(buffer) => Ok(buffer.clone()),
             #[cfg(feature = "kernels")]
-            Data::Device(handle) => {
+            Data::Device { handle, work } => {
                 let client = self.device.client().expect("a tensor with a handle has a client");
                 let bytes = client
                     .read_one(handle.clone())
-                    .map_err(|error| self.device.failure(&self.work, &error))?;
+                    .map_err(|error| self.device.failure(work, &error))?;
                 Ok(HostBuffer::from_bytes(self.dtype, &bytes))
             }
         }
