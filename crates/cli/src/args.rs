@@ -71,7 +71,7 @@ pub(crate) struct PoolArgs {
     /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     layout: Layout,
-    /// auto, direct (every tap of every window) or sliding (cost independent of the window)
+    /// auto, direct (every tap of every window), strip (what windows share once) or sliding (cost independent of the window)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]
@@ -160,11 +160,16 @@ impl PoolArgs {
             Layout::ChannelsLast => format!("N,{},C", axes.join(",")),
             Layout::ChannelsFirst => format!("N,C,{}", axes.join(",")),
         };
-        Err(Failure::Failed(format!(
+        let message = format!(
             "{whose} has {} dimensions, {dims:?}, and a --kernel of {rank} needs {}: {order}",
             dims.len(),
             rank + 2,
-        )))
+        );
+        // Two arguments that do not fit, or a file that does not.
+        Err(match whose {
+            "--shape" => Failure::Arguments(message),
+            _ => Failure::Failed(message),
+        })
     }
 }
 

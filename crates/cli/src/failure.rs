@@ -1,4 +1,4 @@
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use crate::seed;
@@ -38,7 +38,9 @@ impl Failure {
             _ => {}
         }
         let text = self.to_string();
-        eprintln!("windowpane: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Where stderr is gone too, the exit status says it all.
+        let _ = writeln!(io::stderr(), "windowpane: {line}");
         match self {
             Self::Clap(_) | Self::Arguments(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
@@ -55,7 +57,7 @@ fn asks_for_help(error: &clap::Error) -> bool {
 
 /// Prints help, on stderr and as a mistake where it was not asked for.
 fn print_help(error: &clap::Error) -> ExitCode {
-    use std::io::{IsTerminal, Write};
+    use std::io::IsTerminal;
     let to_terminal =
         if error.use_stderr() { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
     let text =
@@ -63,7 +65,7 @@ fn print_help(error: &clap::Error) -> ExitCode {
     // The space keeps the column in which the help texts start.
     let text = seed::single_dashes(&text, " -");
     if error.use_stderr() {
-        eprint!("{text}");
+        let _ = io::stderr().write_all(text.as_bytes());
         return ExitCode::from(2);
     }
     // A reader that has gone wants no more help.

@@ -1,4 +1,4 @@
-//! The command line of windowpane: pooling on files, the seed's example, plans and devices.
+//! The command line of windowpane: pooling on files, Composable Kernel's example, plans and devices.
 //!
 //! `windowpane --help` lists the commands, and `windowpane COMMAND --help` ends with an example of
 //! each. Exit 0 on success, 1 when the work failed, 2 when the arguments are wrong; what is wrong

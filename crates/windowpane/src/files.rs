@@ -51,7 +51,9 @@ mod npy {
         pub fn read_npy(device: &Device, path: impl AsRef<Path>) -> Result<Self> {
             let path = path.as_ref();
             let bytes = read(path)?;
-            let file = NpyFile::new(&bytes[..])
+            // Of a shape whose product overflows npyz panics, in a build that checks.
+            let file = std::panic::catch_unwind(|| NpyFile::new(&bytes[..]))
+                .map_err(|_| file_error(path, "has a shape that cannot be counted"))?
                 .map_err(|error| file_error(path, format!("is no .npy file: {error}")))?;
             let dims: Vec<usize> = file.shape().iter().map(|dim| *dim as usize).collect();
             let elements = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));

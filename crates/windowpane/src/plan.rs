@@ -4,6 +4,7 @@ use core::str::FromStr;
 use windowpane_geometry::{DType, Pooling};
 
 use crate::Device;
+use crate::pool::Operator;
 
 /// A way to pool, whatever the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -11,6 +12,9 @@ use crate::Device;
 pub enum Algorithm {
     /// Every tap of every window is read: best for small windows, and there for every problem.
     Direct,
+    /// Every tap is read, but once for several neighbouring windows: best where small windows
+    /// overlap, on devices other than `host`.
+    Strip,
     /// The window slides, at a cost that does not grow with its size: a monotone deque for
     /// maxima, prefix sums for averages.
     Sliding,
@@ -18,12 +22,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 2] = [Self::Direct, Self::Sliding];
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Strip, Self::Sliding];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Strip => "strip",
             Self::Sliding => "sliding",
         }
     }
@@ -37,7 +42,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, sliding")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -57,7 +62,7 @@ impl FromStr for Algorithm {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub(crate) device: Device,
-    pub(crate) operator: &'static str,
+    pub(crate) operator: Operator,
     pub(crate) pooling: Pooling,
     pub(crate) dtype: DType,
     pub(crate) choice: Choice,
@@ -86,6 +91,7 @@ impl Plan {
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => match plan.algorithm {
                 windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
+                windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
                 other => unreachable!("{other} has no public name"),
             },
         }
@@ -125,7 +131,7 @@ impl Plan {
     /// The choices, and then the symbols of the problem: a name and a value each.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = vec![
-            ("operator", self.operator.into()),
+            ("operator", self.operator.name().into()),
             ("device", format!("{} ({})", self.device, self.device.name())),
             ("algorithm", self.algorithm().to_string()),
             ("dtype", self.dtype.to_string()),

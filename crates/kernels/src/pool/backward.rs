@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Nothing is scattered, so nothing is atomic and the same inputs give the same bits. A window of
-//! `k` taps and stride `s` shares a coordinate with at most ⌈k/s⌉ others; few are unrolled, and
-//! then a window that does not cover `x` is read all the same, at the nearest that is there, and
+//! `k` taps, `d` apart, and stride `s` leaves a coordinate in the reach of ⌊(k−1)·d/s⌋ + 1 windows
+//! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the nearest that is there, and
 //! dropped by a select: every load is unconditional.
 
 use cubecl::client::Client;
@@ -19,7 +19,8 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::direct::{Fold, indexing, unit_position};
-use super::plan::{Plan, PlanError, pixel_channels};
+use super::launch::{buffer, check_buffers, check_indices, grid};
+use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
 use crate::dtype::{accumulator, elem, round};
@@ -31,6 +32,16 @@ pub enum Gradient {
     Max(IndexBase),
     /// An average.
     Average(Divisor),
+}
+
+impl Gradient {
+    /// The pooling that it is the gradient of.
+    fn reduction(self) -> Reduction {
+        match self {
+            Self::Max(base) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::Average(divisor) => Reduction::Average(divisor),
+        }
+    }
 }
 
 /// Launches the gradient of a pooling: `dy` has the output's elements, `dx` the input's, and
@@ -46,21 +57,19 @@ pub fn launch_backward(
     [dy, dx]: [&Handle; 2],
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    plan.check(pooling, &Limits::of(client))?;
     let inputs = pooling.input().elements();
     let outputs = pooling.output().elements();
+    let reduction = gradient.reduction();
+    plan.check_backward(pooling, reduction, dtype, &Limits::of(client))?;
+    check_buffers(dtype, [(dy, outputs), (dx, inputs)])?;
+    check_indices(reduction, winners, outputs)?;
     if inputs == 0 {
         return Ok(());
     }
     let vectors = inputs / plan.lanes;
-    let units = CubeDim::new_1d(plan.units);
-    let cubes = cubecl::calculate_cube_count_elemwise(client, vectors, units);
-    let buffer = |handle: &Handle, elements: usize| {
-        // SAFETY: the handle holds `elements` elements, as the caller promised.
-        unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
-    };
+    let (cubes, units) = grid(client, plan, vectors);
     let winners = match winners {
-        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs)),
+        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs, plan)),
         None => ComptimeOptionArgs::None,
     };
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
@@ -70,9 +79,9 @@ pub fn launch_backward(
             cubes,
             units,
             plan.lanes,
-            buffer(dy, outputs),
+            buffer(dy, outputs, plan),
             winners,
-            buffer(dx, inputs),
+            buffer(dx, inputs, plan),
             problem_args(pooling, gradient, plan, vectors),
             Form::new(pooling, gradient, dtype, plan),
             elem(dtype),
@@ -240,7 +249,7 @@ fn backward<S: Float, A: Float, N: Size>(
         }
     }
     if comptime!(form.divides_once()) {
-        sum = sum / Vector::new(divisor::<A>(problem, 0i32, 0i32, 0i32, form));
+        sum /= Vector::new(divisor::<A>(problem, 0i32, 0i32, 0i32, form));
     }
     dx[vector as usize] = round::<A, S, N>(sum, form.bf16);
 }
@@ -374,14 +383,14 @@ fn there(args: &CoverArgs, o: i32, #[comptime] unrolled: bool) -> i32 {
 /// What the sum of the window at (`od`, `oh`, `ow`) was divided by.
 #[cube]
 fn divisor<A: Float>(problem: &Problem, od: i32, oh: i32, ow: i32, #[comptime] form: Form) -> A {
-    let divisor = if comptime!(form.fold == Fold::AverageFixed) {
-        problem.divisor as i32
+    if comptime!(form.fold == Fold::AverageFixed) {
+        A::cast_from(problem.divisor)
     } else {
-        counted(&problem.depth, od, form.axes[0], form.fold)
+        let taps = counted(&problem.depth, od, form.axes[0], form.fold)
             * counted(&problem.height, oh, form.axes[1], form.fold)
-            * counted(&problem.width, ow, form.axes[2], form.fold)
-    };
-    A::cast_from(divisor)
+            * counted(&problem.width, ow, form.axes[2], form.fold);
+        A::cast_from(taps)
+    }
 }
 
 /// The taps of one axis that a divisor counts.

@@ -11,80 +11,30 @@
 //! nothing, not even the index; an average drops it by a select. So every load is unconditional
 //! and all of them can be in flight at once.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Layout, Pooling};
 
-use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
-use crate::Limits;
+use super::plan::{Output, Plan, Reduction, pixel_channels};
 use crate::axis::{
     AxisArgs, AxisArgsLaunch, AxisForm, Taps, axis_args, coordinate, is_inside, padded_taps,
     taps_of,
 };
 use crate::dtype::{accumulator, elem, round};
 
-/// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
-/// each output where the reduction returns them.
-///
-/// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
-/// output. The handles must be as large as the problem says.
-pub fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    plan: &Plan,
-    [input, output]: [&Handle; 2],
-    indices: Option<&Handle>,
-) -> Result<(), PlanError> {
-    plan.check(pooling, &Limits::of(client))?;
-    let outputs = pooling.output().elements();
-    if outputs == 0 {
-        return Ok(());
-    }
-    let vectors = outputs / plan.lanes;
-    let units = CubeDim::new_1d(plan.units);
-    let cubes = cubecl::calculate_cube_count_elemwise(client, vectors, units);
-    let buffer = |handle: &Handle, elements: usize| {
-        // SAFETY: the handle holds `elements` elements, as the caller promised.
-        unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
-    };
-    let indices = match indices {
-        Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs)),
-        None => ComptimeOptionArgs::None,
-    };
-    // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
-    unsafe {
-        direct::launch_unchecked(
-            client,
-            cubes,
-            units,
-            plan.lanes,
-            buffer(input, pooling.input().elements()),
-            buffer(output, outputs),
-            indices,
-            problem_args(pooling, reduction, dtype, plan, vectors),
-            Form::new(pooling, reduction, dtype, plan),
-            elem(dtype),
-            elem(accumulator(dtype)),
-        )
-    };
-    Ok(())
-}
-
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
-struct Problem {
-    /// The output vectors.
-    vectors: u32,
+pub(super) struct Problem {
+    /// The units that have work.
+    pub(super) units: u32,
     /// The vectors of a pixel.
     pixel: FastDivmod<u32>,
-    pixel_vectors: u32,
-    depth: AxisArgs,
-    height: AxisArgs,
-    width: AxisArgs,
+    pub(super) pixel_vectors: u32,
+    /// The units along a row of outputs.
+    row: FastDivmod<u32>,
+    pub(super) depth: AxisArgs,
+    pub(super) height: AxisArgs,
+    pub(super) width: AxisArgs,
     /// What a fixed divisor divides by.
     divisor: u32,
     /// The steps of an index to the next sample, channel and position.
@@ -92,15 +42,14 @@ struct Problem {
     index_channel: u32,
     index_position: u32,
     /// Less than every number: what an empty window's maximum is.
-    lowest: InputScalar,
+    pub(super) lowest: InputScalar,
 }
 
-fn problem_args(
+pub(super) fn problem_args(
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
     plan: &Plan,
-    vectors: usize,
 ) -> ProblemLaunch {
     let [depth, height, width]: [AxisArgsLaunch; AXES] =
         pooling.grid().axes().each_ref().map(axis_args);
@@ -115,9 +64,10 @@ fn problem_args(
     let [index_batch, index_channel, index_position] = indexing(pooling, base);
     let channels = pixel_channels(pooling);
     ProblemLaunch::new(
-        vectors as u32,
+        plan.work(pooling) as u32,
         (channels / plan.lanes) as u32,
         (channels / plan.lanes) as u32,
+        plan.row(pooling) as u32,
         depth,
         height,
         width,
@@ -153,16 +103,16 @@ fn lowest(dtype: DType) -> InputScalar {
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    depth: AxisForm,
-    height: AxisForm,
-    width: AxisForm,
-    fold: Fold,
-    float: bool,
-    bf16: bool,
-    runs: bool,
+pub(super) struct Form {
+    pub(super) depth: AxisForm,
+    pub(super) height: AxisForm,
+    pub(super) width: AxisForm,
+    pub(super) fold: Fold,
+    pub(super) float: bool,
+    pub(super) bf16: bool,
+    pub(super) runs: bool,
     /// Whether several vectors make a pixel.
-    channels: bool,
+    pub(super) channels: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -177,7 +127,7 @@ pub(super) enum Fold {
 }
 
 impl Fold {
-    fn is_max(self) -> bool {
+    pub(super) fn is_max(self) -> bool {
         self == Self::Max
     }
 
@@ -191,7 +141,7 @@ impl Fold {
 }
 
 impl Form {
-    fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
+    pub(super) fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
         let [depth, height, width] =
             pooling.grid().axes().each_ref().map(|axis| AxisForm::new(axis, plan.unrolled));
         Self {
@@ -215,7 +165,7 @@ impl Form {
     }
 
     /// The taps on each axis of an unrolled loop.
-    fn taps(&self) -> [u32; AXES] {
+    pub(super) fn taps(&self) -> [u32; AXES] {
         [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
     }
 
@@ -227,7 +177,7 @@ impl Form {
 /// `S` is how elements are stored, `A` how they are compared and summed. `A` may be an integer:
 /// the bound is what lets one kernel serve both, and nothing fractional is asked of integers.
 #[cube(launch_unchecked)]
-fn direct<S: Float, A: Float, N: Size>(
+pub(super) fn direct<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
@@ -237,10 +187,10 @@ fn direct<S: Float, A: Float, N: Size>(
     #[define(A)] _accumulator: ElemType,
 ) {
     let vector = unit_position(form.runs);
-    if vector >= problem.vectors {
+    if vector >= problem.units {
         terminate!();
     }
-    let site = site_of(problem, vector, form);
+    let site = site_of(problem, place_of(problem, vector, form), form);
     let mut folded = accumulator_at::<A, N>(problem, &site, form);
     if comptime!(form.unrolled()) {
         let [taps_d, taps_h, taps_w] = comptime!(form.taps());
@@ -296,41 +246,61 @@ pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
 
 /// Where an output is, and which taps of its window are inside.
 #[derive(CubeType)]
-struct Site {
-    sample: u32,
+pub(super) struct Site {
+    pub(super) sample: u32,
     /// The vector within the pixel.
-    lane: u32,
-    depth: Taps,
-    height: Taps,
-    width: Taps,
+    pub(super) lane: u32,
+    pub(super) depth: Taps,
+    pub(super) height: Taps,
+    pub(super) width: Taps,
+}
+
+/// What a unit's position stands for.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Place {
+    pub(super) sample: u32,
+    pub(super) d: u32,
+    pub(super) h: u32,
+    /// The unit within its row of outputs.
+    pub(super) w: u32,
+    /// The row of outputs, counted over depth and samples.
+    pub(super) row: u32,
+    /// The vector within the pixel.
+    pub(super) lane: u32,
 }
 
 #[cube]
-fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+pub(super) fn place_of(problem: &Problem, unit: u32, #[comptime] form: Form) -> Place {
     let (pixel, lane) =
-        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
-    let (pixel, w) = problem.width.output.div_mod(pixel);
-    let (pixel, h) =
-        if comptime!(form.rank > 1) { problem.height.output.div_mod(pixel) } else { (pixel, 0u32) };
+        if comptime!(form.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
+    let (row, w) = problem.row.div_mod(pixel);
+    let (plane, h) =
+        if comptime!(form.rank > 1) { problem.height.output.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =
-        if comptime!(form.rank > 2) { problem.depth.output.div_mod(pixel) } else { (pixel, 0u32) };
+        if comptime!(form.rank > 2) { problem.depth.output.div_mod(plane) } else { (plane, 0u32) };
+    Place { sample, d, h, w, row, lane }
+}
+
+#[cube]
+fn site_of(problem: &Problem, place: Place, #[comptime] form: Form) -> Site {
     Site {
-        sample,
-        lane,
-        depth: taps_of(&problem.depth, d, form.depth),
-        height: taps_of(&problem.height, h, form.height),
-        width: taps_of(&problem.width, w, form.width),
+        sample: place.sample,
+        lane: place.lane,
+        depth: taps_of(&problem.depth, place.d, form.depth),
+        height: taps_of(&problem.height, place.h, form.height),
+        width: taps_of(&problem.width, place.w, form.width),
     }
 }
 
 /// The position of a coordinate in the plane of one channel.
 #[cube]
-fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
+pub(super) fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
 }
 
 #[cube]
-fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
+pub(super) fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
     if comptime!(form.may_be_empty()) {
         site.depth.first >= site.depth.end
             || site.height.first >= site.height.end
@@ -395,9 +365,7 @@ fn fold_tap<S: Float, A: Float, N: Size>(
         if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
     let value = Vector::<A, N>::cast_from(input[offset as usize]);
     if comptime!(form.fold.is_max()) {
-        // The first of equals stays; the last NaN stays, for nothing is greater than a NaN.
-        let greater = value.greater_than(&folded.value);
-        let wins = if comptime!(form.float) { greater.or(value.is_nan()) } else { greater };
+        let wins = wins(value, folded.value, form.float);
         folded.value = select_many(wins, value, folded.value);
         folded.position = select_many(wins, Vector::new(position), folded.position);
     } else {
@@ -408,23 +376,43 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     }
 }
 
+/// Whether a later tap takes the maximum from the best so far: the first of equals stays, and so
+/// does the last NaN, for nothing is greater than a NaN.
+#[cube]
+pub(super) fn wins<A: Float, N: Size>(
+    value: Vector<A, N>,
+    best: Vector<A, N>,
+    #[comptime] float: bool,
+) -> Vector<bool, N> {
+    let greater = value.greater_than(&best);
+    if comptime!(float) { greater.or(value.is_nan()) } else { greater }
+}
+
 /// What the sum of a window is divided by.
 #[cube]
-fn divisor<A: Float>(problem: &Problem, site: &Site, #[comptime] form: Form) -> A {
-    let divisor = match form.fold {
+pub(super) fn divisor<A: Float>(problem: &Problem, site: &Site, #[comptime] form: Form) -> A {
+    if comptime!(form.fold == Fold::AverageFixed) {
+        A::cast_from(problem.divisor)
+    } else {
+        A::cast_from(counted_taps(problem, site, form))
+    }
+}
+
+/// The taps that a divisor counts.
+#[cube]
+fn counted_taps(problem: &Problem, site: &Site, #[comptime] form: Form) -> i32 {
+    match form.fold {
         Fold::AverageValid => {
             (site.depth.end - site.depth.first)
                 * (site.height.end - site.height.first)
                 * (site.width.end - site.width.first)
         }
-        Fold::AverageFixed => problem.divisor as i32,
         _ => {
             padded_taps(&problem.depth, &site.depth, form.depth)
                 * padded_taps(&problem.height, &site.height, form.height)
                 * padded_taps(&problem.width, &site.width, form.width)
         }
-    };
-    A::cast_from(divisor)
+    }
 }
 
 /// The index that is returned for the tap at this position of the plane.

@@ -4,7 +4,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
 use super::direct::{Form, direct, problem_args};
-use super::plan::{Algorithm, Plan, PlanError, Reduction};
+use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
 use super::strip::{StripForm, strip};
 use crate::Limits;
 use crate::dtype::{accumulator, elem};
@@ -13,7 +13,7 @@ use crate::dtype::{accumulator, elem};
 /// each output where the reduction returns them.
 ///
 /// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
-/// output. The handles must be as large as the problem says.
+/// output.
 pub fn launch(
     client: &Client,
     pooling: &Pooling,
@@ -23,8 +23,10 @@ pub fn launch(
     [input, output]: [&Handle; 2],
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    plan.check(pooling, reduction, &Limits::of(client))?;
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    plan.check(pooling, reduction, dtype, &Limits::of(client))?;
+    check_buffers(dtype, [(input, inputs), (output, outputs)])?;
+    check_indices(reduction, indices, outputs)?;
     if outputs == 0 {
         return Ok(());
     }
@@ -37,7 +39,10 @@ pub fn launch(
     // SAFETY: every access of the kernels is inside the tensors by the arithmetic of `Axis`.
     match plan.algorithm {
         Algorithm::Direct => unsafe {
-            let indices = optional_buffer(indices, outputs, plan);
+            let indices = match indices {
+                Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs, plan)),
+                None => ComptimeOptionArgs::None,
+            };
             direct::launch_unchecked(
                 client, cubes, units, plan.lanes, input, output, indices, problem, form, stored,
                 summed,
@@ -60,20 +65,36 @@ pub(super) fn grid(client: &Client, plan: &Plan, work: usize) -> (CubeCount, Cub
     (cubecl::calculate_cube_count_elemwise(client, work, units), units)
 }
 
-/// A tensor of so many elements as a kernel's vectors.
-pub(super) fn buffer(handle: &Handle, elements: usize, plan: &Plan) -> BufferArg {
-    // SAFETY: the handle holds `elements` elements, as the launch's caller promised.
-    unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
+/// Refuses buffers that are smaller than their tensors.
+pub(super) fn check_buffers<const N: usize>(
+    dtype: DType,
+    buffers: [(&Handle, usize); N],
+) -> Result<(), PlanError> {
+    for (handle, elements) in buffers {
+        let (needed, found) = (elements as u64 * dtype.size() as u64, handle.size());
+        if found < needed {
+            return Err(PlanError::BufferTooSmall { needed, found });
+        }
+    }
+    Ok(())
 }
 
-/// A tensor that a kernel may do without.
-pub(super) fn optional_buffer(
-    handle: Option<&Handle>,
-    elements: usize,
-    plan: &Plan,
-) -> ComptimeOptionArgs<Box<[Vector<i32, DynamicLanes>]>> {
-    match handle {
-        Some(handle) => ComptimeOptionArgs::Some(buffer(handle, elements, plan)),
-        None => ComptimeOptionArgs::None,
+/// Refuses indices that a reduction does not have, none where it has them, and too few of them.
+pub(super) fn check_indices(
+    reduction: Reduction,
+    indices: Option<&Handle>,
+    outputs: usize,
+) -> Result<(), PlanError> {
+    let needed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
+    match indices {
+        Some(indices) if needed => check_buffers(DType::I32, [(indices, outputs)]),
+        None if !needed => Ok(()),
+        _ => Err(PlanError::Indices { needed }),
     }
+}
+
+/// A tensor of so many elements as a kernel's vectors.
+pub(super) fn buffer(handle: &Handle, elements: usize, plan: &Plan) -> BufferArg {
+    // SAFETY: `check_buffers` has seen that the handle holds `elements` elements.
+    unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
 }

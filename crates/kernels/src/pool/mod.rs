@@ -4,11 +4,13 @@
 //! y[n, o, c] = reduce over the taps t inside the input of  x[n, o·s − before + t·d, c]
 //! ```
 //!
-//! Seen as the seed of this crate saw it, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
+//! Seen as Composable Kernel's example sees it, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
 //! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The ladder:
 //!
 //! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
 //!   problem, and at the memory's limit where windows overlap little.
+//! * [`strip`]: one unit a strip of outputs along the width: what neighbouring windows share is
+//!   loaded once. For overlapping windows, channels-last.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
@@ -16,8 +18,10 @@
 
 pub mod backward;
 pub mod direct;
+mod launch;
 pub mod plan;
+pub mod strip;
 
 pub use backward::{Gradient, launch_backward};
-pub use direct::launch;
+pub use launch::launch;
 pub use plan::{Algorithm, Output, Plan, PlanError, Reduction};

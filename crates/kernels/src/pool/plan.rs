@@ -4,6 +4,7 @@ use core::fmt;
 
 use windowpane_geometry::{DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
 
+use super::strip::STRIP;
 use crate::Limits;
 
 /// What becomes of the taps of a window.
@@ -40,12 +41,15 @@ impl fmt::Display for Reduction {
 pub enum Algorithm {
     /// One unit an output vector reads every tap.
     Direct,
+    /// One unit a strip of outputs along the width loads what its windows share once.
+    Strip,
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Strip => "strip",
         })
     }
 }
@@ -88,9 +92,11 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
-        let widest = (limits.load_bytes / dtype.size()).max(1);
+        let widest = widest_load(dtype, limits);
+        // On a processor the strips were no faster.
+        let strips = limits.cores.is_none() && strip_pays(pooling, reduction);
         let plan = Self {
-            algorithm: Algorithm::Direct,
+            algorithm: if strips { Algorithm::Strip } else { Algorithm::Direct },
             lanes: widest_divisor(pixel_channels(pooling), widest),
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
@@ -101,24 +107,85 @@ impl Plan {
     }
 
     /// Refuses values that no kernel can run with.
-    pub fn check(&self, pooling: &Pooling, limits: &Limits) -> Result<(), PlanError> {
-        let channels = pixel_channels(pooling);
-        if self.lanes == 0 || !self.lanes.is_power_of_two() || channels % self.lanes != 0 {
-            return Err(PlanError::Lanes { lanes: self.lanes, channels });
-        }
-        if self.units == 0 || self.units > limits.units_per_cube {
-            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
-        }
+    pub fn check(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        self.check_backward(pooling, reduction, dtype, limits)?;
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
         }
+        if self.algorithm == Algorithm::Strip && !(self.unrolled && strip_can(pooling, reduction)) {
+            return Err(PlanError::Strip);
+        }
         Ok(())
+    }
+
+    /// Refuses values that no gradient can run with; those of the forward kernels do not matter.
+    pub(super) fn check_backward(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        check_problem(pooling, reduction, dtype, limits)?;
+        let (channels, widest) = (pixel_channels(pooling), widest_load(dtype, limits));
+        let divides = self.lanes.is_power_of_two() && channels.is_multiple_of(self.lanes);
+        if !divides || self.lanes > widest {
+            return Err(PlanError::Lanes { lanes: self.lanes, channels, widest });
+        }
+        if self.units == 0 || self.units > limits.units_per_cube {
+            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
+        }
+        Ok(())
+    }
+
+    /// The pieces of work, each one unit's.
+    pub(super) fn work(&self, pooling: &Pooling) -> usize {
+        let rows = pooling.output().elements() / pooling.grid().axes()[2].output();
+        rows * self.row(pooling) / self.lanes
+    }
+
+    /// The pieces of work along a row of outputs.
+    pub(super) fn row(&self, pooling: &Pooling) -> usize {
+        let outputs = pooling.grid().axes()[2].output();
+        match self.algorithm {
+            Algorithm::Direct => outputs,
+            Algorithm::Strip => outputs.div_ceil(STRIP),
+        }
     }
 }
 
 /// More taps than this and an unrolled kernel would take minutes to compile.
 const MOST_UNROLLED_TAPS: usize = 1024;
+
+/// Whether strips are right for a problem.
+fn strip_can(pooling: &Pooling, reduction: Reduction) -> bool {
+    let with_indices = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
+    !with_indices && pooling.grid().axes()[2].dilation() == 1
+}
+
+/// Whether strips are also fast: windows overlap along the width, few loads are unrolled, and the
+/// units of a plane still read neighbouring vectors, which takes channels that lie together.
+fn strip_pays(pooling: &Pooling, reduction: Reduction) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let span = (STRIP - 1) * width.stride() + width.kernel();
+    let loads = depth.kernel() * height.kernel() * span;
+    strip_can(pooling, reduction)
+        && pooling.grid().taps() <= UNROLLED_TAPS
+        && loads <= MOST_STRIP_LOADS
+        && width.kernel() > width.stride()
+        && width.output() >= STRIP
+        && pixel_channels(pooling) > 1
+}
+
+/// More loads than this in one unit and a strip no longer fits its registers.
+const MOST_STRIP_LOADS: usize = 96;
 
 /// The channels that lie together in memory for each pixel.
 pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
@@ -126,6 +193,11 @@ pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
         Layout::ChannelsLast => pooling.input().channels(),
         Layout::ChannelsFirst => 1,
     }
+}
+
+/// The elements of the widest single load.
+fn widest_load(dtype: DType, limits: &Limits) -> usize {
+    (limits.load_bytes / dtype.size()).max(1)
 }
 
 /// The largest power of two that divides `n` and is at most `limit`.
@@ -154,6 +226,11 @@ fn check_problem(
     // Positions are 32-bit in the kernels.
     if elements > LIMIT {
         return Err(PlanError::TooManyElements { elements, limit: LIMIT });
+    }
+    let taps = pooling.grid().taps();
+    // A divisor counts them in 32 bits.
+    if taps > LIMIT {
+        return Err(PlanError::TooManyTaps { taps, limit: LIMIT });
     }
     let widest = match reduction {
         Reduction::Max(Output::ValuesAndIndices(_)) => dtype.size().max(DType::I32.size()),
@@ -187,6 +264,28 @@ pub enum PlanError {
         /// The most that are counted.
         limit: usize,
     },
+    /// A window has more taps than a kernel can count.
+    #[error("a window has {taps} taps, a kernel counts to {limit}; use `host`")]
+    TooManyTaps {
+        /// The taps.
+        taps: usize,
+        /// The most that are counted.
+        limit: usize,
+    },
+    /// A buffer does not hold its tensor.
+    #[error("a buffer of {found} bytes was given for a tensor of {needed}")]
+    BufferTooSmall {
+        /// The bytes of the tensor.
+        needed: u64,
+        /// The bytes of the buffer.
+        found: u64,
+    },
+    /// Indices were given where there are none, or not where there are.
+    #[error("a buffer for indices is {}", if *needed { "needed" } else { "not needed" })]
+    Indices {
+        /// Whether the reduction has indices.
+        needed: bool,
+    },
     /// A tensor is larger than the device can bind.
     #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
     BufferTooLarge {
@@ -196,12 +295,16 @@ pub enum PlanError {
         limit: u64,
     },
     /// The lanes of a vector do not divide the channels.
-    #[error("{lanes} lanes were asked for; use a power of two that divides {channels}")]
+    #[error(
+        "{lanes} lanes were asked for; use a power of two that divides {channels}, {widest} at most"
+    )]
     Lanes {
         /// The lanes asked for.
         lanes: usize,
         /// The channels that lie together.
         channels: usize,
+        /// The elements of the widest load.
+        widest: usize,
     },
     /// A cube cannot have so many units.
     #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
@@ -211,6 +314,11 @@ pub enum PlanError {
         /// The most that the device has.
         limit: u32,
     },
+    /// Strips are for some problems only.
+    #[error(
+        "strips were asked for; they take an undilated width, unrolled taps and return no indices"
+    )]
+    Strip,
     /// A loop is too long to unroll.
     #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
     Unrolled {
@@ -229,6 +337,26 @@ mod tests {
     const GPU: Limits =
         Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32 };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
+
+    #[test]
+    fn strips_are_for_overlapping_windows_of_several_channels() {
+        let algorithm = |window: Window, channels: usize, reduction, limits: &Limits| {
+            let shape = Shape::new(2, channels, Extents::from([56, 56])).unwrap();
+            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            Plan::new(&pooling, reduction, DType::F32, limits).unwrap().algorithm
+        };
+        let mean = Reduction::Average(Divisor::Padded);
+        let indices =
+            Reduction::Max(Output::ValuesAndIndices(windowpane_geometry::IndexBase::Plane));
+        let three = Window::new([3, 3]).padding([1, 1]);
+        assert_eq!(algorithm(three, 64, mean, &GPU), Algorithm::Strip);
+        assert_eq!(algorithm(three, 64, mean, &PROCESSOR), Algorithm::Direct);
+        assert_eq!(algorithm(three, 1, mean, &GPU), Algorithm::Direct);
+        assert_eq!(algorithm(three, 64, indices, &GPU), Algorithm::Direct);
+        assert_eq!(algorithm(three.stride([1, 3]), 64, mean, &GPU), Algorithm::Direct);
+        assert_eq!(algorithm(three.dilation([1, 2]), 64, mean, &GPU), Algorithm::Direct);
+        assert_eq!(algorithm(Window::new([9, 9]), 64, mean, &GPU), Algorithm::Direct);
+    }
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {
         let shape = Shape::new(batch, channels, Extents::from([56, 56])).unwrap();
@@ -269,12 +397,18 @@ mod tests {
         let pooling = pooling(1, 6, Layout::ChannelsLast);
         let max = Reduction::Max(Output::Values);
         let plan = Plan::new(&pooling, max, DType::F32, &GPU).unwrap();
-        assert_eq!(plan.check(&pooling, &GPU), Ok(()));
+        assert_eq!(plan.check(&pooling, max, DType::F32, &GPU), Ok(()));
         for lanes in [0, 3, 4] {
-            assert!(Plan { lanes, ..plan }.check(&pooling, &GPU).is_err(), "{lanes} lanes");
+            assert!(
+                Plan { lanes, ..plan }.check(&pooling, max, DType::F32, &GPU).is_err(),
+                "{lanes} lanes"
+            );
         }
         for units in [0, 1025] {
-            assert!(Plan { units, ..plan }.check(&pooling, &GPU).is_err(), "{units} units");
+            assert!(
+                Plan { units, ..plan }.check(&pooling, max, DType::F32, &GPU).is_err(),
+                "{units} units"
+            );
         }
     }
 }

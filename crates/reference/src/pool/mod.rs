@@ -55,6 +55,9 @@ impl fmt::Display for Algorithm {
 /// Measured by the ignored test `sliding_against_direct`, which prints both times.
 const TAPS_A_STEP: usize = 16;
 
+/// How many times its input or output, the larger, a sliding form may hold between two axes.
+const MOST_HELD: usize = 4;
+
 /// The algorithm that is likely the faster one for a problem.
 ///
 /// The direct loops visit `outputs · taps` elements, in order and many at a time. The sliding
@@ -63,9 +66,14 @@ const TAPS_A_STEP: usize = 16;
 pub fn choose(pooling: &Pooling) -> Algorithm {
     let axes = pooling.grid().axes();
     let mut plane: usize = axes.iter().map(|axis| axis.input()).product();
+    let held = plane.max(pooling.grid().output_plane()).saturating_mul(MOST_HELD);
     let mut steps = 0usize;
     for axis in axes.iter().rev().filter(|axis| !passes_unchanged(axis)) {
-        let after = plane / axis.input() * axis.output();
+        let after = (plane / axis.input()).saturating_mul(axis.output());
+        // Padding may widen one axis before the next narrows.
+        if after > held {
+            return Algorithm::Direct;
+        }
         steps = steps.saturating_add(plane).saturating_add(after);
         plane = after;
     }

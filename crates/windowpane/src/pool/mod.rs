@@ -1,9 +1,11 @@
 mod run;
 
+pub(crate) use run::Operator;
+
 use windowpane_geometry::{DType, Divisor, Extents, IndexBase, Layout, Padding, Rounding, Window};
 
 use crate::{Algorithm, Device, Plan, Result, Tensor};
-use run::{Operator, plan, run, run_backward};
+use run::{plan, run, run_backward};
 
 /// The options that every pooling has.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,12 +131,12 @@ impl MaxPool {
 
     /// Pools as planned.
     pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        Ok(run(Operator::Max(None), plan, x)?.0)
+        Ok(run(&self.options, Operator::Max(None), plan, x)?.0)
     }
 
     /// Pools as planned, and tells where each maximum was.
     pub fn forward_with_indices_as(&self, plan: &Plan, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let (y, indices) = run(Operator::Max(Some(self.base)), plan, x)?;
+        let (y, indices) = run(&self.options, Operator::Max(Some(self.base)), plan, x)?;
         Ok((y, indices.expect("the operator asked for indices")))
     }
 
@@ -165,7 +167,7 @@ impl MaxPool {
 
     /// The gradient as planned.
     pub fn backward_as(&self, plan: &Plan, dy: &Tensor, winners: &Tensor) -> Result<Tensor> {
-        run_backward(Operator::MaxBackward(self.base), plan, dy, Some(winners))
+        run_backward(&self.options, Operator::MaxBackward(self.base), plan, dy, Some(winners))
     }
 
     /// The gradient with respect to `x`, for those who kept no winners: they are found again.
@@ -224,7 +226,7 @@ impl AvgPool {
 
     /// Pools as planned.
     pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        Ok(run(Operator::Average(self.divisor), plan, x)?.0)
+        Ok(run(&self.options, Operator::Average(self.divisor), plan, x)?.0)
     }
 
     /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
@@ -240,6 +242,6 @@ impl AvgPool {
 
     /// The gradient as planned.
     pub fn backward_as(&self, plan: &Plan, dy: &Tensor) -> Result<Tensor> {
-        run_backward(Operator::AverageBackward(self.divisor), plan, dy, None)
+        run_backward(&self.options, Operator::AverageBackward(self.divisor), plan, dy, None)
     }
 }

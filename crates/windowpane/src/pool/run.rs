@@ -11,7 +11,7 @@ use crate::{Algorithm, Device, Error, Plan, Result, Tensor};
 
 /// What a pooling does to its windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Operator {
+pub(crate) enum Operator {
     /// The maximum, and where it was.
     Max(Option<IndexBase>),
     Average(Divisor),
@@ -20,7 +20,7 @@ pub(super) enum Operator {
 }
 
 impl Operator {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Max(None) => "max pooling",
             Self::Max(Some(_)) => "max pooling with indices",
@@ -77,7 +77,7 @@ pub(super) fn plan(
     device.require(dtype)?;
     operator.check(&pooling, dtype)?;
     let choice = choose(options, operator, device, dtype, &pooling)?;
-    Ok(Plan { device: device.clone(), operator: operator.name(), pooling, dtype, choice })
+    Ok(Plan { device: device.clone(), operator, pooling, dtype, choice })
 }
 
 fn choose(
@@ -89,24 +89,40 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let Some(client) = device.client() {
-        if let Some(algorithm @ Algorithm::Sliding) = options.algorithm {
-            return Err(Error::NoKernel { algorithm, device: device.clone() });
-        }
-        let limits = windowpane_kernels::Limits::of(client);
-        let plan =
-            windowpane_kernels::pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?;
+        use windowpane_kernels::{Limits, pool};
+        let limits = Limits::of(client);
+        let mut plan = pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?;
+        plan.algorithm = match options.algorithm {
+            None => plan.algorithm,
+            Some(Algorithm::Direct) => pool::Algorithm::Direct,
+            Some(Algorithm::Strip) => pool::Algorithm::Strip,
+            Some(algorithm) => return Err(Error::NoKernel { algorithm, device: device.clone() }),
+        };
+        plan.check(pooling, operator.reduction(), dtype, &limits)?;
         return Ok(Choice::Kernel(plan));
     }
-    let _ = (operator, device, dtype);
-    Ok(Choice::Host(options.algorithm.unwrap_or(match reference::choose(pooling) {
-        reference::Algorithm::Sliding => Algorithm::Sliding,
-        _ => Algorithm::Direct,
-    })))
+    let _ = (operator, dtype);
+    match options.algorithm {
+        Some(algorithm @ Algorithm::Strip) => {
+            Err(Error::NoKernel { algorithm, device: device.clone() })
+        }
+        Some(algorithm) => Ok(Choice::Host(algorithm)),
+        None => Ok(Choice::Host(match reference::choose(pooling) {
+            reference::Algorithm::Sliding => Algorithm::Sliding,
+            _ => Algorithm::Direct,
+        })),
+    }
 }
 
 /// The pooled tensor, and the indices where the operator returns them.
-pub(super) fn run(operator: Operator, plan: &Plan, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
-    check_tensor(operator, plan, x, plan.dtype, &plan.pooling.input())?;
+pub(super) fn run(
+    options: &Options,
+    operator: Operator,
+    plan: &Plan,
+    x: &Tensor,
+) -> Result<(Tensor, Option<Tensor>)> {
+    check_plan(options, operator, plan)?;
+    check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host(algorithm) => Ok(run_on_host(operator, *algorithm, plan, x)),
@@ -117,14 +133,16 @@ pub(super) fn run(operator: Operator, plan: &Plan, x: &Tensor) -> Result<(Tensor
 
 /// The gradient of the input.
 pub(super) fn run_backward(
+    options: &Options,
     operator: Operator,
     plan: &Plan,
     dy: &Tensor,
     winners: Option<&Tensor>,
 ) -> Result<Tensor> {
-    check_tensor(operator, plan, dy, plan.dtype, &plan.pooling.output())?;
+    check_plan(options, operator, plan)?;
+    check_tensor(plan, dy, plan.dtype, plan.pooling.output())?;
     if let Some(winners) = winners {
-        check_tensor(operator, plan, winners, DType::I32, &plan.pooling.output())?;
+        check_tensor(plan, winners, DType::I32, plan.pooling.output())?;
     }
     let _entered = span(plan).entered();
     match &plan.choice {
@@ -137,35 +155,38 @@ pub(super) fn run_backward(
 fn span(plan: &Plan) -> tracing::Span {
     tracing::debug_span!(
         "pool",
-        operator = plan.operator,
+        operator = plan.operator.name(),
         device = %plan.device,
         algorithm = %plan.algorithm(),
         input = ?dims(&plan.pooling, plan.pooling.input()),
     )
 }
 
-/// Refuses a tensor or an operator other than those that the plan was made for.
-fn check_tensor(
-    operator: Operator,
-    plan: &Plan,
-    tensor: &Tensor,
-    dtype: DType,
-    shape: &Shape,
-) -> Result<()> {
+/// Refuses a plan that was made for another operator or other options.
+fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> {
+    let pooling = Pooling::new(plan.pooling.input(), &options.window, options.layout)?;
+    if (plan.operator, plan.pooling) == (operator, pooling) {
+        return Ok(());
+    }
+    let describe = |operator: Operator, pooling: &Pooling| {
+        format!("{operator:?} to {} in {}", pooling.output().space(), pooling.layout())
+    };
+    let (asked, found) = (describe(plan.operator, &plan.pooling), describe(operator, &pooling));
+    Err(Error::PlanMismatch { asked, found })
+}
+
+/// Refuses a tensor other than those that the plan was made for.
+fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Result<()> {
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
         return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
     }
-    let planned = dims(&plan.pooling, *shape);
-    let asked = (plan.operator, dtype, &*planned);
-    let found = (operator.name(), tensor.dtype(), tensor.dims());
-    if asked != found {
-        let describe = |(operator, dtype, dims): (&str, DType, &[usize])| {
-            format!("{operator} with {dtype} {dims:?}")
-        };
-        return Err(Error::PlanMismatch { asked: describe(asked), found: describe(found) });
+    let planned = dims(&plan.pooling, shape);
+    if (tensor.dtype(), tensor.dims()) == (dtype, &*planned) {
+        return Ok(());
     }
-    Ok(())
+    let asked = format!("{dtype} {planned:?}");
+    Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
 }
 
 fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
@@ -195,25 +216,23 @@ fn pool_slice<T: Element>(
     x: &[T],
 ) -> (Vec<T>, Option<Vec<i32>>) {
     use reference::{deque, direct, prefix};
-    match (operator, algorithm) {
-        (Operator::Max(None), Algorithm::Direct) => (direct::max(pooling, x), None),
-        (Operator::Max(None), Algorithm::Sliding) => (deque::max(pooling, x), None),
+    let slides = algorithm == Algorithm::Sliding;
+    match (operator, slides) {
+        (Operator::Max(None), false) => (direct::max(pooling, x), None),
+        (Operator::Max(None), true) => (deque::max(pooling, x), None),
         (Operator::MaxBackward(_) | Operator::AverageBackward(_), _) => {
             unreachable!("gradients run backward")
         }
-        (Operator::Max(Some(base)), algorithm) => {
-            let (values, indices) = match algorithm {
-                Algorithm::Direct => direct::max_with_indices(pooling, base, x),
-                Algorithm::Sliding => deque::max_with_indices(pooling, base, x),
-            };
+        (Operator::Max(Some(base)), false) => {
+            let (values, indices) = direct::max_with_indices(pooling, base, x);
             (values, Some(indices))
         }
-        (Operator::Average(divisor), Algorithm::Direct) => {
-            (direct::average(pooling, divisor, x), None)
+        (Operator::Max(Some(base)), true) => {
+            let (values, indices) = deque::max_with_indices(pooling, base, x);
+            (values, Some(indices))
         }
-        (Operator::Average(divisor), Algorithm::Sliding) => {
-            (prefix::average(pooling, divisor, x), None)
-        }
+        (Operator::Average(divisor), false) => (direct::average(pooling, divisor, x), None),
+        (Operator::Average(divisor), true) => (prefix::average(pooling, divisor, x), None),
     }
 }
 

@@ -2,7 +2,8 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, MaxPool, Tensor,
+    Algorithm, AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, MaxPool, Plan,
+    Tensor,
 };
 use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
@@ -29,11 +30,32 @@ macro_rules! check_one_type {
     };
 }
 
+/// Every algorithm of the ladder, and the plan's own choice.
+fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
+    prop_oneof![
+        2 => Just(None),
+        1 => Just(Some(Algorithm::Direct)),
+        2 => Just(Some(Algorithm::Strip)),
+        1 => Just(Some(Algorithm::Sliding)),
+    ]
+}
+
+/// A plan, or nothing where the forced algorithm is not for this problem or device.
+fn planned(plan: windowpane::Result<Plan>) -> Result<Option<Plan>, TestCaseError> {
+    match plan {
+        Ok(plan) => Ok(Some(plan)),
+        Err(Error::NoKernel { .. }) => Ok(None),
+        #[cfg(feature = "kernels")]
+        Err(Error::Plan(windowpane_kernels::pool::PlanError::Strip)) => Ok(None),
+        Err(error) => Err(TestCaseError::fail(error.to_string())),
+    }
+}
+
 on_every_device! {
     /// SEMANTICS 2.1, 2.3 and 2.5: values, bit for bit, of every type.
-    fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>())) {
-        let (case, pick) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case))
+    fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), algorithm())) {
+        let (case, pick, algorithm) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm))
     }
 
     /// SEMANTICS 2.2 to 2.5: the index of the first of equals, the last NaN, −1.
@@ -43,16 +65,18 @@ on_every_device! {
     }
 
     /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
-    fn average_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor())) {
-        let (case, pick, divisor) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor))
+    fn average_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor(), algorithm())) {
+        let (case, pick, divisor, algorithm) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, algorithm))
     }
 }
 
-fn check_max<T: Element>(device: &Device, case: &PoolCase) -> Check {
+fn check_max<T: Element>(device: &Device, case: &PoolCase, algorithm: Option<Algorithm>) -> Check {
     let elements = case.elements::<T>();
+    let pool = max_pool(case).algorithm(algorithm);
+    let Some(plan) = planned(pool.plan(device, T::DTYPE, &case.dims()))? else { return Ok(()) };
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let y = ok(max_pool(case).forward(&x))?;
+    let y = ok(pool.forward_as(&plan, &x))?;
     assert_same(&ok(y.to_vec::<T>())?, &direct::max(&case.problem(), &elements))
 }
 
@@ -65,11 +89,17 @@ fn check_indices<T: Element>(device: &Device, case: &PoolCase, base: IndexBase) 
     assert_same(&ok(indices.to_vec::<i32>())?, &positions)
 }
 
-fn check_average<T: Element>(device: &Device, case: &PoolCase, divisor: Divisor) -> Check {
+fn check_average<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    divisor: Divisor,
+    algorithm: Option<Algorithm>,
+) -> Check {
     let elements = case.elements::<T>();
+    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor).algorithm(algorithm);
+    let Some(plan) = planned(pool.plan(device, T::DTYPE, &case.dims()))? else { return Ok(()) };
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor);
-    let y = ok(ok(pool.forward(&x))?.to_vec::<T>())?;
+    let y = ok(ok(pool.forward_as(&plan, &x))?.to_vec::<T>())?;
     assert_totals(&y, &direct::average_totals(&case.problem(), divisor, &elements))
 }
 
@@ -104,7 +134,6 @@ fn devices() -> Vec<Device> {
 /// Both algorithms of `host` are the reference; devices refuse what they have no kernel for.
 #[test]
 fn a_forced_algorithm_is_right_or_refused() {
-    use windowpane::Algorithm;
     for device in devices() {
         let elements: Vec<f32> = (0..64u8).map(|i| f32::from(i.wrapping_mul(37))).collect();
         let x = Tensor::from_slice(&device, &elements, [1, 64, 1]).unwrap();
@@ -173,6 +202,54 @@ fn pool_sizes(device: &Device, layout: Layout) {
         let x = Tensor::from_slice(device, &vec![1.0f32; n * h * w * c], dims).unwrap();
         max.forward(&x).unwrap().wait().unwrap();
         average.forward(&x).unwrap().wait().unwrap();
+    }
+}
+
+/// A divisor is what it is, however large; and taps that a kernel cannot count are refused.
+#[test]
+fn large_divisors_do_not_wrap() {
+    let elements = [1.0f32, 2.0, 3.0, 4.0];
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &elements, [1, 2, 2, 1]).unwrap();
+        for fixed in [u32::MAX, 1 << 31, (1 << 24) + 1] {
+            let divisor = Divisor::Fixed(fixed);
+            let y = AvgPool::new([2, 2]).divisor(divisor).forward(&x).unwrap();
+            let expected = 10.0 / f64::from(fixed);
+            let y = f64::from(y.to_vec::<f32>().unwrap()[0]);
+            assert!((y / expected - 1.0).abs() < 1e-6, "{device}: {y}, not {expected}");
+            let dy = Tensor::from_slice(&device, &[10.0f32], [1, 1, 1, 1]).unwrap();
+            let pool = AvgPool::new([2, 2]).divisor(divisor);
+            let dx = pool.backward(&dy, &[1, 2, 2, 1]).unwrap().to_vec::<f32>().unwrap();
+            assert!((f64::from(dx[3]) / expected - 1.0).abs() < 1e-6, "{device}: {dx:?}");
+        }
+        let huge = AvgPool::new([1 << 16, 1 << 16]).stride([1, 1]).padding([1 << 15, 1 << 15]);
+        match huge.forward(&x) {
+            Ok(y) => {
+                let expected = 10.0 / 2f64.powi(32);
+                let y = f64::from(y.to_vec::<f32>().unwrap()[0]);
+                assert!((y / expected - 1.0).abs() < 1e-6, "{device}: {y}, not {expected}");
+            }
+            Err(error) => assert!(error.to_string().contains("4294967296 taps"), "{error}"),
+        }
+    }
+}
+
+/// A plan runs what it was made for, and nothing else.
+#[test]
+fn a_plan_for_something_else_is_refused() {
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &[1.0f32; 16], [1, 4, 4, 1]).unwrap();
+        let pool = AvgPool::new([2, 2]);
+        let plan = pool.plan(&device, DType::F32, x.dims()).unwrap();
+        assert!(pool.forward_as(&plan, &x).is_ok());
+        let refused = |result: windowpane::Result<Tensor>| {
+            assert!(matches!(result, Err(Error::PlanMismatch { .. })), "{device}: {result:?}");
+        };
+        refused(pool.divisor(Divisor::Fixed(3)).forward_as(&plan, &x));
+        refused(pool.stride([1, 1]).forward_as(&plan, &x));
+        refused(MaxPool::new([2, 2]).forward_as(&plan, &x));
+        let other = Tensor::from_slice(&device, &[1.0f32; 32], [2, 4, 4, 1]).unwrap();
+        refused(pool.forward_as(&plan, &other));
     }
 }
 
