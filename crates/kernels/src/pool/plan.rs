@@ -171,7 +171,8 @@ fn strip_can(pooling: &Pooling, reduction: Reduction) -> bool {
 }
 
 /// Whether strips are also fast: windows overlap along the width, few loads are unrolled, and the
-/// units of a plane still read neighbouring vectors, which takes channels that lie together.
+/// units of a plane still read neighbouring vectors, which takes channels that lie together. The
+/// extents do not count: another image size must not ask for another kernel.
 fn strip_pays(pooling: &Pooling, reduction: Reduction) -> bool {
     let [depth, height, width] = pooling.grid().axes();
     let span = (STRIP - 1) * width.stride() + width.kernel();
@@ -180,7 +181,6 @@ fn strip_pays(pooling: &Pooling, reduction: Reduction) -> bool {
         && pooling.grid().taps() <= UNROLLED_TAPS
         && loads <= MOST_STRIP_LOADS
         && width.kernel() > width.stride()
-        && width.output() >= STRIP
         && pixel_channels(pooling) > 1
 }
 
