@@ -12,9 +12,6 @@ use crate::pool::Operator;
 pub enum Algorithm {
     /// Every tap of every window is read: best for small windows, and there for every problem.
     Direct,
-    /// Every tap is read, but once for several neighbouring windows: best where small windows
-    /// overlap, on devices other than `host`.
-    Strip,
     /// The window slides, at a cost that does not grow with its size: a monotone deque for
     /// maxima, prefix sums for averages.
     Sliding,
@@ -22,13 +19,12 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Strip, Self::Sliding];
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Sliding];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
-            Self::Strip => "strip",
             Self::Sliding => "sliding",
         }
     }
@@ -42,7 +38,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, sliding")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -91,7 +87,6 @@ impl Plan {
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => match plan.algorithm {
                 windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
-                windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
                 other => unreachable!("{other} has no public name"),
             },
         }

@@ -25,16 +25,14 @@ use crate::dtype::{accumulator, elem, round};
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Problem {
-    /// The units that have work.
-    pub(super) units: u32,
+    /// The output vectors.
+    vectors: u32,
     /// The vectors of a pixel.
     pixel: FastDivmod<u32>,
-    pub(super) pixel_vectors: u32,
-    /// The units along a row of outputs.
-    row: FastDivmod<u32>,
-    pub(super) depth: AxisArgs,
-    pub(super) height: AxisArgs,
-    pub(super) width: AxisArgs,
+    pixel_vectors: u32,
+    depth: AxisArgs,
+    height: AxisArgs,
+    width: AxisArgs,
     /// What a fixed divisor divides by.
     divisor: u32,
     /// The steps of an index to the next sample, channel and position.
@@ -42,7 +40,7 @@ pub(super) struct Problem {
     index_channel: u32,
     index_position: u32,
     /// Less than every number: what an empty window's maximum is.
-    pub(super) lowest: InputScalar,
+    lowest: InputScalar,
 }
 
 pub(super) fn problem_args(
@@ -64,10 +62,9 @@ pub(super) fn problem_args(
     let [index_batch, index_channel, index_position] = indexing(pooling, base);
     let channels = pixel_channels(pooling);
     ProblemLaunch::new(
-        plan.work(pooling) as u32,
+        (pooling.output().elements() / plan.lanes) as u32,
         (channels / plan.lanes) as u32,
         (channels / plan.lanes) as u32,
-        plan.row(pooling) as u32,
         depth,
         height,
         width,
@@ -104,15 +101,15 @@ fn lowest(dtype: DType) -> InputScalar {
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    pub(super) depth: AxisForm,
-    pub(super) height: AxisForm,
-    pub(super) width: AxisForm,
-    pub(super) fold: Fold,
-    pub(super) float: bool,
-    pub(super) bf16: bool,
-    pub(super) runs: bool,
+    depth: AxisForm,
+    height: AxisForm,
+    width: AxisForm,
+    fold: Fold,
+    float: bool,
+    bf16: bool,
+    runs: bool,
     /// Whether several vectors make a pixel.
-    pub(super) channels: bool,
+    channels: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -127,7 +124,7 @@ pub(super) enum Fold {
 }
 
 impl Fold {
-    pub(super) fn is_max(self) -> bool {
+    fn is_max(self) -> bool {
         self == Self::Max
     }
 
@@ -165,7 +162,7 @@ impl Form {
     }
 
     /// The taps on each axis of an unrolled loop.
-    pub(super) fn taps(&self) -> [u32; AXES] {
+    fn taps(&self) -> [u32; AXES] {
         [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
     }
 
@@ -187,10 +184,10 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     #[define(A)] _accumulator: ElemType,
 ) {
     let vector = unit_position(form.runs);
-    if vector >= problem.units {
+    if vector >= problem.vectors {
         terminate!();
     }
-    let site = site_of(problem, place_of(problem, vector, form), form);
+    let site = site_of(problem, vector, form);
     let mut folded = accumulator_at::<A, N>(problem, &site, form);
     if comptime!(form.unrolled()) {
         let [taps_d, taps_h, taps_w] = comptime!(form.taps());
@@ -246,61 +243,41 @@ pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
 
 /// Where an output is, and which taps of its window are inside.
 #[derive(CubeType)]
-pub(super) struct Site {
-    pub(super) sample: u32,
+struct Site {
+    sample: u32,
     /// The vector within the pixel.
-    pub(super) lane: u32,
-    pub(super) depth: Taps,
-    pub(super) height: Taps,
-    pub(super) width: Taps,
-}
-
-/// What a unit's position stands for.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-pub(super) struct Place {
-    pub(super) sample: u32,
-    pub(super) d: u32,
-    pub(super) h: u32,
-    /// The unit within its row of outputs.
-    pub(super) w: u32,
-    /// The row of outputs, counted over depth and samples.
-    pub(super) row: u32,
-    /// The vector within the pixel.
-    pub(super) lane: u32,
+    lane: u32,
+    depth: Taps,
+    height: Taps,
+    width: Taps,
 }
 
 #[cube]
-pub(super) fn place_of(problem: &Problem, unit: u32, #[comptime] form: Form) -> Place {
+fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
-        if comptime!(form.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
-    let (row, w) = problem.row.div_mod(pixel);
+        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
+    let (row, w) = problem.width.output.div_mod(pixel);
     let (plane, h) =
         if comptime!(form.rank > 1) { problem.height.output.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =
         if comptime!(form.rank > 2) { problem.depth.output.div_mod(plane) } else { (plane, 0u32) };
-    Place { sample, d, h, w, row, lane }
-}
-
-#[cube]
-fn site_of(problem: &Problem, place: Place, #[comptime] form: Form) -> Site {
     Site {
-        sample: place.sample,
-        lane: place.lane,
-        depth: taps_of(&problem.depth, place.d, form.depth),
-        height: taps_of(&problem.height, place.h, form.height),
-        width: taps_of(&problem.width, place.w, form.width),
+        sample,
+        lane,
+        depth: taps_of(&problem.depth, d, form.depth),
+        height: taps_of(&problem.height, h, form.height),
+        width: taps_of(&problem.width, w, form.width),
     }
 }
 
 /// The position of a coordinate in the plane of one channel.
 #[cube]
-pub(super) fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
+fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
 }
 
 #[cube]
-pub(super) fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
+fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
     if comptime!(form.may_be_empty()) {
         site.depth.first >= site.depth.end
             || site.height.first >= site.height.end
@@ -379,7 +356,7 @@ fn fold_tap<S: Float, A: Float, N: Size>(
 /// Whether a later tap takes the maximum from the best so far: the first of equals stays, and so
 /// does the last NaN, for nothing is greater than a NaN.
 #[cube]
-pub(super) fn wins<A: Float, N: Size>(
+fn wins<A: Float, N: Size>(
     value: Vector<A, N>,
     best: Vector<A, N>,
     #[comptime] float: bool,
@@ -390,7 +367,7 @@ pub(super) fn wins<A: Float, N: Size>(
 
 /// What the sum of a window is divided by.
 #[cube]
-pub(super) fn divisor<A: Float>(problem: &Problem, site: &Site, #[comptime] form: Form) -> A {
+fn divisor<A: Float>(problem: &Problem, site: &Site, #[comptime] form: Form) -> A {
     if comptime!(form.fold == Fold::AverageFixed) {
         A::cast_from(problem.divisor)
     } else {

@@ -5,7 +5,6 @@ use windowpane_geometry::{DType, Pooling};
 
 use super::direct::{Form, direct, problem_args};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::strip::{StripForm, strip};
 use crate::Limits;
 use crate::dtype::{accumulator, elem};
 
@@ -30,29 +29,26 @@ pub fn launch(
     if outputs == 0 {
         return Ok(());
     }
-    let (cubes, units) = grid(client, plan, plan.work(pooling));
-    let input = buffer(input, inputs, plan);
-    let output = buffer(output, outputs, plan);
-    let problem = problem_args(pooling, reduction, dtype, plan);
-    let form = Form::new(pooling, reduction, dtype, plan);
-    let (stored, summed) = (elem(dtype), elem(accumulator(dtype)));
-    // SAFETY: every access of the kernels is inside the tensors by the arithmetic of `Axis`.
+    let (cubes, units) = grid(client, plan, outputs / plan.lanes);
+    let indices = match indices {
+        Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs, plan)),
+        None => ComptimeOptionArgs::None,
+    };
     match plan.algorithm {
+        // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         Algorithm::Direct => unsafe {
-            let indices = match indices {
-                Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs, plan)),
-                None => ComptimeOptionArgs::None,
-            };
             direct::launch_unchecked(
-                client, cubes, units, plan.lanes, input, output, indices, problem, form, stored,
-                summed,
-            )
-        },
-        Algorithm::Strip => unsafe {
-            let row = pooling.grid().axes()[2].output() as u32;
-            let form = StripForm::new(pooling, form);
-            strip::launch_unchecked(
-                client, cubes, units, plan.lanes, input, output, problem, row, form, stored, summed,
+                client,
+                cubes,
+                units,
+                plan.lanes,
+                buffer(input, inputs, plan),
+                buffer(output, outputs, plan),
+                indices,
+                problem_args(pooling, reduction, dtype, plan),
+                Form::new(pooling, reduction, dtype, plan),
+                elem(dtype),
+                elem(accumulator(dtype)),
             )
         },
     }

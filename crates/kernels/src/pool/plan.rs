@@ -4,7 +4,6 @@ use core::fmt;
 
 use windowpane_geometry::{DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
 
-use super::strip::STRIP;
 use crate::Limits;
 
 /// What becomes of the taps of a window.
@@ -41,15 +40,12 @@ impl fmt::Display for Reduction {
 pub enum Algorithm {
     /// One unit an output vector reads every tap.
     Direct,
-    /// One unit a strip of outputs along the width loads what its windows share once.
-    Strip,
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
-            Self::Strip => "strip",
         })
     }
 }
@@ -93,10 +89,8 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
         let widest = widest_load(dtype, limits);
-        // On a processor the strips were no faster.
-        let strips = limits.cores.is_none() && strip_pays(pooling, reduction);
         let plan = Self {
-            algorithm: if strips { Algorithm::Strip } else { Algorithm::Direct },
+            algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest),
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
@@ -118,9 +112,6 @@ impl Plan {
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
-        }
-        if self.algorithm == Algorithm::Strip && !(self.unrolled && strip_can(pooling, reduction)) {
-            return Err(PlanError::Strip);
         }
         Ok(())
     }
@@ -144,48 +135,10 @@ impl Plan {
         }
         Ok(())
     }
-
-    /// The pieces of work, each one unit's.
-    pub(super) fn work(&self, pooling: &Pooling) -> usize {
-        let rows = pooling.output().elements() / pooling.grid().axes()[2].output();
-        rows * self.row(pooling) / self.lanes
-    }
-
-    /// The pieces of work along a row of outputs.
-    pub(super) fn row(&self, pooling: &Pooling) -> usize {
-        let outputs = pooling.grid().axes()[2].output();
-        match self.algorithm {
-            Algorithm::Direct => outputs,
-            Algorithm::Strip => outputs.div_ceil(STRIP),
-        }
-    }
 }
 
 /// More taps than this and an unrolled kernel would take minutes to compile.
 const MOST_UNROLLED_TAPS: usize = 1024;
-
-/// Whether strips are right for a problem.
-fn strip_can(pooling: &Pooling, reduction: Reduction) -> bool {
-    let with_indices = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
-    !with_indices && pooling.grid().axes()[2].dilation() == 1
-}
-
-/// Whether strips are also fast: windows overlap along the width, few loads are unrolled, and the
-/// units of a plane still read neighbouring vectors, which takes channels that lie together. The
-/// extents do not count: another image size must not ask for another kernel.
-fn strip_pays(pooling: &Pooling, reduction: Reduction) -> bool {
-    let [depth, height, width] = pooling.grid().axes();
-    let span = (STRIP - 1) * width.stride() + width.kernel();
-    let loads = depth.kernel() * height.kernel() * span;
-    strip_can(pooling, reduction)
-        && pooling.grid().taps() <= UNROLLED_TAPS
-        && loads <= MOST_STRIP_LOADS
-        && width.kernel() > width.stride()
-        && pixel_channels(pooling) > 1
-}
-
-/// More loads than this in one unit and a strip no longer fits its registers.
-const MOST_STRIP_LOADS: usize = 96;
 
 /// The channels that lie together in memory for each pixel.
 pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
@@ -314,11 +267,6 @@ pub enum PlanError {
         /// The most that the device has.
         limit: u32,
     },
-    /// Strips are for some problems only.
-    #[error(
-        "strips were asked for; they take an undilated width, unrolled taps and return no indices"
-    )]
-    Strip,
     /// A loop is too long to unroll.
     #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
     Unrolled {
@@ -337,26 +285,6 @@ mod tests {
     const GPU: Limits =
         Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32 };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
-
-    #[test]
-    fn strips_are_for_overlapping_windows_of_several_channels() {
-        let algorithm = |window: Window, channels: usize, reduction, limits: &Limits| {
-            let shape = Shape::new(2, channels, Extents::from([56, 56])).unwrap();
-            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-            Plan::new(&pooling, reduction, DType::F32, limits).unwrap().algorithm
-        };
-        let mean = Reduction::Average(Divisor::Padded);
-        let indices =
-            Reduction::Max(Output::ValuesAndIndices(windowpane_geometry::IndexBase::Plane));
-        let three = Window::new([3, 3]).padding([1, 1]);
-        assert_eq!(algorithm(three, 64, mean, &GPU), Algorithm::Strip);
-        assert_eq!(algorithm(three, 64, mean, &PROCESSOR), Algorithm::Direct);
-        assert_eq!(algorithm(three, 1, mean, &GPU), Algorithm::Direct);
-        assert_eq!(algorithm(three, 64, indices, &GPU), Algorithm::Direct);
-        assert_eq!(algorithm(three.stride([1, 3]), 64, mean, &GPU), Algorithm::Direct);
-        assert_eq!(algorithm(three.dilation([1, 2]), 64, mean, &GPU), Algorithm::Direct);
-        assert_eq!(algorithm(Window::new([9, 9]), 64, mean, &GPU), Algorithm::Direct);
-    }
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {
         let shape = Shape::new(batch, channels, Extents::from([56, 56])).unwrap();

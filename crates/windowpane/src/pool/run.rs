@@ -95,7 +95,6 @@ fn choose(
         plan.algorithm = match options.algorithm {
             None => plan.algorithm,
             Some(Algorithm::Direct) => pool::Algorithm::Direct,
-            Some(Algorithm::Strip) => pool::Algorithm::Strip,
             Some(algorithm) => return Err(Error::NoKernel { algorithm, device: device.clone() }),
         };
         plan.check(pooling, operator.reduction(), dtype, &limits)?;
@@ -103,9 +102,6 @@ fn choose(
     }
     let _ = (operator, dtype);
     match options.algorithm {
-        Some(algorithm @ Algorithm::Strip) => {
-            Err(Error::NoKernel { algorithm, device: device.clone() })
-        }
         Some(algorithm) => Ok(Choice::Host(algorithm)),
         None => Ok(Choice::Host(match reference::choose(pooling) {
             reference::Algorithm::Sliding => Algorithm::Sliding,

@@ -35,7 +35,6 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
     prop_oneof![
         2 => Just(None),
         1 => Just(Some(Algorithm::Direct)),
-        2 => Just(Some(Algorithm::Strip)),
         1 => Just(Some(Algorithm::Sliding)),
     ]
 }
@@ -45,8 +44,6 @@ fn planned(plan: windowpane::Result<Plan>) -> Result<Option<Plan>, TestCaseError
     match plan {
         Ok(plan) => Ok(Some(plan)),
         Err(Error::NoKernel { .. }) => Ok(None),
-        #[cfg(feature = "kernels")]
-        Err(Error::Plan(windowpane_kernels::pool::PlanError::Strip)) => Ok(None),
         Err(error) => Err(TestCaseError::fail(error.to_string())),
     }
 }
