@@ -1,4 +1,4 @@
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::seed;
@@ -29,13 +29,10 @@ pub(crate) enum Failure {
 impl Failure {
     /// Says on stderr what is wrong, in one line, and gives the exit status.
     pub(crate) fn report(&self) -> ExitCode {
-        match self {
-            Self::Clap(error) if asks_for_help(error) => return print_help(error),
-            // The reader, `head` for one, has all that it wanted.
-            Self::Output(error) if error.kind() == ErrorKind::BrokenPipe => {
-                return ExitCode::SUCCESS;
-            }
-            _ => {}
+        if let Self::Clap(error) = self
+            && asks_for_help(error)
+        {
+            return print_help(error);
         }
         let text = self.to_string();
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

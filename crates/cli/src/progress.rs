@@ -39,9 +39,12 @@ impl Drop for Progress {
     }
 }
 
-/// Prints a line; unlike `println!`, does not panic when the reader has gone.
+/// Prints a line. A reader that has gone, `head` for one, wants no more of them; the work goes on,
+/// for its exit status is wanted still.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{text}")?;
-    Ok(stdout.flush()?)
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
 }

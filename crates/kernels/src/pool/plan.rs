@@ -66,7 +66,7 @@ pub struct Plan {
     /// Whether the loops over the taps are unrolled, their number then being compiled in.
     pub unrolled: bool,
     /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
-    /// so-manieth one (lanes of a GPU, whose accesses then fall together).
+    /// n-th one (lanes of a GPU, whose accesses then fall together).
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,

@@ -100,7 +100,7 @@ fn choose(
         plan.check(pooling, operator.reduction(), dtype, &limits)?;
         return Ok(Choice::Kernel(plan));
     }
-    let _ = (operator, dtype);
+    let _ = (operator, device, dtype);
     match options.algorithm {
         Some(algorithm) => Ok(Choice::Host(algorithm)),
         None => Ok(Choice::Host(match reference::choose(pooling) {

@@ -2,8 +2,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
-    Algorithm, AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, MaxPool, Plan,
-    Tensor,
+    Algorithm, AvgPool, DType, Device, Divisor, Element, Error, IndexBase, MaxPool, Plan, Tensor,
 };
 use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
@@ -175,8 +174,9 @@ fn new_sizes_compile_nothing_new() {
         assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
         return;
     }
+    use windowpane::Layout::{ChannelsFirst, ChannelsLast};
     for device in devices().into_iter().filter(|device| device.client().is_some()) {
-        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        for layout in [ChannelsLast, ChannelsFirst] {
             let launched = cubecl::launched::LaunchedKernels::new();
             pool_sizes(&device, layout);
             let kernels = launched.finish().len();
@@ -186,7 +186,8 @@ fn new_sizes_compile_nothing_new() {
 }
 
 #[cfg(feature = "kernels")]
-fn pool_sizes(device: &Device, layout: Layout) {
+fn pool_sizes(device: &Device, layout: windowpane::Layout) {
+    use windowpane::Layout;
     let max = MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1]).layout(layout);
     let same = windowpane::Same::Upper;
     let average = AvgPool::new([3, 3]).stride([1, 2]).padding(same).layout(layout);

@@ -2,7 +2,7 @@
 //!
 //! CubeCL links one exact build of it, kept in the user's data folder; its build script takes
 //! what it finds there and downloads it otherwise. On Linux x86-64 the same libraries are also
-//! Python packages, which reach machines that have a package mirror and nothing else. They are
+//! Python packages, which is a second way to them. They are
 //! unpacked beside the final place, moved there in one step, and marked last: whatever
 //! interrupts this, the next run starts afresh.
 
