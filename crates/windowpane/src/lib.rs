@@ -37,11 +37,12 @@ mod tensor;
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
-pub use plan::{Algorithm, Plan};
+pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, MaxPool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
-    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, Window,
+    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, UnknownDType,
+    Window,
 };
 
 /// The result of everything here that can fail.

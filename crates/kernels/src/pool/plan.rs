@@ -89,15 +89,14 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
         let widest = widest_load(dtype, limits);
-        let plan = Self {
+        Ok(Self {
             algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest),
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
             runs: limits.cores.is_some(),
             workspace: 0,
-        };
-        Ok(plan)
+        })
     }
 
     /// Refuses values that no kernel can run with.

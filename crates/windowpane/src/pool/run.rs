@@ -90,14 +90,10 @@ fn choose(
     #[cfg(feature = "kernels")]
     if let Some(client) = device.client() {
         use windowpane_kernels::{Limits, pool};
-        let limits = Limits::of(client);
-        let mut plan = pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?;
-        plan.algorithm = match options.algorithm {
-            None => plan.algorithm,
-            Some(Algorithm::Direct) => pool::Algorithm::Direct,
-            Some(algorithm) => return Err(Error::NoKernel { algorithm, device: device.clone() }),
-        };
-        plan.check(pooling, operator.reduction(), dtype, &limits)?;
+        if let Some(algorithm @ Algorithm::Sliding) = options.algorithm {
+            return Err(Error::NoKernel { algorithm, device: device.clone() });
+        }
+        let plan = pool::Plan::new(pooling, operator.reduction(), dtype, &Limits::of(client))?;
         return Ok(Choice::Kernel(plan));
     }
     let _ = (operator, device, dtype);
