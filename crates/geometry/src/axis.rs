@@ -21,6 +21,8 @@ pub struct Axis {
 struct Edges {
     clipped: bool,
     may_be_empty: bool,
+    /// The taps that are inside in every window.
+    inside: (usize, usize),
 }
 
 /// The numbers of one axis as asked for, before any check.
@@ -52,7 +54,7 @@ impl Axis {
         before: 0,
         after: 0,
         output: 1,
-        edges: Edges { clipped: false, may_be_empty: false },
+        edges: Edges { clipped: false, may_be_empty: false, inside: (0, 1) },
     };
 
     pub(crate) fn new(request: AxisRequest) -> Result<Self, Error> {
@@ -91,17 +93,19 @@ impl Axis {
                 if (rounded - 1) * stride >= input + before { rounded - 1 } else { rounded }
             }
         };
-        let edges = match padding {
-            AxisPadding::Explicit { before: 0, after: 0 } => {
-                Edges { clipped: rounding == Rounding::Ceil, may_be_empty: false }
+        // `Same` never pads as much as a kernel.
+        let (most_before, most_after, may_be_empty) = match padding {
+            AxisPadding::Explicit { before, after } => {
+                let padded = before > 0 || after > 0;
+                let past = before >= effective || after >= effective;
+                (before, after, padded && (dilation > 1 || past))
             }
-            AxisPadding::Explicit { .. } => Edges {
-                clipped: true,
-                may_be_empty: dilation > 1 || before >= effective || after >= effective,
-            },
-            // `Same` never pads as much as a kernel.
-            _ => Edges { clipped: true, may_be_empty: dilation > 1 },
+            AxisPadding::SameUpper => ((effective - 1) / 2, effective / 2, dilation > 1),
+            AxisPadding::SameLower => (effective / 2, (effective - 1) / 2, dilation > 1),
         };
+        let overhang = if rounding == Rounding::Ceil { stride - 1 } else { 0 };
+        let inside = always_inside(kernel, dilation, most_before, most_after + overhang);
+        let edges = Edges { clipped: inside != (0, kernel), may_be_empty, inside };
         Ok(Self { input, kernel, stride, dilation, before, after, output, edges })
     }
 
@@ -198,6 +202,11 @@ impl Axis {
         self.edges.clipped
     }
 
+    /// The taps that are inside the input in every window, judged by the options alone.
+    pub fn always_inside(&self) -> Range<usize> {
+        self.edges.inside.0..self.edges.inside.1
+    }
+
     /// Whether a window may have no tap inside the input, judged by the options alone.
     pub fn may_be_empty(&self) -> bool {
         self.edges.may_be_empty
@@ -239,6 +248,13 @@ fn bounded(axis: AxisName, what: Quantity, value: Option<usize>) -> Result<usize
         Some(value) if value <= LIMIT => Ok(value),
         asked => Err(Error::TooLarge { axis: Some(axis), what, asked, limit: LIMIT }),
     }
+}
+
+/// The taps that are inside wherever at most so much is padded, or overhangs.
+fn always_inside(kernel: usize, dilation: usize, before: usize, after: usize) -> (usize, usize) {
+    let first = before.div_ceil(dilation).min(kernel);
+    let end = kernel - after.div_ceil(dilation).min(kernel);
+    (first, end.max(first))
 }
 
 /// The total padding that makes `O = ⌈L/s⌉`. The numbers are bounded, so that nothing overflows.

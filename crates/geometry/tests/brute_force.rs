@@ -140,8 +140,11 @@ fn check_axis(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCas
             prop_assert_eq!(axis.inside(o).contains(&t), inside);
             prop_assert_eq!(axis.windows_inside(t).contains(&o), inside);
             prop_assert_eq!(t < axis.padded_taps(o), x < length + after);
+            prop_assert!(inside || axis.clipped());
+            prop_assert!(inside || !axis.always_inside().contains(&t));
         }
         prop_assert!(axis.inside(o).end <= asked.kernel);
+        prop_assert!(!axis.inside(o).is_empty() || axis.may_be_empty());
         prop_assert!(axis.padded_taps(o) <= asked.kernel);
     }
     for t in 0..asked.kernel {

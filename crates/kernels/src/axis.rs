@@ -28,16 +28,30 @@ pub(crate) struct AxisForm {
     pub(crate) may_be_empty: bool,
     /// Whether taps are more than one coordinate apart.
     pub(crate) dilated: bool,
+    /// The taps that are never outside, where the loop over them is unrolled.
+    pub(crate) always_inside: (u32, u32),
 }
 
 impl AxisForm {
     pub(crate) fn new(axis: &Axis, unrolled: bool) -> Self {
+        let always = if unrolled { axis.always_inside() } else { 0..0 };
         Self {
             taps: unrolled.then_some(axis.kernel() as u32),
             clipped: axis.clipped(),
             may_be_empty: axis.may_be_empty(),
             dilated: axis.dilation() > 1,
+            always_inside: (always.start as u32, always.end as u32),
         }
+    }
+
+    /// The form of a tap that is always inside.
+    pub(crate) fn unclipped(self) -> Self {
+        Self { clipped: false, may_be_empty: false, ..self }
+    }
+
+    /// Whether tap `t` of an unrolled loop may be outside the input.
+    pub(crate) fn may_be_outside(&self, t: u32) -> bool {
+        self.clipped && !(self.always_inside.0..self.always_inside.1).contains(&t)
     }
 }
 
@@ -86,6 +100,16 @@ pub(crate) fn padded_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisFo
         taps_below(axis, taps.start, axis.input + axis.after, form)
     } else {
         axis.kernel
+    }
+}
+
+/// Whether every tap of the window is inside the input.
+#[cube]
+pub(crate) fn has_all_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisForm) -> bool {
+    if comptime!(form.clipped) {
+        taps.first == 0 && taps.end == axis.kernel
+    } else {
+        true.runtime()
     }
 }
 

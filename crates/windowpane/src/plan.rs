@@ -12,6 +12,8 @@ use crate::pool::Operator;
 pub enum Algorithm {
     /// Every tap of every window is read: best for small windows, and there for every problem.
     Direct,
+    /// Neighbouring windows are computed together, and what they share is read once.
+    Strip,
     /// The window slides, at a cost that does not grow with its size: a monotone deque for
     /// maxima, prefix sums for averages.
     Sliding,
@@ -19,13 +21,27 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 2] = [Self::Direct, Self::Sliding];
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Strip, Self::Sliding];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Strip => "strip",
             Self::Sliding => "sliding",
+        }
+    }
+}
+
+#[cfg(feature = "kernels")]
+impl Algorithm {
+    /// The kernel that is this algorithm, if there is one.
+    pub(crate) fn kernel(self) -> Option<windowpane_kernels::pool::Algorithm> {
+        use windowpane_kernels::pool;
+        match self {
+            Self::Direct => Some(pool::Algorithm::Direct),
+            Self::Strip => Some(pool::Algorithm::Strip),
+            Self::Sliding => None,
         }
     }
 }
@@ -38,7 +54,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, sliding")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -87,6 +103,7 @@ impl Plan {
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => match plan.algorithm {
                 windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
+                windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
                 other => unreachable!("{other} has no public name"),
             },
         }
@@ -137,6 +154,8 @@ impl Plan {
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
                 ("lanes", plan.lanes.to_string()),
+                ("lanes along", if plan.across { "the width" } else { "channels" }.into()),
+                ("strip", plan.strip.to_string()),
                 ("units", plan.units.to_string()),
                 ("taps unrolled", if plan.unrolled { "yes" } else { "no" }.into()),
                 ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),

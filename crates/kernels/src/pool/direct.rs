@@ -17,8 +17,8 @@ use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Layout, Pooling};
 
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use crate::axis::{
-    AxisArgs, AxisArgsLaunch, AxisForm, Taps, axis_args, coordinate, is_inside, padded_taps,
-    taps_of,
+    AxisArgs, AxisArgsLaunch, AxisForm, Taps, axis_args, coordinate, has_all_taps, is_inside,
+    padded_taps, taps_of,
 };
 use crate::dtype::{accumulator, elem, round};
 
@@ -26,21 +26,23 @@ use crate::dtype::{accumulator, elem, round};
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Problem {
     /// The output vectors.
-    vectors: u32,
+    pub(super) vectors: u32,
     /// The vectors of a pixel.
-    pixel: FastDivmod<u32>,
-    pixel_vectors: u32,
-    depth: AxisArgs,
-    height: AxisArgs,
-    width: AxisArgs,
+    pub(super) pixel: FastDivmod<u32>,
+    pub(super) pixel_vectors: u32,
+    pub(super) depth: AxisArgs,
+    pub(super) height: AxisArgs,
+    pub(super) width: AxisArgs,
     /// What a fixed divisor divides by.
-    divisor: u32,
-    /// The steps of an index to the next sample, channel and position.
-    index_batch: u32,
-    index_channel: u32,
-    index_position: u32,
+    pub(super) divisor: u32,
+    /// One over the divisor of a window that is inside with all its taps.
+    pub(super) reciprocal: InputScalar,
+    /// The steps of an index to the next sample, position, and lane of a vector.
+    pub(super) index_batch: u32,
+    pub(super) index_position: u32,
+    pub(super) index_lane: u32,
     /// Less than every number: what an empty window's maximum is.
-    lowest: InputScalar,
+    pub(super) lowest: InputScalar,
 }
 
 pub(super) fn problem_args(
@@ -60,20 +62,38 @@ pub(super) fn problem_args(
         _ => IndexBase::Plane,
     };
     let [index_batch, index_channel, index_position] = indexing(pooling, base);
-    let channels = pixel_channels(pooling);
+    let index_lane = match plan.across {
+        true => index_position * pooling.grid().axes()[AXES - 1].stride() as u32,
+        false => index_channel,
+    };
+    let pixel = pixel_vectors(pooling, plan);
     ProblemLaunch::new(
         (pooling.output().elements() / plan.lanes) as u32,
-        (channels / plan.lanes) as u32,
-        (channels / plan.lanes) as u32,
+        pixel,
+        pixel,
         depth,
         height,
         width,
         divisor,
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(accumulator(dtype))),
         index_batch,
-        index_channel,
         index_position,
+        index_lane,
         lowest(dtype),
     )
+}
+
+/// The vectors of a pixel; lanes across pixels leave one.
+pub(super) fn pixel_vectors(pooling: &Pooling, plan: &Plan) -> u32 {
+    if plan.across { 1 } else { (pixel_channels(pooling) / plan.lanes) as u32 }
+}
+
+/// What the sum of a window with all its taps inside is divided by.
+fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
+    match reduction {
+        Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
+        _ => pooling.grid().taps() as f64,
+    }
 }
 
 /// The steps of an index to the next sample, channel and position of the plane.
@@ -101,17 +121,22 @@ fn lowest(dtype: DType) -> InputScalar {
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    depth: AxisForm,
-    height: AxisForm,
-    width: AxisForm,
-    fold: Fold,
-    float: bool,
-    bf16: bool,
-    runs: bool,
+    pub(super) depth: AxisForm,
+    pub(super) height: AxisForm,
+    pub(super) width: AxisForm,
+    pub(super) fold: Fold,
+    pub(super) float: bool,
+    pub(super) bf16: bool,
+    pub(super) runs: bool,
     /// Whether several vectors make a pixel.
-    channels: bool,
+    pub(super) channels: bool,
+    /// Whether the lanes of a vector are neighbours along the width, not channels.
+    pub(super) across: bool,
+    /// Whether a window that is inside with all its taps may be multiplied by one over its
+    /// divisor: with two terms and more, the bound of their sum leaves room for the rounding.
+    reciprocal: bool,
     /// The axes that the problem has.
-    rank: usize,
+    pub(super) rank: usize,
 }
 
 /// What becomes of a tap.
@@ -124,7 +149,7 @@ pub(super) enum Fold {
 }
 
 impl Fold {
-    fn is_max(self) -> bool {
+    pub(super) fn is_max(self) -> bool {
         self == Self::Max
     }
 
@@ -152,7 +177,9 @@ impl Form {
             float: dtype.is_float(),
             bf16: dtype == DType::BF16,
             runs: plan.runs,
-            channels: pixel_channels(pooling) > plan.lanes,
+            channels: pixel_vectors(pooling, plan) > 1,
+            across: plan.across,
+            reciprocal: pooling.grid().taps() > 1 && dtype != DType::F64,
             rank: pooling.grid().rank(),
         }
     }
@@ -212,23 +239,72 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
         }
     }
 
-    let empty = is_empty(&site, form);
+    finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form);
+}
+
+/// Writes what the taps of a window came to as output `vector`.
+#[cube]
+pub(super) fn finish<S: Float, A: Float, N: Size>(
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    site: &Site,
+    folded: &Accumulator<A, N>,
+    vector: u32,
+    #[comptime] form: Form,
+) {
+    let empty = is_empty(site, form);
     if comptime!(form.fold.is_max()) {
         let value = if empty { Vector::new(problem.lowest.get::<A>()) } else { folded.value };
         output[vector as usize] = Vector::cast_from(value);
         #[comptime]
-        match &mut indices {
+        match indices {
             ComptimeOption::Some(indices) => {
-                let index = index_of(problem, &site, folded.position);
+                let index = index_of(problem, site, folded.position);
                 indices[vector as usize] = if empty { Vector::new(-1i32) } else { index };
             }
             ComptimeOption::None => {}
         }
     } else {
-        let average = folded.value / Vector::new(divisor::<A>(problem, &site, form));
+        let average = average::<A, N>(problem, site, folded.value, form);
         let average = if empty { Vector::new(A::from_int(0)) } else { average };
         output[vector as usize] = round::<A, S, N>(average, form.bf16);
     }
+}
+
+/// The sum of a window over its divisor.
+#[cube]
+fn average<A: Float, N: Size>(
+    problem: &Problem,
+    site: &Site,
+    sum: Vector<A, N>,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.reciprocal) {
+        if is_whole::<N>(problem, site, form) {
+            sum * Vector::new(problem.reciprocal.get::<A>())
+        } else {
+            sum / divisors::<A, N>(problem, site, form)
+        }
+    } else {
+        sum / divisors::<A, N>(problem, site, form)
+    }
+}
+
+/// Whether every tap is inside the input.
+#[cube]
+fn is_whole<N: Size>(problem: &Problem, site: &Site, #[comptime] form: Form) -> bool {
+    let width = if comptime!(form.across && form.width.clipped) {
+        let lanes = N::value() as i32;
+        let reach = (problem.width.kernel - 1) * problem.width.dilation;
+        let last = site.width.start + (lanes - 1) * problem.width.stride + reach;
+        site.width.start >= 0 && last < problem.width.input
+    } else {
+        has_all_taps(&problem.width, &site.width, form.width)
+    };
+    width
+        && has_all_taps(&problem.depth, &site.depth, form.depth)
+        && has_all_taps(&problem.height, &site.height, form.height)
 }
 
 /// The position of the vector that this unit computes.
@@ -242,14 +318,17 @@ pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
 }
 
 /// Where an output is, and which taps of its window are inside.
-#[derive(CubeType)]
-struct Site {
-    sample: u32,
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Site {
+    pub(super) sample: u32,
     /// The vector within the pixel.
-    lane: u32,
-    depth: Taps,
-    height: Taps,
-    width: Taps,
+    pub(super) lane: u32,
+    /// The position along the width.
+    pub(super) column: u32,
+    pub(super) depth: Taps,
+    pub(super) height: Taps,
+    pub(super) width: Taps,
 }
 
 #[cube]
@@ -264,6 +343,7 @@ fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     Site {
         sample,
         lane,
+        column: w,
         depth: taps_of(&problem.depth, d, form.depth),
         height: taps_of(&problem.height, h, form.height),
         width: taps_of(&problem.width, w, form.width),
@@ -272,7 +352,7 @@ fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
 
 /// The position of a coordinate in the plane of one channel.
 #[cube]
-fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
+pub(super) fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
 }
 
@@ -289,10 +369,10 @@ fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
 
 /// What has been folded so far: a maximum and where it was, or a sum.
 #[derive(CubeType)]
-struct Accumulator<A: Float, N: Size> {
-    value: Vector<A, N>,
+pub(super) struct Accumulator<A: Float, N: Size> {
+    pub(super) value: Vector<A, N>,
     /// The plane position of the maximum.
-    position: Vector<i32, N>,
+    pub(super) position: Vector<i32, N>,
 }
 
 /// A maximum starts below every number, at the first tap inside: there it stays if all are −∞.
@@ -356,7 +436,7 @@ fn fold_tap<S: Float, A: Float, N: Size>(
 /// Whether a later tap takes the maximum from the best so far: the first of equals stays, and so
 /// does the last NaN, for nothing is greater than a NaN.
 #[cube]
-fn wins<A: Float, N: Size>(
+pub(super) fn wins<A: Float, N: Size>(
     value: Vector<A, N>,
     best: Vector<A, N>,
     #[comptime] float: bool,
@@ -365,29 +445,47 @@ fn wins<A: Float, N: Size>(
     if comptime!(float) { greater.or(value.is_nan()) } else { greater }
 }
 
-/// What the sum of a window is divided by.
+/// What the sums of the windows of a vector are divided by.
 #[cube]
-fn divisor<A: Float>(problem: &Problem, site: &Site, #[comptime] form: Form) -> A {
+fn divisors<A: Float, N: Size>(
+    problem: &Problem,
+    site: &Site,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
     if comptime!(form.fold == Fold::AverageFixed) {
-        A::cast_from(problem.divisor)
+        Vector::new(A::cast_from(problem.divisor))
+    } else if comptime!(form.across) {
+        let mut divisors = Vector::new(A::from_int(1));
+        #[unroll]
+        for i in 0..N::value() {
+            let width = taps_of(&problem.width, site.column + i as u32, form.width);
+            let taps = counted_taps(problem, &site.depth, &site.height, &width, form);
+            divisors.insert(i, A::cast_from(taps));
+        }
+        divisors
     } else {
-        A::cast_from(counted_taps(problem, site, form))
+        let taps = counted_taps(problem, &site.depth, &site.height, &site.width, form);
+        Vector::new(A::cast_from(taps))
     }
 }
 
 /// The taps that a divisor counts.
 #[cube]
-fn counted_taps(problem: &Problem, site: &Site, #[comptime] form: Form) -> i32 {
+fn counted_taps(
+    problem: &Problem,
+    depth: &Taps,
+    height: &Taps,
+    width: &Taps,
+    #[comptime] form: Form,
+) -> i32 {
     match form.fold {
         Fold::AverageValid => {
-            (site.depth.end - site.depth.first)
-                * (site.height.end - site.height.first)
-                * (site.width.end - site.width.first)
+            (depth.end - depth.first) * (height.end - height.first) * (width.end - width.first)
         }
         _ => {
-            padded_taps(&problem.depth, &site.depth, form.depth)
-                * padded_taps(&problem.height, &site.height, form.height)
-                * padded_taps(&problem.width, &site.width, form.width)
+            padded_taps(&problem.depth, depth, form.depth)
+                * padded_taps(&problem.height, height, form.height)
+                * padded_taps(&problem.width, width, form.width)
         }
     }
 }
@@ -395,13 +493,13 @@ fn counted_taps(problem: &Problem, site: &Site, #[comptime] form: Form) -> i32 {
 /// The index that is returned for the tap at this position of the plane.
 #[cube]
 fn index_of<N: Size>(problem: &Problem, site: &Site, position: Vector<i32, N>) -> Vector<i32, N> {
-    let first_channel = site.lane * N::value() as u32;
-    let base = site.sample * problem.index_batch + first_channel * problem.index_channel;
+    let first = site.lane * N::value() as u32 * problem.index_lane;
+    let base = site.sample * problem.index_batch + first;
     let mut index =
         position * Vector::new(problem.index_position as i32) + Vector::new(base as i32);
     #[unroll]
     for i in 0..N::value() {
-        index.insert(i, index.extract(i) + i as i32 * problem.index_channel as i32);
+        index.insert(i, index.extract(i) + i as i32 * problem.index_lane as i32);
     }
     index
 }

@@ -5,6 +5,7 @@ use windowpane_geometry::{DType, Pooling};
 
 use super::direct::{Form, direct, problem_args};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
+use super::strip;
 use crate::Limits;
 use crate::dtype::{accumulator, elem};
 
@@ -29,7 +30,11 @@ pub fn launch(
     if outputs == 0 {
         return Ok(());
     }
-    let (cubes, units) = grid(client, plan, outputs / plan.lanes);
+    let work = match plan.algorithm {
+        Algorithm::Direct => outputs / plan.lanes,
+        Algorithm::Strip => strip::units(pooling, plan),
+    };
+    let (cubes, units) = grid(client, plan, work);
     let indices = match indices {
         Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs, plan)),
         None => ComptimeOptionArgs::None,
@@ -47,6 +52,23 @@ pub fn launch(
                 indices,
                 problem_args(pooling, reduction, dtype, plan),
                 Form::new(pooling, reduction, dtype, plan),
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        },
+        // SAFETY: as above; vectors outside the input are moved inside before they are read.
+        Algorithm::Strip => unsafe {
+            strip::strip::launch_unchecked(
+                client,
+                cubes,
+                units,
+                plan.lanes,
+                buffer(input, inputs, plan),
+                buffer(output, outputs, plan),
+                indices,
+                problem_args(pooling, reduction, dtype, plan),
+                strip::strips_args(pooling, plan),
+                strip::Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
                 elem(accumulator(dtype)),
             )

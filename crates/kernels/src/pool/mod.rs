@@ -9,6 +9,8 @@
 //!
 //! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
 //!   problem, and at the memory's limit where windows overlap little.
+//! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
+//!   reduced once; with channels first, lanes lie along the width.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
@@ -18,6 +20,7 @@ pub mod backward;
 pub mod direct;
 mod launch;
 pub mod plan;
+pub mod strip;
 
 pub use backward::{Gradient, launch_backward};
 pub use launch::launch;

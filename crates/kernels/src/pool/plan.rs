@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-use windowpane_geometry::{DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
 
+use super::strip::outermost;
 use crate::Limits;
 
 /// What becomes of the taps of a window.
@@ -40,12 +41,15 @@ impl fmt::Display for Reduction {
 pub enum Algorithm {
     /// One unit an output vector reads every tap.
     Direct,
+    /// One unit a strip of outputs shares what their windows share.
+    Strip,
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Strip => "strip",
         })
     }
 }
@@ -59,8 +63,12 @@ impl fmt::Display for Algorithm {
 pub struct Plan {
     /// The kernel.
     pub algorithm: Algorithm,
-    /// The channels that one unit handles at once.
+    /// The elements that one unit handles at once, neighbours in memory.
     pub lanes: usize,
+    /// Whether the lanes are neighbours along the width, not channels of a pixel.
+    pub across: bool,
+    /// The outputs of a unit, where it has a strip of them.
+    pub strip: usize,
     /// The units of a cube.
     pub units: u32,
     /// Whether the loops over the taps are unrolled, their number then being compiled in.
@@ -87,16 +95,68 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
+        let algorithm = match Self::strip(pooling, dtype, limits) {
+            Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
+            _ => Algorithm::Direct,
+        };
+        Self::with(algorithm, pooling, reduction, dtype, limits)
+    }
+
+    /// Plans for a kernel that is named, where it can compute the problem.
+    pub fn with(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
-        let widest = widest_load(dtype, limits);
-        Ok(Self {
+        match algorithm {
+            Algorithm::Direct => Ok(Self::direct(pooling, dtype, limits)),
+            Algorithm::Strip => {
+                Self::strip(pooling, dtype, limits).ok_or(PlanError::NotFor { algorithm })
+            }
+        }
+    }
+
+    fn direct(pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+        Self {
             algorithm: Algorithm::Direct,
-            lanes: widest_divisor(pixel_channels(pooling), widest),
+            lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
+            across: false,
+            strip: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
             runs: limits.cores.is_some(),
             workspace: 0,
+        }
+    }
+
+    fn strip(pooling: &Pooling, dtype: DType, limits: &Limits) -> Option<Self> {
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        if pooling.grid().taps() > UNROLLED_TAPS || along.dilation() > 1 {
+            return None;
+        }
+        let across = lanes_across(pooling, widest_load(dtype, limits));
+        let plan = Self::direct(pooling, dtype, limits);
+        Some(Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(plan.lanes),
+            across: across.is_some(),
+            strip: match along.stride() {
+                s if s >= along.kernel() => 1,
+                1 => 4,
+                _ => 2,
+            },
+            ..plan
         })
+    }
+
+    /// Whether neighbouring units would read and write far apart: strips along the width of
+    /// single-element pixels.
+    fn scatters(&self, pooling: &Pooling) -> bool {
+        let last = pooling.grid().axes().len() - 1;
+        !self.runs && pixel_channels(pooling) == 1 && outermost(pooling) == last
     }
 
     /// Refuses values that no kernel can run with.
@@ -107,7 +167,14 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        self.check_backward(pooling, reduction, dtype, limits)?;
+        self.check_units(pooling, reduction, dtype, limits)?;
+        self.check_lanes(pooling, dtype, limits)?;
+        if !(1..=LONGEST_STRIP).contains(&self.strip) {
+            return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
+        }
+        if self.algorithm == Algorithm::Strip && Self::strip(pooling, dtype, limits).is_none() {
+            return Err(PlanError::NotFor { algorithm: self.algorithm });
+        }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
@@ -123,18 +190,45 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
+        self.check_units(pooling, reduction, dtype, limits)?;
+        self.check_lanes(pooling, dtype, limits)
+    }
+
+    fn check_units(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
-        let (channels, widest) = (pixel_channels(pooling), widest_load(dtype, limits));
-        let divides = self.lanes.is_power_of_two() && channels.is_multiple_of(self.lanes);
-        if !divides || self.lanes > widest {
-            return Err(PlanError::Lanes { lanes: self.lanes, channels, widest });
-        }
         if self.units == 0 || self.units > limits.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
         Ok(())
     }
+
+    fn check_lanes(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let (lanes, widest) = (self.lanes, widest_load(dtype, limits));
+        let neighbours = match self.across {
+            true => lanes_across(pooling, widest).unwrap_or(0),
+            false => pixel_channels(pooling),
+        };
+        let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
+        if !divides || neighbours == 0 || lanes > widest {
+            return Err(PlanError::Lanes { lanes, neighbours, widest });
+        }
+        Ok(())
+    }
 }
+
+/// The most outputs of a strip.
+const LONGEST_STRIP: usize = 16;
 
 /// More taps than this and an unrolled kernel would take minutes to compile.
 const MOST_UNROLLED_TAPS: usize = 1024;
@@ -145,6 +239,16 @@ pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
         Layout::ChannelsLast => pooling.input().channels(),
         Layout::ChannelsFirst => 1,
     }
+}
+
+/// The most lanes that may lie along the width: where a pixel is one element, vectors divide the
+/// width of input and output, and no window there is empty.
+fn lanes_across(pooling: &Pooling, widest: usize) -> Option<usize> {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let fits =
+        pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
+    let lanes = widest_divisor(width.input(), widest).min(widest_divisor(width.output(), widest));
+    (fits && lanes > 1).then_some(lanes)
 }
 
 /// The elements of the widest single load.
@@ -246,15 +350,29 @@ pub enum PlanError {
         /// The most that can be bound.
         limit: u64,
     },
-    /// The lanes of a vector do not divide the channels.
+    /// The kernel cannot compute this problem.
+    #[error("the {algorithm} kernel does not compute this problem; use direct, or none by name")]
+    NotFor {
+        /// The kernel asked for.
+        algorithm: Algorithm,
+    },
+    /// A unit cannot have so many outputs.
+    #[error("strips of {strip} outputs were asked for; a unit has 1 to {limit}")]
+    Strip {
+        /// The outputs asked for.
+        strip: usize,
+        /// The most that a unit has.
+        limit: usize,
+    },
+    /// The lanes of a vector do not divide the elements that lie together.
     #[error(
-        "{lanes} lanes were asked for; use a power of two that divides {channels}, {widest} at most"
+        "{lanes} lanes were asked for; use a power of two that divides {neighbours}, {widest} at most"
     )]
     Lanes {
         /// The lanes asked for.
         lanes: usize,
-        /// The channels that lie together.
-        channels: usize,
+        /// The elements that lie together: channels, or the width.
+        neighbours: usize,
         /// The elements of the widest load.
         widest: usize,
     },

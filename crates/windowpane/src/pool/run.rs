@@ -30,6 +30,11 @@ impl Operator {
         }
     }
 
+    #[cfg(feature = "kernels")]
+    fn is_gradient(self) -> bool {
+        matches!(self, Self::MaxBackward(_) | Self::AverageBackward(_))
+    }
+
     /// The indices that it reads or writes.
     fn base(self) -> Option<IndexBase> {
         match self {
@@ -90,14 +95,30 @@ fn choose(
     #[cfg(feature = "kernels")]
     if let Some(client) = device.client() {
         use windowpane_kernels::{Limits, pool};
-        if let Some(algorithm @ Algorithm::Sliding) = options.algorithm {
-            return Err(Error::NoKernel { algorithm, device: device.clone() });
-        }
-        let plan = pool::Plan::new(pooling, operator.reduction(), dtype, &Limits::of(client))?;
+        let limits = Limits::of(client);
+        let plan = match options.algorithm {
+            None if operator.is_gradient() => {
+                let direct = pool::Algorithm::Direct;
+                pool::Plan::with(direct, pooling, operator.reduction(), dtype, &limits)?
+            }
+            None => pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?,
+            Some(algorithm) => {
+                let none = || Error::NoKernel { algorithm, device: device.clone() };
+                let kernel = algorithm.kernel().ok_or_else(none)?;
+                let plan = pool::Plan::with(kernel, pooling, operator.reduction(), dtype, &limits);
+                plan.map_err(|error| match error {
+                    pool::PlanError::NotFor { .. } => none(),
+                    error => error.into(),
+                })?
+            }
+        };
         return Ok(Choice::Kernel(plan));
     }
-    let _ = (operator, device, dtype);
+    let _ = (operator, dtype);
     match options.algorithm {
+        Some(algorithm @ Algorithm::Strip) => {
+            Err(Error::NoKernel { algorithm, device: device.clone() })
+        }
         Some(algorithm) => Ok(Choice::Host(algorithm)),
         None => Ok(Choice::Host(match reference::choose(pooling) {
             reference::Algorithm::Sliding => Algorithm::Sliding,

@@ -34,6 +34,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
     prop_oneof![
         2 => Just(None),
         1 => Just(Some(Algorithm::Direct)),
+        2 => Just(Some(Algorithm::Strip)),
         1 => Just(Some(Algorithm::Sliding)),
     ]
 }
@@ -55,9 +56,9 @@ on_every_device! {
     }
 
     /// SEMANTICS 2.2 to 2.5: the index of the first of equals, the last NaN, −1.
-    fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base())) {
-        let (case, pick, base) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base))
+    fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
+        let (case, pick, base, algorithm) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
     }
 
     /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
@@ -76,10 +77,18 @@ fn check_max<T: Element>(device: &Device, case: &PoolCase, algorithm: Option<Alg
     assert_same(&ok(y.to_vec::<T>())?, &direct::max(&case.problem(), &elements))
 }
 
-fn check_indices<T: Element>(device: &Device, case: &PoolCase, base: IndexBase) -> Check {
+fn check_indices<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    base: IndexBase,
+    algorithm: Option<Algorithm>,
+) -> Check {
     let elements = case.elements::<T>();
+    let pool = max_pool(case).index_base(base).algorithm(algorithm);
+    let plan = planned(pool.plan_with_indices(device, T::DTYPE, &case.dims()))?;
+    let Some(plan) = plan else { return Ok(()) };
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let (y, indices) = ok(max_pool(case).index_base(base).forward_with_indices(&x))?;
+    let (y, indices) = ok(pool.forward_with_indices_as(&plan, &x))?;
     let (values, positions) = direct::max_with_indices(&case.problem(), base, &elements);
     assert_same(&ok(y.to_vec::<T>())?, &values)?;
     assert_same(&ok(indices.to_vec::<i32>())?, &positions)
@@ -159,7 +168,8 @@ fn many_outputs_are_all_written() {
     }
 }
 
-/// A batch or an image of another size compiles nothing: its kernels are those of the first.
+/// A batch or an image of another size compiles nothing: its kernels are those of the first. With
+/// channels first that holds for widths that the same vectors divide.
 ///
 /// Every launch of the process is counted, so that the test runs itself again, alone.
 #[cfg(feature = "kernels")]
@@ -191,8 +201,12 @@ fn pool_sizes(device: &Device, layout: windowpane::Layout) {
     let max = MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1]).layout(layout);
     let same = windowpane::Same::Upper;
     let average = AvgPool::new([3, 3]).stride([1, 2]).padding(same).layout(layout);
-    for [n, h, w, c] in [[1, 8, 8, 4], [5, 8, 8, 4], [2, 31, 17, 4], [1, 64, 9, 4], [7, 200, 3, 4]]
-    {
+    let widths = match layout {
+        Layout::ChannelsLast => [8, 8, 17, 9, 3],
+        Layout::ChannelsFirst => [8, 24, 56, 40, 120],
+    };
+    let sizes = [[1, 8, 4], [5, 8, 4], [2, 31, 4], [1, 64, 4], [7, 200, 4]];
+    for ([n, h, c], w) in sizes.into_iter().zip(widths) {
         let dims = match layout {
             Layout::ChannelsLast => [n, h, w, c],
             Layout::ChannelsFirst => [n, c, h, w],

@@ -1,0 +1,593 @@
+//! One unit a strip of outputs: what their windows share is loaded and reduced once.
+//!
+//! ```text
+//! for each strip of R outputs (n, o .. o + R, c) along the outermost axis that has a window:
+//!     for each row x that the strip reads:       (R − 1)·s + k of them, all unrolled
+//!         row[x] = fold the taps of the inner axes at x
+//!     for each output of the strip:
+//!         fold its k rows
+//! ```
+//!
+//! The rows live in registers, the loops being unrolled. A row outside the input is, for a
+//! maximum, moved to the nearest one inside, which the window has too; for an average it is
+//! dropped. Folding rows in their order keeps the first of equals, and the last NaN.
+//!
+//! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
+//! the whole vectors that its taps touch, from which each tap takes its lanes. Vectors divide the
+//! width, so that each is inside or outside as a whole.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use super::direct::{
+    Accumulator, Form as Tap, Problem, Site, finish, plane_position, unit_position, wins,
+};
+use super::plan::{Plan, Reduction};
+use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, taps_of};
+
+/// Where the units of a problem are; numbers, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Strips {
+    units: u32,
+    /// The positions of units on each axis: strips on the one that they lie along, vectors on the
+    /// width where the lanes do.
+    depth: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    /// The outputs on each axis, in vectors on the width where the lanes lie along it.
+    outputs_depth: u32,
+    outputs_height: u32,
+    outputs_width: u32,
+    /// The vectors of the input's width, where the lanes lie along it.
+    width_vectors: u32,
+}
+
+pub(super) fn strips_args(pooling: &Pooling, plan: &Plan) -> StripsLaunch {
+    let form = Along::new(pooling, plan);
+    let outputs = vectors_on_axes(pooling, plan);
+    let mut places = outputs;
+    places[form.axis] = places[form.axis].div_ceil(plan.strip);
+    let width = pooling.grid().axes()[AXES - 1].input() / plan.lanes;
+    StripsLaunch::new(
+        units(pooling, plan) as u32,
+        places[0] as u32,
+        places[1] as u32,
+        places[2] as u32,
+        outputs[0] as u32,
+        outputs[1] as u32,
+        outputs[2] as u32,
+        width as u32,
+    )
+}
+
+/// The output vectors on each axis.
+fn vectors_on_axes(pooling: &Pooling, plan: &Plan) -> [usize; AXES] {
+    let mut outputs = pooling.grid().axes().each_ref().map(Axis::output);
+    if plan.across {
+        outputs[AXES - 1] /= plan.lanes;
+    }
+    outputs
+}
+
+/// The strips of a problem, each a unit's work.
+pub(super) fn units(pooling: &Pooling, plan: &Plan) -> usize {
+    let along = outermost(pooling);
+    let outputs = vectors_on_axes(pooling, plan)[along];
+    pooling.output().elements() / plan.lanes / outputs * outputs.div_ceil(plan.strip)
+}
+
+/// The outermost axis that has a window, or the last.
+pub(super) fn outermost(pooling: &Pooling) -> usize {
+    let axes = pooling.grid().axes();
+    axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    tap: Tap,
+    along: Along,
+    /// The width as the lanes see it that lie along it.
+    lanes: Lanes,
+}
+
+/// The axis that strips lie along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Along {
+    axis: usize,
+    /// The outputs of a strip.
+    outputs: u32,
+    kernel: u32,
+    stride: u32,
+}
+
+impl Along {
+    fn new(pooling: &Pooling, plan: &Plan) -> Self {
+        let axis = outermost(pooling);
+        let own = &pooling.grid().axes()[axis];
+        let (kernel, stride) = (own.kernel() as u32, own.stride() as u32);
+        Self { axis, outputs: plan.strip as u32, kernel, stride }
+    }
+
+    /// The rows that a strip reads.
+    fn rows(self) -> u32 {
+        (self.outputs - 1) * self.stride + self.kernel
+    }
+}
+
+/// How taps lie in the vectors of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Lanes {
+    lanes: usize,
+    taps: usize,
+    stride: usize,
+    dilation: usize,
+    before: usize,
+}
+
+impl Lanes {
+    /// The vectors before the first lane's own position at which the row begins.
+    fn ahead(self) -> usize {
+        self.before.div_ceil(self.lanes)
+    }
+
+    /// Where in the vectors of a row lane `i` finds tap `t`.
+    fn element(self, i: usize, t: usize) -> usize {
+        self.ahead() * self.lanes + i * self.stride + t * self.dilation - self.before
+    }
+
+    /// The vectors from there to the last lane's last tap.
+    fn vectors(self) -> usize {
+        self.element(self.lanes - 1, self.taps - 1) / self.lanes + 1
+    }
+
+    /// Whether some lane has a tap in vector `v`.
+    fn touches(self, v: usize) -> bool {
+        (0..self.taps).any(|t| (0..self.lanes).any(|i| self.element(i, t) / self.lanes == v))
+    }
+}
+
+impl Form {
+    pub(super) fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
+        let width = &pooling.grid().axes()[AXES - 1];
+        Self {
+            tap: Tap::new(pooling, reduction, dtype, plan),
+            along: Along::new(pooling, plan),
+            lanes: match plan.across {
+                true => Lanes {
+                    lanes: plan.lanes,
+                    taps: width.kernel(),
+                    stride: width.stride(),
+                    dilation: width.dilation(),
+                    before: width.before(),
+                },
+                false => Lanes { lanes: 1, taps: 1, stride: 1, dilation: 1, before: 0 },
+            },
+        }
+    }
+
+    fn axis(&self, i: usize) -> AxisForm {
+        [self.tap.depth, self.tap.height, self.tap.width][i]
+    }
+
+    /// The taps of a row on axis `i`: those of the strip's own axis are rows.
+    fn taps(&self, i: usize) -> u32 {
+        if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
+    }
+
+    /// The lines of a row.
+    fn lines(&self) -> u32 {
+        self.taps(0) * self.taps(1)
+    }
+
+    /// Line `i` of row `j`.
+    fn line(&self, j: u32, i: u32) -> Line {
+        let at = |axis, t| if axis == self.along.axis { self.row(j) } else { self.tap(axis, t) };
+        Line { depth: at(0, i / self.taps(1)), height: at(1, i % self.taps(1)), width: at(2, 0) }
+    }
+
+    /// Tap `t` of an axis other than the strip's.
+    fn tap(&self, axis: usize, t: u32) -> TapForm {
+        let outside = self.axis(axis).may_be_outside(t);
+        TapForm { row: false, t, moves: outside, drops: outside }
+    }
+
+    /// Row `j`. Those beyond the first window may be no window's, and past the end.
+    fn row(&self, j: u32) -> TapForm {
+        let form = self.axis(self.along.axis);
+        let beyond = j >= self.along.kernel;
+        let outside = !beyond && form.may_be_outside(j);
+        TapForm {
+            row: true,
+            t: j,
+            moves: beyond || outside,
+            drops: form.clipped && (beyond || outside),
+        }
+    }
+}
+
+/// A line of a row: a tap on each axis, the first one on the width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Line {
+    depth: TapForm,
+    height: TapForm,
+    width: TapForm,
+}
+
+/// A tap of an axis, or a row of the strip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TapForm {
+    row: bool,
+    t: u32,
+    /// Whether it may be outside, and must then be moved inside to be read.
+    moves: bool,
+    /// Whether it may be outside, and must then be dropped from a sum.
+    drops: bool,
+}
+
+/// `S` is how elements are stored, `A` how they are compared and summed.
+#[cube(launch_unchecked)]
+pub(super) fn strip<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    strips: &Strips,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let unit = unit_position(form.tap.runs);
+    if unit >= strips.units {
+        terminate!();
+    }
+    let place = place_of(problem, strips, unit, form);
+    let mut rows = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.along.rows() {
+        rows.push(row::<S, A, N>(input, problem, strips, &place.site, j, form));
+    }
+    #[unroll]
+    for i in 0..form.along.outputs {
+        if place.first + i < outputs_along(strips, form) {
+            let top = comptime!((i * form.along.stride) as usize);
+            let mut folded = Accumulator::<A, N> {
+                value: rows.index(top).value,
+                position: rows.index(top).position,
+            };
+            #[unroll]
+            for t in 1..form.along.kernel {
+                let next = comptime!((i * form.along.stride + t) as usize);
+                fold::<A, N>(&mut folded, rows.index(next), form.tap);
+            }
+            let site = site_of(problem, &place, i, form);
+            let vector = place.output + i * place.step;
+            finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+        }
+    }
+}
+
+/// Where a strip is.
+#[derive(CubeType)]
+struct Place {
+    /// The site of its first output.
+    site: Site,
+    /// The position of the first output along the strip's axis.
+    first: u32,
+    /// The first output's vector, and the step to the next output's.
+    output: u32,
+    step: u32,
+}
+
+#[cube]
+fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: Form) -> Place {
+    let (pixel, lane) =
+        if comptime!(form.tap.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
+    let (row, w) = strips.width.div_mod(pixel);
+    let (plane, h) =
+        if comptime!(form.tap.rank > 1) { strips.height.div_mod(row) } else { (row, 0u32) };
+    let (sample, d) =
+        if comptime!(form.tap.rank > 2) { strips.depth.div_mod(plane) } else { (plane, 0u32) };
+    let strip = comptime!(form.along.outputs);
+    let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
+    let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
+    let w = if comptime!(form.along.axis == 2) { w * strip } else { w };
+    let (first, step) = match form.along.axis {
+        0 => (d, strips.outputs_height * strips.outputs_width * problem.pixel_vectors),
+        1 => (h, strips.outputs_width * problem.pixel_vectors),
+        _ => (w, problem.pixel_vectors),
+    };
+    let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
+    let output = (plane * strips.outputs_width + w) * problem.pixel_vectors + lane;
+    let column =
+        if comptime!(form.tap.across) { w * comptime!(form.lanes.lanes as u32) } else { w };
+    let site = Site {
+        sample,
+        lane,
+        column,
+        depth: taps_of(&problem.depth, d, form.tap.depth),
+        height: taps_of(&problem.height, h, form.tap.height),
+        width: taps_of(&problem.width, column, form.tap.width),
+    };
+    Place { site, first, output, step }
+}
+
+/// The site of the strip's output `i`.
+#[cube]
+fn site_of(problem: &Problem, place: &Place, #[comptime] i: u32, #[comptime] form: Form) -> Site {
+    let o = place.first + i;
+    let axis = comptime!(form.along.axis);
+    Site {
+        sample: place.site.sample,
+        lane: place.site.lane,
+        column: if comptime!(axis == 2) { o } else { place.site.column },
+        depth: taps_at(&problem.depth, &place.site.depth, o, comptime!(axis == 0), form.axis(0)),
+        height: taps_at(&problem.height, &place.site.height, o, comptime!(axis == 1), form.axis(1)),
+        width: taps_at(&problem.width, &place.site.width, o, comptime!(axis == 2), form.axis(2)),
+    }
+}
+
+/// The taps at output `o` of the strip's axis, or those that the strip has on another axis.
+#[cube]
+fn taps_at(
+    axis: &AxisArgs,
+    taps: &Taps,
+    o: u32,
+    #[comptime] along: bool,
+    #[comptime] form: AxisForm,
+) -> Taps {
+    if comptime!(along) { taps_of(axis, o, form) } else { *taps }
+}
+
+#[cube]
+fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
+    match form.along.axis {
+        0 => strips.outputs_depth,
+        1 => strips.outputs_height,
+        _ => strips.outputs_width,
+    }
+}
+
+/// Folds the taps of the inner axes at row `j` of a strip.
+#[cube]
+fn row<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let mut folded = line::<S, A, N>(input, problem, strips, site, form.line(j, 0), form);
+    #[unroll]
+    for i in 1..form.lines() {
+        let next = line::<S, A, N>(input, problem, strips, site, form.line(j, i), form);
+        fold::<A, N>(&mut folded, &next, form.tap);
+    }
+    folded
+}
+
+/// Folds the taps of the width on a line.
+#[cube]
+fn line<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] line: Line,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
+    let height = step(&problem.height, &site.height, line.height, form.axis(1));
+    let mut folded = if comptime!(form.tap.across) {
+        lanes::<S, A, N>(input, problem, strips, site, depth.x, height.x, form)
+    } else {
+        pixels::<S, A, N>(input, problem, site, depth.x, height.x, line.width, form)
+    };
+    if comptime!(!form.tap.fold.is_max() && (line.depth.drops || line.height.drops)) {
+        let inside = depth.inside && height.inside;
+        folded.value = select(inside, folded.value, Vector::new(A::from_int(0)));
+    }
+    folded
+}
+
+/// The coordinate of a tap, and whether it was inside before it was moved there.
+#[derive(CubeType)]
+struct Step {
+    x: i32,
+    inside: bool,
+}
+
+#[cube]
+fn step(
+    axis: &AxisArgs,
+    taps: &Taps,
+    #[comptime] tap: TapForm,
+    #[comptime] form: AxisForm,
+) -> Step {
+    let t = comptime!(tap.t as i32);
+    if comptime!(tap.row) {
+        let x = taps.start + t;
+        let moved = if comptime!(tap.moves) { min(max(x, 0i32), axis.input - 1) } else { x };
+        Step { x: moved, inside: moved == x }
+    } else if comptime!(tap.moves) {
+        let inside = t >= taps.first && t < taps.end;
+        Step { x: coordinate(axis, taps, t.runtime(), form), inside }
+    } else {
+        let x = coordinate(axis, taps, t.runtime(), form.unclipped());
+        Step { x, inside: true.runtime() }
+    }
+}
+
+/// Folds a line whose taps are pixels.
+#[cube]
+fn pixels<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] first: TapForm,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let mut folded = pixel::<S, A, N>(input, problem, site, d, h, first, form);
+    #[unroll]
+    for t in 1..form.taps(2) {
+        let tap = comptime!(form.tap(2, t));
+        let next = pixel::<S, A, N>(input, problem, site, d, h, tap, form);
+        fold::<A, N>(&mut folded, &next, form.tap);
+    }
+    folded
+}
+
+#[cube]
+fn pixel<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] tap: TapForm,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let width = step(&problem.width, &site.width, tap, form.axis(2));
+    let position = plane_position(problem, d, h, width.x);
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset = if comptime!(form.tap.channels) {
+        pixel * problem.pixel_vectors + site.lane
+    } else {
+        pixel
+    };
+    let value = Vector::<A, N>::cast_from(input[offset as usize]);
+    let value = if comptime!(!form.tap.fold.is_max() && tap.drops) {
+        select(width.inside, value, Vector::new(A::from_int(0)))
+    } else {
+        value
+    };
+    Accumulator::<A, N> { value, position: Vector::new(position) }
+}
+
+/// Folds a line along which the lanes lie.
+///
+/// A position is that of lane 0 with the same tap; `index_lane` takes it to its own lane.
+#[cube]
+fn lanes<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    strips: &Strips,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let width = comptime!(form.lanes);
+    let outside = if comptime!(form.tap.fold.is_max()) {
+        Vector::<A, N>::new(problem.lowest.get::<A>())
+    } else {
+        Vector::<A, N>::new(A::from_int(0))
+    };
+    let count = strips.width_vectors as i32;
+    let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
+    let first = (site.column / comptime!(width.lanes as u32)) as i32 * width.stride as i32
+        - width.ahead() as i32;
+    let mut vectors = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for v in 0..width.vectors() {
+        if comptime!(!width.touches(v)) {
+            vectors.push(outside);
+        } else if comptime!(form.tap.width.clipped) {
+            let at = first + v as i32;
+            let there = min(max(at, 0i32), count - 1);
+            let value = Vector::<A, N>::cast_from(input[(line * count + there) as usize]);
+            vectors.push(select(there == at, value, outside));
+        } else {
+            let at = line * count + first + v as i32;
+            vectors.push(Vector::<A, N>::cast_from(input[at as usize]));
+        }
+    }
+    let start = plane_position(problem, d, h, site.width.start);
+    let mut folded = Accumulator::<A, N> {
+        value: lanes_of::<A, N>(&vectors, 0usize, width),
+        position: first_inside::<N>(problem, site, d, h, form),
+    };
+    #[unroll]
+    for t in 1..width.taps {
+        let next = Accumulator::<A, N> {
+            value: lanes_of::<A, N>(&vectors, t, width),
+            position: Vector::new(start + (t * width.dilation) as i32),
+        };
+        fold::<A, N>(&mut folded, &next, form.tap);
+    }
+    folded
+}
+
+/// What the lanes find at tap `t`.
+#[cube]
+fn lanes_of<A: Float, N: Size>(
+    vectors: &Sequence<Vector<A, N>>,
+    #[comptime] t: usize,
+    #[comptime] width: Lanes,
+) -> Vector<A, N> {
+    let mut tap = Vector::<A, N>::new(A::from_int(0));
+    #[unroll]
+    for i in 0..N::value() {
+        let element = comptime!(width.element(i, t));
+        let vector = *vectors.index(comptime!(element / width.lanes));
+        tap.insert(i, vector.extract(comptime!(element % width.lanes)));
+    }
+    tap
+}
+
+/// The position on a line of each lane's first tap inside, by which lane 0 would name it.
+#[cube]
+fn first_inside<N: Size>(
+    problem: &Problem,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Vector<i32, N> {
+    let line = plane_position(problem, d, h, 0i32);
+    if comptime!(form.tap.width.may_be_outside(0)) {
+        let mut first = Vector::<i32, N>::new(line);
+        #[unroll]
+        for i in 0..N::value() {
+            let lane = comptime!((i * form.lanes.stride) as i32);
+            let column = first_coordinate(problem, site.width.start + lane, form.tap.width) - lane;
+            first.insert(i, line + column);
+        }
+        first
+    } else {
+        Vector::new(line + site.width.start)
+    }
+}
+
+/// The first coordinate inside of a window that starts at `start`.
+#[cube]
+fn first_coordinate(problem: &Problem, start: i32, #[comptime] form: AxisForm) -> i32 {
+    if comptime!(form.dilated) {
+        let below = max(-start, 0i32);
+        let dilation = problem.width.dilation;
+        start + (below + dilation - 1) / dilation * dilation
+    } else {
+        max(start, 0i32)
+    }
+}
+
+/// Folds what comes later in row-major order into what came before.
+#[cube]
+fn fold<A: Float, N: Size>(
+    folded: &mut Accumulator<A, N>,
+    next: &Accumulator<A, N>,
+    #[comptime] form: Tap,
+) {
+    if comptime!(form.fold.is_max()) {
+        let wins = wins(next.value, folded.value, form.float);
+        folded.value = select_many(wins, next.value, folded.value);
+        folded.position = select_many(wins, next.position, folded.position);
+    } else {
+        folded.value += next.value;
+    }
+}
