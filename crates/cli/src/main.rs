@@ -1,10 +1,12 @@
-//! The command line of windowpane: pooling on files, Composable Kernel's example, plans and devices.
+//! The command line of windowpane: pooling on files, Composable Kernel's example, benchmarks, plans
+//! and devices.
 //!
 //! `windowpane --help` lists the commands, and `windowpane COMMAND --help` ends with an example of
 //! each. Exit 0 on success, 1 when the work failed, 2 when the arguments are wrong; what is wrong
 //! is one line on stderr.
 
 mod args;
+mod bench;
 mod devices;
 mod element;
 mod failure;
@@ -44,6 +46,8 @@ enum Command {
     /// Run, check and time one 3-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool3d")]
     Pool3d(seed::Pool3d),
+    /// Time many cases, several backends side by side.
+    Bench(bench::Bench),
     /// Show the kernel that would be chosen, its tiling and its symbols; launches nothing.
     Plan(plan::Plan),
 }
@@ -87,6 +91,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Pool(pool) => pool.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
+        Command::Bench(bench) => bench.run(),
         Command::Plan(plan) => plan.run(),
     }
 }

@@ -556,3 +556,183 @@ fn types_that_a_device_lacks_are_refused() {
     }
     assert!(!Path::new(&y).exists());
 }
+
+/// A file of cases, and the rows that a run of it prints.
+mod bench {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A small case of this kind and pass.
+    fn case(name: &str, kind: &str, pass: &str, dtype: &str, layout: &str) -> Value {
+        json!({
+            "name": name, "kind": kind, "pass": pass, "dtype": dtype, "layout": layout,
+            "n": 2, "c": 8, "size": [12, 12], "k": [3, 3], "s": [2, 2], "p": [1, 1], "d": [1, 1],
+            "indices": kind == "maxpool" && pass == "bwd",
+        })
+    }
+
+    fn write(folder: &Folder, cases: &[Value]) -> String {
+        let lines: String = cases.iter().map(|case| format!("{case}\n")).collect();
+        fs::write(folder.path("cases.jsonl"), lines).expect("a file for the test");
+        folder.name("cases.jsonl")
+    }
+
+    fn rows(ran: &Ran) -> Vec<Value> {
+        ran.out.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    fn number(row: &Value, name: &str) -> f64 {
+        row[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {row}"))
+    }
+
+    /// Asserts that a row has a time and everything that goes with it.
+    #[track_caller]
+    fn is_timed(row: &Value, bytes: f64, ceiling: f64) {
+        let (ms, gbs) = (number(row, "ms"), number(row, "gbs"));
+        assert!(ms > 0.0, "{row}");
+        // All are rounded to five digits.
+        assert!((gbs * ms * 1e6 / bytes - 1.0).abs() < 1e-3, "{row}");
+        let fraction = number(row, "ceiling_fraction");
+        assert!((fraction * ceiling / gbs - 1.0).abs() < 1e-3, "{row}");
+        assert!(number(row, "spread") >= 0.0 && row["noisy"].is_boolean(), "{row}");
+        assert!(number(row, "windows") >= 3.0 && number(row, "launches") >= 1.0, "{row}");
+        assert!(row["algorithm"].is_string() && row["tflops"].is_null(), "{row}");
+        assert!(row.get("error").is_none(), "{row}");
+    }
+
+    /// The rows of every device here, and what they say of it.
+    #[test]
+    fn cases_are_timed_on_every_backend() {
+        let folder = Folder::new();
+        let mut cases = Vec::new();
+        for (kind, pass, layout) in [
+            ("maxpool", "fwd", "nhwc"),
+            ("maxpool", "bwd", "nchw"),
+            ("avgpool", "fwd", "nchw"),
+            ("avgpool", "bwd", "nhwc"),
+        ] {
+            cases.push(case("small", kind, pass, "f32", layout));
+        }
+        let mut signal = case("signal", "maxpool", "fwd", "f32", "nhwc");
+        for field in ["size", "k", "s", "p", "d"] {
+            signal[field] = json!([signal[field][0]]);
+        }
+        signal["indices"] = json!(true);
+        cases.push(signal);
+        let file = write(&folder, &cases);
+
+        let mut backends = Vec::new();
+        for device in Device::all() {
+            if !backends.contains(&device.backend().name()) {
+                backends.push(device.backend().name());
+            }
+        }
+        let ran = run_with(&["bench", "--cases", &file], &["--backend", &backends.join(",")]);
+        let rows = rows(&ran.succeeded());
+        let (ceilings, rows) = rows.split_at(backends.len());
+        for (row, backend) in ceilings.iter().zip(&backends) {
+            assert_eq!((&row["ceiling"], &row["backend"]), (&json!("copy"), &json!(backend)));
+            assert!(number(row, "gbs") > 0.0 && row["device"].is_string(), "{row}");
+        }
+        assert_eq!(rows.len(), cases.len() * backends.len());
+        for (i, row) in rows.iter().enumerate() {
+            let (case, backend) = (&cases[i / backends.len()], i % backends.len());
+            for field in ["name", "kind", "pass", "dtype", "layout"] {
+                assert_eq!(row[field], case[field], "{row}");
+            }
+            assert_eq!(row["backend"], json!(backends[backend]));
+            assert_eq!(row["device"], ceilings[backend]["device"]);
+            let device = Device::new(backends[backend].parse().expect("a backend"), 0);
+            let clock = if device.expect("a device").has_clock() { "device" } else { "host" };
+            assert_eq!(row["clock"], json!(clock), "{row}");
+            // n·c·(12² + 6²) floats, or n·c·(12 + 6) and indices.
+            let (input, output) = if case["name"] == "signal" { (12, 6) } else { (144, 36) };
+            let indices = if case["indices"] == true { output } else { 0 };
+            let bytes = 16 * 4 * (input + output + indices);
+            is_timed(row, f64::from(bytes), number(&ceilings[backend], "gbs"));
+        }
+    }
+
+    /// A case that fails is a row that says why, and the others run all the same.
+    #[test]
+    fn a_failed_case_is_a_row_that_says_so() {
+        let folder = Folder::new();
+        let good = case("good", "avgpool", "fwd", "f16", "nhwc");
+        let mut long = good.clone();
+        long["k"] = json!([99, 3]);
+        let mut rank = good.clone();
+        rank["s"] = json!([1]);
+        let mut field = good.clone();
+        field["k"] = json!("three");
+        let mut huge = good.clone();
+        huge["n"] = json!(1u64 << 50);
+        let failing = [
+            (case("x", "lstm", "fwd", "f32", "nhwc"), "`lstm`"),
+            (case("x", "maxpool", "wgrad", "f32", "nhwc"), "`wgrad`"),
+            (case("x", "maxpool", "fwd", "f8", "nhwc"), "`f8`"),
+            (case("x", "maxpool", "fwd", "f32", "nwch"), "`nwch`"),
+            (case("x", "avgpool", "fwd", "i32", "nhwc"), "i32"),
+            (long, "height"),
+            (rank, "axes"),
+            (field, "bad field"),
+            (huge, "elements"),
+        ];
+        let mut cases: Vec<Value> = failing.iter().map(|(case, _)| case.clone()).collect();
+        cases.push(good);
+        let file = write(&folder, &cases);
+        let ran = run(&["bench", "--cases", &file, "--format", "json"]);
+        ran.refused(1, "9 of 10 cases did not run");
+        let rows = rows(&ran);
+        for ((_, saying), row) in failing.iter().zip(&rows[1..]) {
+            let error = row["error"].as_str().unwrap_or_else(|| panic!("no error in {row}"));
+            assert!(error.contains(saying), "`{saying}` is not in {error}");
+            assert!(row.get("ms").is_none() && row.get("gbs").is_none(), "{row}");
+        }
+        let bytes = 16 * 2 * (144 + 36);
+        is_timed(&rows[10], f64::from(bytes), number(&rows[0], "gbs"));
+    }
+
+    #[test]
+    fn a_filter_picks_cases() {
+        let folder = Folder::new();
+        let passes = [("maxpool", "fwd"), ("maxpool", "bwd"), ("avgpool", "fwd")];
+        let cases = passes.map(|(kind, pass)| case("stem", kind, pass, "f32", "nhwc"));
+        let file = write(&folder, &cases);
+        let bench = |filter: &str| run(&["bench", "--cases", &file, "--filter", filter]);
+        assert_eq!(rows(&bench("stem").succeeded()).len(), 1 + 3);
+        assert_eq!(rows(&bench("stem/maxpool").succeeded()).len(), 1 + 2);
+        let row = &rows(&bench("maxpool/bwd/f32").succeeded())[1];
+        assert_eq!((&row["kind"], &row["pass"]), (&json!("maxpool"), &json!("bwd")));
+        bench("root").refused(1, "none of the 3 cases has `root`");
+    }
+
+    /// What is wrong with all of it ends it before anything is measured.
+    #[test]
+    fn bad_files_and_flags_are_refused() {
+        let folder = Folder::new();
+        let file = write(&folder, &[case("x", "maxpool", "fwd", "f32", "nhwc")]);
+        let keep = |name: &str, text: &str| {
+            fs::write(folder.path(name), text).expect("a file for the test");
+            folder.name(name)
+        };
+        let empty = keep("empty.jsonl", "\n\n");
+        let text = keep("text.jsonl", "{\"name\": \"x\"}\n");
+        let missing = folder.name("missing.jsonl");
+        let table: &[(&[&str], i32, &str)] = &[
+            (&["bench"], 2, "--cases"),
+            (&["bench", "--cases", &missing], 1, "missing.jsonl"),
+            (&["bench", "--cases", &empty], 1, "no cases"),
+            (&["bench", "--cases", &text], 1, "line 1"),
+            (&["bench", "--cases", &file, "--format", "xml"], 2, "json"),
+            (&["bench", "--cases", &file, "--backend", "host,abacus"], 2, "one of cuda"),
+            (&["bench", "--cases", &file, "--backend", "host,host"], 2, "host twice"),
+            (&["bench", "--cases", &file, "--backend", "host", "--device", "7"], 1, "device 7"),
+        ];
+        for (arguments, code, saying) in table {
+            let ran = run_with(arguments, &[]);
+            ran.refused(*code, saying);
+            assert_eq!(ran.out, "", "{arguments:?}");
+        }
+    }
+}

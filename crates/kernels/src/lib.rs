@@ -11,6 +11,8 @@ mod axis;
 mod dtype;
 mod limits;
 pub mod pool;
+mod random;
 
 pub use limits::{Limits, supports};
+pub use random::fill_random;
 pub use windowpane_geometry::DType;

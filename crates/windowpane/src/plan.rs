@@ -3,8 +3,8 @@ use core::str::FromStr;
 
 use windowpane_geometry::{DType, Pooling};
 
-use crate::Device;
-use crate::pool::Operator;
+use crate::pool::{Operator, run_again};
+use crate::{Device, Result, Tensor};
 
 /// A way to pool, whatever the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,10 +114,36 @@ impl Plan {
         &self.pooling
     }
 
-    /// The fewest bytes that it moves: every input read once, every output written once.
+    /// The fewest bytes that it moves: every input read once, every output written once, indices
+    /// among them.
     pub fn bytes(&self) -> u64 {
-        let elements = self.pooling.input().elements() + self.pooling.output().elements();
-        elements as u64 * self.dtype.size() as u64
+        let (input, output) = (self.pooling.input().elements(), self.pooling.output().elements());
+        let indices = if self.operator.base().is_some() { output * DType::I32.size() } else { 0 };
+        ((input + output) * self.dtype.size() + indices) as u64
+    }
+
+    /// Runs as planned, again and again with no new memory: `results` are those of the last run,
+    /// or none, and become those of this one. A result that a clone holds is left alone and has
+    /// new memory in its place.
+    ///
+    /// `inputs` are what the operator reads: the input forward; backward the output's gradient,
+    /// and a maximum's winners.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, MaxPool, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let plan = MaxPool::new([2]).plan_with_indices(&host, DType::F32, &[1, 4, 1])?;
+    /// let mut results = Vec::new();
+    /// for frame in [[1.0f32, 5.0, 2.0, 4.0], [7.0, 0.0, 3.0, 6.0]] {
+    ///     plan.run(&[&Tensor::from_slice(&host, &frame, [1, 4, 1])?], &mut results)?;
+    /// }
+    /// assert_eq!(results[0].to_vec::<f32>()?, [7.0, 6.0]);
+    /// assert_eq!(results[1].to_vec::<i32>()?, [0, 3]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn run(&self, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
+        run_again(self, inputs, results)
     }
 
     /// The bytes of device memory that it needs beside its tensors.

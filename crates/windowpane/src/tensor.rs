@@ -1,4 +1,7 @@
-use windowpane_geometry::DType;
+#[cfg(feature = "kernels")]
+use std::sync::Arc;
+
+use windowpane_geometry::{DType, LIMIT, Quantity};
 
 use crate::element::{HostBuffer, with_element};
 use crate::{Device, Element, Error, Result};
@@ -19,9 +22,10 @@ enum Data {
     Host(HostBuffer),
     #[cfg(feature = "kernels")]
     Device {
-        handle: cubecl::server::Handle,
+        /// Counted here, not only by CubeCL: a tensor that holds it alone may be written over.
+        handle: Arc<cubecl::server::Handle>,
         /// What made it, for errors that come to light when it is read.
-        work: std::sync::Arc<str>,
+        work: Arc<str>,
     },
 }
 
@@ -63,6 +67,47 @@ impl Tensor {
         })
     }
 
+    /// Random numbers, made on the device: evenly distributed from −0.5 to 0.5, whole ones from 0
+    /// to 127 for integers. The same seed gives the same numbers on the same device.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, Tensor};
+    ///
+    /// let x = Tensor::random(&Device::best(), DType::F32, [8, 56, 56, 64], 1)?;
+    /// assert_eq!(x.len(), 8 * 56 * 56 * 64);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn random(
+        device: &Device,
+        dtype: DType,
+        dims: impl AsRef<[usize]>,
+        seed: u32,
+    ) -> Result<Self> {
+        let dims = dims.as_ref().to_vec();
+        let elements = count(&dims)?;
+        device.require(dtype)?;
+        #[cfg(feature = "kernels")]
+        if let (Some(client), true) = (device.client(), elements > 0) {
+            let handle = memory(client, dtype, elements)?;
+            windowpane_kernels::fill_random(client, dtype, &handle, elements, seed);
+            return Ok(Self::on_device(device, dtype, dims, handle, "filling with random numbers"));
+        }
+        Ok(Self::on_host(device, dims, with_element!(dtype, T => random::<T>(elements, seed))))
+    }
+
+    /// Replaces the elements with other random numbers, in the same memory unless a clone holds
+    /// it.
+    pub fn randomize(&mut self, seed: u32) -> Result<()> {
+        #[cfg(feature = "kernels")]
+        if let (Some(client), Some(handle)) = (self.device.client().cloned(), self.own_handle()) {
+            let handle = handle.clone();
+            windowpane_kernels::fill_random(&client, self.dtype, &handle, self.len(), seed);
+            return Ok(());
+        }
+        *self = Self::random(&self.device, self.dtype, &self.dims, seed)?;
+        Ok(())
+    }
+
     /// A tensor whose elements are in the host's memory: on `host`, or empty.
     pub(crate) fn on_host(device: &Device, dims: Vec<usize>, buffer: HostBuffer) -> Self {
         let dtype = buffer.dtype();
@@ -75,13 +120,13 @@ impl Tensor {
         dtype: DType,
         dims: Vec<usize>,
         handle: cubecl::server::Handle,
-        work: impl Into<std::sync::Arc<str>>,
+        work: impl Into<Arc<str>>,
     ) -> Self {
         Self {
             device: device.clone(),
             dtype,
             dims,
-            data: Data::Device { handle, work: work.into() },
+            data: Data::Device { handle: Arc::new(handle), work: work.into() },
         }
     }
 
@@ -127,7 +172,7 @@ impl Tensor {
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let (Data::Device { handle, work }, Some(client)) = (&self.data, self.device.client()) {
-            return cubecl::future::block_on(client.sync_buffers([handle]))
+            return cubecl::future::block_on(client.sync_buffers([&**handle]))
                 .map_err(|error| self.device.failure(work, &error));
         }
         Ok(())
@@ -178,6 +223,15 @@ impl Tensor {
         }
     }
 
+    /// The memory of the elements, if no other tensor shares it.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn own_handle(&mut self) -> Option<&cubecl::server::Handle> {
+        match &mut self.data {
+            Data::Device { handle, .. } => Arc::get_mut(handle).map(|handle| &*handle),
+            Data::Host(_) => None,
+        }
+    }
+
     /// The elements in the host's memory.
     pub(crate) fn read(&self) -> Result<HostBuffer> {
         match &self.data {
@@ -186,7 +240,7 @@ impl Tensor {
             Data::Device { handle, work } => {
                 let client = self.device.client().expect("a tensor with a handle has a client");
                 let bytes = client
-                    .read_one(handle.clone())
+                    .read_one((**handle).clone())
                     .map_err(|error| self.device.failure(work, &error))?;
                 Ok(HostBuffer::from_bytes(self.dtype, &bytes))
             }
@@ -197,6 +251,51 @@ impl Tensor {
 /// The elements of a buffer that is known to hold them.
 pub(crate) fn element_slice<T: Element>(buffer: &HostBuffer) -> &[T] {
     T::from_host(buffer).expect("the buffer's type was matched by the caller")
+}
+
+/// How many elements these dimensions hold, if kernels can count so many.
+fn count(dims: &[usize]) -> Result<usize> {
+    let product = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
+    match product {
+        Some(elements) if elements <= LIMIT => Ok(elements),
+        asked => Err(windowpane_geometry::Error::TooLarge {
+            axis: None,
+            what: Quantity::Elements,
+            asked,
+            limit: LIMIT,
+        }
+        .into()),
+    }
+}
+
+/// Memory for so many elements, of which the device may refuse too many at once.
+#[cfg(feature = "kernels")]
+fn memory(
+    client: &cubecl::client::Client,
+    dtype: DType,
+    elements: usize,
+) -> Result<cubecl::server::Handle> {
+    let bytes = elements as u64 * dtype.size() as u64;
+    let limit = windowpane_kernels::Limits::of(client).buffer_bytes;
+    if bytes > limit {
+        return Err(windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit }.into());
+    }
+    Ok(client.empty(elements * dtype.size()))
+}
+
+/// The numbers of `host`: a stretch of them, again and again, for making each would take longer
+/// than what is done with them.
+fn random<T: Element>(elements: usize, seed: u32) -> HostBuffer {
+    const STRETCH: usize = (1 << 20) + 7;
+    let mut bits = u64::from(seed);
+    let stretch: Vec<T> = (0..elements.min(STRETCH))
+        .map(|_| {
+            bits = bits.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            let unit = (bits >> 40) as f64 / (1u64 << 24) as f64;
+            T::from_f64(if T::DTYPE.is_float() { unit - 0.5 } else { (unit * 128.0).floor() })
+        })
+        .collect();
+    T::into_host(stretch.iter().copied().cycle().take(elements).collect())
 }
 
 /// The dimensions, if they hold so many elements.

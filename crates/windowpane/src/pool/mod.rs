@@ -1,6 +1,6 @@
 mod run;
 
-pub(crate) use run::Operator;
+pub(crate) use run::{Operator, run_again};
 
 use windowpane_geometry::{DType, Divisor, Extents, IndexBase, Layout, Padding, Rounding, Window};
 

@@ -35,8 +35,17 @@ impl Operator {
         matches!(self, Self::MaxBackward(_) | Self::AverageBackward(_))
     }
 
+    /// What it reads, in words.
+    fn reads(self) -> &'static str {
+        match self {
+            Self::Max(_) | Self::Average(_) => "the input",
+            Self::MaxBackward(_) => "the output's gradient and the winners",
+            Self::AverageBackward(_) => "the output's gradient",
+        }
+    }
+
     /// The indices that it reads or writes.
-    fn base(self) -> Option<IndexBase> {
+    pub(crate) fn base(self) -> Option<IndexBase> {
         match self {
             Self::Max(base) => base,
             Self::MaxBackward(base) => Some(base),
@@ -135,12 +144,16 @@ pub(super) fn run(
     x: &Tensor,
 ) -> Result<(Tensor, Option<Tensor>)> {
     check_plan(options, operator, plan)?;
+    forward(plan, x, Spare::default())
+}
+
+fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tensor>)> {
     check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
     let _entered = span(plan).entered();
     match &plan.choice {
-        Choice::Host(algorithm) => Ok(run_on_host(operator, *algorithm, plan, x)),
+        Choice::Host(algorithm) => Ok(run_on_host(plan.operator, *algorithm, plan, x)),
         #[cfg(feature = "kernels")]
-        Choice::Kernel(kernel) => run_kernel(operator, kernel, plan, x),
+        Choice::Kernel(kernel) => run_kernel(plan.operator, kernel, plan, x, spare),
     }
 }
 
@@ -153,15 +166,66 @@ pub(super) fn run_backward(
     winners: Option<&Tensor>,
 ) -> Result<Tensor> {
     check_plan(options, operator, plan)?;
+    backward(plan, dy, winners, Spare::default())
+}
+
+fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) -> Result<Tensor> {
     check_tensor(plan, dy, plan.dtype, plan.pooling.output())?;
     if let Some(winners) = winners {
         check_tensor(plan, winners, DType::I32, plan.pooling.output())?;
     }
     let _entered = span(plan).entered();
     match &plan.choice {
-        Choice::Host(_) => backward_on_host(operator, plan, dy, winners),
+        Choice::Host(_) => backward_on_host(plan.operator, plan, dy, winners),
         #[cfg(feature = "kernels")]
-        Choice::Kernel(kernel) => backward_kernel(operator, kernel, plan, dy, winners),
+        Choice::Kernel(kernel) => backward_kernel(plan.operator, kernel, plan, dy, winners, spare),
+    }
+}
+
+/// Runs a plan on what it reads, in place of the results of an earlier run.
+pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
+    let spare = Spare::of(results);
+    *results = match (plan.operator, inputs) {
+        (Operator::Max(_) | Operator::Average(_), [x]) => {
+            let (y, indices) = forward(plan, x, spare)?;
+            [y].into_iter().chain(indices).collect()
+        }
+        (Operator::MaxBackward(_), [dy, winners]) => {
+            vec![backward(plan, dy, Some(winners), spare)?]
+        }
+        (Operator::AverageBackward(_), [dy]) => vec![backward(plan, dy, None, spare)?],
+        _ => {
+            let asked = format!("{}, which reads {}", plan.operator.name(), plan.operator.reads());
+            return Err(Error::PlanMismatch { asked, found: format!("{} tensors", inputs.len()) });
+        }
+    };
+    Ok(())
+}
+
+/// Memory that results may use in place of new memory, in their order.
+#[derive(Default)]
+struct Spare {
+    #[cfg(feature = "kernels")]
+    memory: std::collections::VecDeque<cubecl::server::Handle>,
+}
+
+impl Spare {
+    /// The memory of tensors that will be replaced, where nobody else holds it.
+    fn of(results: &mut [Tensor]) -> Self {
+        #[cfg(feature = "kernels")]
+        if let Some(memory) =
+            results.iter_mut().map(|tensor| tensor.own_handle().cloned()).collect()
+        {
+            return Self { memory };
+        }
+        let _ = results;
+        Self::default()
+    }
+
+    #[cfg(feature = "kernels")]
+    fn take(&mut self, client: &cubecl::client::Client, bytes: usize) -> cubecl::server::Handle {
+        let spare = self.memory.pop_front().filter(|handle| handle.size() == bytes as u64);
+        spare.unwrap_or_else(|| client.empty(bytes))
     }
 }
 
@@ -255,6 +319,7 @@ fn run_kernel(
     kernel: &windowpane_kernels::pool::Plan,
     plan: &Plan,
     x: &Tensor,
+    mut spare: Spare,
 ) -> Result<(Tensor, Option<Tensor>)> {
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.output());
@@ -266,8 +331,8 @@ fn run_kernel(
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
     let outputs = pooling.output().elements();
-    let output = client.empty(outputs * plan.dtype.size());
-    let indices = with_indices.then(|| client.empty(outputs * DType::I32.size()));
+    let output = spare.take(client, outputs * plan.dtype.size());
+    let indices = with_indices.then(|| spare.take(client, outputs * DType::I32.size()));
     windowpane_kernels::pool::launch(
         client,
         pooling,
@@ -315,6 +380,7 @@ fn backward_kernel(
     plan: &Plan,
     dy: &Tensor,
     winners: Option<&Tensor>,
+    mut spare: Spare,
 ) -> Result<Tensor> {
     use windowpane_kernels::pool::Gradient;
     let pooling = &plan.pooling;
@@ -323,7 +389,7 @@ fn backward_kernel(
         // An empty batch: nothing to launch.
         return Ok(Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(plan.dtype, &[])));
     };
-    let dx = client.empty(pooling.input().elements() * plan.dtype.size());
+    let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
         Operator::MaxBackward(base) => Gradient::Max(base),
         Operator::AverageBackward(divisor) => Gradient::Average(divisor),
@@ -340,4 +406,44 @@ fn backward_kernel(
     )?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
     Ok(Tensor::on_device(&plan.device, plan.dtype, dims, dx, work))
+}
+
+#[cfg(all(test, feature = "kernels"))]
+mod tests {
+    use crate::{DType, Device, MaxPool, Plan, Tensor};
+
+    /// Where the results of a run are; nowhere on `host`.
+    fn places(results: &mut [Tensor]) -> Vec<*const ()> {
+        let handles = results.iter_mut().filter_map(Tensor::own_handle);
+        handles.map(|handle| std::ptr::from_ref(handle.memory.descriptor()).cast()).collect()
+    }
+
+    fn stays(plan: &Plan, inputs: &[&Tensor]) {
+        let mut results = Vec::new();
+        plan.run(inputs, &mut results).unwrap();
+        let first = places(&mut results);
+        // The new memory would be there before the old is given back: no address comes twice.
+        plan.run(inputs, &mut results).unwrap();
+        assert_eq!(places(&mut results), first, "{}", plan.device());
+        let clones = results.clone();
+        plan.run(inputs, &mut results).unwrap();
+        let moved = places(&mut results);
+        assert_eq!(moved.len(), first.len());
+        assert!(moved.iter().all(|place| !first.contains(place)), "{}", plan.device());
+        drop(clones);
+    }
+
+    #[test]
+    fn results_stay_in_their_memory_unless_a_clone_holds_it() {
+        for device in Device::all() {
+            let dims = [2, 8, 8, 4];
+            let pool = MaxPool::new([2, 2]);
+            let x = Tensor::random(&device, DType::F32, dims, 1).unwrap();
+            let plan = pool.plan_with_indices(&device, DType::F32, &dims).unwrap();
+            stays(&plan, &[&x]);
+            let (dy, winners) = pool.forward_with_indices(&x).unwrap();
+            let plan = pool.plan_backward(&device, DType::F32, &dims).unwrap();
+            stays(&plan, &[&dy, &winners]);
+        }
+    }
 }

@@ -334,3 +334,63 @@ fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
     let fill = Fill { seed: !case.fill.seed, ..case.fill };
     (fill.elements(dims.iter().product()), dims)
 }
+
+/// A plan that runs again gives the other input's results, of another size too, and leaves those
+/// that a clone holds; tensors that it does not read are refused.
+#[test]
+fn a_plan_runs_again() {
+    for device in devices() {
+        let (pool, mean) = (MaxPool::new([3, 2]), AvgPool::new([3, 2]));
+        let mut results = Vec::new();
+        let mut kept = Vec::new();
+        for (seed, batch) in [(1, 2), (2, 2), (3, 5)] {
+            let dims = [batch, 9, 8, 4];
+            let x = Tensor::random(&device, DType::F32, dims, seed).unwrap();
+            let plan = pool.plan_with_indices(&device, DType::F32, &dims).unwrap();
+            plan.run(&[&x], &mut results).unwrap();
+            let (y, winners) = pool.forward_with_indices(&x).unwrap();
+            let y = y.to_vec::<f32>().unwrap();
+            assert_eq!(results[0].to_vec::<f32>().unwrap(), y, "{device}");
+            assert_eq!(results[1].to_vec::<i32>().unwrap(), winners.to_vec::<i32>().unwrap());
+            kept.push((results[0].clone(), y));
+
+            let dy = Tensor::random(&device, DType::F32, results[0].dims(), seed + 10).unwrap();
+            let mut gradients = Vec::new();
+            let plan = pool.plan_backward(&device, DType::F32, &dims).unwrap();
+            plan.run(&[&dy, &winners], &mut gradients).unwrap();
+            let dx = pool.backward(&dy, &winners, &dims).unwrap();
+            assert_eq!(gradients[0].to_vec::<f32>().unwrap(), dx.to_vec::<f32>().unwrap());
+            let plan = mean.plan_backward(&device, DType::F32, &dims).unwrap();
+            plan.run(&[&dy], &mut gradients).unwrap();
+            let dx = mean.backward(&dy, &dims).unwrap();
+            assert_eq!(gradients[0].to_vec::<f32>().unwrap(), dx.to_vec::<f32>().unwrap());
+            assert_eq!(gradients.len(), 1);
+
+            for wrong in [&[][..], &[&x], &[&dy, &winners]] {
+                let refused = plan.run(wrong, &mut gradients);
+                assert!(
+                    matches!(refused, Err(Error::PlanMismatch { .. })),
+                    "{device}: {refused:?}"
+                );
+            }
+            assert_eq!(gradients[0].to_vec::<f32>().unwrap(), dx.to_vec::<f32>().unwrap());
+        }
+        for (tensor, elements) in kept {
+            assert_eq!(tensor.to_vec::<f32>().unwrap(), elements, "{device}");
+        }
+    }
+}
+
+/// The bytes that a plan counts are those of every tensor that it reads or writes.
+#[test]
+fn a_plan_counts_its_bytes() {
+    let (host, dims) = (Device::host(), [2, 8, 8, 4]);
+    let pool = MaxPool::new([2, 2]);
+    let (input, output) = (512, 128);
+    let plain = pool.plan(&host, DType::BF16, &dims).unwrap();
+    assert_eq!(plain.bytes(), 2 * (input + output));
+    let indexed = pool.plan_with_indices(&host, DType::BF16, &dims).unwrap();
+    assert_eq!(indexed.bytes(), 2 * (input + output) + 4 * output);
+    let backward = pool.plan_backward(&host, DType::BF16, &dims).unwrap();
+    assert_eq!(backward.bytes(), 2 * (input + output) + 4 * output);
+}

@@ -45,3 +45,54 @@ fn mismatches_are_errors() {
     assert!(matches!(read, Err(Error::DTypeMismatch { asked: DType::I32, found: DType::F32 })));
     assert_eq!(f32::DTYPE, DType::F32);
 }
+
+on_every_device! {
+    /// Random numbers are in their range, spread over it, and the same for the same seed.
+    fn random_numbers_are_spread(device, case in (0..u32::MAX, 1..3000usize)) {
+        let (seed, elements) = case;
+        let fail = |error: Error| TestCaseError::fail(error.to_string());
+        let random = |seed| Tensor::random(device, DType::F32, [elements], seed);
+        let numbers = random(seed).and_then(|x| x.to_vec::<f32>()).map_err(fail)?;
+        prop_assert_eq!(numbers.len(), elements);
+        prop_assert!(numbers.iter().all(|x| (-0.5..0.5).contains(x)), "{:?}", numbers);
+        let mut other = random(seed).map_err(fail)?;
+        assert_same(&other.to_vec::<f32>().map_err(fail)?, &numbers)?;
+        if elements >= 1000 {
+            // Six standard deviations of so many even numbers.
+            let mean = numbers.iter().map(|x| f64::from(*x)).sum::<f64>() / elements as f64;
+            prop_assert!(mean.abs() < 6.0 * (1.0 / 12.0 / elements as f64).sqrt(), "mean {}", mean);
+            other.randomize(seed ^ 1).map_err(fail)?;
+            prop_assert!(other.to_vec::<f32>().map_err(fail)? != numbers);
+        }
+        Ok(())
+    }
+}
+
+/// What a clone holds stays as it was when its original is filled anew.
+#[test]
+fn a_clone_keeps_its_numbers() {
+    for device in windowpane::Device::all() {
+        let mut x = Tensor::random(&device, DType::F32, [1000], 1).unwrap();
+        let (clone, before) = (x.clone(), x.to_vec::<f32>().unwrap());
+        x.randomize(2).unwrap();
+        assert_eq!(clone.to_vec::<f32>().unwrap(), before, "{device}");
+        assert_ne!(x.to_vec::<f32>().unwrap(), before, "{device}");
+    }
+}
+
+/// Whole numbers where the type holds no others; more than kernels count are refused.
+#[test]
+fn random_integers_are_whole_and_too_many_are_refused() {
+    for device in windowpane::Device::all() {
+        for dtype in device.dtypes() {
+            let x = Tensor::random(&device, dtype, [4, 300], 3).unwrap();
+            let x = x.to_device(&windowpane::Device::host()).unwrap();
+            let numbers = x.to_dtype(DType::F64).unwrap().to_vec::<f64>().unwrap();
+            let range = if dtype.is_float() { -0.5..=0.5 } else { 0.0..=127.0 };
+            assert!(numbers.iter().all(|x| range.contains(x)), "{device} {dtype}: {numbers:?}");
+            assert!(numbers.iter().any(|x| *x != numbers[0]), "{device} {dtype}: {numbers:?}");
+        }
+        let vast = Tensor::random(&device, DType::F32, [1 << 20, 1 << 20], 1);
+        assert!(matches!(vast, Err(Error::Geometry(_))), "{device}: {vast:?}");
+    }
+}

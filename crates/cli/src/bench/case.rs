@@ -1,0 +1,68 @@
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use windowpane::{DType, Layout};
+
+use crate::failure::Failure;
+
+/// A line of the file: what every case has, and the rest, which its kind reads.
+#[derive(Debug, Deserialize)]
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) pass: String,
+    pub(super) dtype: String,
+    pub(super) layout: String,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
+}
+
+impl Case {
+    /// Reads a file of cases. A line that is none refuses the file before anything has run.
+    pub(super) fn read(path: &Path) -> Result<Vec<Self>, Failure> {
+        let file = path.display();
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let case = |(i, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|error| {
+                Failure::Failed(format!("{file}, line {}: is not a case: {error}", i + 1))
+            })
+        };
+        lines.map(case).collect()
+    }
+
+    /// What it is found by.
+    pub(super) fn path(&self) -> String {
+        [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
+    }
+
+    /// The fields that its kind reads.
+    pub(super) fn fields<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_value(Value::Object(self.rest.clone()))
+            .map_err(|error| Failure::Failed(format!("the case has a bad field: {error}")))
+    }
+
+    pub(super) fn dtype(&self) -> Result<DType, Failure> {
+        self.dtype.parse().map_err(|error| Failure::Failed(format!("`{}`: {error}", self.dtype)))
+    }
+
+    pub(super) fn layout(&self) -> Result<Layout, Failure> {
+        match &*self.layout {
+            "nhwc" => Ok(Layout::ChannelsLast),
+            "nchw" => Ok(Layout::ChannelsFirst),
+            other => {
+                Err(Failure::Failed(format!("there is no layout `{other}`; use nhwc or nchw")))
+            }
+        }
+    }
+
+    /// A pass that the kind has not.
+    pub(super) fn unknown_pass(&self, known: &str) -> Failure {
+        let (kind, pass) = (&self.kind, &self.pass);
+        Failure::Failed(format!("{kind} has no pass `{pass}`; use one of {known}"))
+    }
+}

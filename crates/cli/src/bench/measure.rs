@@ -1,0 +1,230 @@
+//! Timing: launches queued back to back inside windows that the device's clock times.
+
+use std::time::{Duration, Instant};
+
+use windowpane::{DType, Device, Tensor};
+
+use super::Work;
+use crate::failure::Failure;
+
+/// How long a window should last: long beside what starting and ending it costs.
+const WINDOW: Duration = Duration::from_micros(2500);
+
+/// The most launches of a window, which a driver's queue holds easily.
+const MOST_LAUNCHES: u32 = 400;
+
+/// How long all windows of a case together should last, the fewest and the most of them.
+const ALL_WINDOWS: Duration = Duration::from_millis(50);
+const FEWEST_WINDOWS: u32 = 5;
+const MOST_WINDOWS: u32 = 20;
+
+/// A launch that takes longer than this is not made more often than a median needs.
+const SLOW: Duration = Duration::from_millis(500);
+
+/// How long filling the head start's tensor should last, long beside queuing it, the elements that
+/// it may have, and how long all fills before a window may last.
+const FILL: Duration = Duration::from_micros(50);
+const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
+const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
+
+/// Windows that differ by more than this share of their median are noise.
+const NOISE: f64 = 0.05;
+
+/// What one launch of a case took.
+pub(super) struct Measured {
+    /// The median over the windows.
+    pub(super) seconds: f64,
+    /// The distance of the quarters of the windows, as a share of the median.
+    pub(super) spread: f64,
+    pub(super) windows: u32,
+    /// The launches of a window.
+    pub(super) launches: u32,
+    pub(super) algorithm: String,
+    pub(super) bytes: u64,
+    pub(super) operations: Option<u64>,
+}
+
+impl Measured {
+    pub(super) fn is_noisy(&self) -> bool {
+        self.spread > NOISE
+    }
+}
+
+/// Times cases on a device.
+pub(super) struct Stopwatch {
+    device: Device,
+    head_start: Option<HeadStart>,
+}
+
+/// A large tensor, and how long the device takes to fill it.
+struct HeadStart {
+    scratch: Tensor,
+    lasts: Duration,
+}
+
+/// A launch, as a window saw it.
+#[derive(Clone, Copy)]
+struct Launch {
+    /// What the device took.
+    device: Duration,
+    /// What the host took to queue it.
+    host: Duration,
+}
+
+impl Stopwatch {
+    pub(super) fn new(device: Device) -> Self {
+        Self { device, head_start: None }
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(super) fn measure(&mut self, work: &mut dyn Work) -> Result<Measured, Failure> {
+        // The first launch compiles; a kernel that fails says so here.
+        work.launch()?;
+        work.wait()?;
+        // Twice, for a window that the host was late for makes a launch look longer than it is.
+        let mut launch = self.window(work, 3, None)?;
+        let mut launches = launches_of(launch.device);
+        if launches > 1 || launch.device < WINDOW {
+            launch = self.window(work, launches, Some(launch))?;
+            launches = launches_of(launch.device);
+        }
+
+        let windows = windows_of(launch.device * launches);
+        let mut seconds = Vec::new();
+        for _ in 0..windows {
+            launch = self.window(work, launches, Some(launch))?;
+            seconds.push(launch.device.as_secs_f64());
+        }
+        // A failure between the first launch and the last must not pass for a fast one.
+        work.wait()?;
+        seconds.sort_by(f64::total_cmp);
+        let median = quantile(&seconds, 0.5);
+        if median <= 0.0 {
+            return Err(Failure::Failed("the device's clock measured nothing".into()));
+        }
+        Ok(Measured {
+            seconds: median,
+            spread: (quantile(&seconds, 0.75) - quantile(&seconds, 0.25)) / median,
+            windows,
+            launches,
+            algorithm: work.algorithm(),
+            bytes: work.bytes(),
+            operations: work.operations(),
+        })
+    }
+
+    /// One window of so many launches. `before` is how long they took so far.
+    fn window(
+        &mut self,
+        work: &mut dyn Work,
+        launches: u32,
+        before: Option<Launch>,
+    ) -> Result<Launch, Failure> {
+        if let Some(before) = before {
+            self.occupy(before, launches)?;
+        }
+        let (host, device) = self.device.time(|| {
+            let start = Instant::now();
+            (0..launches).try_for_each(|_| work.launch())?;
+            Ok(start.elapsed())
+        })?;
+        let host = host / launches;
+        // A queue that the head start has filled makes the host wait, which is not queuing.
+        let host = before.map_or(host, |before| host.min(before.host));
+        Ok(Launch { device: device / launches, host })
+    }
+
+    /// Gives the device something to do while the host queues launches that are shorter than
+    /// queuing them; else the window would hold the host's time too.
+    fn occupy(&mut self, launch: Launch, launches: u32) -> Result<(), Failure> {
+        if !self.device.has_clock() || launch.device > 2 * launch.host {
+            return Ok(());
+        }
+        if self.head_start.is_none() {
+            self.head_start = Some(HeadStart::new(&self.device)?);
+        }
+        let Some(HeadStart { scratch, lasts }) = &mut self.head_start else { return Ok(()) };
+        // Half as much again, for queuing is not always as fast.
+        let needed = launch.host.as_secs_f64() * f64::from(launches) * 1.5;
+        let needed = needed.min(LONGEST_HEAD_START.as_secs_f64());
+        for seed in 0..(needed / lasts.as_secs_f64().max(1e-6)).ceil() as u32 {
+            scratch.randomize(seed)?;
+        }
+        Ok(())
+    }
+}
+
+impl HeadStart {
+    /// The smallest tensor that takes long enough, or the largest that the device can have.
+    fn new(device: &Device) -> Result<Self, Failure> {
+        let mut found = Self::of(device, SCRATCH[0])?;
+        for elements in SCRATCH.into_iter().skip(1) {
+            if found.lasts >= FILL {
+                break;
+            }
+            match Self::of(device, elements) {
+                Ok(larger) => found = larger,
+                Err(_) => break,
+            }
+        }
+        Ok(found)
+    }
+
+    fn of(device: &Device, elements: usize) -> Result<Self, Failure> {
+        let mut scratch = Tensor::random(device, DType::F32, [elements], 0)?;
+        scratch.wait()?;
+        let fills = 4;
+        let ((), lasts) =
+            device.time(|| (0..fills).try_for_each(|seed| scratch.randomize(seed)))?;
+        Ok(Self { scratch, lasts: lasts / fills })
+    }
+}
+
+/// The launches that make a window.
+fn launches_of(launch: Duration) -> u32 {
+    let launches = WINDOW.as_secs_f64() / launch.as_secs_f64().max(1e-9);
+    (launches as u32).clamp(1, MOST_LAUNCHES)
+}
+
+/// The windows that make a median.
+fn windows_of(window: Duration) -> u32 {
+    if window > SLOW {
+        return 3;
+    }
+    let windows = ALL_WINDOWS.as_secs_f64() / window.as_secs_f64().max(1e-9);
+    (windows as u32).clamp(FEWEST_WINDOWS, MOST_WINDOWS)
+}
+
+/// The number below which this share of sorted numbers is, between two of them if need be.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = share * last as f64;
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    low + (high - low) * place.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_between_numbers() {
+        assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.5), 3.0);
+        assert_eq!(quantile(&[1.0, 2.0], 0.75), 1.75);
+        assert_eq!(quantile(&[7.0], 0.25), 7.0);
+    }
+
+    #[test]
+    fn windows_are_long_and_enough() {
+        assert_eq!(launches_of(Duration::from_micros(8)), 312);
+        assert_eq!(launches_of(Duration::from_nanos(10)), MOST_LAUNCHES);
+        assert_eq!(launches_of(Duration::from_secs(1)), 1);
+        assert_eq!(windows_of(Duration::from_micros(2400)), 20);
+        assert_eq!(windows_of(Duration::from_micros(4900)), 10);
+        assert_eq!(windows_of(Duration::from_millis(100)), FEWEST_WINDOWS);
+        assert_eq!(windows_of(Duration::from_secs(2)), 3);
+    }
+}

@@ -1,0 +1,72 @@
+//! Random numbers, made where they are wanted: filling a large tensor from the host takes longer
+//! than all that is measured on it.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::DType;
+
+use crate::Limits;
+use crate::dtype::elem;
+
+/// The units of a cube on a GPU.
+const UNITS: u32 = 256;
+
+/// Fills `output`, which holds `elements` of `dtype`, with evenly distributed numbers: from −0.5 to
+/// 0.5, whole ones from 0 to 127 for integers. The same seed gives the same numbers.
+///
+/// The launch is asynchronous. `elements` is at most `u32::MAX`, and the buffer holds as many.
+pub fn fill_random(client: &Client, dtype: DType, output: &Handle, elements: usize, seed: u32) {
+    let fits = output.size() >= elements as u64 * dtype.size() as u64;
+    assert!(fits && u32::try_from(elements).is_ok(), "the caller sizes the buffer");
+    if elements == 0 {
+        return;
+    }
+    let limits = Limits::of(client);
+    let units = CubeDim::new_1d(limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)));
+    let cubes = cubecl::calculate_cube_count_elemwise(client, elements, units);
+    // SAFETY: the buffer holds `elements`, and the kernel writes to none beyond.
+    unsafe {
+        let output = BufferArg::from_raw_parts(output.clone(), elements);
+        random::launch_unchecked(
+            client,
+            cubes,
+            units,
+            output,
+            elements as u32,
+            seed,
+            dtype.is_float(),
+            elem(dtype),
+        );
+    }
+}
+
+/// `S` may be an integer: nothing fractional is asked of it then.
+#[cube(launch_unchecked)]
+fn random<S: Float>(
+    output: &mut [S],
+    elements: u32,
+    seed: u32,
+    #[comptime] float: bool,
+    #[define(S)] _stored: ElemType,
+) {
+    let position = ABSOLUTE_POS as u32;
+    if position >= elements {
+        terminate!();
+    }
+    let bits = mixed(position ^ mixed(seed));
+    output[position as usize] = if comptime!(float) {
+        // As many bits as an f32 has digits.
+        S::cast_from(f32::cast_from(bits >> 8) * (1.0f32 / 16_777_216.0) - 0.5f32)
+    } else {
+        S::cast_from(bits & 127)
+    };
+}
+
+/// Each bit of the result hangs on each bit of `bits`.
+#[cube]
+fn mixed(bits: u32) -> u32 {
+    let bits = (bits ^ (bits >> 16)) * 0x7feb_352du32;
+    let bits = (bits ^ (bits >> 15)) * 0x846c_a68bu32;
+    bits ^ (bits >> 16)
+}
