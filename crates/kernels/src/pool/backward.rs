@@ -22,7 +22,9 @@ use super::direct::{Fold, indexing, unit_position};
 use super::launch::{buffer, check_buffers, check_indices, grid};
 use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
-use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::axis::{
+    AxisArgs, AxisForm, Shares, axis_args, padded_taps, share_above, share_below, shares, taps_of,
+};
 use crate::dtype::{accumulator, elem, round};
 
 /// What a gradient goes back through.
@@ -98,6 +100,8 @@ struct CoverArgs {
     input: FastDivmod<u32>,
     stride: FastDivmod<u32>,
     outputs: i32,
+    /// Where the windows over a coordinate of an uneven axis begin and end.
+    shares: Shares,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
@@ -106,6 +110,7 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
+        shares(axis.output(), axis.input()),
     )
 }
 
@@ -178,7 +183,9 @@ impl Form {
     fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
         let axes = pooling.grid().axes();
         let windows = axes.each_ref().map(most_windows_over);
-        let unrolled = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        // How many windows of an uneven axis share a coordinate depends on its extent.
+        let unrolled = few && !pooling.grid().is_uneven();
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
             windows: unrolled.then_some(windows.map(|n| n as u32)),
@@ -280,14 +287,21 @@ struct Cover {
 }
 
 #[cube]
-fn cover_of(args: &CoverArgs, x: u32) -> Cover {
-    let x = x as i32 + args.axis.before;
-    let reach = (args.axis.kernel - 1) * args.axis.dilation;
-    let beyond = max(x - reach, 0i32) as u32;
-    let (below, rest) = args.stride.div_mod(beyond);
-    let first = below as i32 + i32::cast_from(rest != 0);
-    let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
-    Cover { x, first, end }
+fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
+    if comptime!(form.uneven) {
+        // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
+        let first = share_below(&args.shares, x) as i32;
+        let end = share_above(&args.shares, x + 1u32) as i32;
+        Cover { x: x as i32, first, end }
+    } else {
+        let x = x as i32 + args.axis.before;
+        let reach = (args.axis.kernel - 1) * args.axis.dilation;
+        let beyond = max(x - reach, 0i32) as u32;
+        let (below, rest) = args.stride.div_mod(beyond);
+        let first = below as i32 + i32::cast_from(rest != 0);
+        let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
+        Cover { x, first, end }
+    }
 }
 
 #[cube]
@@ -305,9 +319,9 @@ fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     Site {
         sample,
         lane,
-        depth: cover_of(&problem.depth, d),
-        height: cover_of(&problem.height, h),
-        width: cover_of(&problem.width, w),
+        depth: cover_of(&problem.depth, d, form.axes[0]),
+        height: cover_of(&problem.height, h, form.axes[1]),
+        width: cover_of(&problem.width, w, form.axes[2]),
         index: index as i32,
     }
 }

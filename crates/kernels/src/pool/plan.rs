@@ -93,7 +93,8 @@ impl Plan {
             algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest),
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
-            unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
+            // The taps of a fitted window follow from the extents, which must not change the kernel.
+            unrolled: pooling.grid().taps() <= UNROLLED_TAPS && !pooling.grid().is_fitted(),
             runs: limits.cores.is_some(),
             workspace: 0,
         })
