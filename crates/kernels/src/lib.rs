@@ -12,5 +12,5 @@ mod dtype;
 mod limits;
 pub mod pool;
 
-pub use limits::{Limits, supports};
+pub use limits::{Limits, has_powers, supports};
 pub use windowpane_geometry::DType;

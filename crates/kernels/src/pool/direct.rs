@@ -26,13 +26,13 @@ use crate::dtype::{accumulator, elem, round};
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Problem {
     /// The output vectors.
-    vectors: u32,
+    pub(super) vectors: u32,
     /// The vectors of a pixel.
-    pixel: FastDivmod<u32>,
-    pixel_vectors: u32,
-    depth: AxisArgs,
-    height: AxisArgs,
-    width: AxisArgs,
+    pub(super) pixel: FastDivmod<u32>,
+    pub(super) pixel_vectors: u32,
+    pub(super) depth: AxisArgs,
+    pub(super) height: AxisArgs,
+    pub(super) width: AxisArgs,
     /// What a fixed divisor divides by.
     divisor: u32,
     /// The steps of an index to the next sample, channel and position.
@@ -40,7 +40,7 @@ pub(super) struct Problem {
     index_channel: u32,
     index_position: u32,
     /// Less than every number: what an empty window's maximum is.
-    lowest: InputScalar,
+    pub(super) lowest: InputScalar,
 }
 
 pub(super) fn problem_args(
@@ -101,15 +101,15 @@ fn lowest(dtype: DType) -> InputScalar {
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    depth: AxisForm,
-    height: AxisForm,
-    width: AxisForm,
+    pub(super) depth: AxisForm,
+    pub(super) height: AxisForm,
+    pub(super) width: AxisForm,
     fold: Fold,
     float: bool,
-    bf16: bool,
-    runs: bool,
+    pub(super) bf16: bool,
+    pub(super) runs: bool,
     /// Whether several vectors make a pixel.
-    channels: bool,
+    pub(super) channels: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -121,6 +121,8 @@ pub(super) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
+    /// By a kernel of its own.
+    Norm,
 }
 
 impl Fold {
@@ -148,6 +150,7 @@ impl Form {
             fold: match reduction {
                 Reduction::Max(_) => Fold::Max,
                 Reduction::Average(divisor) => Fold::average(divisor),
+                Reduction::Norm(_) => Fold::Norm,
             },
             float: dtype.is_float(),
             bf16: dtype == DType::BF16,
@@ -243,17 +246,17 @@ pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
 
 /// Where an output is, and which taps of its window are inside.
 #[derive(CubeType)]
-struct Site {
-    sample: u32,
+pub(super) struct Site {
+    pub(super) sample: u32,
     /// The vector within the pixel.
-    lane: u32,
-    depth: Taps,
-    height: Taps,
-    width: Taps,
+    pub(super) lane: u32,
+    pub(super) depth: Taps,
+    pub(super) height: Taps,
+    pub(super) width: Taps,
 }
 
 #[cube]
-fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+pub(super) fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);
@@ -272,7 +275,7 @@ fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
 
 /// The position of a coordinate in the plane of one channel.
 #[cube]
-fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
+pub(super) fn plane_position(problem: &Problem, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
 }
 

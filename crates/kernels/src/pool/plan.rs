@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
 
 use crate::Limits;
 
@@ -13,6 +13,8 @@ pub enum Reduction {
     Max(Output),
     /// Their sum over a divisor.
     Average(Divisor),
+    /// Their norm, `(Σ|x|^p)^(1/p)`.
+    Norm(Exponent),
 }
 
 /// What a maximum is returned as.
@@ -30,6 +32,7 @@ impl fmt::Display for Reduction {
             Self::Max(Output::Values) => "max",
             Self::Max(Output::ValuesAndIndices(_)) => "max with indices",
             Self::Average(_) => "average",
+            Self::Norm(_) => "norm",
         })
     }
 }
@@ -94,7 +97,10 @@ impl Plan {
             lanes: widest_divisor(pixel_channels(pooling), widest),
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             // The taps of a fitted window follow from the extents, which must not change the kernel.
-            unrolled: pooling.grid().taps() <= UNROLLED_TAPS && !pooling.grid().is_fitted(),
+            unrolled: pooling.grid().taps() <= UNROLLED_TAPS
+                && !pooling.grid().is_fitted()
+                // Its kernels visit the taps twice, by loops.
+                && !matches!(reduction, Reduction::Norm(_)),
             runs: limits.cores.is_some(),
             workspace: 0,
         })
@@ -174,6 +180,12 @@ fn check_problem(
                 return Err(PlanError::AverageOfIntegers { dtype });
             }
         }
+        Reduction::Norm(p) => {
+            p.check()?;
+            if !dtype.is_float() {
+                return Err(PlanError::NormOfIntegers { dtype });
+            }
+        }
     }
     let elements = pooling.input().elements().max(pooling.output().elements());
     // Positions are 32-bit in the kernels.
@@ -206,6 +218,20 @@ pub enum PlanError {
     /// Averages are of floating-point numbers.
     #[error("average pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
     AverageOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// Norms are floating-point numbers.
+    #[error("Lp pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    NormOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// The device has no powers of this type.
+    #[error(
+        "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"
+    )]
+    NoPowers {
         /// The type asked for.
         dtype: DType,
     },
