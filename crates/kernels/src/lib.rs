@@ -13,6 +13,6 @@ mod limits;
 pub mod pool;
 mod random;
 
-pub use limits::{Limits, supports};
+pub use limits::{Limits, has_powers, supports};
 pub use random::fill_random;
 pub use windowpane_geometry::DType;

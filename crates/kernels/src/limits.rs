@@ -1,5 +1,5 @@
 use cubecl::client::Client;
-use windowpane_geometry::DType;
+use windowpane_geometry::{DType, Exponent};
 
 use crate::dtype::{accumulator, elem};
 
@@ -35,4 +35,12 @@ impl Limits {
 pub fn supports(client: &Client, dtype: DType) -> bool {
     let features = client.features();
     features.supports_type(elem(dtype)) && features.supports_type(elem(accumulator(dtype)))
+}
+
+/// Whether a device can compute norms of this exponent and type.
+///
+/// Those of exponents 1 and 2 need no powers. SPIR-V's are of 32 bits at most.
+pub fn has_powers(client: &Client, p: Exponent, dtype: DType) -> bool {
+    let spirv = client.name() == "wgpu<spirv>";
+    dtype != DType::F64 || !spirv || [1.0, 2.0].contains(&p.get())
 }

@@ -146,6 +146,8 @@ pub(super) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
+    /// By a kernel of its own.
+    Norm,
 }
 
 impl Fold {
@@ -173,6 +175,7 @@ impl Form {
             fold: match reduction {
                 Reduction::Max(_) => Fold::Max,
                 Reduction::Average(divisor) => Fold::average(divisor),
+                Reduction::Norm(_) => Fold::Norm,
             },
             float: dtype.is_float(),
             bf16: dtype == DType::BF16,
@@ -332,7 +335,7 @@ pub(super) struct Site {
 }
 
 #[cube]
-fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+pub(super) fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
 
 use super::strip::outermost;
 use crate::Limits;
@@ -14,6 +14,8 @@ pub enum Reduction {
     Max(Output),
     /// Their sum over a divisor.
     Average(Divisor),
+    /// Their norm, `(Σ|x|^p)^(1/p)`.
+    Norm(Exponent),
 }
 
 /// What a maximum is returned as.
@@ -31,6 +33,7 @@ impl fmt::Display for Reduction {
             Self::Max(Output::Values) => "max",
             Self::Max(Output::ValuesAndIndices(_)) => "max with indices",
             Self::Average(_) => "average",
+            Self::Norm(_) => "norm",
         })
     }
 }
@@ -95,7 +98,7 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = match Self::strip(pooling, dtype, limits) {
+        let algorithm = match Self::strip(pooling, reduction, dtype, limits) {
             Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
             _ => Algorithm::Direct,
         };
@@ -112,33 +115,43 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
         match algorithm {
-            Algorithm::Direct => Ok(Self::direct(pooling, dtype, limits)),
+            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
             Algorithm::Strip => {
-                Self::strip(pooling, dtype, limits).ok_or(PlanError::NotFor { algorithm })
+                let plan = Self::strip(pooling, reduction, dtype, limits);
+                plan.ok_or(PlanError::NotFor { algorithm })
             }
         }
     }
 
-    fn direct(pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+    fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
         Self {
             algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
             across: false,
             strip: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
-            unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
+            // The taps of a fitted window follow from the extents, which must not change the kernel.
+            unrolled: pooling.grid().taps() <= UNROLLED_TAPS
+                && !pooling.grid().is_fitted()
+                // Its kernels visit the taps twice, by loops.
+                && !matches!(reduction, Reduction::Norm(_)),
             runs: limits.cores.is_some(),
             workspace: 0,
         }
     }
 
-    fn strip(pooling: &Pooling, dtype: DType, limits: &Limits) -> Option<Self> {
+    fn strip(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
         let along = &pooling.grid().axes()[outermost(pooling)];
-        if pooling.grid().taps() > UNROLLED_TAPS || along.dilation() > 1 {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        if !plan.unrolled || along.dilation() > 1 {
             return None;
         }
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        let plan = Self::direct(pooling, dtype, limits);
         Some(Self {
             algorithm: Algorithm::Strip,
             lanes: across.unwrap_or(plan.lanes),
@@ -172,8 +185,9 @@ impl Plan {
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
         }
-        if self.algorithm == Algorithm::Strip && Self::strip(pooling, dtype, limits).is_none() {
-            return Err(PlanError::NotFor { algorithm: self.algorithm });
+        let strip = Algorithm::Strip;
+        if self.algorithm == strip && Self::strip(pooling, reduction, dtype, limits).is_none() {
+            return Err(PlanError::NotFor { algorithm: strip });
         }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
@@ -277,6 +291,12 @@ fn check_problem(
                 return Err(PlanError::AverageOfIntegers { dtype });
             }
         }
+        Reduction::Norm(p) => {
+            p.check()?;
+            if !dtype.is_float() {
+                return Err(PlanError::NormOfIntegers { dtype });
+            }
+        }
     }
     let elements = pooling.input().elements().max(pooling.output().elements());
     // Positions are 32-bit in the kernels.
@@ -309,6 +329,20 @@ pub enum PlanError {
     /// Averages are of floating-point numbers.
     #[error("average pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
     AverageOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// Norms are floating-point numbers.
+    #[error("Lp pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    NormOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// The device has no powers of this type.
+    #[error(
+        "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"
+    )]
+    NoPowers {
         /// The type asked for.
         dtype: DType,
     },

@@ -9,7 +9,7 @@ use windowpane_testing::{
     Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
 };
 
-type Check = Result<(), TestCaseError>;
+pub(crate) type Check = Result<(), TestCaseError>;
 
 /// Runs a check with one of the listed element types, that of those the device has which `pick`
 /// picks.
@@ -112,7 +112,7 @@ fn max_pool(case: &PoolCase) -> MaxPool {
     MaxPool::over(case.window).layout(case.layout)
 }
 
-fn index_base() -> impl Strategy<Value = IndexBase> {
+pub(crate) fn index_base() -> impl Strategy<Value = IndexBase> {
     prop_oneof![Just(IndexBase::Plane), Just(IndexBase::Tensor), Just(IndexBase::Memory)]
 }
 
@@ -121,12 +121,12 @@ fn divisor() -> impl Strategy<Value = Divisor> {
 }
 
 /// What fails is told with the case, not by a panic.
-fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
+pub(crate) fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
     result.map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
 /// Every device that is there.
-fn devices() -> Vec<Device> {
+pub(crate) fn devices() -> Vec<Device> {
     windowpane::Backend::ALL
         .into_iter()
         .filter_map(|backend| match named_device(backend) {
@@ -329,7 +329,7 @@ fn check_average_gradient<T: Element>(device: &Device, case: &PoolCase, divisor:
 }
 
 /// Numbers for the outputs, other than the case's own for its inputs.
-fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
+pub(crate) fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
     let dims: Vec<usize> = case.problem().output().dims(case.layout).collect();
     let fill = Fill { seed: !case.fill.seed, ..case.fill };
     (fill.elements(dims.iter().product()), dims)
