@@ -203,7 +203,7 @@ impl Form {
     /// Whether every window is divided by the same number, so that their sum may be.
     fn divides_once(&self) -> bool {
         match self.fold {
-            Fold::Max | Fold::Norm => false,
+            Fold::Max | Fold::MaxAndIndex | Fold::Norm => false,
             Fold::AverageFixed => true,
             Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
         }

@@ -8,7 +8,7 @@ use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
 use super::strip;
 use crate::Limits;
-use crate::dtype::{accumulator, elem};
+use crate::dtype::elem;
 use crate::limits::has_powers;
 
 /// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
@@ -60,7 +60,7 @@ pub fn launch(
                 problem_args(pooling, reduction, dtype, plan),
                 Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
-                elem(accumulator(dtype)),
+                elem(plan.accumulator),
             )
         },
         // SAFETY: as above; vectors outside the input are moved inside before they are read.
@@ -77,7 +77,7 @@ pub fn launch(
                 strip::strips_args(pooling, plan),
                 strip::Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
-                elem(accumulator(dtype)),
+                elem(plan.accumulator),
             )
         },
     }

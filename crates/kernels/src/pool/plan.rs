@@ -6,6 +6,7 @@ use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layo
 
 use super::strip::outermost;
 use crate::Limits;
+use crate::dtype::{MaximumForm, accumulator};
 
 /// What becomes of the taps of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +82,9 @@ pub struct Plan {
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,
+    /// The type that elements are compared and summed in.
+    pub(super) accumulator: DType,
+    pub(super) maximum: MaximumForm,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
@@ -124,6 +128,15 @@ impl Plan {
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
+        let accumulator = match reduction {
+            // A GPU that compares halves compares two at a time.
+            Reduction::Max(Output::Values)
+                if dtype.is_float() && limits.ieee_maximum && limits.cores.is_none() =>
+            {
+                dtype
+            }
+            _ => accumulator(dtype),
+        };
         Self {
             algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
@@ -137,6 +150,8 @@ impl Plan {
                 && !matches!(reduction, Reduction::Norm(_)),
             runs: limits.cores.is_some(),
             workspace: 0,
+            accumulator,
+            maximum: MaximumForm::new(accumulator, limits),
         }
     }
 
@@ -162,7 +177,13 @@ impl Plan {
                 _ => 2,
             },
             ..plan
-        })
+        }.tuned())
+    }
+
+    fn tuned(mut self) -> Self {
+        if let Ok(s) = std::env::var("WP_STRIP") { self.strip = s.parse().unwrap(); }
+        if let Ok(s) = std::env::var("WP_UNITS") { self.units = s.parse().unwrap(); }
+        self
     }
 
     /// Whether neighbouring units would read and write far apart: strips along the width of
@@ -434,7 +455,7 @@ mod tests {
     use windowpane_geometry::{Extents, Shape, Window};
 
     const GPU: Limits =
-        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32 };
+        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32, ieee_maximum: true };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {

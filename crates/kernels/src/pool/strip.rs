@@ -21,10 +21,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::direct::{
-    Accumulator, Form as Tap, Problem, Site, finish, plane_position, unit_position, wins,
+    Accumulator, Form as Tap, Problem, Site, finish, fold, plane_position, unit_position,
 };
 use super::plan::{Plan, Reduction};
 use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, taps_of};
+use crate::dtype::widen;
 
 /// Where the units of a problem are; numbers, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -460,7 +461,7 @@ fn pixel<S: Float, A: Float, N: Size>(
     } else {
         pixel
     };
-    let value = Vector::<A, N>::cast_from(input[offset as usize]);
+    let value = widen::<S, A, N>(input[offset as usize], form.tap.widened);
     let value = if comptime!(!form.tap.fold.is_max() && tap.drops) {
         select(width.inside, value, Vector::new(A::from_int(0)))
     } else {
@@ -500,11 +501,11 @@ fn lanes<S: Float, A: Float, N: Size>(
         } else if comptime!(form.tap.width.clipped) {
             let at = first + v as i32;
             let there = min(max(at, 0i32), count - 1);
-            let value = Vector::<A, N>::cast_from(input[(line * count + there) as usize]);
+            let value = widen::<S, A, N>(input[(line * count + there) as usize], form.tap.widened);
             vectors.push(select(there == at, value, outside));
         } else {
             let at = line * count + first + v as i32;
-            vectors.push(Vector::<A, N>::cast_from(input[at as usize]));
+            vectors.push(widen::<S, A, N>(input[at as usize], form.tap.widened));
         }
     }
     let start = plane_position(problem, d, h, site.width.start);
@@ -573,21 +574,5 @@ fn first_coordinate(problem: &Problem, start: i32, #[comptime] form: AxisForm) -
         start + (below + dilation - 1) / dilation * dilation
     } else {
         max(start, 0i32)
-    }
-}
-
-/// Folds what comes later in row-major order into what came before.
-#[cube]
-fn fold<A: Float, N: Size>(
-    folded: &mut Accumulator<A, N>,
-    next: &Accumulator<A, N>,
-    #[comptime] form: Tap,
-) {
-    if comptime!(form.fold.is_max()) {
-        let wins = wins(next.value, folded.value, form.float);
-        folded.value = select_many(wins, next.value, folded.value);
-        folded.position = select_many(wins, next.position, folded.position);
-    } else {
-        folded.value += next.value;
     }
 }
