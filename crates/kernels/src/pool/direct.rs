@@ -197,6 +197,16 @@ impl Form {
         }
     }
 
+    /// The form of windows that are inside with all their taps, on the width where that is said.
+    pub(super) fn unclipped(self, width: bool) -> Self {
+        Self {
+            depth: self.depth.unclipped(),
+            height: self.height.unclipped(),
+            width: if width { self.width.unclipped() } else { self.width },
+            ..self
+        }
+    }
+
     fn unrolled(&self) -> bool {
         self.width.taps.is_some()
     }

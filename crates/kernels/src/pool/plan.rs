@@ -92,7 +92,7 @@ const UNROLLED_TAPS: usize = 32;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
-const UNITS: u32 = 256;
+const UNITS: u32 = 128;
 
 impl Plan {
     /// Chooses the kernel of a problem.

@@ -24,7 +24,7 @@ use super::direct::{
     Accumulator, Form as Tap, Problem, Site, finish, fold, plane_position, unit_position,
 };
 use super::plan::{Plan, Reduction};
-use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, taps_of};
+use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
 use crate::dtype::widen;
 
 /// Where the units of a problem are; numbers, which may change without a new kernel.
@@ -97,8 +97,9 @@ pub(super) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Along {
     axis: usize,
-    /// The outputs of a strip.
+    /// The outputs of a strip, and whether all are there.
     outputs: u32,
+    whole: bool,
     kernel: u32,
     stride: u32,
 }
@@ -108,7 +109,7 @@ impl Along {
         let axis = outermost(pooling);
         let own = &pooling.grid().axes()[axis];
         let (kernel, stride) = (own.kernel() as u32, own.stride() as u32);
-        Self { axis, outputs: plan.strip as u32, kernel, stride }
+        Self { axis, outputs: plan.strip as u32, whole: plan.strip == 1, kernel, stride }
     }
 
     /// The rows that a strip reads.
@@ -168,6 +169,17 @@ impl Form {
         }
     }
 
+    /// The form of a strip whose outputs are all there, and all that they read: nothing need be
+    /// moved or dropped. Neighbours along the width are neighbours in a plane of units where no
+    /// channels lie between them; at the edges there some would always differ from the rest.
+    fn interior(&self) -> Self {
+        Self {
+            tap: self.tap.unclipped(self.tap.channels),
+            along: Along { whole: true, ..self.along },
+            ..*self
+        }
+    }
+
     fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
@@ -197,7 +209,7 @@ impl Form {
     /// Row `j`. Those beyond the first window may be no window's, and past the end.
     fn row(&self, j: u32) -> TapForm {
         let form = self.axis(self.along.axis);
-        let beyond = j >= self.along.kernel;
+        let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
         let outside = !beyond && form.may_be_outside(j);
         TapForm {
             row: true,
@@ -244,6 +256,56 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, strips, unit, form);
+    if comptime!(form.interior() != form) {
+        if is_interior(problem, strips, &place, form) {
+            let form = comptime!(form.interior());
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        } else {
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        }
+    } else {
+        compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+    }
+}
+
+/// Whether all outputs of a strip are there, and all that they read.
+#[cube]
+fn is_interior(
+    problem: &Problem,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) -> bool {
+    let site = &place.site;
+    place.first + form.along.outputs <= outputs_along(strips, form)
+        && is_inner(&problem.depth, &site.depth, 0usize, form)
+        && is_inner(&problem.height, &site.height, 1usize, form)
+        && is_inner(&problem.width, &site.width, 2usize, form)
+}
+
+/// Whether all that a strip reads is inside on axis `i`, where the interior has it so.
+#[cube]
+fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form: Form) -> bool {
+    if comptime!(form.axis(i) == form.interior().axis(i)) {
+        true.runtime()
+    } else if comptime!(i == form.along.axis) {
+        taps.start >= 0 && taps.start + comptime!(form.along.rows() as i32) <= axis.input
+    } else {
+        has_all_taps(axis, taps, form.axis(i))
+    }
+}
+
+/// Computes the outputs of a strip.
+#[cube]
+fn compute<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.along.rows() {
@@ -251,20 +313,22 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
     }
     #[unroll]
     for i in 0..form.along.outputs {
-        if place.first + i < outputs_along(strips, form) {
-            let top = comptime!((i * form.along.stride) as usize);
-            let mut folded = Accumulator::<A, N> {
-                value: rows.index(top).value,
-                position: rows.index(top).position,
-            };
-            #[unroll]
-            for t in 1..form.along.kernel {
-                let next = comptime!((i * form.along.stride + t) as usize);
-                fold::<A, N>(&mut folded, rows.index(next), form.tap);
-            }
-            let site = site_of(problem, &place, i, form);
-            let vector = place.output + i * place.step;
-            finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+        let top = comptime!((i * form.along.stride) as usize);
+        let mut folded = Accumulator::<A, N> {
+            value: rows.index(top).value,
+            position: rows.index(top).position,
+        };
+        #[unroll]
+        for t in 1..form.along.kernel {
+            let next = comptime!((i * form.along.stride + t) as usize);
+            fold::<A, N>(&mut folded, rows.index(next), form.tap);
+        }
+        let site = site_of(problem, place, i, form);
+        let vector = place.output + i * place.step;
+        if comptime!(form.along.whole) {
+            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+        } else if place.first + i < outputs_along(strips, form) {
+            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
         }
     }
 }
