@@ -5,6 +5,7 @@
 //! is one line on stderr.
 
 mod args;
+mod backward;
 mod devices;
 mod element;
 mod failure;
@@ -14,6 +15,7 @@ mod pool;
 mod progress;
 mod seed;
 mod table;
+mod unpool;
 
 use std::ffi::OsString;
 use std::panic;
@@ -38,6 +40,10 @@ enum Command {
     Devices(devices::Devices),
     /// Pool a .npy file.
     Pool(pool::Pool),
+    /// The gradient of a pooling, from .npy files.
+    PoolBackward(backward::PoolBackward),
+    /// Put the maxima of a .npy file back to where they were.
+    Unpool(unpool::Unpool),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool2d")]
     Pool2d(seed::Pool2d),
@@ -85,6 +91,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
     match Cli::try_parse_from(seed::double_dashes(arguments))?.command {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
+        Command::PoolBackward(pool) => pool.run(),
+        Command::Unpool(unpool) => unpool.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
         Command::Plan(plan) => plan.run(),
