@@ -20,7 +20,8 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::direct::{Fold, indexing, unit_position};
 use super::launch::{buffer, check_buffers, check_indices, grid};
-use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
+use super::backward_strip;
+use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
 use crate::axis::{
     AxisArgs, AxisForm, Shares, axis_args, padded_taps, share_above, share_below, shares, taps_of,
@@ -66,6 +67,10 @@ pub fn launch_backward(
     check_buffers(dtype, [(dy, outputs), (dx, inputs)])?;
     check_indices(reduction, winners, outputs)?;
     if inputs == 0 {
+        return Ok(());
+    }
+    if plan.algorithm == Algorithm::Strip {
+        backward_strip::launch(client, pooling, gradient, dtype, plan, [dy, dx], winners);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

@@ -51,7 +51,7 @@ pub(super) fn launch(
     };
     // SAFETY: windows and inputs that are not there are neither read nor written.
     unsafe {
-        blocks::launch_unchecked(
+        gather_blocks::launch_unchecked(
             client,
             cubes,
             dim,
@@ -351,7 +351,7 @@ impl Form {
 }
 
 #[cube(launch_unchecked)]
-fn blocks<S: Float, A: Float, N: Size>(
+fn gather_blocks<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: ComptimeOption<Box<[Vector<i32, N>]>>,
     dx: &mut [Vector<S, N>],

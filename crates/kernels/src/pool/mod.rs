@@ -12,6 +12,7 @@
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
+//! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once.
 //! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
 //! * [`unpool`]: maxima back to where they were, the last of several.
 //!
@@ -19,6 +20,7 @@
 //! both, the lanes of a vector lying along the channels where there are several.
 
 pub mod backward;
+pub mod backward_strip;
 pub mod direct;
 mod launch;
 pub mod lp;

@@ -4,6 +4,7 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
 
+use super::backward_strip;
 use super::strip::outermost;
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
@@ -127,6 +128,58 @@ impl Plan {
         }
     }
 
+    /// Chooses the kernel of a problem's gradient.
+    pub fn gradient(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        let algorithm = match Self::blocks(pooling, reduction, dtype, limits) {
+            Some(_) => Algorithm::Strip,
+            None => Algorithm::Direct,
+        };
+        Self::gradient_with(algorithm, pooling, reduction, dtype, limits)
+    }
+
+    /// Plans for a kernel of the gradient that is named, where it can compute the problem.
+    pub fn gradient_with(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        check_problem(pooling, reduction, dtype, limits)?;
+        match algorithm {
+            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
+            Algorithm::Strip => {
+                let plan = Self::blocks(pooling, reduction, dtype, limits);
+                plan.ok_or(PlanError::NotFor { algorithm })
+            }
+        }
+    }
+
+    fn blocks(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
+        let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
+        let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
+        let across = lanes_across(pooling, widest_load(dtype, limits));
+        Some(Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(plan.lanes),
+            across: across.is_some(),
+            strip,
+            ..plan
+        }.tuned())
+    }
+
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
         let accumulator = match reduction {
             // A GPU that compares halves compares two at a time.
@@ -226,6 +279,10 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        let strip = Algorithm::Strip;
+        if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
+            return Err(PlanError::NotFor { algorithm: strip });
+        }
         self.check_lanes(pooling, dtype, limits)
     }
 

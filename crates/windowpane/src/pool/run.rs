@@ -76,11 +76,6 @@ impl Operator {
         Ok(())
     }
 
-    #[cfg(feature = "kernels")]
-    fn is_gradient(self) -> bool {
-        matches!(self, Self::MaxBackward(_) | Self::AverageBackward(_) | Self::NormBackward(_))
-    }
-
     /// Whether `host` has a sliding form of it.
     fn slides(self) -> bool {
         !matches!(
@@ -174,20 +169,26 @@ fn choose_kernel(
             Some((algorithm.kernel().ok_or_else(none)?, none()))
         }
     };
-    let planned = |kernel| pool::Plan::with(kernel, pooling, reduction, dtype, &limits);
+    let planned = |kernel| match operator {
+        Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
+            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, &limits)
+        }
+        _ => pool::Plan::with(kernel, pooling, reduction, dtype, &limits),
+    };
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
             Err(pool::PlanError::NoPowers { dtype })
         }
         (_, Some((kernel, none))) => match planned(kernel) {
             Err(pool::PlanError::NotFor { .. }) => return Err(none),
-            _ if operator.is_gradient() && kernel != pool::Algorithm::Direct => return Err(none),
             plan => plan,
         },
         (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
             pool::Plan::unpool(pooling, base, dtype, &limits)
         }
-        _ if operator.is_gradient() => planned(pool::Algorithm::Direct),
+        (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
+            pool::Plan::gradient(pooling, reduction, dtype, &limits)
+        }
         _ => pool::Plan::new(pooling, reduction, dtype, &limits),
     };
     let mut plan = plan?;

@@ -341,3 +341,60 @@ fn plans_of_the_family() {
         assert_eq!(unpool.forward_as(&plan, &y, &winners).unwrap().dims(), dims);
     }
 }
+
+/// An input of another size compiles nothing, but for the step from an even share to an uneven one.
+///
+/// Every launch of the process is counted, so that the test runs itself again, alone.
+#[cfg(feature = "kernels")]
+#[test]
+fn new_sizes_compile_nothing_new() {
+    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
+        let alone = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "family::new_sizes_compile_nothing_new", "--nocapture"])
+            .env("WINDOWPANE_ALONE", "yes")
+            .output()
+            .unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+        return;
+    }
+    let on = |device: &Device, dims: [usize; 4]| {
+        Tensor::from_slice(device, &vec![1.0f32; dims.iter().product()], dims).unwrap()
+    };
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        let count = |kernels: usize, what: &str, work: &dyn Fn()| {
+            let launched = cubecl::launched::LaunchedKernels::new();
+            work();
+            assert_eq!(launched.finish().len(), kernels, "{device}: {what}");
+        };
+        count(1, "adaptive, evenly", &|| {
+            for (n, h, w) in [(1, 7, 7), (2, 14, 28), (3, 49, 7), (1, 70, 21)] {
+                AvgPool::adaptive([7, 7]).forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(1, "adaptive, unevenly", &|| {
+            for (n, h, w) in [(1, 8, 9), (2, 13, 29), (3, 50, 6), (1, 71, 20)] {
+                AvgPool::adaptive([7, 7]).forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(1, "global", &|| {
+            for (n, h, w) in [(1, 7, 7), (2, 13, 28), (3, 1, 5)] {
+                MaxPool::global().forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        // Another exponent is another number, not another kernel.
+        count(1, "norm", &|| {
+            for (n, h, w, p) in [(1, 8, 8, 3.0), (2, 31, 17, 3.0), (4, 5, 90, 2.5)] {
+                let pool = LpPool::new(p, [3, 3]).stride([2, 2]).padding([1, 1]);
+                pool.forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(3, "unpooling: forget, settle and unpool", &|| {
+            for (n, h, w) in [(1, 4, 4), (2, 8, 6), (5, 10, 2)] {
+                let y = on(&device, [n, h / 2, w / 2, 3]);
+                let none = vec![-1i32; y.len()];
+                let indices = Tensor::from_slice(&device, &none, y.dims()).unwrap();
+                MaxUnpool::new([h, w]).forward(&y, &indices).unwrap();
+            }
+        });
+    }
+}
