@@ -16,8 +16,9 @@ pub struct Limits {
     pub cores: Option<u32>,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
-    /// Whether `max_nan` is IEEE 754's `maximum` also of zeros, as where LLVM makes the code.
-    pub ieee_maximum: bool,
+    /// Whether maxima and conversions are IEEE 754's as they stand, as where LLVM makes the code:
+    /// +0 above −0, and bf16 rounded to nearest even.
+    pub ieee: bool,
 }
 
 impl Limits {
@@ -29,7 +30,7 @@ impl Limits {
             units_per_cube: properties.hardware.max_units_per_cube,
             cores: properties.hardware.num_cpu_cores,
             buffer_bytes: properties.memory.max_page_size,
-            ieee_maximum: ["cuda", "cpu"].contains(&client.name()),
+            ieee: ["cuda", "cpu"].contains(&client.name()),
         }
     }
 }

@@ -90,7 +90,7 @@ pub fn launch_backward(
             winners,
             buffer(dx, inputs, plan),
             problem_args(pooling, gradient, plan, vectors),
-            Form::new(pooling, gradient, dtype, plan),
+            Form::new(pooling, gradient, plan),
             elem(dtype),
             elem(accumulator(dtype)),
         )
@@ -173,7 +173,7 @@ pub(super) struct Form {
     /// The most windows over one coordinate of each axis, where the loops over them are unrolled.
     windows: Option<[u32; AXES]>,
     fold: Fold,
-    pub(super) bf16: bool,
+    pub(super) rounds: bool,
     pub(super) runs: bool,
     /// Whether several vectors make a pixel.
     pub(super) channels: bool,
@@ -185,7 +185,7 @@ pub(super) struct Form {
 const UNROLLED_WINDOWS: usize = 27;
 
 impl Form {
-    pub(super) fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
+    pub(super) fn new(pooling: &Pooling, gradient: Gradient, plan: &Plan) -> Self {
         let axes = pooling.grid().axes();
         let windows = axes.each_ref().map(most_windows_over);
         let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
@@ -198,7 +198,7 @@ impl Form {
                 Gradient::Max(_) => Fold::Max,
                 Gradient::Average(divisor) => Fold::average(divisor),
             },
-            bf16: dtype == DType::BF16,
+            rounds: plan.rounds,
             runs: plan.runs,
             channels: pixel_channels(pooling) > plan.lanes,
             rank: pooling.grid().rank(),
@@ -263,7 +263,7 @@ fn backward<S: Float, A: Float, N: Size>(
     if comptime!(form.divides_once()) {
         sum /= Vector::new(divisor::<A>(problem, 0i32, 0i32, 0i32, form));
     }
-    dx[vector as usize] = round::<A, S, N>(sum, form.bf16);
+    dx[vector as usize] = round::<A, S, N>(sum, form.rounds);
 }
 
 /// Where an input is, and which windows may have read it.

@@ -165,7 +165,7 @@ struct Form {
     /// Whether a share is made by a reciprocal: its second rounding is one that the sum's bound
     /// has room for, but not where the truth itself is computed in the same type.
     reciprocal: bool,
-    bf16: bool,
+    rounds: bool,
     runs: bool,
     /// Whether several vectors make a pixel.
     channels: bool,
@@ -173,8 +173,6 @@ struct Form {
     lanes: u32,
     /// The axes that the problem has.
     rank: usize,
-    /// Whether the inputs of a block are all there, and all the windows over them.
-    whole: bool,
 }
 
 /// A block on one axis.
@@ -186,6 +184,8 @@ struct Block {
     kernel: u32,
     stride: u32,
     before: u32,
+    /// Whether the inputs are all there, and all the windows over them.
+    whole: bool,
 }
 
 impl Block {
@@ -244,6 +244,7 @@ fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
             kernel: axis.kernel() as u32,
             stride: axis.stride() as u32,
             before: axis.before() as u32,
+            whole: false,
         }
     })
 }
@@ -258,19 +259,22 @@ impl Form {
                 Gradient::Average(divisor) => Fold::average(divisor),
             },
             reciprocal: dtype != DType::F64,
-            bf16: dtype == DType::BF16,
+            rounds: plan.rounds,
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             lanes,
             rank: pooling.grid().rank(),
-            whole: false,
         }
     }
 
-    /// The form of a block away from all edges.
+    /// The form of a block away from all edges, but for those of a width without channels, where
+    /// one warp would cross them.
     fn interior(self) -> Self {
-        let axes = self.axes.map(|block| Block { form: block.form.unclipped(), ..block });
-        Self { axes, whole: true, ..self }
+        let mut axes = self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
+        if !self.channels {
+            axes[AXES - 1] = self.axes[AXES - 1];
+        }
+        Self { axes, ..self }
     }
 
     /// Whether every window is divided by the same number, so that their sum may be.
@@ -319,20 +323,47 @@ impl Form {
         self.axes[2].over(vector * self.lanes + lane)
     }
 
+    /// The lines of windows over a block.
+    fn all_lines(&self) -> u32 {
+        self.windows()[0].1 * self.windows()[1].1
+    }
+
+    /// The line of windows that is `step` of those over input `x`.
+    fn line_over(&self, x: [u32; AXES], step: [u32; 2]) -> usize {
+        let windows = self.windows();
+        let at = |i: usize| (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32;
+        (at(0) * windows[1].1 + at(1)) as usize
+    }
+
+    /// How many lines of windows are over input `x`.
+    fn lines_over(&self, x: [u32; AXES]) -> u32 {
+        self.axes[0].over(x[0]).1 * self.axes[1].over(x[1]).1
+    }
+
+    /// The sum that input vector `x` takes from line `i` of those over it.
+    fn line_sum(&self, x: [u32; AXES], i: u32) -> usize {
+        let steps = self.axes[1].over(x[1]).1;
+        let line = self.line_over(x, [i / steps, i % steps]);
+        line * self.inputs()[2] as usize + x[2] as usize
+    }
+
+    /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
+    /// window `step` of those over it.
+    fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
+        let first = self.windows()[2].0 * self.lanes as i32;
+        let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
+        ((element / self.lanes) as usize, (element % self.lanes) as usize)
+    }
+
     /// The loaded vector in which input vector `x` finds window `step`, and, of each lane, the
     /// element there; none where the lane has no such window.
     fn find(&self, x: [u32; AXES], step: [u32; AXES], lane: u32) -> Option<(usize, usize)> {
-        let windows = self.windows();
-        let at = |i: usize| {
-            (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32
-        };
-        let (first, count) = self.over_lane(x[2], lane);
-        if step[2] >= count {
+        if step[2] >= self.over_lane(x[2], lane).1 {
             return None;
         }
-        let element = (first + step[2] as i32 - windows[2].0 * self.lanes as i32) as u32;
-        let vector = (at(0) * windows[1].1 + at(1)) * windows[2].1 + element / self.lanes;
-        Some((vector as usize, (element % self.lanes) as usize))
+        let line = self.line_over(x, [step[0], step[1]]);
+        let (vector, element) = self.on_line(x[2], step[2], lane);
+        Some((line * self.windows()[2].1 as usize + vector, element))
     }
 
     /// The loaded vector that all lanes of `x` read alike, lanes being channels.
@@ -365,7 +396,10 @@ fn gather_blocks<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, unit, form);
-    if is_interior(problem, &place, form) {
+    if comptime!(!form.channels && form.fold.is_max()) {
+        // One warp would cross the edges and run both.
+        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+    } else if is_interior(problem, &place, form) {
         let form = comptime!(form.interior());
         block::<S, A, N>(dy, &winners, dx, problem, &place, form);
     } else {
@@ -423,9 +457,13 @@ fn corner(place: i32, #[comptime] block: Block, #[comptime] lanes: u32) -> Corne
 fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool {
     let [depth, height, width] = comptime!(form.windows());
     let counts = comptime!(form.inputs());
-    is_inner(&problem.depth, &place.depth, depth, counts[0], form.axes[0])
-        && is_inner(&problem.height, &place.height, height, counts[1], form.axes[1])
-        && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
+    let inner = is_inner(&problem.depth, &place.depth, depth, counts[0], form.axes[0])
+        && is_inner(&problem.height, &place.height, height, counts[1], form.axes[1]);
+    if comptime!(form.channels) {
+        inner && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
+    } else {
+        inner
+    }
 }
 
 /// Whether the inputs of a block and the windows over them are there, and these windows inside.
@@ -481,27 +519,34 @@ fn block<S: Float, A: Float, N: Size>(
     for i in 0..form.all_windows() {
         windows.push(window::<S, A, N>(dy, winners, problem, place, i, form));
     }
+    let lines = if comptime!(form.fold.is_max()) {
+        Sequence::<Vector<A, N>>::new()
+    } else {
+        lines::<A, N>(&windows, form)
+    };
     #[unroll]
     for i in 0..form.all_inputs() {
         let x = comptime!(Form::split(form.inputs(), i));
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
         let w = place.width.input + comptime!(x[2] as i32);
-        let there = if comptime!(form.whole) {
-            true.runtime()
-        } else {
-            d < problem.depth.inputs && h < problem.height.inputs && w < problem.width.inputs
-        };
+        let there = is_below(d, problem.depth.inputs, form.axes[0])
+            && is_below(h, problem.height.inputs, form.axes[1])
+            && is_below(w, problem.width.inputs, form.axes[2]);
         if there {
             let line = (place.sample * problem.depth.inputs + d) * problem.height.inputs + h;
             let pixel = line * problem.width.inputs + w;
             let index = index_of::<N>(problem, place, d, h, w, form);
-            let mut sum = gather::<A, N>(&windows, index, x, form);
+            let mut sum = if comptime!(form.fold.is_max()) {
+                gather::<A, N>(&windows, index, x, form)
+            } else {
+                gather_lines::<A, N>(&lines, x, form)
+            };
             if comptime!(form.divides_once()) {
                 sum = divided_once::<A, N>(problem, sum, form);
             }
             let at = pixel * problem.pixel_vectors + place.lane;
-            dx[at as usize] = round::<A, S, N>(sum, form.bf16);
+            dx[at as usize] = round::<A, S, N>(sum, form.rounds);
         }
     }
 }
@@ -531,7 +576,7 @@ fn index_of<N: Size>(
     indices
 }
 
-/// Adds up what an input gets from the windows over it.
+/// Adds up what an input gets from the windows that it won.
 #[cube]
 fn gather<A: Float, N: Size>(
     windows: &Sequence<Window<A, N>>,
@@ -545,39 +590,109 @@ fn gather<A: Float, N: Size>(
     #[unroll]
     for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
         let step = comptime!(Form::split(steps, i));
-        if comptime!(form.lanes == 1) {
-            let window = windows.index(comptime!(form.vector(x, step)));
-            sum += won::<A, N>(window.share, window.winner, index, form);
-        } else {
-            let mut share = zero;
-            let mut winner = Vector::<i32, N>::new(-1i32);
-            #[unroll]
-            for lane in 0..N::value() {
-                if comptime!(form.lane_has(x, step, lane)) {
-                    let (vector, element) = comptime!(form.lane(x, step, lane));
-                    share.insert(lane, windows.index(vector).share.extract(element));
-                    winner.insert(lane, windows.index(vector).winner.extract(element));
-                }
-            }
-            sum += won::<A, N>(share, winner, index, form);
-        }
+        let window = window_at::<A, N>(windows, x, step, form);
+        sum += select_many(window.winner.equal(&index), window.share, zero);
     }
     sum
 }
 
-/// What an input gets from a window: all if it won, or its share.
+/// The window `step` of those over input vector `x`: of each lane its own.
 #[cube]
-fn won<A: Float, N: Size>(
-    share: Vector<A, N>,
-    winner: Vector<i32, N>,
-    index: Vector<i32, N>,
+fn window_at<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] step: [u32; AXES],
+    #[comptime] form: Form,
+) -> Window<A, N> {
+    if comptime!(form.lanes == 1) {
+        let window = windows.index(comptime!(form.vector(x, step)));
+        Window::<A, N> { share: window.share, winner: window.winner }
+    } else {
+        let mut share = Vector::<A, N>::new(A::from_int(0));
+        let mut winner = Vector::<i32, N>::new(-1i32);
+        #[unroll]
+        for lane in 0..N::value() {
+            if comptime!(form.lane_has(x, step, lane)) {
+                let (vector, element) = comptime!(form.lane(x, step, lane));
+                share.insert(lane, windows.index(vector).share.extract(element));
+                winner.insert(lane, windows.index(vector).winner.extract(element));
+            }
+        }
+        Window::<A, N> { share, winner }
+    }
+}
+
+/// The shares of the inputs of a block from each line of windows, which inputs that differ only
+/// in their lines have in common.
+#[cube]
+fn lines<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut lines = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for line in 0..form.all_lines() {
+        #[unroll]
+        for w in 0..comptime!(form.inputs()[2]) {
+            let steps = comptime!(form.steps([0, 0, w])[2]);
+            let mut sum = if comptime!(steps > 0) {
+                line_share::<A, N>(windows, line, w, 0u32, form)
+            } else {
+                Vector::<A, N>::new(A::from_int(0))
+            };
+            #[unroll]
+            for step in 1..steps {
+                sum += line_share::<A, N>(windows, line, w, step, form);
+            }
+            lines.push(sum);
+        }
+    }
+    lines
+}
+
+/// What input vector `w` of a line gets from window `step` of `line`.
+#[cube]
+fn line_share<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] line: u32,
+    #[comptime] w: u32,
+    #[comptime] step: u32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.fold.is_max()) {
-        select_many(winner.equal(&index), share, Vector::new(A::from_int(0)))
+    let first = comptime!((line * form.windows()[2].1) as usize);
+    if comptime!(form.lanes == 1) {
+        windows.index(comptime!(first + form.on_line(w, step, 0).0)).share
     } else {
+        let mut share = Vector::<A, N>::new(A::from_int(0));
+        #[unroll]
+        for lane in 0..N::value() {
+            if comptime!(form.over_lane(w, lane as u32).1 > step) {
+                let (vector, element) = comptime!(form.on_line(w, step, lane as u32));
+                share.insert(lane, windows.index(comptime!(first + vector)).share.extract(element));
+            }
+        }
         share
     }
+}
+
+/// Adds up the shares of an input from the lines of windows over it.
+#[cube]
+fn gather_lines<A: Float, N: Size>(
+    lines: &Sequence<Vector<A, N>>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let count = comptime!(form.lines_over(x));
+    let mut sum = if comptime!(count > 0) {
+        *lines.index(comptime!(form.line_sum(x, 0)))
+    } else {
+        Vector::<A, N>::new(A::from_int(0))
+    };
+    #[unroll]
+    for i in 1..count {
+        sum += *lines.index(comptime!(form.line_sum(x, i)));
+    }
+    sum
 }
 
 /// Loads vector `i` of the windows over a block; windows that are not there share nothing.
@@ -595,18 +710,18 @@ fn window<S: Float, A: Float, N: Size>(
     let d = place.depth.window + comptime!(windows[0].0 + at[0] as i32);
     let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
     let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);
-    let there = is_there(&problem.depth, d, form.whole)
-        && is_there(&problem.height, h, form.whole)
-        && is_there(&problem.width, w, form.whole);
-    let d = moved(&problem.depth, d, form.whole);
-    let h = moved(&problem.height, h, form.whole);
-    let w = moved(&problem.width, w, form.whole);
+    let there = is_there(&problem.depth, d, form.axes[0])
+        && is_there(&problem.height, h, form.axes[1])
+        && is_there(&problem.width, w, form.axes[2]);
+    let d = moved(&problem.depth, d, form.axes[0]);
+    let h = moved(&problem.height, h, form.axes[1]);
+    let w = moved(&problem.width, w, form.axes[2]);
     let line = (place.sample * problem.depth.outputs + d) * problem.height.outputs + h;
     let pixel = line * problem.width.outputs + w;
     let at = (pixel * problem.pixel_vectors + place.lane) as usize;
     let gradient = Vector::<A, N>::cast_from(dy[at]);
     let share = share::<A, N>(problem, gradient, d, h, w, form);
-    let share = if comptime!(form.whole) {
+    let share = if comptime!(form.axes.iter().all(|block| block.whole)) {
         share
     } else {
         select(there, share, Vector::new(A::from_int(0)))
@@ -618,15 +733,21 @@ fn window<S: Float, A: Float, N: Size>(
     }
 }
 
+/// Whether an input of a block is there.
 #[cube]
-fn is_there(args: &BlockAxis, o: i32, #[comptime] whole: bool) -> bool {
-    if comptime!(whole) { true.runtime() } else { o >= 0 && o < args.outputs }
+fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
+    if comptime!(block.whole) { true.runtime() } else { x < inputs }
+}
+
+#[cube]
+fn is_there(args: &BlockAxis, o: i32, #[comptime] block: Block) -> bool {
+    if comptime!(block.whole) { true.runtime() } else { o >= 0 && o < args.outputs }
 }
 
 /// The window, or the nearest one that is there.
 #[cube]
-fn moved(args: &BlockAxis, o: i32, #[comptime] whole: bool) -> i32 {
-    if comptime!(whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
+fn moved(args: &BlockAxis, o: i32, #[comptime] block: Block) -> i32 {
+    if comptime!(block.whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
 }
 
 /// What each tap of the window at (`d`, `h`, `w`) gets of its gradient.

@@ -127,7 +127,7 @@ pub(super) struct Form {
     pub(super) fold: Fold,
     maximum: MaximumForm,
     float: bool,
-    pub(super) bf16: bool,
+    pub(super) rounds: bool,
     /// Whether elements are widened by their bits.
     pub(super) widened: bool,
     pub(super) runs: bool,
@@ -135,8 +135,9 @@ pub(super) struct Form {
     pub(super) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
     pub(super) across: bool,
-    /// Whether a window that is inside with all its taps may be multiplied by one over its
-    /// divisor: with two terms and more, the bound of their sum leaves room for the rounding.
+    /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
+    /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
+    /// it allows the last addition's is already that of the result.
     reciprocal: bool,
     /// The axes that the problem has.
     pub(super) rank: usize,
@@ -184,7 +185,7 @@ impl Form {
             },
             maximum: plan.maximum,
             float: dtype.is_float(),
-            bf16: dtype == DType::BF16,
+            rounds: plan.rounds,
             widened: dtype == DType::BF16
                 && plan.maximum == MaximumForm::Native
                 && matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)))
@@ -192,7 +193,7 @@ impl Form {
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             across: plan.across,
-            reciprocal: pooling.grid().taps() > 1 && dtype != DType::F64,
+            reciprocal: dtype != DType::F64,
             rank: pooling.grid().rank(),
         }
     }
@@ -291,7 +292,7 @@ pub(super) fn finish<S: Float, A: Float, N: Size>(
     } else {
         let average = average::<A, N>(problem, site, folded.value, form);
         let average = if empty { Vector::new(A::from_int(0)) } else { average };
-        output[vector as usize] = round::<A, S, N>(average, form.bf16);
+        output[vector as usize] = round::<A, S, N>(average, form.rounds);
     }
 }
 
@@ -303,14 +304,14 @@ fn average<A: Float, N: Size>(
     sum: Vector<A, N>,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.reciprocal) {
-        if is_whole::<N>(problem, site, form) {
-            sum * Vector::new(problem.reciprocal.get::<A>())
-        } else {
-            sum / divisors::<A, N>(problem, site, form)
-        }
-    } else {
+    if comptime!(!form.reciprocal) {
         sum / divisors::<A, N>(problem, site, form)
+    } else if is_whole::<N>(problem, site, form) {
+        sum * Vector::new(problem.reciprocal.get::<A>())
+    } else if comptime!(form.across) {
+        sum / divisors::<A, N>(problem, site, form)
+    } else {
+        sum * Vector::new(A::from_int(1) / divisors::<A, N>(problem, site, form).extract(0usize))
     }
 }
 

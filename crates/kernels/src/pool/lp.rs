@@ -42,7 +42,7 @@ pub(super) fn launch(
         window: Form::new(pooling, reduction, dtype, plan),
         power: Power::of(p),
         double: sums == DType::F64,
-        bf16: result == DType::BF16,
+        rounds: plan.rounds && result == DType::BF16,
     };
     let args = NormArgsLaunch::new(
         problem_args(pooling, reduction, dtype, plan),
@@ -84,7 +84,7 @@ struct NormForm {
     /// Whether sums are of 64 bits.
     double: bool,
     /// Whether results are to be rounded to `bf16`.
-    bf16: bool,
+    rounds: bool,
 }
 
 /// How powers of an exponent are computed.
@@ -141,7 +141,7 @@ fn norm<S: Float, A: Float, R: Float, N: Size>(
         let finite = largest.greater_than(&zero).vec_and(largest.less_than(&infinity));
         select_many(finite, scale.whole * root, largest)
     };
-    output[vector as usize] = round::<A, R, N>(y, form.bf16);
+    output[vector as usize] = round::<A, R, N>(y, form.rounds);
 }
 
 /// The magnitude of the tap (`td`, `th`, `tw`).

@@ -66,7 +66,7 @@ pub fn launch_lp_backward(
     // The gather is that of an average; what differs is the share.
     let gather = Gradient::Average(Divisor::Valid);
     let form = SlopeForm {
-        window: Form::new(pooling, gather, dtype, plan),
+        window: Form::new(pooling, gather, plan),
         power: Power::of(p),
         double: sums == DType::F64,
         root: q < 1.0,
@@ -164,7 +164,7 @@ fn slope<S: Float, A: Float, N: Size>(
         }
     }
     let nothing = x.equal(&zero);
-    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.bf16);
+    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
 }
 
 /// The sign of a number, or NaN.

@@ -86,6 +86,8 @@ pub struct Plan {
     /// The type that elements are compared and summed in.
     pub(super) accumulator: DType,
     pub(super) maximum: MaximumForm,
+    /// Whether sums are rounded to bf16 here, not by the device.
+    pub(super) rounds: bool,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
@@ -184,7 +186,7 @@ impl Plan {
         let accumulator = match reduction {
             // A GPU that compares halves compares two at a time.
             Reduction::Max(Output::Values)
-                if dtype.is_float() && limits.ieee_maximum && limits.cores.is_none() =>
+                if dtype.is_float() && limits.ieee && limits.cores.is_none() =>
             {
                 dtype
             }
@@ -205,6 +207,7 @@ impl Plan {
             workspace: 0,
             accumulator,
             maximum: MaximumForm::new(accumulator, limits),
+            rounds: dtype == DType::BF16 && !limits.ieee,
         }
     }
 
@@ -512,7 +515,7 @@ mod tests {
     use windowpane_geometry::{Extents, Shape, Window};
 
     const GPU: Limits =
-        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32, ieee_maximum: true };
+        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32, ieee: true };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {

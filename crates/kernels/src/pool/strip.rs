@@ -180,6 +180,12 @@ impl Form {
         }
     }
 
+    /// Whether the interior has code of its own. Units along a width without channels are of one
+    /// warp across the edges, which would run both: only divisors are worth that.
+    fn splits(&self) -> bool {
+        *self != self.interior() && (self.tap.channels || !self.tap.fold.is_max())
+    }
+
     fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
@@ -256,7 +262,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, strips, unit, form);
-    if comptime!(form.interior() != form) {
+    if comptime!(form.splits()) {
         if is_interior(problem, strips, &place, form) {
             let form = comptime!(form.interior());
             compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
