@@ -21,9 +21,49 @@ pub struct PoolCase {
 }
 
 impl PoolCase {
-    /// Any problem that geometry accepts, adaptive ones too, small enough to be many: ties, NaN and infinities, empty
-    /// windows, empty batches, kernels longer than their input.
+    /// Any problem, small enough to be many.
     pub fn any() -> impl Strategy<Value = Self> {
+        prop_oneof![2 => Self::odd(), 1 => Self::overlapping()]
+    }
+
+    /// Problems as people have them: windows that overlap, large ones too, on lines that vectors
+    /// divide, and that they do not.
+    fn overlapping() -> impl Strategy<Value = Self> {
+        let axis = |longest: usize| {
+            let input = prop_oneof![Just(8), Just(12), Just(16), Just(24), Just(32), 5..=33usize];
+            let numbers = (input, 1..=longest, 1..=3usize, any::<[usize; 2]>());
+            numbers.prop_map(move |(input, kernel, stride, [before, after])| AxisCase {
+                input: input.min(3 * longest),
+                kernel,
+                stride: stride.min(kernel),
+                dilation: 1,
+                before: before % kernel,
+                after: after % kernel,
+            })
+        };
+        let axes = (1..=3usize).prop_flat_map(move |rank| {
+            proptest::collection::vec(axis([40, 20, 6][rank - 1]), rank)
+        });
+        let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+        let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
+        let channels = prop_oneof![1..=4usize, Just(8)];
+        (axes, rounding, 1..=2usize, channels, layout, Fill::any()).prop_filter_map(
+            "the window does not fit",
+            |(axes, rounding, batch, channels, layout, fill)| {
+                let of = |f| extents(&axes, f);
+                let window = Window::new(of(|a| a.kernel))
+                    .stride(of(|a| a.stride))
+                    .padding(Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) })
+                    .rounding(rounding);
+                let case = Self { batch, channels, space: of(|a| a.input), window, layout, fill };
+                case.pooling().ok().map(|_| case)
+            },
+        )
+    }
+
+    /// Any problem that geometry accepts, adaptive ones too: ties, NaN and infinities, empty
+    /// windows, empty batches, kernels longer than their input.
+    fn odd() -> impl Strategy<Value = Self> {
         let problem = (1..=3usize).prop_flat_map(|rank| {
             let axes = proptest::collection::vec(axis(), rank);
             let adaptive = prop_oneof![3 => Just(false), 1 => Just(true)];
@@ -37,10 +77,7 @@ impl PoolCase {
         (problem, batch, channels, layout, Fill::any()).prop_filter_map(
             "the window does not fit",
             |((axes, padding, rounding, adaptive), batch, channels, layout, fill)| {
-                let of = |f: fn(&AxisCase) -> usize| {
-                    let numbers: Vec<_> = axes.iter().map(f).collect();
-                    Extents::try_from(&*numbers).expect("one to three axes")
-                };
+                let of = |f| extents(&axes, f);
                 let padding = match padding {
                     PaddingKind::Explicit => {
                         Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
@@ -95,6 +132,12 @@ struct AxisCase {
     dilation: usize,
     before: usize,
     after: usize,
+}
+
+/// A number of each axis.
+fn extents(axes: &[AxisCase], of: fn(&AxisCase) -> usize) -> Extents {
+    let numbers: Vec<_> = axes.iter().map(of).collect();
+    Extents::try_from(&*numbers).expect("one to three axes")
 }
 
 fn axis() -> impl Strategy<Value = AxisCase> {

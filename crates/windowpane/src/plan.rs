@@ -41,7 +41,7 @@ impl Algorithm {
         match self {
             Self::Direct => Some(pool::Algorithm::Direct),
             Self::Strip => Some(pool::Algorithm::Strip),
-            Self::Sliding => None,
+            Self::Sliding => Some(pool::Algorithm::Sliding),
         }
     }
 }
@@ -104,6 +104,7 @@ impl Plan {
             Choice::Kernel(plan) => match plan.algorithm {
                 windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
                 windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
+                windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
                 other => unreachable!("{other} has no public name"),
             },
         }

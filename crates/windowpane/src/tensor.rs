@@ -137,11 +137,7 @@ impl Tensor {
             device: device.clone(),
             dtype,
             dims,
-            data: Data::Device {
-                handle: Arc::new(handle),
-                work: work.into(),
-                doubts: Vec::new(),
-            },
+            data: Data::Device { handle: Arc::new(handle), work: work.into(), doubts: Vec::new() },
         }
     }
 

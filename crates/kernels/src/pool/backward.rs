@@ -18,9 +18,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
+use super::backward_strip;
 use super::direct::{Fold, indexing, unit_position};
 use super::launch::{buffer, check_buffers, check_indices, grid};
-use super::backward_strip;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
 use crate::axis::{

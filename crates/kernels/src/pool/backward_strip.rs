@@ -42,7 +42,8 @@ pub(super) fn launch(
     let form = Form::new(pooling, gradient, dtype, plan);
     let places = places(pooling, &form);
     let pixel = pixel_vectors(pooling, plan) as usize;
-    let samples = inputs / plan.lanes / pixel / vectors_on_axes(pooling, plan).iter().product::<usize>();
+    let samples =
+        inputs / plan.lanes / pixel / vectors_on_axes(pooling, plan).iter().product::<usize>();
     let units = samples * pixel * places.iter().product::<usize>();
     let (cubes, dim) = grid(client, plan, units);
     let winners = match winners {
@@ -193,7 +194,8 @@ impl Block {
     /// if nothing is padded: the first one, and how many.
     fn over(&self, i: u32) -> (i32, u32) {
         let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
-        let count = if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
+        let count =
+            if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
         (step as i32 + 1 - count as i32, count)
     }
 
@@ -270,7 +272,8 @@ impl Form {
     /// The form of a block away from all edges, but for those of a width without channels, where
     /// one warp would cross them.
     fn interior(self) -> Self {
-        let mut axes = self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
+        let mut axes =
+            self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
         if !self.channels {
             axes[AXES - 1] = self.axes[AXES - 1];
         }
@@ -815,7 +818,8 @@ fn divided_once<A: Float, N: Size>(
     } else if comptime!(form.fold == Fold::AverageFixed) {
         sum / Vector::new(A::cast_from(problem.divisor))
     } else {
-        let taps = problem.depth.axis.kernel * problem.height.axis.kernel * problem.width.axis.kernel;
+        let taps =
+            problem.depth.axis.kernel * problem.height.axis.kernel * problem.width.axis.kernel;
         sum / Vector::new(A::cast_from(taps))
     }
 }

@@ -469,7 +469,8 @@ pub(super) fn fold<A: Float, N: Size>(
     if comptime!(form.fold.is_max()) {
         if comptime!(form.fold == Fold::MaxAndIndex) {
             let greater = next.value.greater_than(&folded.value);
-            let wins = if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
+            let wins =
+                if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
             folded.position = select_many(wins, next.position, folded.position);
         }
         folded.value = maximum::<A, N>(folded.value, next.value, form.maximum);

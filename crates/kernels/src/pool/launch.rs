@@ -6,7 +6,7 @@ use windowpane_geometry::{DType, Pooling};
 use super::direct::{Form, direct, problem_args};
 use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::strip;
+use super::{sliding, strip};
 use crate::Limits;
 use crate::dtype::elem;
 use crate::limits::has_powers;
@@ -37,9 +37,13 @@ pub fn launch(
         lp::launch(client, pooling, p, [dtype; 2], plan, [input, output]);
         return Ok(());
     }
+    if plan.algorithm == Algorithm::Sliding {
+        sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        return Ok(());
+    }
     let work = match plan.algorithm {
-        Algorithm::Direct => outputs / plan.lanes,
         Algorithm::Strip => strip::units(pooling, plan),
+        _ => outputs / plan.lanes,
     };
     let (cubes, units) = grid(client, plan, work);
     let indices = match indices {
@@ -48,7 +52,7 @@ pub fn launch(
     };
     match plan.algorithm {
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
-        Algorithm::Direct => unsafe {
+        Algorithm::Direct | Algorithm::Sliding => unsafe {
             direct::launch_unchecked(
                 client,
                 cubes,

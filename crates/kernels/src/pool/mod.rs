@@ -11,6 +11,7 @@
 //!   problem, and at the memory's limit where windows overlap little.
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
+//! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once.
 //! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
@@ -26,6 +27,7 @@ mod launch;
 pub mod lp;
 pub mod lp_backward;
 pub mod plan;
+pub mod sliding;
 pub mod strip;
 pub mod unpool;
 

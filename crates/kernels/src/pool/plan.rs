@@ -2,9 +2,12 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{
+    AXES, Axis, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling,
+};
 
 use super::backward_strip;
+use super::sliding;
 use super::strip::outermost;
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
@@ -48,6 +51,8 @@ pub enum Algorithm {
     Direct,
     /// One unit a strip of outputs shares what their windows share.
     Strip,
+    /// Lines are walked in blocks, an axis at a time.
+    Sliding,
 }
 
 impl fmt::Display for Algorithm {
@@ -55,6 +60,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Strip => "strip",
+            Self::Sliding => "sliding",
         })
     }
 }
@@ -91,7 +97,7 @@ pub struct Plan {
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
-const UNROLLED_TAPS: usize = 32;
+const UNROLLED_TAPS: usize = 49;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
@@ -107,6 +113,7 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let algorithm = match Self::strip(pooling, reduction, dtype, limits) {
             Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
+            _ if Self::slides(pooling) => Algorithm::Sliding,
             _ => Algorithm::Direct,
         };
         Self::with(algorithm, pooling, reduction, dtype, limits)
@@ -127,7 +134,33 @@ impl Plan {
                 let plan = Self::strip(pooling, reduction, dtype, limits);
                 plan.ok_or(PlanError::NotFor { algorithm })
             }
+            Algorithm::Sliding => {
+                let plan = Self::sliding(pooling, reduction, dtype, limits);
+                plan.ok_or(PlanError::NotFor { algorithm })
+            }
         }
+    }
+
+    /// Whether walking pays: windows are large, and there are many along each line.
+    fn slides(pooling: &Pooling) -> bool {
+        let axes = pooling.grid().axes();
+        let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
+        pooling.grid().taps() > UNROLLED_TAPS && sliding::fits(pooling) && axes.iter().all(many)
+    }
+
+    fn sliding(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
+        if !sliding::fits(pooling) || matches!(reduction, Reduction::Norm(_)) {
+            return None;
+        }
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..plan }.tuned();
+        let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
+        Some(Self { workspace, ..plan })
     }
 
     /// Chooses the kernel of a problem's gradient.
@@ -159,6 +192,7 @@ impl Plan {
                 let plan = Self::blocks(pooling, reduction, dtype, limits);
                 plan.ok_or(PlanError::NotFor { algorithm })
             }
+            Algorithm::Sliding => Err(PlanError::NotFor { algorithm }),
         }
     }
 
@@ -173,13 +207,16 @@ impl Plan {
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        Some(Self {
-            algorithm: Algorithm::Strip,
-            lanes: across.unwrap_or(plan.lanes),
-            across: across.is_some(),
-            strip,
-            ..plan
-        }.tuned())
+        Some(
+            Self {
+                algorithm: Algorithm::Strip,
+                lanes: across.unwrap_or(plan.lanes),
+                across: across.is_some(),
+                strip,
+                ..plan
+            }
+            .tuned(),
+        )
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
@@ -223,22 +260,29 @@ impl Plan {
             return None;
         }
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        Some(Self {
-            algorithm: Algorithm::Strip,
-            lanes: across.unwrap_or(plan.lanes),
-            across: across.is_some(),
-            strip: match along.stride() {
-                s if s >= along.kernel() => 1,
-                1 => 4,
-                _ => 2,
-            },
-            ..plan
-        }.tuned())
+        Some(
+            Self {
+                algorithm: Algorithm::Strip,
+                lanes: across.unwrap_or(plan.lanes),
+                across: across.is_some(),
+                strip: match along.stride() {
+                    s if s >= along.kernel() || along.output() == 1 => 1,
+                    1 => 4,
+                    _ => 2,
+                },
+                ..plan
+            }
+            .tuned(),
+        )
     }
 
     fn tuned(mut self) -> Self {
-        if let Ok(s) = std::env::var("WP_STRIP") { self.strip = s.parse().unwrap(); }
-        if let Ok(s) = std::env::var("WP_UNITS") { self.units = s.parse().unwrap(); }
+        if let Ok(s) = std::env::var("WP_STRIP") {
+            self.strip = s.parse().unwrap();
+        }
+        if let Ok(s) = std::env::var("WP_UNITS") {
+            self.units = s.parse().unwrap();
+        }
         self
     }
 
@@ -265,6 +309,9 @@ impl Plan {
         let strip = Algorithm::Strip;
         if self.algorithm == strip && Self::strip(pooling, reduction, dtype, limits).is_none() {
             return Err(PlanError::NotFor { algorithm: strip });
+        }
+        if self.algorithm == Algorithm::Sliding && !sliding::fits(pooling) {
+            return Err(PlanError::NotFor { algorithm: self.algorithm });
         }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
@@ -514,8 +561,13 @@ mod tests {
     use super::*;
     use windowpane_geometry::{Extents, Shape, Window};
 
-    const GPU: Limits =
-        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32, ieee: true };
+    const GPU: Limits = Limits {
+        load_bytes: 16,
+        units_per_cube: 1024,
+        cores: None,
+        buffer_bytes: 1 << 32,
+        ieee: true,
+    };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {

@@ -276,12 +276,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
 
 /// Whether all outputs of a strip are there, and all that they read.
 #[cube]
-fn is_interior(
-    problem: &Problem,
-    strips: &Strips,
-    place: &Place,
-    #[comptime] form: Form,
-) -> bool {
+fn is_interior(problem: &Problem, strips: &Strips, place: &Place, #[comptime] form: Form) -> bool {
     let site = &place.site;
     place.first + form.along.outputs <= outputs_along(strips, form)
         && is_inner(&problem.depth, &site.depth, 0usize, form)

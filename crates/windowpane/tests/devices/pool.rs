@@ -35,7 +35,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         2 => Just(None),
         1 => Just(Some(Algorithm::Direct)),
         2 => Just(Some(Algorithm::Strip)),
-        1 => Just(Some(Algorithm::Sliding)),
+        2 => Just(Some(Algorithm::Sliding)),
     ]
 }
 
