@@ -770,6 +770,10 @@ mod bench {
         ran.refused(1, "1 of 1 cases are slower");
         let moved = rows(&ran).pop().expect("a line");
         assert_eq!(moved["moved"], json!("stem/avgpool/fwd/f32/nhwc"));
+        // Such a run is one that the next can be held against.
+        let kept = folder.name("kept.jsonl");
+        fs::write(&kept, &ran.out).expect("a file for the test");
+        bench(&["--against", &kept, "--threshold", "1e6"]).succeeded();
 
         let report = |arguments: &[&str]| run_with(&[&["report"], arguments].concat(), &[]);
         let failed = folder.name("failed.jsonl");

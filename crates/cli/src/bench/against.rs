@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::row::{self, Line, Row, Time};
 use crate::failure::Failure;
@@ -16,7 +16,7 @@ pub(super) struct Earlier {
 }
 
 /// How a case changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Verdict {
     Faster,
@@ -44,7 +44,7 @@ impl Verdict {
 }
 
 /// A case that moved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Moved {
     /// The case, in one word.
     pub(super) moved: String,
@@ -60,7 +60,7 @@ impl Earlier {
     pub(super) fn read(path: &Path, threshold: f64) -> Result<Self, Failure> {
         let rows = row::read(path)?.into_iter().filter_map(|line| match line {
             Line::Row(row) => Some((key(&row), row)),
-            Line::Ceiling(_) => None,
+            Line::Ceiling(_) | Line::Moved(_) => None,
         });
         Ok(Self { rows: rows.collect(), threshold })
     }

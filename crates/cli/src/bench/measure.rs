@@ -33,10 +33,10 @@ const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
 const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
 
 /// What is filled before each launch with cold caches: more than the caches of GPUs and of
-/// processors hold, 256 MiB being the largest of the former.
-const FLUSH_ELEMENTS: usize = 96 << 20;
+/// processors hold, 256 MiB being the largest of the former; or what a device can have.
+const FLUSH_ELEMENTS: [usize; 3] = [96 << 20, 32 << 20, 16 << 20];
 
-/// The windows of a case with cold caches, each a launch.
+/// The windows of a case with cold caches, each a launch; fewer where filling takes the host.
 const COLD_WINDOWS: u32 = 15;
 
 /// Windows that differ by more than this share of their median are noise.
@@ -96,10 +96,7 @@ struct Launch {
 impl Stopwatch {
     /// A stopwatch for warm caches, or cold ones.
     pub(super) fn new(device: Device, cold: bool) -> Result<Self, Failure> {
-        let flush = match cold {
-            true => Some(Tensor::random(&device, DType::F32, [FLUSH_ELEMENTS], 0)?),
-            false => None,
-        };
+        let flush = if cold { Some(flush(&device)?) } else { None };
         Ok(Self { device, head_start: None, flush })
     }
 
@@ -157,7 +154,8 @@ impl Stopwatch {
     /// What each launch took, other things filling the caches before it.
     fn cold_windows(&mut self, work: &mut dyn Work) -> Result<Vec<f64>, Failure> {
         let mut seconds = Vec::new();
-        for seed in 0..COLD_WINDOWS {
+        let windows = if self.device.has_clock() { COLD_WINDOWS } else { FEWEST_WINDOWS };
+        for seed in 0..windows {
             if let Some(flush) = &mut self.flush {
                 flush.randomize(seed)?;
             }
@@ -213,6 +211,18 @@ impl Stopwatch {
         }
         Ok(())
     }
+}
+
+/// The largest tensor to flush caches with that the device can have.
+fn flush(device: &Device) -> windowpane::Result<Tensor> {
+    let [largest, smaller @ ..] = FLUSH_ELEMENTS;
+    let make = |elements| {
+        let tensor = Tensor::random(device, DType::F32, [elements], 0)?;
+        tensor.wait()?;
+        Ok(tensor)
+    };
+    make(largest)
+        .or_else(|error| smaller.into_iter().find_map(|elements| make(elements).ok()).ok_or(error))
 }
 
 impl HeadStart {

@@ -281,3 +281,37 @@ fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing").into()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A wrong result is never a time.
+    #[test]
+    fn wrong_cases_have_no_time() {
+        let case: Case = serde_json::from_value(json!({
+            "name": "x", "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+        }))
+        .expect("a case");
+        let comparison = Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]);
+        let algorithm = "direct".into();
+        let checked = Checked { algorithm, samples: 1, of: 1, outputs: 2, comparison };
+        let measured = guarded(|| {
+            right(&checked)?;
+            unreachable!("it would be timed now")
+        });
+        let row = Row::new(&case, &Device::host(), measured);
+        assert_eq!(row.error(), Some("the result is wrong: element 1 is 2, not 3"));
+        assert!(row.time().is_none());
+    }
+
+    #[test]
+    fn shares_are_numbers_from_zero() {
+        assert_eq!((share("0.05"), share("0")), (Ok(0.05), Ok(0.0)));
+        for bad in ["-0.1", "NaN", "inf", "5%", ""] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -95,7 +95,7 @@ pub(super) fn table(format: Format) -> Table {
 pub(super) fn rows(lines: &[Line]) -> Vec<&Row> {
     let rows = lines.iter().filter_map(|line| match line {
         Line::Row(row) => Some(row),
-        Line::Ceiling(_) => None,
+        Line::Ceiling(_) | Line::Moved(_) => None,
     });
     rows.collect()
 }

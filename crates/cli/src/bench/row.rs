@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use windowpane::Device;
 
+use super::against::Moved;
 use super::case::Case;
 use super::measure::Measured;
 use crate::failure::Failure;
@@ -16,6 +17,8 @@ use crate::failure::Failure;
 pub(super) enum Line {
     Ceiling(Ceiling),
     Row(Row),
+    /// What `--against` tells after the rows.
+    Moved(Moved),
 }
 
 /// What a device can do at most, measured in the run.

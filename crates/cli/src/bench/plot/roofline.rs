@@ -138,7 +138,7 @@ impl Point {
 fn ceilings(lines: &[Line]) -> impl Iterator<Item = &Ceiling> {
     lines.iter().filter_map(|line| match line {
         Line::Ceiling(ceiling) => Some(ceiling),
-        Line::Row(_) => None,
+        Line::Row(_) | Line::Moved(_) => None,
     })
 }
 
