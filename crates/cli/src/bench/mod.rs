@@ -44,7 +44,7 @@ A case a line: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"
 \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\", \"layout\": \"nhwc\", \"indices\": false}.
 Times are the device's own, the median of several windows of many launches each; with --flush-cache
 a window is one launch, and before it, untimed, 384 MB are filled with random numbers. Before a case
-is timed, some of its samples are computed and held to the reference.";
+is timed, a part of it is computed and held to the reference.";
 
 /// The taps that the reference computes for the check before a case is timed.
 const QUICK_CHECK: u64 = 1 << 22;
@@ -137,6 +137,8 @@ struct Checked {
     /// The samples that were computed, of all that the case has.
     samples: usize,
     of: usize,
+    /// The extents of a sample, where they are smaller than the case's.
+    size: Option<Vec<usize>>,
     outputs: usize,
     comparison: Comparison,
 }
@@ -151,7 +153,7 @@ fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failure> {
     }
 }
 
-/// Runs as many samples of a case as make at most so many taps, and compares them with the
+/// Runs as much of a case as makes at most so many taps, and compares the results with the
 /// reference's.
 fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
     match &*case.kind {
@@ -297,7 +299,7 @@ mod tests {
         .expect("a case");
         let comparison = Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]);
         let algorithm = "direct".into();
-        let checked = Checked { algorithm, samples: 1, of: 1, outputs: 2, comparison };
+        let checked = Checked { algorithm, samples: 1, of: 1, size: None, outputs: 2, comparison };
         let measured = guarded(|| {
             right(&checked)?;
             unreachable!("it would be timed now")

@@ -12,7 +12,7 @@ use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
 
 /// The fields of a pooling.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Fields {
     n: usize,
     c: usize,
@@ -53,14 +53,12 @@ pub(super) fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failu
     Ok(Box::new(pooling))
 }
 
-/// Runs the case on as many of its samples as make at most so many taps, at least on one, and
-/// compares all results with the reference's.
+/// Runs the case on as much of it as makes at most so many taps, and compares all results with the
+/// reference's.
 pub(super) fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
-    let (mut fields, dtype) = (case.fields::<Fields>()?, case.dtype()?);
-    let plan = fields.plan(case, device)?.1;
-    let all = plan.pooling().output().elements() as u64 * plan.pooling().grid().taps() as u64;
-    let (samples, each) = (fields.n, (all / fields.n.max(1) as u64).max(1));
-    fields.n = samples.min(usize::try_from(taps / each).unwrap_or(samples).max(1));
+    let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
+    let fields = whole.smaller(case, device, taps)?;
+    let size = (fields.size != whole.size).then(|| fields.size.clone());
     with_element!(dtype, T => {
         let mut pooling = fields.ready(case, device, |dims, seed| {
             let len = dims.iter().product::<usize>() + seed as usize;
@@ -72,7 +70,7 @@ pub(super) fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, 
         let comparison = pooling.compare::<T>()?;
         let outputs = pooling.results.first().map_or(0, Tensor::len);
         let algorithm = pooling.algorithm();
-        Ok(Checked { algorithm, samples: fields.n, of: samples, outputs, comparison })
+        Ok(Checked { algorithm, samples: fields.n, of: whole.n, size, outputs, comparison })
     })
 }
 
@@ -95,6 +93,30 @@ impl Fields {
             }
             _ => return Err(case.unknown_pass("fwd, bwd")),
         })
+    }
+
+    /// As much of the case as has at most so many taps: fewer samples, and where one has more,
+    /// smaller ones, in which every window still meets all edges. Kernels are the same for all
+    /// batches and extents.
+    fn smaller(&self, case: &Case, device: &Device, most: u64) -> Result<Self, Failure> {
+        let mut fields = self.clone();
+        // What the whole case is asked for is refused for what it is.
+        let all = arithmetic(&self.plan(case, device)?.1);
+        let each = (all / self.n.max(1) as u64).max(1);
+        fields.n = self.n.min(usize::try_from(most / each).unwrap_or(self.n).max(1));
+        while arithmetic(&fields.plan(case, device)?.1) > most && fields.halve() {}
+        Ok(fields)
+    }
+
+    /// Halves the longest axis that is not short already; whether there was one.
+    fn halve(&mut self) -> bool {
+        // The window, and as many steps as strips and vectors of outputs are long.
+        let steps = 32;
+        let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];
+        let long = (0..self.size.len()).filter(|i| self.size[*i] > least(*i));
+        let Some(longest) = long.max_by_key(|i| self.size[*i]) else { return false };
+        self.size[longest] = (self.size[longest] / 2).max(least(longest));
+        true
     }
 
     /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions.
@@ -195,9 +217,14 @@ impl Work for Pooling {
     }
 
     fn arithmetic(&self) -> u64 {
-        let pooling = self.plan.pooling();
-        pooling.output().elements() as u64 * pooling.grid().taps() as u64
+        arithmetic(&self.plan)
     }
+}
+
+/// One operation a tap.
+fn arithmetic(plan: &Plan) -> u64 {
+    let pooling = plan.pooling();
+    pooling.output().elements() as u64 * pooling.grid().taps() as u64
 }
 
 #[cfg(test)]
@@ -230,7 +257,21 @@ mod tests {
             check(&case("avgpool", "fwd"), &Device::host(), 2 * 100 * 9).expect("it runs");
         assert_eq!((checked.samples, checked.outputs), (2, 2 * 100));
         let checked = check(&case("avgpool", "fwd"), &Device::host(), 0).expect("it runs");
-        assert_eq!(checked.samples, 1);
+        // As small already as it is halved to.
+        assert_eq!((checked.samples, checked.size), (1, None));
+    }
+
+    #[test]
+    fn large_samples_are_made_smaller() {
+        let case = case("maxpool", "fwd");
+        let whole: Fields = case.fields().expect("fields");
+        let large = Fields { size: vec![1000, 70], ..whole };
+        let smaller = |most| large.smaller(&case, &Device::host(), most).expect("a plan");
+        let all = arithmetic(&large.plan(&case, &Device::host()).expect("a plan").1);
+        assert_eq!((smaller(all).n, smaller(all).size), (3, vec![1000, 70]));
+        assert_eq!((smaller(all / 6).n, smaller(all / 6).size), (1, vec![500, 70]));
+        // The window of three, and 32 steps of two.
+        assert_eq!(smaller(0).size, [67, 67]);
     }
 
     /// Kernels that are wrong in one corner only: a divisor that counts padding, and a maximum of

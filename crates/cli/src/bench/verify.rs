@@ -16,8 +16,8 @@ Example: every case of a file on two backends
   windowpane verify --cases cases.jsonl --backend cuda,host
 
 The error is the worst element's, in units of its bound: 0 is bit for bit, above 1 is wrong. Of a
-case with more taps than --taps only as many samples are computed as have so many, and its row says
-how many of how many.";
+case with more taps than --taps only so many samples are computed, and smaller ones if one has more;
+its row says how many of how many, and of what extents.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -25,8 +25,8 @@ how many of how many.";
 pub(crate) struct Verify {
     #[command(flatten)]
     cases: Cases,
-    /// The most taps that the reference computes of a case, a sample at least
-    #[arg(long, value_name = "N", default_value_t = 1 << 26)]
+    /// The most taps that the reference computes of a case
+    #[arg(long, value_name = "N", default_value_t = 1 << 24)]
     taps: u64,
 }
 
@@ -47,8 +47,18 @@ struct Row {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Outcome {
-    Right { algorithm: String, error_in_bounds: f64, samples: usize, of: usize, outputs: usize },
-    Error { error: String },
+    Right {
+        algorithm: String,
+        error_in_bounds: f64,
+        samples: usize,
+        of: usize,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<Vec<usize>>,
+        outputs: usize,
+    },
+    Error {
+        error: String,
+    },
 }
 
 impl Verify {
@@ -86,11 +96,13 @@ impl Row {
     fn new(case: &Case, device: &Device, checked: Result<Checked, String>) -> Self {
         let result = match checked {
             Err(error) => Outcome::Error { error },
-            Ok(Checked { comparison, algorithm, samples, of, outputs }) => match comparison.wrong {
+            Ok(Checked { comparison, algorithm, samples, of, size, outputs }) => match comparison
+                .wrong
+            {
                 Some(wrong) => Outcome::Error { error: format!("the result is wrong: {wrong}") },
                 None => {
                     let error_in_bounds = rounded(comparison.worst);
-                    Outcome::Right { algorithm, error_in_bounds, samples, of, outputs }
+                    Outcome::Right { algorithm, error_in_bounds, samples, of, size, outputs }
                 }
             },
         };
@@ -117,12 +129,16 @@ fn table(format: Format, rows: &[Row]) -> Table {
         let case = format!("{} {} {}", row.name, row.kind, row.pass);
         let of_type = format!("{} {}", row.dtype, row.layout);
         let [algorithm, error, samples] = match &row.result {
-            Outcome::Right { algorithm, error_in_bounds, samples, of, .. } => {
+            Outcome::Right { algorithm, error_in_bounds, samples, of, size, .. } => {
                 let error = match *error_in_bounds {
                     0.0 => "0".into(),
                     error => format!("{error:.3}"),
                 };
-                [algorithm.clone(), error, format!("{samples} of {of}")]
+                let cut = size.as_ref().map_or(String::new(), |size| {
+                    let extents = size.iter().map(usize::to_string).collect::<Vec<_>>();
+                    format!(", cut to {}", extents.join("×"))
+                });
+                [algorithm.clone(), error, format!("{samples} of {of}{cut}")]
             }
             Outcome::Error { error } => ["–".into(), error.clone(), "–".into()],
         };
@@ -147,7 +163,8 @@ mod tests {
         .expect("a case");
         let row = |comparison| {
             let algorithm = "direct".into();
-            let checked = Checked { algorithm, samples: 1, of: 8, outputs: 2, comparison };
+            let checked =
+                Checked { algorithm, samples: 1, of: 8, size: None, outputs: 2, comparison };
             serde_json::to_value(Row::new(&case, &Device::host(), Ok(checked))).expect("a row")
         };
         let wrong = row(Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]));
