@@ -17,6 +17,8 @@ struct Input {
     axes: Vec<[u8; 6]>,
     same: Option<bool>,
     ceil: bool,
+    /// Whether the kernel's numbers are the output's extents.
+    adaptive: bool,
     channels_first: bool,
     batch: u8,
     channels: u8,
@@ -78,11 +80,12 @@ fn pooling(input: &Input) -> Option<Pooling> {
         Some(true) => Same::Upper.into(),
         Some(false) => Same::Lower.into(),
     };
-    let window = Window::new(extents(1, 24)?)
+    let asked = Window::new(extents(1, 24)?)
         .stride(extents(2, 8)?)
         .dilation(extents(3, 6)?)
         .padding(padding)
         .rounding(if input.ceil { Rounding::Ceil } else { Rounding::Floor });
+    let window = if input.adaptive { Window::adaptive(extents(1, 24)?) } else { asked };
     let (batch, channels) = (usize::from(input.batch % 3), usize::from(input.channels % 40));
     let shape = Shape::new(batch, channels, extents(0, 40)?).ok()?;
     let layout = if input.channels_first { Layout::ChannelsFirst } else { Layout::ChannelsLast };

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::{
-    Algorithm, AvgPool, Backend, DType, Device, Divisor, Extents, IndexBase, Layout, MaxPool,
-    Padding, Plan, Rounding, Same, Window,
+    Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
+    LpPool, MaxPool, Padding, Plan, Rounding, Same, Window,
 };
 
 use crate::failure::Failure;
@@ -41,28 +41,43 @@ pub(crate) enum Op {
     // No help texts: with them clap sets every flag's help on lines of its own.
     Max,
     Avg,
+    Lp,
 }
 
-/// The window and the operator of `pool` and `plan pool`.
+/// What takes the place of a kernel, and with it of every option of one.
+const FITTED: [&str; 2] = ["adaptive", "global"];
+
+/// The window and the operator of `pool`, `pool-backward` and `plan pool`.
 #[derive(Args)]
+#[command(group = ArgGroup::new("window").args(["kernel", "adaptive", "global"]).required(true))]
 pub(crate) struct PoolArgs {
-    /// What becomes of a window's numbers
+    /// What becomes of a window's numbers; lp is the norm (Σ|x|^p)^(1/p)
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
+    /// The exponent of --op lp, from 1 [default: 2]
+    #[arg(long, value_name = "P", value_parser = exponent)]
+    p: Option<Exponent>,
     /// The window's extents: 1, 2 or 3 numbers, which set the rank
     #[arg(long, value_name = "K,…", value_parser = positive)]
-    kernel: Extents,
+    kernel: Option<Extents>,
+    /// In place of a kernel: the output's extents, whose windows share the input evenly
+    #[arg(long, value_name = "O,…", value_parser = positive)]
+    adaptive: Option<Extents>,
+    /// In place of a kernel: one window over all of the input
+    #[arg(long)]
+    global: bool,
     /// The step between windows, a number an axis [default: the kernel]
-    #[arg(long, value_name = "S,…", value_parser = positive)]
+    #[arg(long, value_name = "S,…", value_parser = positive, conflicts_with_all = FITTED)]
     stride: Option<Extents>,
     /// 1,1 or 1:2,0:1 for before:after on each axis, or same-upper, same-lower, valid
-    #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid")]
+    #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid",
+        conflicts_with_all = FITTED)]
     padding: Padding,
     /// The step between the taps of a window, a number an axis [default: 1]
-    #[arg(long, value_name = "D,…", value_parser = positive)]
+    #[arg(long, value_name = "D,…", value_parser = positive, conflicts_with_all = FITTED)]
     dilation: Option<Extents>,
     /// Round the output's extents up, keeping a last window that overhangs
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = FITTED)]
     ceil: bool,
     /// What an average divides by: padded (taps in input or padding), valid (in input) or a number
     /// [default: padded]
@@ -70,7 +85,7 @@ pub(crate) struct PoolArgs {
     divisor: Option<Divisor>,
     /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
     #[arg(long, value_parser = layout, default_value = "channels-last")]
-    layout: Layout,
+    pub(crate) layout: Layout,
     /// auto, direct (every tap of every window) or sliding (cost independent of the window)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
@@ -84,6 +99,7 @@ pub(crate) struct PoolArgs {
 pub(crate) enum Operator {
     Max { pool: MaxPool, with_indices: bool },
     Average(AvgPool),
+    Norm(LpPool, Exponent),
 }
 
 impl Operator {
@@ -98,13 +114,72 @@ impl Operator {
             Self::Max { pool, with_indices: false } => pool.plan(device, dtype, dims),
             Self::Max { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
             Self::Average(pool) => pool.plan(device, dtype, dims),
+            Self::Norm(pool, _) => pool.plan(device, dtype, dims),
         }
     }
+
+    /// Says how its gradient would run; `dims` are the input's.
+    pub(crate) fn plan_backward(
+        &self,
+        device: &Device,
+        dtype: DType,
+        dims: &[usize],
+    ) -> windowpane::Result<Plan> {
+        match self {
+            Self::Max { pool, .. } => pool.plan_backward(device, dtype, dims),
+            Self::Average(pool) => pool.plan_backward(device, dtype, dims),
+            Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims),
+        }
+    }
+}
+
+/// A constructor's three forms, by the window that was asked for.
+macro_rules! pool_over {
+    ($pool:ident $(, $p:expr)?; $window:expr) => {
+        match $window {
+            Some(window) => $pool::over($($p,)? window),
+            None => $pool::global($($p)?),
+        }
+    };
 }
 
 impl PoolArgs {
     /// The operator that the arguments ask for. `indices` is their base, where they are wanted.
     pub(crate) fn operator(&self, indices: Option<IndexBase>) -> Result<Operator, Failure> {
+        let window = self.window()?;
+        let (layout, algorithm) = (self.layout, self.algorithm.0);
+        let only_for = |is_set: bool, flag: &str, op: Op, name: &str| match is_set && self.op != op
+        {
+            true => Err(Failure::Arguments(format!("--{flag} is for --op {name}; leave it out"))),
+            false => Ok(()),
+        };
+        only_for(self.divisor.is_some(), "divisor", Op::Avg, "avg")?;
+        only_for(indices.is_some(), "indices", Op::Max, "max")?;
+        only_for(self.p.is_some(), "p", Op::Lp, "lp")?;
+        Ok(match self.op {
+            Op::Max => {
+                let pool = pool_over!(MaxPool; window).layout(layout).algorithm(algorithm);
+                let pool = pool.index_base(indices.unwrap_or_default());
+                Operator::Max { pool, with_indices: indices.is_some() }
+            }
+            Op::Avg => {
+                let pool = pool_over!(AvgPool; window).layout(layout).algorithm(algorithm);
+                Operator::Average(pool.divisor(self.divisor.unwrap_or_default()))
+            }
+            Op::Lp => {
+                let p = self.p.unwrap_or(Exponent::new(2));
+                let pool = pool_over!(LpPool, p.get(); window).layout(layout).algorithm(algorithm);
+                Operator::Norm(pool, p)
+            }
+        })
+    }
+
+    /// The window that the arguments ask for; none for a global one, whose rank is the input's.
+    fn window(&self) -> Result<Option<Window>, Failure> {
+        if let Some(output) = self.adaptive {
+            return Ok(Some(Window::adaptive(output)));
+        }
+        let Some(kernel) = self.kernel else { return Ok(None) };
         for (flag, extents) in [("stride", self.stride), ("dilation", self.dilation)] {
             self.check_rank(flag, extents)?;
         }
@@ -112,65 +187,68 @@ impl PoolArgs {
             self.check_rank("padding", Some(before))?;
         }
         let rounding = if self.ceil { Rounding::Ceil } else { Rounding::Floor };
-        let mut window = Window::new(self.kernel)
-            .stride(self.stride.unwrap_or(self.kernel))
+        let window = Window::new(kernel)
+            .stride(self.stride.unwrap_or(kernel))
             .padding(self.padding)
             .rounding(rounding);
-        if let Some(dilation) = self.dilation {
-            window = window.dilation(dilation);
-        }
-        match self.op {
-            Op::Max if self.divisor.is_some() => {
-                Err(Failure::Arguments("--divisor is for --op avg; leave it out".into()))
-            }
-            Op::Max => {
-                let pool = MaxPool::over(window).layout(self.layout).algorithm(self.algorithm.0);
-                let pool = pool.index_base(indices.unwrap_or_default());
-                Ok(Operator::Max { pool, with_indices: indices.is_some() })
-            }
-            Op::Avg if indices.is_some() => {
-                Err(Failure::Arguments("--indices is for --op max; leave it out".into()))
-            }
-            Op::Avg => {
-                let pool = AvgPool::over(window).layout(self.layout).algorithm(self.algorithm.0);
-                Ok(Operator::Average(pool.divisor(self.divisor.unwrap_or_default())))
-            }
-        }
+        Ok(Some(match self.dilation {
+            Some(dilation) => window.dilation(dilation),
+            None => window,
+        }))
+    }
+
+    /// The flag that sets the rank, and the rank; none where any will do.
+    fn rank(&self) -> Option<(&str, usize)> {
+        let kernel = self.kernel.map(|kernel| ("--kernel", kernel.rank()));
+        kernel.or(self.adaptive.map(|output| ("--adaptive", output.rank())))
     }
 
     fn check_rank(&self, flag: &str, extents: Option<Extents>) -> Result<(), Failure> {
-        let (asked, rank) = (extents.map(|extents| extents.rank()), self.kernel.rank());
-        if asked.is_none_or(|asked| asked == rank) {
-            return Ok(());
+        let asked = extents.map(|extents| extents.rank());
+        match (asked, self.rank()) {
+            (Some(asked), Some((by, rank))) if asked != rank => Err(Failure::Arguments(format!(
+                "--{flag} has {asked} numbers and {by} has {rank}; give one an axis"
+            ))),
+            _ => Ok(()),
         }
-        Err(Failure::Arguments(format!(
-            "--{flag} has {} numbers and --kernel has {rank}; give one an axis",
-            asked.unwrap_or_default(),
-        )))
     }
 
     /// Refuses dimensions of another rank than the kernel's; `whose` they are begins the message.
     pub(crate) fn check_dims(&self, whose: &str, dims: &[usize]) -> Result<(), Failure> {
-        let rank = self.kernel.rank();
-        if dims.len() == rank + 2 {
+        let Some((by, rank)) = self.rank() else {
+            // What is no image, volume or signal has a number of axes that the library names.
             return Ok(());
-        }
-        let axes = &["D", "H", "W"][3 - rank..];
-        let order = match self.layout {
-            Layout::ChannelsLast => format!("N,{},C", axes.join(",")),
-            Layout::ChannelsFirst => format!("N,C,{}", axes.join(",")),
         };
-        let message = format!(
-            "{whose} has {} dimensions, {dims:?}, and a --kernel of {rank} needs {}: {order}",
-            dims.len(),
-            rank + 2,
-        );
-        // Two arguments that do not fit, or a file that does not.
-        Err(match whose {
-            "--shape" => Failure::Arguments(message),
-            _ => Failure::Failed(message),
-        })
+        check_dims(whose, dims, by, rank, self.layout)
     }
+}
+
+/// Refuses dimensions of another rank than that of the flag `by`; `whose` they are begins the message.
+pub(crate) fn check_dims(
+    whose: &str,
+    dims: &[usize],
+    by: &str,
+    rank: usize,
+    layout: Layout,
+) -> Result<(), Failure> {
+    if dims.len() == rank + 2 {
+        return Ok(());
+    }
+    let axes = &["D", "H", "W"][3 - rank..];
+    let order = match layout {
+        Layout::ChannelsLast => format!("N,{},C", axes.join(",")),
+        Layout::ChannelsFirst => format!("N,C,{}", axes.join(",")),
+    };
+    let message = format!(
+        "{whose} has {} dimensions, {dims:?}, and a {by} of {rank} needs {}: {order}",
+        dims.len(),
+        rank + 2,
+    );
+    // Two arguments that do not fit, or a file that does not.
+    Err(match whose {
+        "--shape" => Failure::Arguments(message),
+        _ => Failure::Failed(message),
+    })
 }
 
 /// An algorithm, or the plan's own choice.
@@ -189,7 +267,7 @@ fn in_words(error: impl fmt::Display) -> String {
 }
 
 /// `channels-last` or `channels-first`.
-fn layout(text: &str) -> Result<Layout, String> {
+pub(crate) fn layout(text: &str) -> Result<Layout, String> {
     let known =
         [("channels-last", Layout::ChannelsLast), ("channels-first", Layout::ChannelsFirst)];
     one_of(text, "layout", &known)
@@ -207,6 +285,14 @@ fn one_of<T: Copy>(text: &str, what: &str, known: &[(&str, T)]) -> Result<T, Str
         let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
         format!("unknown {what}; use one of {}", names.join(", "))
     })
+}
+
+/// A finite number from 1.
+pub(crate) fn exponent(text: &str) -> Result<Exponent, String> {
+    let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
+    let exponent = Exponent::new(number);
+    exponent.check().map_err(in_words)?;
+    Ok(exponent)
 }
 
 /// `padded`, `valid`, or a number from 1.
@@ -241,7 +327,7 @@ fn padding(text: &str) -> Result<Padding, String> {
 }
 
 /// 1, 2 or 3 numbers from 1, with commas.
-fn positive(text: &str) -> Result<Extents, String> {
+pub(crate) fn positive(text: &str) -> Result<Extents, String> {
     let extents = Extents::try_from(&*numbers(text)?).map_err(in_words)?;
     match extents.three(1).iter().position(|&extent| extent == 0) {
         Some(axis) => {
@@ -325,6 +411,17 @@ mod tests {
         assert_eq!(algorithm("auto"), Ok(Auto(None)));
         assert_eq!(algorithm("sliding"), Ok(Auto(Some(Algorithm::Sliding))));
         assert!(algorithm("fast").unwrap_err().contains("sliding"));
+    }
+
+    #[test]
+    fn exponents_are_finite_numbers_from_one() {
+        assert_eq!(
+            (exponent("2"), exponent("1.5")),
+            (Ok(Exponent::new(2)), Ok(Exponent::new(1.5)))
+        );
+        for bad in ["0", "0.99", "-2", "inf", "NaN", "two", ""] {
+            assert!(exponent(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! is one line on stderr.
 
 mod args;
+mod backward;
 mod bench;
 mod devices;
 mod element;
@@ -16,6 +17,7 @@ mod pool;
 mod progress;
 mod seed;
 mod table;
+mod unpool;
 
 use std::ffi::OsString;
 use std::panic;
@@ -40,6 +42,10 @@ enum Command {
     Devices(devices::Devices),
     /// Pool a .npy file.
     Pool(pool::Pool),
+    /// The gradient of a pooling, from .npy files.
+    PoolBackward(backward::PoolBackward),
+    /// Put the maxima of a .npy file back to where they were.
+    Unpool(unpool::Unpool),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool2d")]
     Pool2d(seed::Pool2d),
@@ -93,6 +99,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
     match Cli::try_parse_from(seed::double_dashes(arguments))?.command {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
+        Command::PoolBackward(pool) => pool.run(),
+        Command::Unpool(unpool) => unpool.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
         Command::Bench(bench) => bench.run(),

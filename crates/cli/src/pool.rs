@@ -1,9 +1,10 @@
 //! `windowpane pool`: one pooling on a file.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use windowpane::{Backend, Device, IndexBase, Tensor};
+use windowpane::{Backend, DType, Device, IndexBase, Plan, Tensor};
 
 use crate::args::{On, Operator, PoolArgs, index_base};
 use crate::element::check_memory;
@@ -14,6 +15,8 @@ use crate::progress::{Progress, say};
 const EXAMPLE: &str = "\
 Example: the maxima of an image batch (N,H,W,C) and where they were
   windowpane pool images.npy -o pooled.npy --kernel 3,3 --stride 2,2 --padding 1,1 --indices at.npy
+Example: averages of 7 by 7 windows, however large the images are
+  windowpane pool images.npy -o pooled.npy --op avg --adaptive 7,7
 
 The files hold float64, 32 or 16, int32, int8 or uint8. bf16 is read from float32 files, with
 --dtype bf16, and written to them. Files appear whole or not at all.";
@@ -22,7 +25,7 @@ The files hold float64, 32 or 16, int32, int8 or uint8. bf16 is read from float3
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Pool {
-    /// The array to pool, with two dimensions more than the kernel has numbers
+    /// The array to pool, with two dimensions more than the window
     #[arg(value_name = "INPUT.npy")]
     input: PathBuf,
     /// Where the result goes
@@ -64,18 +67,11 @@ impl Pool {
                     vec![y, indices]
                 }
                 Operator::Average(pool) => vec![pool.forward_as(&plan, &x)?],
+                Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
             })
         })?;
 
-        let summary = format!(
-            "{} {dtype} {:?} → {:?} on {device}, {}, {:.3} ms{}",
-            plan.rows().first().map_or("pooling", |(_, operator)| operator),
-            x.dims(),
-            results[0].dims(),
-            plan.algorithm(),
-            time.as_secs_f64() * 1e3,
-            if device.backend() == Backend::Host { "" } else { " with compiling" },
-        );
+        let summary = summary(&plan, [x.dims(), results[0].dims()], dtype, time);
         progress.now(format!("writing {}", self.output.display()));
         write_all(&outputs.into_iter().zip(results).collect::<Vec<_>>())?;
         drop(progress);
@@ -95,4 +91,21 @@ impl Pool {
         }
         Ok(outputs)
     }
+}
+
+/// The line that tells what was done: an operator, from dimensions to dimensions, and how long.
+pub(crate) fn summary(
+    plan: &Plan,
+    [from, to]: [&[usize]; 2],
+    dtype: DType,
+    time: Duration,
+) -> String {
+    let device = plan.device();
+    format!(
+        "{} {dtype} {from:?} → {to:?} on {device}, {}, {:.3} ms{}",
+        plan.rows().first().map_or("pooling", |(_, operator)| operator),
+        plan.algorithm(),
+        time.as_secs_f64() * 1e3,
+        if device.backend() == Backend::Host { "" } else { " with compiling" },
+    )
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use clap::Args;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Extents, Layout, MaxPool, Padding, Plan, Tensor, Window,
+    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, Padding, Plan,
+    Tensor, Window,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::direct;
+use windowpane_reference::pool::{direct, lp};
 
 use crate::args::{On, Op, Operator, natural, number};
 use crate::element::{self, Comparable, check_memory, with_element};
@@ -135,7 +136,7 @@ struct Run {
     #[arg(long = "repeat", value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// What becomes of a window's numbers
+    /// What becomes of a window's numbers; lp is the root of the sum of their squares
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8
@@ -214,6 +215,10 @@ impl Run {
                 Operator::Max { pool: MaxPool::over(window).layout(layout), with_indices: false }
             }
             Op::Avg => Operator::Average(AvgPool::over(window).layout(layout)),
+            Op::Lp => {
+                let p = Exponent::new(2);
+                Operator::Norm(LpPool::over(p.get(), window).layout(layout), p)
+            }
         }
     }
 
@@ -228,6 +233,7 @@ impl Run {
         let launch = || match operator {
             Operator::Max { pool, .. } => pool.forward_as(plan, &x),
             Operator::Average(pool) => pool.forward_as(plan, &x),
+            Operator::Norm(pool, _) => pool.forward_as(plan, &x),
         };
 
         progress.now(format!("running on {device}"));
@@ -281,6 +287,7 @@ fn difference<T: Comparable>(
             let totals = direct::average_totals(pooling, Divisor::default(), &x);
             element::first_far(&y, &totals)
         }
+        Operator::Norm(_, p) => element::first_far(&y, &lp::norm_totals(pooling, p, &x)),
     })
 }
 

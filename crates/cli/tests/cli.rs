@@ -144,7 +144,7 @@ fn the_examples_flags_are_spelled_as_it_spells_them() {
 fn the_examples_results_are_valid_in_every_type() {
     for dtype in DType::ALL {
         for command in ["pool2d", "pool3d"] {
-            for op in ["max", "avg"].iter().take(if dtype.is_float() { 2 } else { 1 }) {
+            for op in ["max", "avg", "lp"].iter().take(if dtype.is_float() { 3 } else { 1 }) {
                 let ran =
                     run(&[command, "-C", "4", "--op", op, "--dtype", dtype.name(), "--quiet"]);
                 assert!(ran.succeeded().out.ends_with("valid:y\n"));
@@ -274,6 +274,118 @@ fn every_type_of_file_is_pooled() {
     folder.holds("y.npy", &[1, 1, 1], &[bf16::from_f32((rounded[0] + rounded[1]) / 2.0).to_f32()]);
 }
 
+/// Runs on every backend that is there, `host` first; the closure looks at what was written.
+fn on_every_backend(arguments: &[&str], check: impl Fn()) {
+    for device in Device::all().into_iter().rev() {
+        let index = device.index().to_string();
+        let on = ["--backend", device.backend().name(), "--device", &index, "--quiet"];
+        run_with(arguments, &on).succeeded();
+        check();
+    }
+}
+
+#[test]
+fn windows_are_fitted_to_the_input() {
+    let folder = Folder::new();
+    let x: Vec<f32> = (0..10).map(|i| i as f32).collect();
+    let line = folder.write("x.npy", &[1, 10, 1], &x);
+    let image = folder.write("image.npy", &[1, 1, 5, 2], &x);
+    let (y, at) = (folder.name("y.npy"), folder.name("at.npy"));
+    let pool = |x: &str, more: &[&str], check: &dyn Fn()| {
+        on_every_backend(&[&["pool", x, "-o", &y], more].concat(), check);
+    };
+    // 0..4, 3..7 and 6..10
+    pool(&line, &["--op", "avg", "--adaptive", "3"], &|| {
+        folder.holds("y.npy", &[1, 3, 1], &[1.5f32, 4.5, 7.5]);
+    });
+    pool(&line, &["--adaptive", "3", "--indices", &at], &|| {
+        folder.holds("y.npy", &[1, 3, 1], &[3.0f32, 6.0, 9.0]);
+        folder.holds("at.npy", &[1, 3, 1], &[3i32, 6, 9]);
+    });
+    pool(&line, &["--op", "lp", "--p", "1", "--adaptive", "5"], &|| {
+        folder.holds("y.npy", &[1, 5, 1], &[1.0f32, 5.0, 9.0, 13.0, 17.0]);
+    });
+    pool(&image, &["--global", "--op", "avg"], &|| {
+        folder.holds("y.npy", &[1, 1, 1, 2], &[4.0f32, 5.0]);
+    });
+    // One channel of 5×2: its rows are 0..2, 1..4 and 3..5.
+    pool(&image, &["--adaptive", "3,1", "--layout", "channels-first"], &|| {
+        folder.holds("y.npy", &[1, 1, 3, 1], &[3.0f32, 7.0, 9.0]);
+    });
+}
+
+#[test]
+fn norms_are_pooled() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 1], &[3.0f32, -4.0, 6e30, 8e30, 0.0, 0.0]);
+    let y = folder.name("y.npy");
+    let lp = ["pool", &x, "-o", &y, "--kernel", "2", "--op", "lp"];
+    on_every_backend(&lp, || folder.holds("y.npy", &[1, 3, 1], &[5.0f32, 1e31, 0.0]));
+    let ran = run(&lp).succeeded();
+    assert!(ran.out.contains("Lp pooling"), "{ran:?}");
+    let ran = run(&["pool2d", "--op", "lp", "--dtype", "bf16", "--quiet"]).succeeded();
+    assert!(ran.out.ends_with("valid:y\n"), "{ran:?}");
+}
+
+#[test]
+fn gradients_go_back() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 1], &[3.0f32, -4.0, 2.0, 2.0, 0.0, 0.0]);
+    let grad = folder.write("grad.npy", &[1, 3, 1], &[10.0f32, 20.0, 30.0]);
+    let at = folder.write("at.npy", &[1, 3, 1], &[1i32, -1, 4]);
+    let dx = folder.name("dx.npy");
+    let back = |more: &[&str], expected: [f32; 6]| {
+        let arguments = [&["pool-backward", &grad, "-o", &dx, "--kernel", "2"], more].concat();
+        on_every_backend(&arguments, || folder.holds("dx.npy", &[1, 6, 1], &expected));
+    };
+    back(&["--input", &x], [10.0, 0.0, 20.0, 0.0, 30.0, 0.0]);
+    back(&["--input", &x, "--indices", &at], [0.0, 10.0, 0.0, 0.0, 30.0, 0.0]);
+    back(&["--input-size", "6", "--indices", &at], [0.0, 10.0, 0.0, 0.0, 30.0, 0.0]);
+    back(&["--input-size", "6", "--op", "avg"], [5.0, 5.0, 10.0, 10.0, 15.0, 15.0]);
+    back(&["--input", &x, "--op", "lp", "--p", "1"], [10.0, -10.0, 20.0, 20.0, 0.0, 0.0]);
+    let ran =
+        run(&["pool-backward", &grad, "--input", &x, "-o", &dx, "--op", "lp", "--kernel", "2"]);
+    assert!(ran.succeeded().out.contains("Lp pooling's gradient f32 [1, 3, 1] → [1, 6, 1]"));
+    folder.holds("dx.npy", &[1, 6, 1], &{
+        let half = 20.0 * 0.5f64.sqrt();
+        [6.0, -8.0, half as f32, half as f32, 0.0, 0.0]
+    });
+    let global = ["pool-backward", &grad, "--input-size", "6", "-o", &dx, "--op", "avg"];
+    let adaptive = [&global[..], &["--adaptive", "3", "--layout", "channels-first"]].concat();
+    run(&adaptive).refused(1, "[1, 3, 3]");
+    run(&[&global[..], &["--global"]].concat()).refused(1, "[1, 1, 1]");
+}
+
+#[test]
+fn maxima_go_back_to_their_places() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 2, 4, 1], &[1i32, 7, 3, 2, 5, 6, 8, 4]);
+    let (y, at, back) = (folder.name("y.npy"), folder.name("at.npy"), folder.name("back.npy"));
+    for base in ["plane", "tensor", "memory"] {
+        let pool = ["pool", &x, "-o", &y, "--kernel", "2,2", "--indices", &at];
+        run(&[&pool[..], &["--index-base", base]].concat()).succeeded();
+        let unpool = ["unpool", &y, "--indices", &at, "--output-size", "2,4", "-o", &back];
+        on_every_backend(&[&unpool[..], &["--index-base", base]].concat(), || {
+            folder.holds("back.npy", &[1, 2, 4, 1], &[0i32, 7, 0, 0, 0, 0, 8, 0]);
+        });
+    }
+    fs::remove_file(&back).expect("it was written");
+    let files = folder.files();
+    for device in Device::all() {
+        let on = ["--backend", device.backend().name()];
+        let small = ["unpool", &y, "--indices", &at, "--output-size", "2,2", "-o", &back];
+        run_with(&small, &on).refused(1, "index 6 of output element 1");
+    }
+    let small = ["unpool", &y, "--output-size", "2,4", "-o", &back, "--indices"];
+    run(&[&small[..], &[&x]].concat()).refused(1, "use the positions that pool wrote");
+    let floats = folder.write("floats.npy", &[1, 1, 2, 1], &[0.0f32; 2]);
+    run(&[&small[..], &[&floats]].concat()).refused(1, "positions are int32");
+    run(&["unpool", &y, "--indices", &at, "--output-size", "8", "-o", &back]).refused(1, "N,W,C");
+    run(&small[..6]).refused(2, "--indices");
+    fs::remove_file(floats).expect("it was written");
+    assert_eq!(folder.files(), files);
+}
+
 #[test]
 fn plans_are_tables() {
     let folder = Folder::new();
@@ -286,6 +398,11 @@ fn plans_are_tables() {
     let x = folder.write("x.npy", &[1, 4, 4, 2], &[0.0f64; 32]);
     let file = run(&[&["plan", "pool", &x, "--indices"], &options[..]].concat()).succeeded().out;
     assert!(file.contains("max pooling with indices") && file.contains("f64"), "{file}");
+    let lp = ["plan", "pool", "--shape", "8,112,112,64", "--op", "lp", "--adaptive", "7,7"];
+    let lp = run(&lp).succeeded().out;
+    assert!(lp.contains("Lp pooling") && lp.contains("16"), "{lp}");
+    let global = run(&["plan", "pool", "--shape", "8,9,9,64", "--op", "avg", "--global"]);
+    assert!(global.succeeded().out.contains("81"));
     run(&["plan", "pool", "--kernel", "3"]).refused(2, "required");
     run(&["plan", "pool", &x, "--shape", "1,4,4,2", "--kernel", "3,3"]).refused(2, "--shape");
     run(&["plan", "pool", "--shape", "1,4,4", "--kernel", "3,3"]).refused(2, "needs 4: N,H,W,C");
@@ -322,7 +439,8 @@ fn every_backend_is_accounted_for() {
 #[test]
 fn versions_and_help_are_no_failures() {
     assert!(run_with(&["--version"], &[]).succeeded().out.starts_with("windowpane "));
-    for command in [&["--help"][..], &["devices", "--help"], &["pool", "--help"]] {
+    let unpool = ["unpool", "--help"];
+    for command in [&["--help"][..], &["devices", "--help"], &["pool", "--help"], &unpool] {
         assert!(run_with(command, &[]).succeeded().out.contains("Usage:"));
     }
     let ran = run_with(&[], &[]);
@@ -445,6 +563,80 @@ fn bad_input_is_refused_in_one_line() {
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--divisor", "3"],
             2,
             "--divisor",
+        ),
+        (
+            "an exponent of a maximum",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--p", "3"],
+            2,
+            "--p is for --op lp",
+        ),
+        (
+            "an exponent below 1",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "lp", "--p", "0.5"],
+            2,
+            "at least 1",
+        ),
+        (
+            "a norm of integers",
+            &["pool", &whole, "-o", &y, "--kernel", "2,2", "--op", "lp"],
+            1,
+            "i32",
+        ),
+        (
+            "a sliding norm",
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "lp", "--algorithm", "sliding"],
+            1,
+            "sliding",
+        ),
+        ("two windows", &["pool", &x, "-o", &y, "--kernel", "2,2", "--global"], 2, "--global"),
+        ("no outputs", &["pool", &x, "-o", &y, "--adaptive", "2,0"], 2, "width"),
+        ("too few outputs", &["pool", &x, "-o", &y, "--adaptive", "2"], 1, "--adaptive of 1"),
+        (
+            "a step of an adaptive window",
+            &["pool", &x, "-o", &y, "--adaptive", "2,2", "--stride", "2,2"],
+            2,
+            "--stride",
+        ),
+        (
+            "padding of a global window",
+            &["pool", &x, "-o", &y, "--global", "--padding", "1,1"],
+            2,
+            "--padding",
+        ),
+        (
+            "a gradient of nothing",
+            &["pool-backward", &x, "-o", &y, "--kernel", "2,2"],
+            2,
+            "--input",
+        ),
+        (
+            "a norm's gradient without its input",
+            &[
+                "pool-backward",
+                &x,
+                "-o",
+                &y,
+                "--kernel",
+                "2,2",
+                "--op",
+                "lp",
+                "--input-size",
+                "9,9",
+            ],
+            2,
+            "needs --input",
+        ),
+        (
+            "a maximum's gradient without winners",
+            &["pool-backward", &x, "-o", &y, "--kernel", "2,2", "--input-size", "12,12"],
+            2,
+            "--indices",
+        ),
+        (
+            "a gradient of something else",
+            &["pool-backward", &x, "-o", &y, "--kernel", "2,2", "--input", &x],
+            1,
+            "[1, 3, 3, 2]",
         ),
         (
             "a divisor of 0",

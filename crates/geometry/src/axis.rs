@@ -4,6 +4,11 @@ use core::ops::Range;
 use crate::{AxisName, Error, LIMIT, Quantity, Rounding};
 
 /// One axis of a problem, checked: every position below can be computed without overflow.
+///
+/// An axis whose windows are asked for by their number `O` is *fitted*: window `o` covers
+/// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`. Where `O` divides `L` these are windows of `L/O` taps side by side, like
+/// any other; where it does not the axis is *uneven*: its windows differ in length and step, and
+/// [`kernel`](Self::kernel) is the length of the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Axis {
     input: usize,
@@ -13,7 +18,16 @@ pub struct Axis {
     before: usize,
     after: usize,
     output: usize,
+    fit: Fit,
     edges: Edges,
+}
+
+/// Whether an axis was asked for by its windows' extent or by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Fit {
+    Asked,
+    Even,
+    Uneven,
 }
 
 /// What the options of an axis, whatever its extent, allow at the edges of the input.
@@ -54,6 +68,7 @@ impl Axis {
         before: 0,
         after: 0,
         output: 1,
+        fit: Fit::Asked,
         edges: Edges { clipped: false, may_be_empty: false, inside: (0, 1) },
     };
 
@@ -106,7 +121,37 @@ impl Axis {
         let overhang = if rounding == Rounding::Ceil { stride - 1 } else { 0 };
         let inside = always_inside(kernel, dilation, most_before, most_after + overhang);
         let edges = Edges { clipped: inside != (0, kernel), may_be_empty, inside };
-        Ok(Self { input, kernel, stride, dilation, before, after, output, edges })
+        let fit = Fit::Asked;
+        Ok(Self { input, kernel, stride, dilation, before, after, output, fit, edges })
+    }
+
+    /// An axis with so many windows, which share the input as evenly as can be.
+    pub(crate) fn fitted(name: AxisName, input: usize, output: usize) -> Result<Self, Error> {
+        positive(name, Quantity::Input, input)?;
+        positive(name, Quantity::Output, output)?;
+        let (whole, rest) = (input / output, input % output);
+        // Window `o` has `whole` taps, one more, and another one where a multiple of `O` lies
+        // strictly between `o·rest` and `(o+1)·rest`; some window has that unless `rest` divides `O`.
+        let (kernel, stride, fit) = match rest {
+            0 => (whole, whole, Fit::Even),
+            rest if output.is_multiple_of(rest) => (whole + 1, 1, Fit::Uneven),
+            _ => (whole + 2, 1, Fit::Uneven),
+        };
+        // The shortest window has `whole` taps.
+        let inside = (0, if rest == 0 { kernel } else { whole });
+        let edges = Edges { clipped: fit == Fit::Uneven, may_be_empty: false, inside };
+        Ok(Self { input, kernel, stride, dilation: 1, before: 0, after: 0, output, fit, edges })
+    }
+
+    /// Whether the windows were asked for by their number, so that their extent and step follow
+    /// from the input's extent: a kernel had better not be compiled for them.
+    pub fn is_fitted(&self) -> bool {
+        self.fit != Fit::Asked
+    }
+
+    /// Whether the windows differ in length or step.
+    pub fn is_uneven(&self) -> bool {
+        self.fit == Fit::Uneven
     }
 
     /// The coordinates of the input, `L`.
@@ -114,12 +159,12 @@ impl Axis {
         self.input
     }
 
-    /// The taps of the window, `k`.
+    /// The taps of the window, `k`; of the longest window where the axis is uneven.
     pub fn kernel(&self) -> usize {
         self.kernel
     }
 
-    /// The coordinates between two windows, `s`.
+    /// The coordinates between two windows, `s`; 1 where the axis is uneven, which has no one step.
     pub fn stride(&self) -> usize {
         self.stride
     }
@@ -146,6 +191,9 @@ impl Axis {
 
     /// The coordinate of the first tap of window `o`; negative in the padding.
     pub fn start(&self, o: usize) -> i64 {
+        if self.is_uneven() {
+            return self.share(o) as i64;
+        }
         (o * self.stride) as i64 - self.before as i64
     }
 
@@ -154,14 +202,28 @@ impl Axis {
         self.start(o) + (t * self.dilation) as i64
     }
 
-    /// The taps of window `o` that are inside the input; empty for an empty window.
+    /// `⌊o·L/O⌋`. Both factors are bounded, so that nothing overflows.
+    fn share(&self, o: usize) -> usize {
+        (o as u64 * self.input as u64 / self.output as u64) as usize
+    }
+
+    /// The taps of window `o` that are inside the input; empty for an empty window. Where the axis
+    /// is uneven: all that this window has of the longest one's.
     pub fn inside(&self, o: usize) -> Range<usize> {
+        if self.is_uneven() {
+            return 0..self.padded_taps(o);
+        }
         let first = self.taps_below(o, 0);
         first..self.taps_below(o, self.input as i64).max(first)
     }
 
-    /// The windows whose tap `t` is inside the input.
+    /// The windows whose tap `t` is inside the input. Where the axis is uneven these need not lie
+    /// together: every such window is among those returned, and [`inside`](Self::inside) tells which
+    /// they are.
     pub fn windows_inside(&self, t: usize) -> Range<usize> {
+        if self.is_uneven() {
+            return 0..if t < self.kernel { self.output } else { 0 };
+        }
         let shift = t * self.dilation;
         let first = self.before.saturating_sub(shift).div_ceil(self.stride).min(self.output);
         let last = (self.before + self.input).saturating_sub(shift).div_ceil(self.stride);
@@ -170,6 +232,10 @@ impl Axis {
 
     /// How many taps of window `o` are inside the input or in its padding: all but the overhang.
     pub fn padded_taps(&self, o: usize) -> usize {
+        if self.is_uneven() {
+            let end = (o as u64 + 1) * self.input as u64;
+            return end.div_ceil(self.output as u64) as usize - self.share(o);
+        }
         self.taps_below(o, (self.input + self.after) as i64)
     }
 
@@ -182,6 +248,11 @@ impl Axis {
     /// The windows that might read coordinate `x`: every window that does is among them, and
     /// [`tap_of`](Self::tap_of) tells which do.
     pub fn windows_over(&self, x: usize) -> Range<usize> {
+        if self.is_uneven() {
+            // `⌊o·L/O⌋ ≤ x < ⌈(o+1)·L/O⌉` is `x·O/L − 1 < o < (x+1)·O/L`.
+            let (x, output, input) = (x as u64, self.output as u64, self.input as u64);
+            return (x * output / input) as usize..((x + 1) * output).div_ceil(input) as usize;
+        }
         let reach = (self.kernel - 1) * self.dilation;
         let x = x + self.before;
         let first = x.saturating_sub(reach).div_ceil(self.stride);
@@ -191,13 +262,17 @@ impl Axis {
 
     /// The tap by which window `o` reads coordinate `x`, if it does.
     pub fn tap_of(&self, o: usize, x: usize) -> Option<usize> {
+        if self.is_uneven() {
+            return x.checked_sub(self.share(o)).filter(|tap| *tap < self.padded_taps(o));
+        }
         let offset = (x + self.before).checked_sub(o * self.stride)?;
         let tap = offset / self.dilation;
         (offset % self.dilation == 0 && tap < self.kernel).then_some(tap)
     }
 
-    /// Whether a tap may be outside the input, judged by the options alone: the answer does not
-    /// change with the extent, so that a kernel may be compiled for it.
+    /// Whether a window may lack some of the `k` taps, because they are outside the input or because
+    /// the axis is uneven. Unless the axis is fitted this is judged by the options alone: the answer
+    /// does not change with the extent, so that a kernel may be compiled for it.
     pub fn clipped(&self) -> bool {
         self.edges.clipped
     }
@@ -222,6 +297,10 @@ impl Axis {
 
     /// Whether some coordinate, of the input or its padding, is read by more than one window.
     pub fn overlaps(&self) -> bool {
+        if self.is_uneven() {
+            // The first window ends within a coordinate that the second begins with.
+            return true;
+        }
         // Windows `o` and `o + d/g` are the nearest that may share a tap, `s/g` taps apart; with a
         // dilation, nearer ones interleave.
         let common = gcd(self.stride, self.dilation);

@@ -1,5 +1,7 @@
 use core::fmt;
 
+use crate::Exponent;
+
 /// An axis by the name that users know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisName {
@@ -40,6 +42,7 @@ pub enum Quantity {
     Stride,
     Dilation,
     Padding,
+    Rounding,
     EffectiveKernel,
     PaddedInput,
     Output,
@@ -62,6 +65,7 @@ impl fmt::Display for Quantity {
             Self::Stride => "stride",
             Self::Dilation => "dilation",
             Self::Padding => "padding",
+            Self::Rounding => "rounding",
             Self::EffectiveKernel => "effective kernel (dilation·(kernel−1)+1)",
             Self::PaddedInput => "padded input",
             Self::Output => "output extent",
@@ -95,6 +99,18 @@ pub enum Error {
         effective: usize,
         /// `L + before + after`.
         padded: usize,
+    },
+    /// An adaptive window was given an option that follows from the input.
+    Adaptive {
+        /// The option.
+        what: Quantity,
+    },
+    /// A convolution was asked for with an adaptive window.
+    NoKernel,
+    /// The exponent of a norm is none.
+    Exponent {
+        /// What was asked for.
+        asked: Exponent,
     },
     /// A number, or a product or sum of numbers, is larger than can be computed with.
     TooLarge {
@@ -162,6 +178,19 @@ impl fmt::Display for Error {
                 f,
                 "the kernel spans {effective} on the {axis} axis but the padded input has only \
                  {padded}; shrink the kernel or its dilation, or add padding"
+            ),
+            Self::Adaptive { what } => write!(
+                f,
+                "a {what} was set on an adaptive window, which takes it from the input; leave it out"
+            ),
+            Self::NoKernel => f.write_str(
+                "an adaptive window was given to a convolution, whose filters need a kernel; use one \
+                 of the filters' extents",
+            ),
+            Self::Exponent { asked } => write!(
+                f,
+                "the exponent of a norm is {}; it must be a finite number, at least 1",
+                asked.get()
             ),
             Self::TooLarge { axis, what, asked, limit } => {
                 write!(f, "the {what}")?;

@@ -184,7 +184,7 @@ impl Convolution {
         filter_layout: FilterLayout,
     ) -> Result<Self, Error> {
         let grid = window.over(input.space())?;
-        same_kernel(window.kernel(), filter.kernel())?;
+        same_kernel(window.kernel().ok_or(Error::NoKernel)?, filter.kernel())?;
         if groups == 0 {
             return Err(Error::Zero { axis: None, what: Quantity::Groups });
         }

@@ -25,6 +25,8 @@
 //! # Ok::<(), windowpane_geometry::Error>(())
 //! ```
 //!
+//! Or the windows are asked for by their number: [`Window::adaptive`].
+//!
 //! All arithmetic is checked: a problem too large to compute is an [`Error`], never a wrapped
 //! number.
 #![no_std]
@@ -43,7 +45,7 @@ pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
 pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
-pub use pooling::{Divisor, IndexBase, Pooling};
+pub use pooling::{Divisor, Exponent, IndexBase, Pooling};
 pub use shape::{Layout, Shape, Strides};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 

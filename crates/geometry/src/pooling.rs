@@ -112,3 +112,39 @@ impl Divisor {
         }
     }
 }
+
+/// The exponent `p` of a norm, `(Σ|x|^p)^(1/p)`.
+///
+/// ```
+/// use windowpane_geometry::Exponent;
+///
+/// assert_eq!(Exponent::new(2).get(), 2.0);
+/// assert!(Exponent::new(0.5).check().is_err());
+/// ```
+// As bits, so that it can be compared and hashed like every other option.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Exponent(u64);
+
+impl Exponent {
+    /// An exponent, which [`check`](Self::check) may refuse.
+    pub fn new(p: impl Into<f64>) -> Self {
+        Self(p.into().to_bits())
+    }
+
+    /// The number.
+    pub fn get(self) -> f64 {
+        f64::from_bits(self.0)
+    }
+
+    /// Refuses what is not a finite number of at least 1.
+    pub fn check(self) -> Result<(), Error> {
+        let p = self.get();
+        if p.is_finite() && p >= 1.0 { Ok(()) } else { Err(Error::Exponent { asked: self }) }
+    }
+}
+
+impl core::fmt::Debug for Exponent {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Exponent({})", self.get())
+    }
+}

@@ -66,12 +66,21 @@ where
     }
 }
 
+/// What a window is measured by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Size {
+    /// Its own extents.
+    Kernel(Extents),
+    /// How many of it there are.
+    Outputs(Extents),
+}
+
 /// A window as a user asks for it, before it meets an input.
 ///
 /// Every option but the kernel has the default of one step, no dilation, no padding, floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
-    kernel: Extents,
+    size: Size,
     stride: Extents,
     dilation: Extents,
     padding: Padding,
@@ -81,10 +90,32 @@ pub struct Window {
 impl Window {
     /// A window of this many taps an axis; its length is the rank of the problem.
     pub fn new(kernel: impl Into<Extents>) -> Self {
-        let kernel = kernel.into();
-        let ones = Extents::filled(kernel.rank(), 1);
+        Self::sized(Size::Kernel(kernel.into()))
+    }
+
+    /// Windows as many as asked for on each axis, whatever the input: window `o` of `O` covers
+    /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    ///
+    /// Stride, dilation, padding and rounding follow from that; to set one of them is an error.
+    ///
+    /// ```
+    /// use windowpane_geometry::{Extents, Window};
+    ///
+    /// let grid = Window::adaptive([7, 2]).over(Extents::from([112, 5]))?;
+    /// assert_eq!(grid.output(), Extents::from([7, 2]));
+    /// assert_eq!((grid.axis(0).start(1), grid.axis(0).inside(1)), (16, 0..16));
+    /// assert_eq!((grid.axis(1).start(1), grid.axis(1).inside(1)), (2, 0..3)); // shares coordinate 2
+    /// # Ok::<(), windowpane_geometry::Error>(())
+    /// ```
+    pub fn adaptive(output: impl Into<Extents>) -> Self {
+        Self::sized(Size::Outputs(output.into()))
+    }
+
+    fn sized(size: Size) -> Self {
+        let (Size::Kernel(extents) | Size::Outputs(extents)) = size;
+        let ones = Extents::filled(extents.rank(), 1);
         Self {
-            kernel,
+            size,
             stride: ones,
             dilation: ones,
             padding: Padding::Valid,
@@ -119,16 +150,21 @@ impl Window {
 
     /// The number of axes.
     pub fn rank(&self) -> usize {
-        self.kernel.rank()
+        let (Size::Kernel(extents) | Size::Outputs(extents)) = self.size;
+        extents.rank()
     }
 
-    /// The taps on each axis.
-    pub fn kernel(&self) -> Extents {
-        self.kernel
+    /// The taps on each axis; none for an adaptive window, whose taps follow from the input.
+    pub fn kernel(&self) -> Option<Extents> {
+        match self.size {
+            Size::Kernel(kernel) => Some(kernel),
+            Size::Outputs(_) => None,
+        }
     }
 
     /// Lays the window over an input, checking every number.
     pub fn over(&self, input: Extents) -> Result<Grid, Error> {
+        self.check_adaptive()?;
         let rank = self.rank();
         let same_rank = |other: &Extents| match other.rank() {
             found if found == rank => Ok(()),
@@ -144,25 +180,48 @@ impl Window {
 
         let mut axes = [Axis::MISSING; AXES];
         for (i, axis) in axes.iter_mut().enumerate().skip(AXES - rank) {
-            *axis = Axis::new(AxisRequest {
-                name: AxisName::of(i),
-                input: input.three(1)[i],
-                kernel: self.kernel.three(1)[i],
-                stride: self.stride.three(1)[i],
-                dilation: self.dilation.three(1)[i],
-                padding: match self.padding {
-                    Padding::Valid => AxisPadding::Explicit { before: 0, after: 0 },
-                    Padding::Same(Same::Upper) => AxisPadding::SameUpper,
-                    Padding::Same(Same::Lower) => AxisPadding::SameLower,
-                    Padding::Explicit { before, after } => AxisPadding::Explicit {
-                        before: before.three(0)[i],
-                        after: after.three(0)[i],
-                    },
-                },
-                rounding: self.rounding,
-            })?;
+            let (name, input) = (AxisName::of(i), input.three(1)[i]);
+            *axis = match self.size {
+                Size::Kernel(kernel) => Axis::new(self.request(i, input, kernel.three(1)[i]))?,
+                Size::Outputs(output) => Axis::fitted(name, input, output.three(1)[i])?,
+            };
         }
         Grid::new(rank, axes)
+    }
+
+    /// The numbers of axis `i` of three.
+    fn request(&self, i: usize, input: usize, kernel: usize) -> AxisRequest {
+        AxisRequest {
+            name: AxisName::of(i),
+            input,
+            kernel,
+            stride: self.stride.three(1)[i],
+            dilation: self.dilation.three(1)[i],
+            padding: match self.padding {
+                Padding::Valid => AxisPadding::Explicit { before: 0, after: 0 },
+                Padding::Same(Same::Upper) => AxisPadding::SameUpper,
+                Padding::Same(Same::Lower) => AxisPadding::SameLower,
+                Padding::Explicit { before, after } => {
+                    AxisPadding::Explicit { before: before.three(0)[i], after: after.three(0)[i] }
+                }
+            },
+            rounding: self.rounding,
+        }
+    }
+
+    /// Refuses options of an adaptive window, which has none.
+    fn check_adaptive(&self) -> Result<(), Error> {
+        let ones = Extents::filled(self.rank(), 1);
+        let set = [
+            (Quantity::Stride, self.stride != ones),
+            (Quantity::Dilation, self.dilation != ones),
+            (Quantity::Padding, self.padding != Padding::Valid),
+            (Quantity::Rounding, self.rounding != Rounding::Floor),
+        ];
+        match set.into_iter().find(|(_, is_set)| *is_set) {
+            Some((what, _)) if self.kernel().is_none() => Err(Error::Adaptive { what }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -224,9 +283,20 @@ impl Grid {
         Extents::from_three(self.rank, self.axes.map(|axis| axis.kernel()))
     }
 
-    /// The taps of one window, inside or not.
+    /// The taps of one window, inside or not; of the longest where windows differ.
     pub fn taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel()).product()
+    }
+
+    /// Whether the windows were asked for by their number, so that their extents and steps follow
+    /// from the input's extents.
+    pub fn is_fitted(&self) -> bool {
+        self.axes.iter().any(Axis::is_fitted)
+    }
+
+    /// Whether the windows of some axis differ in length or step.
+    pub fn is_uneven(&self) -> bool {
+        self.axes.iter().any(Axis::is_uneven)
     }
 
     /// The coordinates of the input plane.

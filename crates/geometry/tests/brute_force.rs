@@ -4,8 +4,8 @@
 
 use proptest::prelude::*;
 use windowpane_geometry::{
-    AXES, Axis, AxisName, Convolution, Divisor, Error, Extents, Filter, FilterLayout, Grid,
-    IndexBase, LIMIT, Layout, Padding, Pooling, Quantity, Rounding, Same, Shape, Window,
+    AXES, Axis, AxisName, Convolution, Divisor, Error, Exponent, Extents, Filter, FilterLayout,
+    Grid, IndexBase, LIMIT, Layout, Padding, Pooling, Quantity, Rounding, Same, Shape, Window,
 };
 
 /// One axis as asked for. `same` stands for computed padding, `sides` for given.
@@ -68,6 +68,30 @@ impl Problem {
     fn grid(&self) -> Result<Grid, Error> {
         self.window().over(self.extents(|a| a.input))
     }
+}
+
+/// Extents and how many windows are to share each: mostly more coordinates than windows.
+fn fitted() -> impl Strategy<Value = Vec<(usize, usize)>> {
+    let windows = prop_oneof![4 => 1usize..12, 1 => 1usize..60];
+    prop::collection::vec((1usize..=40, windows), 1..=AXES)
+}
+
+fn fit(axes: &[(usize, usize)]) -> Result<Grid, Error> {
+    let of = |pick: fn(&(usize, usize)) -> usize| {
+        Extents::try_from(&*axes.iter().map(pick).collect::<Vec<_>>()).unwrap()
+    };
+    Window::adaptive(of(|axis| axis.1)).over(of(|axis| axis.0))
+}
+
+/// The coordinates of each of `output` windows: those of which any part lies in the window's
+/// `output`-th of the axis, coordinate `x` being the stretch from `x` to `x + 1`.
+fn share(input: usize, output: usize) -> Walked {
+    let windows = (0..output).map(|o| {
+        // In units of 1/O: the window from o·L to (o+1)·L, the coordinate from x·O to (x+1)·O.
+        let touched = |x: &usize| (x + 1) * output > o * input && x * output < (o + 1) * input;
+        (0..input).filter(touched).map(|x| x as i64).collect()
+    });
+    Walked { before: 0, after: 0, windows: windows.collect() }
 }
 
 /// What walking along one axis finds.
@@ -229,6 +253,48 @@ proptest! {
         }
     }
 
+    /// 4.2: an axis that is asked for by its windows' number answers like any other.
+    #[test]
+    fn fitted_axes_agree_with_sharing(axes in fitted()) {
+        let grid = fit(&axes).unwrap();
+        for (i, &(input, output)) in axes.iter().enumerate() {
+            let (axis, shared) = (grid.axis(i), share(input, output));
+            let longest = shared.windows.iter().map(Vec::len).max().unwrap();
+            prop_assert_eq!((axis.input(), axis.kernel()), (input, longest));
+            prop_assert_eq!(axis.is_uneven(), input % output != 0);
+            prop_assert!(axis.is_fitted() && !axis.may_be_empty());
+            prop_assert_eq!(axis.clipped(), axis.is_uneven());
+            for (o, taps) in shared.windows.iter().enumerate() {
+                prop_assert_eq!(axis.inside(o), 0..taps.len());
+                prop_assert_eq!(axis.padded_taps(o), taps.len());
+                prop_assert_eq!(axis.start(o), taps[0]);
+                for (t, &x) in taps.iter().enumerate() {
+                    prop_assert_eq!(axis.coordinate(o, t), x);
+                    prop_assert!(axis.windows_inside(t).contains(&o));
+                }
+            }
+            // What the inverse and the classes are asked about: no dilation, a kernel of the longest.
+            let asked = Asked { input, kernel: longest, stride: 1, dilation: 1, sides: (0, 0) };
+            check_inverse(axis, &asked, &shared)?;
+            check_classes(axis, &asked, &shared)?;
+        }
+        prop_assert!(grid.is_fitted());
+        let even = |axes: &[(usize, usize)]| axes.iter().all(|(input, output)| input % output == 0);
+        prop_assert_eq!(grid.is_uneven(), !even(&axes));
+        // Where it comes out even, it is the window that could have been asked for.
+        if even(&axes) {
+            let of = |pick: fn(&(usize, usize)) -> usize| {
+                Extents::try_from(&*axes.iter().map(pick).collect::<Vec<_>>()).unwrap()
+            };
+            let kernel = of(|(input, output)| input / output);
+            let asked = Window::new(kernel).stride(kernel).over(of(|axis| axis.0)).unwrap();
+            prop_assert_eq!((asked.kernel(), asked.output()), (grid.kernel(), grid.output()));
+            for (asked, axis) in asked.axes().iter().zip(grid.axes()) {
+                prop_assert_eq!((asked.stride(), asked.clipped()), (axis.stride(), axis.clipped()));
+            }
+        }
+    }
+
     #[test]
     fn divisors_agree_with_counting(
         problem in problem(),
@@ -343,6 +409,9 @@ proptest! {
         let window = Window::new(pick(1)).stride(pick(2)).dilation(pick(3));
         let window = window.padding(padding).rounding(rounding);
         if let Ok(grid) = window.over(pick(0)) {
+            touch_ends(&grid);
+        }
+        if let Ok(grid) = Window::adaptive(pick(1)).over(pick(0)) {
             touch_ends(&grid);
         }
         let shape = Shape::new(batch, channels, pick(0));
@@ -472,6 +541,42 @@ fn refusals_name_axis_and_numbers() {
     assert_eq!(error, too_large(Some(Width), Quantity::Padding, Some(usize::MAX)));
 }
 
+/// 4.2: what follows from the input cannot be set, and no window is not a number of windows.
+#[test]
+fn adaptive_windows_take_no_options() {
+    let over = Extents::from([5, 6]);
+    let window = Window::adaptive([2, 3]);
+    assert!(window.over(over).is_ok() && window.kernel().is_none());
+    for (set, what) in [
+        (window.stride([1, 2]), Quantity::Stride),
+        (window.dilation([2, 1]), Quantity::Dilation),
+        (window.padding(Same::Upper), Quantity::Padding),
+        (window.rounding(Rounding::Ceil), Quantity::Rounding),
+    ] {
+        let (error, text) = refused(set.over(over));
+        assert_eq!(error, Error::Adaptive { what });
+        assert!(text.contains(&what.to_string()) && text.contains("leave it out"), "{text}");
+    }
+    let (error, text) = refused(Window::adaptive([2, 0]).over(over));
+    assert_eq!(error, Error::Zero { axis: Some(AxisName::Width), what: Quantity::Output });
+    assert_eq!(text, "the output extent on the width axis is 0; it must be at least 1");
+    let many = Window::adaptive([1, LIMIT + 1]).over(over);
+    assert!(matches!(refused(many).0, Error::TooLarge { what: Quantity::Output, .. }));
+    assert_eq!(refused(window.over(Extents::from([5]))).0, Error::Rank { asked: 2, found: 1 });
+}
+
+#[test]
+fn exponents_are_finite_and_at_least_one() {
+    for p in [1.0, 1.5, 2.0, 1e300] {
+        assert_eq!(Exponent::new(p).check(), Ok(()));
+    }
+    for p in [0.0, 0.999, -1.0, f64::NAN, f64::INFINITY] {
+        let (error, text) = refused(Exponent::new(p).check());
+        assert_eq!(error, Error::Exponent { asked: Exponent::new(p) });
+        assert!(text.contains(&format!("is {p};")), "{text}");
+    }
+}
+
 #[test]
 fn products_that_overflow_are_refused() {
     let limit = isize::MAX as usize;
@@ -581,6 +686,10 @@ fn convolutions_check_groups_and_filters() {
         let zero = Error::Zero { axis: None, what };
         assert_eq!(refused(Filter::new(count, channels, Extents::from([1]))).0, zero);
     }
+    let filter = Filter::new(6, 2, [4, 4].into()).unwrap();
+    let (layout, order) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+    let adaptive = Convolution::new(image, filter, &Window::adaptive([2, 2]), 3, layout, order);
+    assert_eq!(refused(adaptive).0, Error::NoKernel);
     let kernel = Error::Zero { axis: Some(AxisName::Width), what: Quantity::Kernel };
     assert_eq!(refused(Filter::new(1, 1, Extents::from([0]))).0, kernel);
 }

@@ -15,6 +15,8 @@ pub(crate) struct AxisArgs {
     pub(crate) before: i32,
     pub(crate) after: i32,
     pub(crate) output: FastDivmod<u32>,
+    /// Where the windows of an uneven axis begin and end.
+    pub(crate) shares: Shares,
 }
 
 /// What of an axis changes the code of a kernel: its options, never its extents.
@@ -30,6 +32,10 @@ pub(crate) struct AxisForm {
     pub(crate) dilated: bool,
     /// The taps that are never outside, where the loop over them is unrolled.
     pub(crate) always_inside: (u32, u32),
+    /// Whether windows differ in length or step. Of a window that was asked for by its extents this
+    /// never holds, of one that was asked for by its number it depends on the extent: the one thing
+    /// that does, and it makes two kernels.
+    pub(crate) uneven: bool,
 }
 
 impl AxisForm {
@@ -41,6 +47,7 @@ impl AxisForm {
             may_be_empty: axis.may_be_empty(),
             dilated: axis.dilation() > 1,
             always_inside: (always.start as u32, always.end as u32),
+            uneven: axis.is_uneven(),
         }
     }
 
@@ -65,7 +72,77 @@ pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
         axis.before() as i32,
         axis.after() as i32,
         axis.output() as u32,
+        shares(axis.input(), axis.output()),
     )
+}
+
+/// The numbers of `⌊i·N/D⌋`: `N` parted among `D`.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Shares {
+    /// `N / D` and what is left over.
+    whole: u32,
+    rest: u32,
+    by: FastDivmod<u32>,
+    parts: u32,
+    /// Not 0 where `i·rest` may be too large to divide.
+    wide: u32,
+}
+
+/// `i` goes up to `parts`; both numbers are at least 1.
+pub(crate) fn shares(total: usize, parts: usize) -> SharesLaunch {
+    let rest = total % parts;
+    // `FastDivmod` is exact for dividends of 31 bits.
+    let wide = parts as u64 * rest as u64 >= 1 << 31;
+    SharesLaunch::new(
+        (total / parts) as u32,
+        rest as u32,
+        parts as u32,
+        parts as u32,
+        u32::from(wide),
+    )
+}
+
+/// `⌊i·N/D⌋`.
+#[cube]
+pub(crate) fn share_below(shares: &Shares, i: u32) -> u32 {
+    let (quotient, _) = part(shares, i);
+    i * shares.whole + quotient
+}
+
+/// `⌈i·N/D⌉`.
+#[cube]
+pub(crate) fn share_above(shares: &Shares, i: u32) -> u32 {
+    let (quotient, remainder) = part(shares, i);
+    i * shares.whole + quotient + u32::cast_from(remainder != 0)
+}
+
+/// Quotient and remainder of `i·rest` by `parts`.
+#[cube]
+fn part(shares: &Shares, i: u32) -> (u32, u32) {
+    let mut quotient = 0u32;
+    let mut remainder = 0u32;
+    if shares.wide == 0 {
+        let (q, r) = shares.by.div_mod(i * shares.rest);
+        quotient = q;
+        remainder = r;
+    } else {
+        // Bit by bit: the remainder is always less than `parts`, so twice that still fits.
+        for bit in 0u32..31u32 {
+            quotient *= 2u32;
+            remainder *= 2u32;
+            if remainder >= shares.parts {
+                remainder -= shares.parts;
+                quotient += 1u32;
+            }
+            remainder += ((i >> (30u32 - bit)) & 1u32) * shares.rest;
+            if remainder >= shares.parts {
+                remainder -= shares.parts;
+                quotient += 1u32;
+            }
+        }
+    }
+    (quotient, remainder)
 }
 
 /// The taps of one window on one axis.
@@ -83,8 +160,15 @@ pub(crate) struct Taps {
 /// The window at output `o`.
 #[cube]
 pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Taps {
-    let start = i32::cast_from(o) * axis.stride - axis.before;
-    if comptime!(form.clipped) {
+    let start = if comptime!(form.uneven) {
+        share_below(&axis.shares, o) as i32
+    } else {
+        i32::cast_from(o) * axis.stride - axis.before
+    };
+    if comptime!(form.uneven) {
+        let end = share_above(&axis.shares, o + 1u32) as i32;
+        Taps { start, first: 0i32, end: end - start }
+    } else if comptime!(form.clipped) {
         let first = taps_below(axis, start, 0i32, form);
         let end = taps_below(axis, start, axis.input, form);
         Taps { start, first, end }
@@ -96,7 +180,9 @@ pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Ta
 /// How many taps of the window are inside the input or in its padding.
 #[cube]
 pub(crate) fn padded_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisForm) -> i32 {
-    if comptime!(form.clipped) {
+    if comptime!(form.uneven) {
+        taps.end
+    } else if comptime!(form.clipped) {
         taps_below(axis, taps.start, axis.input + axis.after, form)
     } else {
         axis.kernel

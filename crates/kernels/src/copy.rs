@@ -82,8 +82,13 @@ mod tests {
 
     #[test]
     fn vectors_divide_the_elements() {
-        let limits =
-            Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 30 };
+        let limits = Limits {
+            load_bytes: 16,
+            units_per_cube: 1024,
+            cores: None,
+            buffer_bytes: 1 << 30,
+            ieee: true,
+        };
         let lanes = |dtype, elements| lanes_of(&limits, dtype, elements);
         assert_eq!((lanes(DType::F32, 1 << 20), lanes(DType::BF16, 1 << 20)), (4, 8));
         assert_eq!((lanes(DType::F32, 6), lanes(DType::F32, 7), lanes(DType::U8, 24)), (2, 1, 8));

@@ -3,6 +3,8 @@ use cubecl::prelude::*;
 use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use windowpane_geometry::DType;
 
+use crate::Limits;
+
 /// The type as CubeCL names it.
 pub(crate) fn elem(dtype: DType) -> ElemType {
     match dtype {
@@ -44,5 +46,72 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
         Vector::cast_from(select_many(sums.is_nan(), sums, rounded))
     } else {
         Vector::cast_from(sums)
+    }
+}
+
+/// The elements in the type that they are compared and summed in.
+///
+/// A compiler that sees a conversion before a comparison compares without it, two bf16 at a time,
+/// and then takes the answers apart at several times the cost: `bits` converts where it cannot see.
+#[cube]
+pub(crate) fn widen<S: Float, A: Float, N: Size>(
+    elements: Vector<S, N>,
+    #[comptime] bits: bool,
+) -> Vector<A, N> {
+    if comptime!(bits) {
+        let halves = Vector::<u16, N>::reinterpret(elements);
+        Vector::<A, N>::reinterpret(Vector::<u32, N>::cast_from(halves) << Vector::new(16u32))
+    } else {
+        Vector::cast_from(elements)
+    }
+}
+
+/// IEEE 754's maximum: NaN if either is, and +0 above −0.
+#[cube]
+pub(crate) fn maximum<A: Float, N: Size>(
+    a: Vector<A, N>,
+    b: Vector<A, N>,
+    #[comptime] form: MaximumForm,
+) -> Vector<A, N> {
+    match form {
+        MaximumForm::Native => max_nan(a, b),
+        MaximumForm::Integers => select_many(a.greater_than(&b), a, b),
+        MaximumForm::Bits => {
+            let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
+            // What is equal has the same bits, or is zero.
+            let both = Vector::<u32, N>::reinterpret(a) & Vector::<u32, N>::reinterpret(b);
+            select_many(a.equal(&b), Vector::<A, N>::reinterpret(both), best)
+        }
+        MaximumForm::Sum => {
+            let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
+            let zero = Vector::new(A::from_int(0));
+            let zeros = a.equal(&zero).vec_and(b.equal(&zero));
+            select_many(zeros, a + b, best)
+        }
+    }
+}
+
+/// How a maximum is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MaximumForm {
+    /// By the device's own instruction.
+    Native,
+    /// By comparison, zeros set right by the bits of an f32.
+    Bits,
+    /// By comparison, zeros set right by their sum.
+    Sum,
+    /// Of integers, by comparison.
+    Integers,
+}
+
+impl MaximumForm {
+    /// The form for numbers that are compared as `dtype`.
+    pub(crate) fn new(dtype: DType, limits: &Limits) -> Self {
+        match dtype {
+            dtype if !dtype.is_float() => Self::Integers,
+            _ if limits.ieee => Self::Native,
+            DType::F32 => Self::Bits,
+            _ => Self::Sum,
+        }
     }
 }

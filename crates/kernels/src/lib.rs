@@ -15,6 +15,6 @@ pub mod pool;
 mod random;
 
 pub use copy::copy;
-pub use limits::{Limits, supports};
+pub use limits::{Limits, has_powers, supports};
 pub use random::fill_random;
 pub use windowpane_geometry::DType;

@@ -1,5 +1,5 @@
 use cubecl::client::Client;
-use windowpane_geometry::DType;
+use windowpane_geometry::{DType, Exponent};
 
 use crate::dtype::{accumulator, elem};
 
@@ -16,6 +16,9 @@ pub struct Limits {
     pub cores: Option<u32>,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
+    /// Whether maxima and conversions are IEEE 754's as they stand, as where LLVM makes the code:
+    /// +0 above −0, and bf16 rounded to nearest even.
+    pub ieee: bool,
 }
 
 impl Limits {
@@ -27,6 +30,7 @@ impl Limits {
             units_per_cube: properties.hardware.max_units_per_cube,
             cores: properties.hardware.num_cpu_cores,
             buffer_bytes: properties.memory.max_page_size,
+            ieee: ["cuda", "cpu"].contains(&client.name()),
         }
     }
 }
@@ -35,4 +39,12 @@ impl Limits {
 pub fn supports(client: &Client, dtype: DType) -> bool {
     let features = client.features();
     features.supports_type(elem(dtype)) && features.supports_type(elem(accumulator(dtype)))
+}
+
+/// Whether a device can compute norms of this exponent and type.
+///
+/// Those of exponents 1 and 2 need no powers. SPIR-V's are of 32 bits at most.
+pub fn has_powers(client: &Client, p: Exponent, dtype: DType) -> bool {
+    let spirv = client.name() == "wgpu<spirv>";
+    dtype != DType::F64 || !spirv || [1.0, 2.0].contains(&p.get())
 }

@@ -20,6 +20,10 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// Whether this element, coming later in a window, takes the maximum from `best`: a greater
     /// number does, an equal one does not, NaN does from everything and nothing else from NaN.
     fn beats(self, best: Self) -> bool;
+
+    /// Whether this element is the maximum of the two, as IEEE 754 defines it, and `best` is not:
+    /// as [`beats`](Self::beats), but +0 is greater than −0, so that the order of taps is nothing.
+    fn exceeds(self, best: Self) -> bool;
 }
 
 macro_rules! float {
@@ -42,6 +46,12 @@ macro_rules! float {
             #[inline]
             fn beats(self, best: Self) -> bool {
                 self > best || self.is_nan()
+            }
+
+            #[inline]
+            fn exceeds(self, best: Self) -> bool {
+                let sign = best.is_sign_negative() & !self.is_sign_negative();
+                self.beats(best) | (self == best && sign)
             }
         }
     };
@@ -72,6 +82,13 @@ macro_rules! half_float {
             #[inline]
             fn beats(self, best: Self) -> bool {
                 half_beats(self.to_bits(), best.to_bits(), <$type>::INFINITY.to_bits())
+            }
+
+            #[inline]
+            fn exceeds(self, best: Self) -> bool {
+                let (value, best) = (self.to_bits(), best.to_bits());
+                let sign = (value == 0) & (best == 1 << 15);
+                half_beats(value, best, <$type>::INFINITY.to_bits()) | sign
             }
         }
     };
@@ -126,6 +143,11 @@ macro_rules! integer {
 
             #[inline]
             fn beats(self, best: Self) -> bool {
+                self > best
+            }
+
+            #[inline]
+            fn exceeds(self, best: Self) -> bool {
                 self > best
             }
         }

@@ -16,7 +16,7 @@ fn convolutions() -> impl Strategy<Value = Convolution> {
     (common::windows(20), counts, common::layouts(), filter_layouts).prop_map(
         |((window, input), (batch, groups, channels, filters), layout, filter_layout)| {
             let shape = Shape::new(batch, groups * channels, input).unwrap();
-            let filter = Filter::new(groups * filters, channels, window.kernel()).unwrap();
+            let filter = Filter::new(groups * filters, channels, window.kernel().unwrap()).unwrap();
             Convolution::new(shape, filter, &window, groups, layout, filter_layout).unwrap()
         },
     )

@@ -9,9 +9,9 @@ use common::{Element, Walked, bits, walk};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
+    Divisor, Exponent, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
 };
-use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, prefix};
+use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
 use windowpane_reference::{Scalar, Total};
 
 fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {
@@ -45,6 +45,14 @@ fn index(pooling: &Pooling, base: IndexBase, window: &Walked, tap: usize) -> i32
     index as i32
 }
 
+/// Rule 2.1: the winner's number, or +0 where a zero wins and some tap is +0.
+fn maximum<T: Element>(window: &Walked, x: &[T], winner: usize) -> T {
+    let best = x[window.inside[winner].1];
+    let taps = window.inside.iter().map(|tap| x[tap.1]);
+    let mut zeros = taps.filter(|v| best.to_f64() == 0.0 && v.to_f64() == 0.0);
+    zeros.find(|v| v.to_f64().is_sign_positive()).unwrap_or(best)
+}
+
 fn check_max<T: Element>(
     pooling: &Pooling,
     base: IndexBase,
@@ -56,7 +64,7 @@ fn check_max<T: Element>(
     prop_assert_eq!(winners.len(), y.len());
     for window in walk(pooling) {
         let (value, place) = match winner(&window, &x) {
-            Some(tap) => (x[window.inside[tap].1], index(pooling, base, &window, tap)),
+            Some(tap) => (maximum(&window, &x, tap), index(pooling, base, &window, tap)),
             None => (T::LOWEST, -1),
         };
         prop_assert_eq!((y[window.at].bits(), winners[window.at]), (value.bits(), place));
@@ -127,6 +135,9 @@ fn check_average<T: Element>(
 
 /// The taps of a window that are inside or in the padding, counted one by one.
 fn padded(pooling: &Pooling, window: &Walked) -> usize {
+    if pooling.grid().is_fitted() {
+        return window.inside.len();
+    }
     let within = |tap: &[usize; 3]| {
         (0..3).all(|i| {
             let axis = &pooling.grid().axes()[i];
@@ -205,10 +216,12 @@ proptest! {
         prop_assert_eq!(&backward::max_backward_from_input(&pooling, &dy, &x), &dx);
 
         // Rule 4.3: what was a maximum is where it was, all else is zero.
-        let back = backward::max_unpool(&pooling, base, &y, &winners).unwrap();
+        let back = unpool::max_unpool(&pooling, base, &y, &winners).unwrap();
         for (i, (back, x)) in back.iter().zip(&x).enumerate() {
             let expected = if terms[i] > 0 { *x } else { 0.0 };
-            prop_assert_eq!(back.to_bits(), expected.to_bits());
+            // A maximum of zero has the sign that rule 2.1 gives it.
+            let zeros = *back == 0.0 && expected == 0.0;
+            prop_assert!(zeros || back.to_bits() == expected.to_bits());
         }
     }
 
@@ -237,13 +250,98 @@ proptest! {
         let allowed = index == -1 || own.into_iter().any(|own| own == index);
         let refusal = backward::IndexOutOfRange { at, index };
         let dx = backward::max_backward(&pooling, base, &y, &winners);
-        let back = backward::max_unpool(&pooling, base, &y, &winners);
+        let back = unpool::max_unpool(&pooling, base, &y, &winners);
+        let gradient = unpool::max_unpool_backward(&pooling, base, &x, &winners);
         if allowed {
-            prop_assert!(dx.is_ok() && back.is_ok());
+            prop_assert!(dx.is_ok() && back.is_ok() && gradient.is_ok());
         } else {
             prop_assert_eq!(dx.unwrap_err(), refusal);
             prop_assert_eq!(back.unwrap_err(), refusal);
+            prop_assert_eq!(gradient.unwrap_err(), refusal);
         }
+    }
+
+    /// Rule 4.3: of windows with one winner the last counts; and 5.4: the gradient is the adjoint.
+    #[test]
+    fn unpooling_and_its_gradient_are_adjoint(
+        (pooling, y, g, picks) in common::poolings().prop_flat_map(|pooling| {
+            let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+            let picks = prop::collection::vec(any::<prop::sample::Index>(), outputs);
+            (Just(pooling), common::integers(outputs), common::integers(inputs), picks)
+        }),
+        base in common::bases(),
+    ) {
+        // Any element of the plane, or none, is the winner of any window.
+        let mut indices = vec![-1; y.len()];
+        let mut expected = vec![0.0; g.len()];
+        let mut source = vec![None; g.len()];
+        for window in walk(&pooling) {
+            let plane = common::positions(pooling.input().space().three(1));
+            let pick = picks[window.at].index(plane.len() + 1);
+            let Some(&position) = plane.get(pick) else { continue };
+            let memory =
+                common::memory(&pooling.input(), pooling.layout(), window.n, window.c, position);
+            let own = Walked { inside: vec![(position, memory)], ..window };
+            indices[own.at] = index(&pooling, base, &own, 0);
+            expected[memory] = y[own.at];
+            source[memory] = Some(own.at);
+        }
+        let x = unpool::max_unpool(&pooling, base, &y, &indices).unwrap();
+        prop_assert_eq!(&x, &expected);
+        let dy = unpool::max_unpool_backward(&pooling, base, &g, &indices).unwrap();
+        let mut expected = vec![0.0; y.len()];
+        for (source, g) in source.iter().zip(&g) {
+            if let Some(at) = *source {
+                expected[at] = *g;
+            }
+        }
+        prop_assert_eq!(&dy, &expected);
+        let left: f64 = x.iter().zip(&g).map(|(x, g)| x * g).sum();
+        let right: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy).sum();
+        prop_assert_eq!(left, right);
+    }
+
+    /// Rule 4.1 by its words, where these can be computed; and its gradient against a difference.
+    #[test]
+    fn norms_are_the_contracts(
+        (pooling, x) in common::poolings().prop_flat_map(|pooling| {
+            (Just(pooling), prop::collection::vec(-4.0f64..4.0, pooling.input().elements()))
+        }),
+        p in prop_oneof![Just(1.0), Just(2.0), Just(3.0), 1.0f64..8.0],
+    ) {
+        let exponent = Exponent::new(p);
+        let y = lp::norm(&pooling, exponent, &x);
+        let totals = lp::norm_totals(&pooling, exponent, &x);
+        for window in walk(&pooling) {
+            let powers = window.inside.iter().map(|&(_, at)| x[at].abs().powf(p));
+            let expected = powers.sum::<f64>().powf(1.0 / p);
+            let close = (y[window.at] - expected).abs() <= 1e-13 * expected;
+            prop_assert!(close, "{} is not {expected}", y[window.at]);
+            prop_assert_eq!(totals[window.at].value, y[window.at]);
+            let moved = totals[window.at].magnitude;
+            prop_assert!(moved >= expected * window.inside.len() as f64 / 2.0);
+        }
+
+        let dy: Vec<f64> = (0..y.len()).map(|i| (i % 7) as f64 - 3.0).collect();
+        let dx = lp::norm_backward(&pooling, exponent, &dy, &x);
+        let mut expected = vec![0.0; x.len()];
+        for window in walk(&pooling) {
+            for &(_, at) in &window.inside {
+                let slope = x[at].signum() * x[at].abs().powf(p - 1.0) * y[window.at].powf(1.0 - p);
+                expected[at] += if x[at] == 0.0 { 0.0 } else { dy[window.at] * slope };
+            }
+        }
+        let totals = lp::norm_backward_totals(&pooling, exponent, &dy, &x);
+        for ((dx, expected), total) in dx.iter().zip(&expected).zip(&totals) {
+            prop_assert_eq!(total.value, *dx);
+            let close = (dx - expected).abs() <= 4.0 * total.bound(f64::ROUNDOFF, f64::ROUNDOFF);
+            prop_assert!(close, "{dx} is not {expected}");
+        }
+        // A norm is homogeneous: Σ x·∂f/∂x = f.
+        let left: f64 = y.iter().zip(&dy).map(|(y, dy)| y * dy).sum();
+        let right: f64 = x.iter().zip(&dx).map(|(x, dx)| x * dx).sum();
+        let size: f64 = y.iter().zip(&dy).map(|(y, dy)| (y * dy).abs()).sum();
+        prop_assert!((left - right).abs() <= 1e-11 * size.max(f64::MIN_POSITIVE));
     }
 
     /// Rule 5.4: ⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩.
@@ -274,6 +372,52 @@ proptest! {
         let right: f64 = x.iter().zip(&dx).map(|(x, dx)| x * dx).sum();
         prop_assert_eq!(left, right);
     }
+}
+
+/// Rule 4.1 where plain powers overflow or vanish, and where there is nothing to divide by.
+#[test]
+fn norms_of_extremes() {
+    let p = pooling(Window::new([2]).stride([2]).padding([(0, 2)]), [10], 1);
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let x = [3e30f32, -4e30, 3e-30, 4e-30, 0.0, -0.0, -inf, 1.0, nan, inf];
+    let y = lp::norm(&p, Exponent::new(2), &x);
+    assert_eq!(y[..4], [5e30, 5e-30, 0.0, inf]);
+    assert!(y[4].is_nan());
+    assert_eq!(y[5], 0.0);
+    let sum = [0, 2].map(|i| (f64::from(x[i].abs()) + f64::from(x[i + 1].abs())) as f32);
+    assert_eq!(lp::norm(&p, Exponent::new(1), &x)[..4], [sum[0], sum[1], 0.0, inf]);
+    let wide = lp::norm(&p, Exponent::new(1000.0), &x);
+    assert!((wide[0] / 4e30 - 1.0).abs() < 1e-6 && wide[3] == inf);
+
+    let dy = [10.0f32, 10.0, 10.0, 10.0, 10.0, 10.0];
+    let dx = lp::norm_backward(&p, Exponent::new(2), &dy, &x);
+    assert_eq!(dx[..6], [6.0, -8.0, 6.0, 8.0, 0.0, 0.0]);
+    // ∞/∞, a number over ∞, and over NaN.
+    assert!(dx[6].is_nan() && dx[7] == 0.0 && dx[8].is_nan() && dx[9].is_nan());
+    let dx = lp::norm_backward(&p, Exponent::new(1), &dy, &x);
+    assert_eq!(dx[..8], [10.0, -10.0, 10.0, 10.0, 0.0, 0.0, -10.0, 10.0]);
+    assert!(dx[8].is_nan() && dx[9] == 10.0);
+}
+
+/// Rule 4.2: as in PyTorch, 5 coordinates in 3 windows are 0..2, 1..4 and 3..5.
+#[test]
+fn an_adaptive_line_by_hand() {
+    let p = pooling(Window::adaptive([3]), [5], 1);
+    let x = [1.0f32, 5.0, 5.0, -1.0, 2.0];
+    let expected = (vec![5.0, 5.0, 2.0], vec![1, 1, 4]);
+    assert_eq!(direct::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    assert_eq!(deque::max_with_indices(&p, IndexBase::Plane, &x), expected);
+    for divisor in [Divisor::Padded, Divisor::Valid] {
+        assert_eq!(direct::average(&p, divisor, &x), [3.0, 3.0, 0.5]);
+        assert_eq!(prefix::average(&p, divisor, &x), [3.0, 3.0, 0.5]);
+    }
+    let dx = backward::average_backward(&p, Divisor::Valid, &[2.0f32, 3.0, 6.0]);
+    assert_eq!(dx, [1.0, 2.0, 1.0, 4.0, 3.0]);
+    // More windows than coordinates repeat them.
+    let p = pooling(Window::adaptive([4]), [2], 1);
+    assert_eq!(prefix::average(&p, Divisor::Valid, &[1.0f32, 3.0]), [1.0, 1.0, 3.0, 3.0]);
+    let p = pooling(Window::adaptive([3]), [2], 1);
+    assert_eq!(direct::average(&p, Divisor::Valid, &[1.0f32, 3.0]), [1.0, 2.0, 3.0]);
 }
 
 fn pooling<const N: usize>(window: Window, space: [usize; N], channels: usize) -> Pooling
@@ -325,19 +469,20 @@ fn an_image_by_hand() {
 fn zeros_and_nan() {
     let p = pooling(Window::new([3]), [3], 1);
     let nan = |payload: u32| f32::from_bits(0x7fc0_0000 | payload);
-    for (x, winner) in [
-        ([-0.0f32, 0.0, -1.0], 0),
-        ([-1.0, 0.0, -0.0], 1),
-        ([nan(1), f32::INFINITY, nan(2)], 2),
-        ([nan(1), nan(2), f32::INFINITY], 1),
-        ([f32::NEG_INFINITY; 3], 0),
+    for (x, winner, value) in [
+        ([-0.0f32, 0.0, -1.0], 0, 1),
+        ([-1.0, 0.0, -0.0], 1, 1),
+        ([-0.0, -0.0, -1.0], 0, 0),
+        ([nan(1), f32::INFINITY, nan(2)], 2, 2),
+        ([nan(1), nan(2), f32::INFINITY], 1, 1),
+        ([f32::NEG_INFINITY; 3], 0, 0),
     ] {
         for (y, winners) in [
             direct::max_with_indices(&p, IndexBase::Plane, &x),
             deque::max_with_indices(&p, IndexBase::Plane, &x),
         ] {
             assert_eq!(winners, [winner]);
-            assert_eq!(y[0].to_bits(), x[winner as usize].to_bits());
+            assert_eq!(y[0].to_bits(), x[value].to_bits());
         }
     }
 }

@@ -21,12 +21,14 @@ pub struct PoolCase {
 }
 
 impl PoolCase {
-    /// Any problem that geometry accepts, small enough to be many: ties, NaN and infinities, empty
+    /// Any problem that geometry accepts, adaptive ones too, small enough to be many: ties, NaN and infinities, empty
     /// windows, empty batches, kernels longer than their input.
     pub fn any() -> impl Strategy<Value = Self> {
         let problem = (1..=3usize).prop_flat_map(|rank| {
             let axes = proptest::collection::vec(axis(), rank);
-            (axes, padding_kind(), prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)])
+            let adaptive = prop_oneof![3 => Just(false), 1 => Just(true)];
+            let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+            (axes, padding_kind(), rounding, adaptive)
         });
         let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
         // Channel counts that vectors divide, and that they do not.
@@ -34,7 +36,7 @@ impl PoolCase {
         let batch = prop_oneof![1 => Just(0usize), 9 => 1..=3usize];
         (problem, batch, channels, layout, Fill::any()).prop_filter_map(
             "the window does not fit",
-            |((axes, padding, rounding), batch, channels, layout, fill)| {
+            |((axes, padding, rounding, adaptive), batch, channels, layout, fill)| {
                 let of = |f: fn(&AxisCase) -> usize| {
                     let numbers: Vec<_> = axes.iter().map(f).collect();
                     Extents::try_from(&*numbers).expect("one to three axes")
@@ -46,11 +48,13 @@ impl PoolCase {
                     PaddingKind::Valid => Padding::Valid,
                     PaddingKind::Same(same) => Padding::Same(same),
                 };
-                let window = Window::new(of(|a| a.kernel))
+                let asked = Window::new(of(|a| a.kernel))
                     .stride(of(|a| a.stride))
                     .dilation(of(|a| a.dilation))
                     .padding(padding)
                     .rounding(rounding);
+                // As many windows as the kernel has taps.
+                let window = if adaptive { Window::adaptive(of(|a| a.kernel)) } else { asked };
                 let case = Self { batch, channels, space: of(|a| a.input), window, layout, fill };
                 case.pooling().ok().map(|_| case)
             },

@@ -39,11 +39,11 @@ pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
 pub use plan::{Algorithm, Plan, UnknownAlgorithm};
-pub use pool::{AvgPool, MaxPool};
+pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
-    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, UnknownDType,
-    Window,
+    DType, Divisor, Exponent, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same,
+    UnknownDType, Window,
 };
 
 /// The result of everything here that can fail.

@@ -26,7 +26,18 @@ enum Data {
         handle: Arc<cubecl::server::Handle>,
         /// What made it, for errors that come to light when it is read.
         work: Arc<str>,
+        /// What must hold for it to be trusted, its sources' doubts among them.
+        doubts: Vec<Doubt>,
     },
+}
+
+/// Indices that a kernel found out of range, or did not.
+#[cfg(feature = "kernels")]
+#[derive(Clone, Debug)]
+struct Doubt {
+    /// The first element whose index is out of range, as an `i32`.
+    note: cubecl::server::Handle,
+    indices: cubecl::server::Handle,
 }
 
 impl Tensor {
@@ -139,6 +150,12 @@ impl Tensor {
         #[cfg(feature = "kernels")]
         if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
             windowpane_kernels::copy(client, self.dtype, from, &to, self.len());
+            // What the source may turn out to be, the copy is too.
+            if let (Data::Device { doubts, .. }, Data::Device { doubts: theirs, .. }) =
+                (&mut self.data, &source.data)
+            {
+                doubts.clone_from(theirs);
+            }
             return Ok(());
         }
         if let (Data::Host(target), Data::Host(source)) = (&mut self.data, &source.data) {
@@ -168,8 +185,61 @@ impl Tensor {
             device: device.clone(),
             dtype,
             dims,
-            data: Data::Device { handle: Arc::new(handle), work: work.into() },
+            data: Data::Device {
+                handle: Arc::new(handle),
+                work: work.into(),
+                doubts: Vec::new(),
+            },
         }
+    }
+
+    /// The same tensor, which is to be trusted only if a note of an unpooling says so.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn doubted(
+        mut self,
+        note: cubecl::server::Handle,
+        indices: cubecl::server::Handle,
+    ) -> Self {
+        if let Data::Device { doubts, .. } = &mut self.data {
+            doubts.push(Doubt { note, indices });
+        }
+        self
+    }
+
+    /// The same tensor, which is to be trusted only if those are that it was made from.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn doubted_with(mut self, sources: &[&Self]) -> Self {
+        if let Data::Device { doubts, .. } = &mut self.data {
+            for source in sources {
+                if let Data::Device { doubts: theirs, .. } = &source.data {
+                    doubts.extend(theirs.iter().cloned());
+                }
+            }
+        }
+        self
+    }
+
+    /// Waits for what the tensor was made from, and tells whether that can be trusted.
+    #[cfg(feature = "kernels")]
+    fn check_doubts(&self) -> Result<()> {
+        use windowpane_kernels::pool::unpool::NONE_OUT_OF_RANGE;
+        use windowpane_reference::pool::backward::IndexOutOfRange;
+        let Data::Device { work, doubts, .. } = &self.data else { return Ok(()) };
+        let Some(client) = self.device.client() else { return Ok(()) };
+        let read = |handle: &cubecl::server::Handle| {
+            let bytes = client.read_one(handle.clone());
+            let bytes = bytes.map_err(|error| self.device.failure(work, &error))?;
+            Ok::<Vec<i32>, Error>(bytemuck::pod_collect_to_vec(&bytes))
+        };
+        for doubt in doubts {
+            let first = read(&doubt.note)?.first().copied().unwrap_or(NONE_OUT_OF_RANGE);
+            if first != NONE_OUT_OF_RANGE {
+                let at = first as usize;
+                let index = read(&doubt.indices)?.get(at).copied().unwrap_or(i32::MIN);
+                return Err(IndexOutOfRange { at, index }.into());
+            }
+        }
+        Ok(())
     }
 
     /// The device that it is on.
@@ -213,9 +283,12 @@ impl Tensor {
     /// Waits for the elements and tells whether they can be trusted, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let (Data::Device { handle, work }, Some(client)) = (&self.data, self.device.client()) {
-            return cubecl::future::block_on(client.sync_buffers([&**handle]))
-                .map_err(|error| self.device.failure(work, &error));
+        if let (Data::Device { handle, work, .. }, Some(client)) =
+            (&self.data, self.device.client())
+        {
+            cubecl::future::block_on(client.sync_buffers([&**handle]))
+                .map_err(|error| self.device.failure(work, &error))?;
+            return self.check_doubts();
         }
         Ok(())
     }
@@ -279,7 +352,8 @@ impl Tensor {
         match &self.data {
             Data::Host(buffer) => Ok(buffer.clone()),
             #[cfg(feature = "kernels")]
-            Data::Device { handle, work } => {
+            Data::Device { handle, work, .. } => {
+                self.check_doubts()?;
                 let client = self.device.client().expect("a tensor with a handle has a client");
                 let bytes = client
                     .read_one((**handle).clone())

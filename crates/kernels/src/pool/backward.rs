@@ -20,9 +20,12 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::direct::{Fold, indexing, unit_position};
 use super::launch::{buffer, check_buffers, check_indices, grid};
-use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
+use super::backward_strip;
+use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
-use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::axis::{
+    AxisArgs, AxisForm, Shares, axis_args, padded_taps, share_above, share_below, shares, taps_of,
+};
 use crate::dtype::{accumulator, elem, round};
 
 /// What a gradient goes back through.
@@ -66,6 +69,10 @@ pub fn launch_backward(
     if inputs == 0 {
         return Ok(());
     }
+    if plan.algorithm == Algorithm::Strip {
+        backward_strip::launch(client, pooling, gradient, dtype, plan, [dy, dx], winners);
+        return Ok(());
+    }
     let vectors = inputs / plan.lanes;
     let (cubes, units) = grid(client, plan, vectors);
     let winners = match winners {
@@ -83,7 +90,7 @@ pub fn launch_backward(
             winners,
             buffer(dx, inputs, plan),
             problem_args(pooling, gradient, plan, vectors),
-            Form::new(pooling, gradient, dtype, plan),
+            Form::new(pooling, gradient, plan),
             elem(dtype),
             elem(accumulator(dtype)),
         )
@@ -93,11 +100,13 @@ pub fn launch_backward(
 
 /// The numbers of an axis as its coordinates see them.
 #[derive(CubeType, CubeLaunch)]
-struct CoverArgs {
+pub(super) struct CoverArgs {
     axis: AxisArgs,
     input: FastDivmod<u32>,
     stride: FastDivmod<u32>,
     outputs: i32,
+    /// Where the windows over a coordinate of an uneven axis begin and end.
+    shares: Shares,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
@@ -106,20 +115,21 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
+        shares(axis.output(), axis.input()),
     )
 }
 
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
-struct Problem {
+pub(super) struct Problem {
     /// The input vectors.
-    vectors: u32,
+    pub(super) vectors: u32,
     /// The vectors of a pixel.
     pixel: FastDivmod<u32>,
-    pixel_vectors: u32,
-    depth: CoverArgs,
-    height: CoverArgs,
-    width: CoverArgs,
+    pub(super) pixel_vectors: u32,
+    pub(super) depth: CoverArgs,
+    pub(super) height: CoverArgs,
+    pub(super) width: CoverArgs,
     /// What a fixed divisor divides by.
     divisor: u32,
     /// The steps of an index to the next sample, channel and position.
@@ -128,7 +138,7 @@ struct Problem {
     index_position: u32,
 }
 
-fn problem_args(
+pub(super) fn problem_args(
     pooling: &Pooling,
     gradient: Gradient,
     plan: &Plan,
@@ -158,15 +168,15 @@ fn problem_args(
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    axes: [AxisForm; AXES],
+pub(super) struct Form {
+    pub(super) axes: [AxisForm; AXES],
     /// The most windows over one coordinate of each axis, where the loops over them are unrolled.
     windows: Option<[u32; AXES]>,
     fold: Fold,
-    bf16: bool,
-    runs: bool,
+    pub(super) rounds: bool,
+    pub(super) runs: bool,
     /// Whether several vectors make a pixel.
-    channels: bool,
+    pub(super) channels: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -175,10 +185,12 @@ struct Form {
 const UNROLLED_WINDOWS: usize = 27;
 
 impl Form {
-    fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
+    pub(super) fn new(pooling: &Pooling, gradient: Gradient, plan: &Plan) -> Self {
         let axes = pooling.grid().axes();
         let windows = axes.each_ref().map(most_windows_over);
-        let unrolled = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        // How many windows of an uneven axis share a coordinate depends on its extent.
+        let unrolled = few && !pooling.grid().is_uneven();
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
             windows: unrolled.then_some(windows.map(|n| n as u32)),
@@ -186,7 +198,7 @@ impl Form {
                 Gradient::Max(_) => Fold::Max,
                 Gradient::Average(divisor) => Fold::average(divisor),
             },
-            bf16: dtype == DType::BF16,
+            rounds: plan.rounds,
             runs: plan.runs,
             channels: pixel_channels(pooling) > plan.lanes,
             rank: pooling.grid().rank(),
@@ -196,7 +208,7 @@ impl Form {
     /// Whether every window is divided by the same number, so that their sum may be.
     fn divides_once(&self) -> bool {
         match self.fold {
-            Fold::Max => false,
+            Fold::Max | Fold::MaxAndIndex | Fold::Norm => false,
             Fold::AverageFixed => true,
             Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
         }
@@ -251,18 +263,18 @@ fn backward<S: Float, A: Float, N: Size>(
     if comptime!(form.divides_once()) {
         sum /= Vector::new(divisor::<A>(problem, 0i32, 0i32, 0i32, form));
     }
-    dx[vector as usize] = round::<A, S, N>(sum, form.bf16);
+    dx[vector as usize] = round::<A, S, N>(sum, form.rounds);
 }
 
 /// Where an input is, and which windows may have read it.
 #[derive(CubeType)]
-struct Site {
-    sample: u32,
+pub(super) struct Site {
+    pub(super) sample: u32,
     /// The vector within the pixel.
-    lane: u32,
-    depth: Cover,
-    height: Cover,
-    width: Cover,
+    pub(super) lane: u32,
+    pub(super) depth: Cover,
+    pub(super) height: Cover,
+    pub(super) width: Cover,
     /// The index by which a window that it won names it, but for the channel.
     index: i32,
 }
@@ -270,28 +282,35 @@ struct Site {
 /// The windows over one coordinate.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-struct Cover {
+pub(super) struct Cover {
     /// The coordinate, counted from the start of the padding.
-    x: i32,
+    pub(super) x: i32,
     /// The first window in whose reach it is.
-    first: i32,
+    pub(super) first: i32,
     /// One more than the last.
-    end: i32,
+    pub(super) end: i32,
 }
 
 #[cube]
-fn cover_of(args: &CoverArgs, x: u32) -> Cover {
-    let x = x as i32 + args.axis.before;
-    let reach = (args.axis.kernel - 1) * args.axis.dilation;
-    let beyond = max(x - reach, 0i32) as u32;
-    let (below, rest) = args.stride.div_mod(beyond);
-    let first = below as i32 + i32::cast_from(rest != 0);
-    let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
-    Cover { x, first, end }
+fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
+    if comptime!(form.uneven) {
+        // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
+        let first = share_below(&args.shares, x) as i32;
+        let end = share_above(&args.shares, x + 1u32) as i32;
+        Cover { x: x as i32, first, end }
+    } else {
+        let x = x as i32 + args.axis.before;
+        let reach = (args.axis.kernel - 1) * args.axis.dilation;
+        let beyond = max(x - reach, 0i32) as u32;
+        let (below, rest) = args.stride.div_mod(beyond);
+        let first = below as i32 + i32::cast_from(rest != 0);
+        let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
+        Cover { x, first, end }
+    }
 }
 
 #[cube]
-fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+pub(super) fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     let (position, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (rows, w) = problem.width.input.div_mod(position);
@@ -305,9 +324,9 @@ fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     Site {
         sample,
         lane,
-        depth: cover_of(&problem.depth, d),
-        height: cover_of(&problem.height, h),
-        width: cover_of(&problem.width, w),
+        depth: cover_of(&problem.depth, d, form.axes[0]),
+        height: cover_of(&problem.height, h, form.axes[1]),
+        width: cover_of(&problem.width, w, form.axes[2]),
         index: index as i32,
     }
 }
@@ -332,11 +351,7 @@ fn share<S: Float, A: Float, N: Size>(
     let od = there(&problem.depth, od, comptime!(form.windows.is_some()));
     let oh = there(&problem.height, oh, comptime!(form.windows.is_some()));
     let ow = there(&problem.width, ow, comptime!(form.windows.is_some()));
-    let plane = problem.depth.outputs * problem.height.outputs * problem.width.outputs;
-    let window = (od * problem.height.outputs + oh) * problem.width.outputs + ow;
-    let pixel = site.sample * plane as u32 + window as u32;
-    let offset =
-        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let offset = offset_of(problem, site, od, oh, ow, form);
     let gradient = Vector::<A, N>::cast_from(dy[offset as usize]);
     let zero = Vector::<A, N>::new(A::from_int(0));
     #[comptime]
@@ -364,9 +379,25 @@ fn share<S: Float, A: Float, N: Size>(
     }
 }
 
+/// Where the output of the window at (`od`, `oh`, `ow`) lies.
+#[cube]
+pub(super) fn offset_of(
+    problem: &Problem,
+    site: &Site,
+    od: i32,
+    oh: i32,
+    ow: i32,
+    #[comptime] form: Form,
+) -> u32 {
+    let plane = problem.depth.outputs * problem.height.outputs * problem.width.outputs;
+    let window = (od * problem.height.outputs + oh) * problem.width.outputs + ow;
+    let pixel = site.sample * plane as u32 + window as u32;
+    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel }
+}
+
 /// Whether the window at `o` has a tap on the coordinate.
 #[cube]
-fn reads(args: &CoverArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
+pub(super) fn reads(args: &CoverArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
     if comptime!(form.dilated) {
         o < cover.end && (cover.x - o * args.axis.stride) % args.axis.dilation == 0
     } else {

@@ -20,7 +20,7 @@ use crate::axis::{
     AxisArgs, AxisArgsLaunch, AxisForm, Taps, axis_args, coordinate, has_all_taps, is_inside,
     padded_taps, taps_of,
 };
-use crate::dtype::{accumulator, elem, round};
+use crate::dtype::{MaximumForm, elem, maximum, round, widen};
 
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -75,11 +75,11 @@ pub(super) fn problem_args(
         height,
         width,
         divisor,
-        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(accumulator(dtype))),
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
         index_batch,
         index_position,
         index_lane,
-        lowest(dtype),
+        lowest(dtype, plan.accumulator),
     )
 }
 
@@ -108,8 +108,8 @@ pub(super) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
 }
 
 /// The value of an empty window, in the accumulator's type.
-fn lowest(dtype: DType) -> InputScalar {
-    let accumulator = elem(accumulator(dtype));
+fn lowest(dtype: DType, accumulator: DType) -> InputScalar {
+    let accumulator = elem(accumulator);
     match dtype {
         DType::I32 => InputScalar::new(i32::MIN, accumulator),
         DType::I8 => InputScalar::new(i8::MIN, accumulator),
@@ -125,15 +125,19 @@ pub(super) struct Form {
     pub(super) height: AxisForm,
     pub(super) width: AxisForm,
     pub(super) fold: Fold,
-    pub(super) float: bool,
-    pub(super) bf16: bool,
+    maximum: MaximumForm,
+    float: bool,
+    pub(super) rounds: bool,
+    /// Whether elements are widened by their bits.
+    pub(super) widened: bool,
     pub(super) runs: bool,
     /// Whether several vectors make a pixel.
     pub(super) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
     pub(super) across: bool,
-    /// Whether a window that is inside with all its taps may be multiplied by one over its
-    /// divisor: with two terms and more, the bound of their sum leaves room for the rounding.
+    /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
+    /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
+    /// it allows the last addition's is already that of the result.
     reciprocal: bool,
     /// The axes that the problem has.
     pub(super) rank: usize,
@@ -143,14 +147,17 @@ pub(super) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Fold {
     Max,
+    MaxAndIndex,
     AveragePadded,
     AverageValid,
     AverageFixed,
+    /// By a kernel of its own.
+    Norm,
 }
 
 impl Fold {
     pub(super) fn is_max(self) -> bool {
-        self == Self::Max
+        matches!(self, Self::Max | Self::MaxAndIndex)
     }
 
     pub(super) fn average(divisor: Divisor) -> Self {
@@ -171,16 +178,33 @@ impl Form {
             height,
             width,
             fold: match reduction {
-                Reduction::Max(_) => Fold::Max,
+                Reduction::Max(Output::Values) => Fold::Max,
+                Reduction::Max(Output::ValuesAndIndices(_)) => Fold::MaxAndIndex,
                 Reduction::Average(divisor) => Fold::average(divisor),
+                Reduction::Norm(_) => Fold::Norm,
             },
+            maximum: plan.maximum,
             float: dtype.is_float(),
-            bf16: dtype == DType::BF16,
+            rounds: plan.rounds,
+            widened: dtype == DType::BF16
+                && plan.maximum == MaximumForm::Native
+                && matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)))
+                && !plan.runs,
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             across: plan.across,
-            reciprocal: pooling.grid().taps() > 1 && dtype != DType::F64,
+            reciprocal: dtype != DType::F64,
             rank: pooling.grid().rank(),
+        }
+    }
+
+    /// The form of windows that are inside with all their taps, on the width where that is said.
+    pub(super) fn unclipped(self, width: bool) -> Self {
+        Self {
+            depth: self.depth.unclipped(),
+            height: self.height.unclipped(),
+            width: if width { self.width.unclipped() } else { self.width },
+            ..self
         }
     }
 
@@ -268,7 +292,7 @@ pub(super) fn finish<S: Float, A: Float, N: Size>(
     } else {
         let average = average::<A, N>(problem, site, folded.value, form);
         let average = if empty { Vector::new(A::from_int(0)) } else { average };
-        output[vector as usize] = round::<A, S, N>(average, form.bf16);
+        output[vector as usize] = round::<A, S, N>(average, form.rounds);
     }
 }
 
@@ -280,14 +304,14 @@ fn average<A: Float, N: Size>(
     sum: Vector<A, N>,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.reciprocal) {
-        if is_whole::<N>(problem, site, form) {
-            sum * Vector::new(problem.reciprocal.get::<A>())
-        } else {
-            sum / divisors::<A, N>(problem, site, form)
-        }
-    } else {
+    if comptime!(!form.reciprocal) {
         sum / divisors::<A, N>(problem, site, form)
+    } else if is_whole::<N>(problem, site, form) {
+        sum * Vector::new(problem.reciprocal.get::<A>())
+    } else if comptime!(form.across) {
+        sum / divisors::<A, N>(problem, site, form)
+    } else {
+        sum * Vector::new(A::from_int(1) / divisors::<A, N>(problem, site, form).extract(0usize))
     }
 }
 
@@ -332,7 +356,7 @@ pub(super) struct Site {
 }
 
 #[cube]
-fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
+pub(super) fn site_of(problem: &Problem, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);
@@ -420,29 +444,38 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     let pixel = site.sample * plane as u32 + position as u32;
     let offset =
         if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
-    let value = Vector::<A, N>::cast_from(input[offset as usize]);
-    if comptime!(form.fold.is_max()) {
-        let wins = wins(value, folded.value, form.float);
-        folded.value = select_many(wins, value, folded.value);
-        folded.position = select_many(wins, Vector::new(position), folded.position);
+    let value = widen::<S, A, N>(input[offset as usize], form.widened);
+    let next = if comptime!(form.fold.is_max()) {
+        value
     } else {
         let inside = is_inside(&site.depth, td, form.depth)
             && is_inside(&site.height, th, form.height)
             && is_inside(&site.width, tw, form.width);
-        folded.value += select(inside, value, Vector::new(A::from_int(0)));
-    }
+        select(inside, value, Vector::new(A::from_int(0)))
+    };
+    let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
+    fold::<A, N>(folded, &next, form);
 }
 
-/// Whether a later tap takes the maximum from the best so far: the first of equals stays, and so
-/// does the last NaN, for nothing is greater than a NaN.
+/// Folds what comes later in row-major order into what came before.
+///
+/// Of equals the first keeps its index; the last NaN takes it, for nothing is greater than a NaN.
 #[cube]
-pub(super) fn wins<A: Float, N: Size>(
-    value: Vector<A, N>,
-    best: Vector<A, N>,
-    #[comptime] float: bool,
-) -> Vector<bool, N> {
-    let greater = value.greater_than(&best);
-    if comptime!(float) { greater.or(value.is_nan()) } else { greater }
+pub(super) fn fold<A: Float, N: Size>(
+    folded: &mut Accumulator<A, N>,
+    next: &Accumulator<A, N>,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.fold.is_max()) {
+        if comptime!(form.fold == Fold::MaxAndIndex) {
+            let greater = next.value.greater_than(&folded.value);
+            let wins = if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
+            folded.position = select_many(wins, next.position, folded.position);
+        }
+        folded.value = maximum::<A, N>(folded.value, next.value, form.maximum);
+    } else {
+        folded.value += next.value;
+    }
 }
 
 /// What the sums of the windows of a vector are divided by.

@@ -4,10 +4,12 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
 use super::direct::{Form, direct, problem_args};
+use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
 use super::strip;
 use crate::Limits;
-use crate::dtype::{accumulator, elem};
+use crate::dtype::elem;
+use crate::limits::has_powers;
 
 /// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
 /// each output where the reduction returns them.
@@ -25,9 +27,14 @@ pub fn launch(
 ) -> Result<(), PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     plan.check(pooling, reduction, dtype, &Limits::of(client))?;
+    check_powers(client, reduction, dtype)?;
     check_buffers(dtype, [(input, inputs), (output, outputs)])?;
     check_indices(reduction, indices, outputs)?;
     if outputs == 0 {
+        return Ok(());
+    }
+    if let Reduction::Norm(p) = reduction {
+        lp::launch(client, pooling, p, [dtype; 2], plan, [input, output]);
         return Ok(());
     }
     let work = match plan.algorithm {
@@ -53,7 +60,7 @@ pub fn launch(
                 problem_args(pooling, reduction, dtype, plan),
                 Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
-                elem(accumulator(dtype)),
+                elem(plan.accumulator),
             )
         },
         // SAFETY: as above; vectors outside the input are moved inside before they are read.
@@ -70,7 +77,7 @@ pub fn launch(
                 strip::strips_args(pooling, plan),
                 strip::Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
-                elem(accumulator(dtype)),
+                elem(plan.accumulator),
             )
         },
     }
@@ -81,6 +88,18 @@ pub fn launch(
 pub(super) fn grid(client: &Client, plan: &Plan, work: usize) -> (CubeCount, CubeDim) {
     let units = CubeDim::new_1d(plan.units);
     (cubecl::calculate_cube_count_elemwise(client, work, units), units)
+}
+
+/// Refuses a norm whose powers the device cannot compute.
+pub(super) fn check_powers(
+    client: &Client,
+    reduction: Reduction,
+    dtype: DType,
+) -> Result<(), PlanError> {
+    match reduction {
+        Reduction::Norm(p) if !has_powers(client, p, dtype) => Err(PlanError::NoPowers { dtype }),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses buffers that are smaller than their tensors.

@@ -12,16 +12,25 @@
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
+//! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once.
+//! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
+//! * [`unpool`]: maxima back to where they were, the last of several.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
 //! both, the lanes of a vector lying along the channels where there are several.
 
 pub mod backward;
+pub mod backward_strip;
 pub mod direct;
 mod launch;
+pub mod lp;
+pub mod lp_backward;
 pub mod plan;
 pub mod strip;
+pub mod unpool;
 
 pub use backward::{Gradient, launch_backward};
 pub use launch::launch;
+pub use lp_backward::launch_lp_backward;
 pub use plan::{Algorithm, Output, Plan, PlanError, Reduction};
+pub use unpool::{launch_unpool, launch_unpool_backward};

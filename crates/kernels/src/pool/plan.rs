@@ -2,10 +2,12 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, DType, Divisor, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
 
+use super::backward_strip;
 use super::strip::outermost;
 use crate::Limits;
+use crate::dtype::{MaximumForm, accumulator};
 
 /// What becomes of the taps of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +16,8 @@ pub enum Reduction {
     Max(Output),
     /// Their sum over a divisor.
     Average(Divisor),
+    /// Their norm, `(Σ|x|^p)^(1/p)`.
+    Norm(Exponent),
 }
 
 /// What a maximum is returned as.
@@ -31,6 +35,7 @@ impl fmt::Display for Reduction {
             Self::Max(Output::Values) => "max",
             Self::Max(Output::ValuesAndIndices(_)) => "max with indices",
             Self::Average(_) => "average",
+            Self::Norm(_) => "norm",
         })
     }
 }
@@ -78,6 +83,11 @@ pub struct Plan {
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,
+    /// The type that elements are compared and summed in.
+    pub(super) accumulator: DType,
+    pub(super) maximum: MaximumForm,
+    /// Whether sums are rounded to bf16 here, not by the device.
+    pub(super) rounds: bool,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
@@ -85,7 +95,7 @@ const UNROLLED_TAPS: usize = 32;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
-const UNITS: u32 = 256;
+const UNITS: u32 = 128;
 
 impl Plan {
     /// Chooses the kernel of a problem.
@@ -95,7 +105,7 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = match Self::strip(pooling, dtype, limits) {
+        let algorithm = match Self::strip(pooling, reduction, dtype, limits) {
             Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
             _ => Algorithm::Direct,
         };
@@ -112,33 +122,107 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
         match algorithm {
-            Algorithm::Direct => Ok(Self::direct(pooling, dtype, limits)),
+            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
             Algorithm::Strip => {
-                Self::strip(pooling, dtype, limits).ok_or(PlanError::NotFor { algorithm })
+                let plan = Self::strip(pooling, reduction, dtype, limits);
+                plan.ok_or(PlanError::NotFor { algorithm })
             }
         }
     }
 
-    fn direct(pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+    /// Chooses the kernel of a problem's gradient.
+    pub fn gradient(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        let algorithm = match Self::blocks(pooling, reduction, dtype, limits) {
+            Some(_) => Algorithm::Strip,
+            None => Algorithm::Direct,
+        };
+        Self::gradient_with(algorithm, pooling, reduction, dtype, limits)
+    }
+
+    /// Plans for a kernel of the gradient that is named, where it can compute the problem.
+    pub fn gradient_with(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        check_problem(pooling, reduction, dtype, limits)?;
+        match algorithm {
+            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
+            Algorithm::Strip => {
+                let plan = Self::blocks(pooling, reduction, dtype, limits);
+                plan.ok_or(PlanError::NotFor { algorithm })
+            }
+        }
+    }
+
+    fn blocks(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
+        let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
+        let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
+        let across = lanes_across(pooling, widest_load(dtype, limits));
+        Some(Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(plan.lanes),
+            across: across.is_some(),
+            strip,
+            ..plan
+        }.tuned())
+    }
+
+    fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
+        let accumulator = match reduction {
+            // A GPU that compares halves compares two at a time.
+            Reduction::Max(Output::Values)
+                if dtype.is_float() && limits.ieee && limits.cores.is_none() =>
+            {
+                dtype
+            }
+            _ => accumulator(dtype),
+        };
         Self {
             algorithm: Algorithm::Direct,
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
             across: false,
             strip: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
-            unrolled: pooling.grid().taps() <= UNROLLED_TAPS,
+            // The taps of a fitted window follow from the extents, which must not change the kernel.
+            unrolled: pooling.grid().taps() <= UNROLLED_TAPS
+                && !pooling.grid().is_fitted()
+                // Its kernels visit the taps twice, by loops.
+                && !matches!(reduction, Reduction::Norm(_)),
             runs: limits.cores.is_some(),
             workspace: 0,
+            accumulator,
+            maximum: MaximumForm::new(accumulator, limits),
+            rounds: dtype == DType::BF16 && !limits.ieee,
         }
     }
 
-    fn strip(pooling: &Pooling, dtype: DType, limits: &Limits) -> Option<Self> {
+    fn strip(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
         let along = &pooling.grid().axes()[outermost(pooling)];
-        if pooling.grid().taps() > UNROLLED_TAPS || along.dilation() > 1 {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        if !plan.unrolled || along.dilation() > 1 {
             return None;
         }
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        let plan = Self::direct(pooling, dtype, limits);
         Some(Self {
             algorithm: Algorithm::Strip,
             lanes: across.unwrap_or(plan.lanes),
@@ -149,7 +233,13 @@ impl Plan {
                 _ => 2,
             },
             ..plan
-        })
+        }.tuned())
+    }
+
+    fn tuned(mut self) -> Self {
+        if let Ok(s) = std::env::var("WP_STRIP") { self.strip = s.parse().unwrap(); }
+        if let Ok(s) = std::env::var("WP_UNITS") { self.units = s.parse().unwrap(); }
+        self
     }
 
     /// Whether neighbouring units would read and write far apart: strips along the width of
@@ -172,8 +262,9 @@ impl Plan {
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
         }
-        if self.algorithm == Algorithm::Strip && Self::strip(pooling, dtype, limits).is_none() {
-            return Err(PlanError::NotFor { algorithm: self.algorithm });
+        let strip = Algorithm::Strip;
+        if self.algorithm == strip && Self::strip(pooling, reduction, dtype, limits).is_none() {
+            return Err(PlanError::NotFor { algorithm: strip });
         }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
@@ -191,6 +282,10 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        let strip = Algorithm::Strip;
+        if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
+            return Err(PlanError::NotFor { algorithm: strip });
+        }
         self.check_lanes(pooling, dtype, limits)
     }
 
@@ -277,6 +372,12 @@ fn check_problem(
                 return Err(PlanError::AverageOfIntegers { dtype });
             }
         }
+        Reduction::Norm(p) => {
+            p.check()?;
+            if !dtype.is_float() {
+                return Err(PlanError::NormOfIntegers { dtype });
+            }
+        }
     }
     let elements = pooling.input().elements().max(pooling.output().elements());
     // Positions are 32-bit in the kernels.
@@ -309,6 +410,20 @@ pub enum PlanError {
     /// Averages are of floating-point numbers.
     #[error("average pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
     AverageOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// Norms are floating-point numbers.
+    #[error("Lp pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    NormOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// The device has no powers of this type.
+    #[error(
+        "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"
+    )]
+    NoPowers {
         /// The type asked for.
         dtype: DType,
     },
@@ -400,7 +515,7 @@ mod tests {
     use windowpane_geometry::{Extents, Shape, Window};
 
     const GPU: Limits =
-        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32 };
+        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32, ieee: true };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {

@@ -21,10 +21,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::direct::{
-    Accumulator, Form as Tap, Problem, Site, finish, plane_position, unit_position, wins,
+    Accumulator, Form as Tap, Problem, Site, finish, fold, plane_position, unit_position,
 };
 use super::plan::{Plan, Reduction};
-use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, taps_of};
+use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
+use crate::dtype::widen;
 
 /// Where the units of a problem are; numbers, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -96,8 +97,9 @@ pub(super) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Along {
     axis: usize,
-    /// The outputs of a strip.
+    /// The outputs of a strip, and whether all are there.
     outputs: u32,
+    whole: bool,
     kernel: u32,
     stride: u32,
 }
@@ -107,7 +109,7 @@ impl Along {
         let axis = outermost(pooling);
         let own = &pooling.grid().axes()[axis];
         let (kernel, stride) = (own.kernel() as u32, own.stride() as u32);
-        Self { axis, outputs: plan.strip as u32, kernel, stride }
+        Self { axis, outputs: plan.strip as u32, whole: plan.strip == 1, kernel, stride }
     }
 
     /// The rows that a strip reads.
@@ -167,6 +169,23 @@ impl Form {
         }
     }
 
+    /// The form of a strip whose outputs are all there, and all that they read: nothing need be
+    /// moved or dropped. Neighbours along the width are neighbours in a plane of units where no
+    /// channels lie between them; at the edges there some would always differ from the rest.
+    fn interior(&self) -> Self {
+        Self {
+            tap: self.tap.unclipped(self.tap.channels),
+            along: Along { whole: true, ..self.along },
+            ..*self
+        }
+    }
+
+    /// Whether the interior has code of its own. Units along a width without channels are of one
+    /// warp across the edges, which would run both: only divisors are worth that.
+    fn splits(&self) -> bool {
+        *self != self.interior() && (self.tap.channels || !self.tap.fold.is_max())
+    }
+
     fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
@@ -196,7 +215,7 @@ impl Form {
     /// Row `j`. Those beyond the first window may be no window's, and past the end.
     fn row(&self, j: u32) -> TapForm {
         let form = self.axis(self.along.axis);
-        let beyond = j >= self.along.kernel;
+        let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
         let outside = !beyond && form.may_be_outside(j);
         TapForm {
             row: true,
@@ -243,6 +262,56 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, strips, unit, form);
+    if comptime!(form.splits()) {
+        if is_interior(problem, strips, &place, form) {
+            let form = comptime!(form.interior());
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        } else {
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        }
+    } else {
+        compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+    }
+}
+
+/// Whether all outputs of a strip are there, and all that they read.
+#[cube]
+fn is_interior(
+    problem: &Problem,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) -> bool {
+    let site = &place.site;
+    place.first + form.along.outputs <= outputs_along(strips, form)
+        && is_inner(&problem.depth, &site.depth, 0usize, form)
+        && is_inner(&problem.height, &site.height, 1usize, form)
+        && is_inner(&problem.width, &site.width, 2usize, form)
+}
+
+/// Whether all that a strip reads is inside on axis `i`, where the interior has it so.
+#[cube]
+fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form: Form) -> bool {
+    if comptime!(form.axis(i) == form.interior().axis(i)) {
+        true.runtime()
+    } else if comptime!(i == form.along.axis) {
+        taps.start >= 0 && taps.start + comptime!(form.along.rows() as i32) <= axis.input
+    } else {
+        has_all_taps(axis, taps, form.axis(i))
+    }
+}
+
+/// Computes the outputs of a strip.
+#[cube]
+fn compute<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.along.rows() {
@@ -250,20 +319,22 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
     }
     #[unroll]
     for i in 0..form.along.outputs {
-        if place.first + i < outputs_along(strips, form) {
-            let top = comptime!((i * form.along.stride) as usize);
-            let mut folded = Accumulator::<A, N> {
-                value: rows.index(top).value,
-                position: rows.index(top).position,
-            };
-            #[unroll]
-            for t in 1..form.along.kernel {
-                let next = comptime!((i * form.along.stride + t) as usize);
-                fold::<A, N>(&mut folded, rows.index(next), form.tap);
-            }
-            let site = site_of(problem, &place, i, form);
-            let vector = place.output + i * place.step;
-            finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+        let top = comptime!((i * form.along.stride) as usize);
+        let mut folded = Accumulator::<A, N> {
+            value: rows.index(top).value,
+            position: rows.index(top).position,
+        };
+        #[unroll]
+        for t in 1..form.along.kernel {
+            let next = comptime!((i * form.along.stride + t) as usize);
+            fold::<A, N>(&mut folded, rows.index(next), form.tap);
+        }
+        let site = site_of(problem, place, i, form);
+        let vector = place.output + i * place.step;
+        if comptime!(form.along.whole) {
+            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+        } else if place.first + i < outputs_along(strips, form) {
+            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
         }
     }
 }
@@ -460,7 +531,7 @@ fn pixel<S: Float, A: Float, N: Size>(
     } else {
         pixel
     };
-    let value = Vector::<A, N>::cast_from(input[offset as usize]);
+    let value = widen::<S, A, N>(input[offset as usize], form.tap.widened);
     let value = if comptime!(!form.tap.fold.is_max() && tap.drops) {
         select(width.inside, value, Vector::new(A::from_int(0)))
     } else {
@@ -500,11 +571,11 @@ fn lanes<S: Float, A: Float, N: Size>(
         } else if comptime!(form.tap.width.clipped) {
             let at = first + v as i32;
             let there = min(max(at, 0i32), count - 1);
-            let value = Vector::<A, N>::cast_from(input[(line * count + there) as usize]);
+            let value = widen::<S, A, N>(input[(line * count + there) as usize], form.tap.widened);
             vectors.push(select(there == at, value, outside));
         } else {
             let at = line * count + first + v as i32;
-            vectors.push(Vector::<A, N>::cast_from(input[at as usize]));
+            vectors.push(widen::<S, A, N>(input[at as usize], form.tap.widened));
         }
     }
     let start = plane_position(problem, d, h, site.width.start);
@@ -573,21 +644,5 @@ fn first_coordinate(problem: &Problem, start: i32, #[comptime] form: AxisForm) -
         start + (below + dilation - 1) / dilation * dilation
     } else {
         max(start, 0i32)
-    }
-}
-
-/// Folds what comes later in row-major order into what came before.
-#[cube]
-fn fold<A: Float, N: Size>(
-    folded: &mut Accumulator<A, N>,
-    next: &Accumulator<A, N>,
-    #[comptime] form: Tap,
-) {
-    if comptime!(form.fold.is_max()) {
-        let wins = wins(next.value, folded.value, form.float);
-        folded.value = select_many(wins, next.value, folded.value);
-        folded.position = select_many(wins, next.position, folded.position);
-    } else {
-        folded.value += next.value;
     }
 }

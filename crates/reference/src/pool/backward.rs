@@ -3,7 +3,6 @@
 //! ```text
 //! max     dx[winner(o)] += dy[o]                                an index of −1 adds nothing
 //! average dx[x(o, t)]   += dy[o] / divisor(o)                   for each inside tap t
-//! unpool   x[winner(o)]  = y[o]
 //! ```
 //!
 //! Sums are `f64`, in the row-major order of the outputs, rounded once. Planes are worked on by
@@ -107,31 +106,6 @@ pub fn average_backward_totals<T: Scalar>(
     spread(pooling, divisor, dy, Total::default(), |sum: Total| sum)
 }
 
-/// Zeros with each `y` at the place that its index names; where windows have the same winner, the
-/// last in row-major order counts.
-pub fn max_unpool<T: Scalar>(
-    pooling: &Pooling,
-    base: IndexBase,
-    y: &[T],
-    indices: &[i32],
-) -> Result<Vec<T>, IndexOutOfRange> {
-    check_output(pooling, "the pooled tensor", y);
-    check_output(pooling, "the tensor of indices", indices);
-    let field = Field::of(pooling);
-    let strides = index_strides(pooling, base);
-    let (inputs, outputs) = planes(&field);
-    let mut x = vec![T::ZERO; pooling.input().elements()];
-    x.par_chunks_mut(inputs).enumerate().try_for_each(|(outer, x)| {
-        for at in outer * outputs..(outer + 1) * outputs {
-            if let Some(place) = place(&field, &strides, at, indices[at])? {
-                x[place] = y[at];
-            }
-        }
-        Ok(())
-    })?;
-    Ok(x)
-}
-
 fn scatter_to_winners<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
     pooling: &Pooling,
     base: IndexBase,
@@ -156,7 +130,7 @@ fn scatter_to_winners<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
 }
 
 /// The element of its plane that the index of output element `at` names, if any.
-fn place(
+pub(super) fn place(
     field: &Field,
     strides: &Strides,
     at: usize,
@@ -209,13 +183,13 @@ fn spread<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
 }
 
 /// The elements of one outer position of the input, and of the output.
-fn planes(field: &Field) -> (usize, usize) {
+pub(super) fn planes(field: &Field) -> (usize, usize) {
     (field.grid.input_plane() * field.lanes, field.grid.output_plane() * field.lanes)
 }
 
 /// Lets `scatter` add to the sums of one outer position after the other, on all cores, and
 /// finishes the sums.
-fn scatter_planes<A: Accumulator, Y: Copy + Send + Sync, E: Send>(
+pub(super) fn scatter_planes<A: Accumulator, Y: Copy + Send + Sync, E: Send>(
     field: &Field,
     zero: Y,
     finish: impl Fn(A) -> Y + Sync,

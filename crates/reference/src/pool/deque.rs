@@ -11,7 +11,7 @@
 //!
 //! A deque holds, in order, the elements that may yet be a maximum: each is beaten by none behind
 //! it. An equal element does not beat, so the first of equals stays in front; NaN beats NaN, so
-//! the last one does. Taking the axes from the last to the first makes "first" row-major: the
+//! the last one does; where no winner is asked for, +0 beats −0. Taking the axes from the last to the first makes "first" row-major: the
 //! first of the rows that have the maximum, and in it the first element.
 //!
 //! With a dilation, windows whose starts differ by a multiple of it read from one sequence of
@@ -45,9 +45,10 @@ pub fn max_with_indices<T: Scalar>(
     check_input(pooling, x);
     let strides = index_strides(pooling, base);
     let field = Field::of(pooling);
+    // Of equal zeros the first is the winner, but +0 the maximum: two deques.
+    let y = slide(&field, Cow::Borrowed(x)).into_owned();
     let candidates = slide(&field, Cow::Owned(candidates(&field, &strides, x)));
-    let (y, mut winners): (Vec<T>, Vec<i32>) =
-        candidates.par_iter().map(|candidate| (candidate.value, candidate.index)).unzip();
+    let mut winners: Vec<i32> = candidates.par_iter().map(|candidate| candidate.index).collect();
     field.for_each_row(&mut winners, |row, winners| {
         add_index_base(&field, &strides, field.row_position(row).0, winners);
     });
@@ -65,7 +66,7 @@ impl<T: Scalar> Candidate for T {
 
     #[inline]
     fn beats(self, best: Self) -> bool {
-        Scalar::beats(self, best)
+        self.exceeds(best)
     }
 }
 

@@ -23,7 +23,7 @@ pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
     let mut y = vec![T::LOWEST; pooling.output().elements()];
     field.for_each_row(&mut y, |row, y| {
         field.for_each_tap(row, &taps, |tap| {
-            field.zip(&tap, y, x, |best, v| *best = if v.beats(*best) { v } else { *best });
+            field.zip(&tap, y, x, |best, v| *best = if v.exceeds(*best) { v } else { *best });
         });
     });
     y
@@ -72,7 +72,7 @@ fn take_maxima<T: Scalar>(
         for ((best, winner), &v) in y.iter_mut().zip(winners).zip(x) {
             // The first tap wins even with the lowest number.
             let wins = *winner < 0 || v.beats(*best);
-            *best = if wins { v } else { *best };
+            *best = if wins || v.exceeds(*best) { v } else { *best };
             *winner = if wins { index } else { *winner };
         }
     }

@@ -62,9 +62,15 @@ impl<'a> Field<'a> {
             .for_each(|(row, y)| each(row, y));
     }
 
-    /// The taps of the last axis, each with the windows for which it is inside.
+    /// The taps of the last axis, each with windows for which it is inside and which are one step
+    /// apart; a window meets its taps in order.
     pub(crate) fn width_taps(&self) -> Vec<(usize, Range<usize>)> {
         let width = &self.grid.axes()[2];
+        if width.is_uneven() {
+            // No two windows need be a step apart.
+            let each = |o| width.inside(o).map(move |t| (t, o..o + 1));
+            return (0..width.output()).flat_map(each).collect();
+        }
         // Windows further on have their inside taps further in front.
         let taps = width.inside(width.output() - 1).start..width.inside(0).end;
         taps.map(|t| (t, width.windows_inside(t))).filter(|(_, o)| !o.is_empty()).collect()

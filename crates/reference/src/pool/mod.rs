@@ -6,6 +6,8 @@
 //! max     y[o] = max { x[x(o, t)] : t inside }     an empty window: −∞, index −1
 //!         NaN wins; the index is of the first tap that equals the maximum, or of the last NaN
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
+//! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
+//! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
 //! ```
 //!
 //! The ladder:
@@ -13,6 +15,8 @@
 //! * [`direct`]: visits every tap of every window; what the operators mean.
 //! * [`deque`]: maximum by monotone deques, one axis after another; work an element, not a tap.
 //! * [`prefix`]: average by prefix sums, likewise.
+//! * [`lp`]: the norm and its gradient, plain loops too, and what bounds the error of a kernel's.
+//! * [`unpool`]: maxima back to where they were, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
 //! [`max()`], [`max_with_indices`] and [`average`] take the rung that [`choose`] names.
@@ -21,7 +25,9 @@ pub mod backward;
 pub mod deque;
 pub mod direct;
 mod field;
+pub mod lp;
 pub mod prefix;
+pub mod unpool;
 
 use std::fmt;
 
@@ -113,7 +119,8 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
 
 /// Whether a window along this axis is the one element of the same position.
 fn passes_unchanged(axis: &windowpane_geometry::Axis) -> bool {
-    (axis.kernel(), axis.stride(), axis.before(), axis.after()) == (1, 1, 0, 0)
+    let unit = (axis.kernel(), axis.stride(), axis.before(), axis.after()) == (1, 1, 0, 0);
+    unit && !axis.is_uneven()
 }
 
 /// What each window of a plane is divided by, row-major; 1 where it is empty, its sum being 0.

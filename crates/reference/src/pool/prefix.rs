@@ -19,6 +19,9 @@
 //!
 //! Axes follow one another, the last first. With a dilation `d`, the windows whose starts differ by
 //! a multiple of it share the sequence of every `d`-th element, which is cut into blocks by itself.
+//!
+//! The windows of an uneven axis are not as long as each other, but share hardly a coordinate with
+//! their neighbours: there they are summed one by one, which is as little work.
 
 use std::borrow::Cow;
 
@@ -68,6 +71,9 @@ fn sums<T: Scalar>(field: &Field, x: &[T]) -> Vec<f64> {
 /// Sums along one axis, from `outer × L × lanes` to `outer × O × lanes`.
 fn slide_along(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
     let (length, dilation) = (axis.input(), axis.dilation());
+    if axis.is_uneven() {
+        return sum_each(axis, outer, lanes, x);
+    }
     sweep([outer, axis.output(), lanes], 0.0, |outer, first_lane, rows| {
         let column = &x[outer * length * lanes..][..length * lanes];
         let width = rows[0].len();
@@ -84,6 +90,19 @@ fn slide_along(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
                     let first = axis.coordinate(o, taps.start) as usize / dilation;
                     blocks.sum(first, first + taps.len() - 1, rows[o]);
                 }
+            }
+        }
+    })
+}
+
+/// Sums every window of one axis by itself.
+fn sum_each(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
+    let length = axis.input();
+    sweep([outer, axis.output(), lanes], 0.0, |outer, first_lane, rows| {
+        let column = &x[outer * length * lanes..][..length * lanes];
+        for (o, sums) in rows.iter_mut().enumerate() {
+            for x in axis.inside(o).map(|t| axis.coordinate(o, t) as usize) {
+                add(sums, &column[x * lanes + first_lane..]);
             }
         }
     })

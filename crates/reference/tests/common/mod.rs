@@ -5,7 +5,7 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    AXES, Divisor, Extents, Grid, IndexBase, Layout, Padding, Pooling, Rounding, Same, Shape,
+    AXES, Axis, Divisor, Extents, Grid, IndexBase, Layout, Padding, Pooling, Rounding, Same, Shape,
     Window,
 };
 use windowpane_reference::Scalar;
@@ -60,10 +60,27 @@ pub(crate) fn divisors() -> impl Strategy<Value = Divisor> {
     prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1u32..50).prop_map(Divisor::Fixed)]
 }
 
+/// Adaptive windows: as many as coordinates or more, and fewer, evenly and not.
+fn adaptive(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
+    (1..=AXES).prop_flat_map(move |rank| {
+        let longest = [longest, 9, 6][rank - 1];
+        let numbers = |range: std::ops::Range<usize>| prop::collection::vec(range, rank);
+        let outputs = prop_oneof![4 => numbers(1..7), 1 => numbers(1..2), 1 => numbers(1..12)];
+        (numbers(1..longest), outputs)
+            .prop_map(|(input, output)| (Window::adaptive(extents(&output)), extents(&input)))
+    })
+}
+
 /// Pooling problems: also batches of 0, and more channels than are worked on at a time.
 pub(crate) fn poolings() -> impl Strategy<Value = Pooling> {
+    poolings_of(prop_oneof![3 => windows(40), 1 => adaptive(40)])
+}
+
+fn poolings_of(
+    windows: impl Strategy<Value = (Window, Extents)>,
+) -> impl Strategy<Value = Pooling> {
     let channels = prop_oneof![4 => 1usize..5, 1 => 30usize..70];
-    (windows(40), 0usize..4, channels, layouts()).prop_map(
+    (windows, 0usize..4, channels, layouts()).prop_map(
         |((window, input), batch, channels, layout)| {
             let shape = Shape::new(batch, channels, input).unwrap();
             Pooling::new(shape, &window, layout).unwrap()
@@ -172,19 +189,28 @@ pub(crate) fn positions([depth, height, width]: Position) -> Vec<Position> {
 
 /// Every tap of a window, row-major, with the coordinates that it reads if it is inside.
 pub(crate) fn taps(grid: &Grid, o: Position) -> Vec<(Position, Option<Position>)> {
-    let taps = positions(grid.kernel().three(1)).into_iter();
+    let along: [Vec<Option<usize>>; AXES] =
+        std::array::from_fn(|i| axis_taps(&grid.axes()[i], o[i]));
+    let taps = positions([0, 1, 2].map(|i| along[i].len())).into_iter();
     taps.map(|tap| {
-        let mut read = [0; AXES];
-        let inside = (0..AXES).all(|i| {
-            let axis = &grid.axes()[i];
-            let x = o[i] as i64 * axis.stride() as i64 - axis.before() as i64
-                + tap[i] as i64 * axis.dilation() as i64;
-            read[i] = x.max(0) as usize;
-            0 <= x && x < axis.input() as i64
-        });
-        (tap, inside.then_some(read))
+        let read = [0, 1, 2].map(|i| along[i][tap[i]]);
+        let inside = read.iter().all(Option::is_some);
+        (tap, inside.then(|| read.map(Option::unwrap_or_default)))
     })
     .collect()
+}
+
+/// The coordinate that each tap reads on one axis, if it is inside.
+fn axis_taps(axis: &Axis, o: usize) -> Vec<Option<usize>> {
+    let (input, output) = (axis.input(), axis.output());
+    if axis.is_fitted() {
+        // Those of which any part is in the window's `output`-th of the axis.
+        let touched = |x: &usize| (x + 1) * output > o * input && x * output < (o + 1) * input;
+        return (0..input).filter(touched).map(Some).collect();
+    }
+    let first = o as i64 * axis.stride() as i64 - axis.before() as i64;
+    let read = (0..axis.kernel()).map(|t| first + t as i64 * axis.dilation() as i64);
+    read.map(|x| (0 <= x && x < input as i64).then_some(x as usize)).collect()
 }
 
 /// One output of a pooling problem, found by walking.

@@ -2,7 +2,9 @@ mod run;
 
 pub(crate) use run::{Operator, run_again};
 
-use windowpane_geometry::{DType, Divisor, Extents, IndexBase, Layout, Padding, Rounding, Window};
+use windowpane_geometry::{
+    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
+};
 
 use crate::{Algorithm, Device, Plan, Result, Tensor};
 use run::{plan, run, run_backward};
@@ -11,6 +13,8 @@ use run::{plan, run, run_backward};
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Options {
     window: Window,
+    /// Whether the window is one over all of the input, of whatever rank that is.
+    global: bool,
     layout: Layout,
     algorithm: Option<Algorithm>,
 }
@@ -22,8 +26,28 @@ impl Options {
     }
 
     fn over(window: Window) -> Self {
-        Self { window, layout: Layout::default(), algorithm: None }
+        Self { window, global: false, layout: Layout::default(), algorithm: None }
     }
+
+    fn global() -> Self {
+        Self { global: true, ..Self::over(global_window()) }
+    }
+
+    /// Lays the window over an input.
+    fn pooling(&self, input: Shape) -> Result<Pooling> {
+        let mut window = self.window;
+        if self.global && window == global_window() {
+            let ones = [1; windowpane_geometry::AXES];
+            window = Window::adaptive(Extents::try_from(&ones[..input.space().rank()])?);
+        }
+        // A global window that was given options is refused as any adaptive one is.
+        Ok(Pooling::new(input, &window, self.layout)?)
+    }
+}
+
+/// What stands for a global window as long as the rank is not known.
+fn global_window() -> Window {
+    Window::adaptive([1])
 }
 
 /// The methods that set the options that every pooling has.
@@ -68,6 +92,12 @@ macro_rules! option_methods {
     };
 }
 
+mod lp;
+mod unpool;
+
+pub use lp::LpPool;
+pub use unpool::MaxUnpool;
+
 /// Max pooling: the largest number in each window.
 ///
 /// NaN is larger than everything. A window with no number in it, which padding can make, gives −∞
@@ -83,6 +113,8 @@ macro_rules! option_methods {
 /// assert_eq!(winners.to_vec::<i32>()?, [1, 3, 4]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
+#[doc(alias = "AdaptiveMaxPool")]
+#[doc(alias = "GlobalMaxPool")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MaxPool {
     options: Options,
@@ -98,6 +130,31 @@ impl MaxPool {
     /// Max pooling over a window that is described already.
     pub fn over(window: Window) -> Self {
         Self { options: Options::over(window), base: IndexBase::default() }
+    }
+
+    /// Max pooling over as many windows as asked for on each axis, whatever the input: window `o` of
+    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    ///
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
+    /// the pooling meets its input.
+    ///
+    /// ```
+    /// use windowpane::{Device, MaxPool, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 5.0, 2.0, 4.0, 3.0], [1, 5, 1])?;
+    /// let (y, winners) = MaxPool::adaptive([2]).forward_with_indices(&x)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [5.0, 4.0]); // of 0..3 and 2..5
+    /// assert_eq!(winners.to_vec::<i32>()?, [1, 3]);
+    /// assert_eq!(MaxPool::global().forward(&x)?.to_vec::<f32>()?, [5.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn adaptive(output: impl Into<Extents>) -> Self {
+        Self { options: Options::over(Window::adaptive(output)), base: IndexBase::default() }
+    }
+
+    /// Max pooling over all of the input at once, whatever its extents and its rank.
+    pub fn global() -> Self {
+        Self { options: Options::global(), base: IndexBase::default() }
     }
 
     option_methods!();
@@ -189,6 +246,8 @@ impl MaxPool {
 /// assert_eq!(valid.forward(&x)?.to_vec::<f32>()?, [3.0, 4.0, 5.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
+#[doc(alias = "AdaptiveAvgPool")]
+#[doc(alias = "GlobalAvgPool")]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AvgPool {
     options: Options,
@@ -204,6 +263,30 @@ impl AvgPool {
     /// Average pooling over a window that is described already.
     pub fn over(window: Window) -> Self {
         Self { options: Options::over(window), divisor: Divisor::default() }
+    }
+
+    /// Average pooling over as many windows as asked for on each axis, whatever the input: window `o` of
+    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    ///
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
+    /// the pooling meets its input.
+    ///
+    /// ```
+    /// use windowpane::{AvgPool, Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 5.0, 3.0, 4.0, 2.0], [1, 5, 1])?;
+    /// let pool = AvgPool::adaptive([2]);
+    /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [3.0, 3.0]); // of 0..3 and 2..5
+    /// assert_eq!(AvgPool::global().forward(&x)?.to_vec::<f32>()?, [3.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn adaptive(output: impl Into<Extents>) -> Self {
+        Self { options: Options::over(Window::adaptive(output)), divisor: Divisor::default() }
+    }
+
+    /// Average pooling over all of the input at once, whatever its extents and its rank.
+    pub fn global() -> Self {
+        Self { options: Options::global(), divisor: Divisor::default() }
     }
 
     option_methods!();

@@ -1,6 +1,6 @@
 //! How the operators run: plan, check, and then the reference or a kernel.
 
-use windowpane_geometry::{DType, Divisor, IndexBase, Pooling, Shape};
+use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling, Shape};
 use windowpane_reference::pool as reference;
 
 use super::Options;
@@ -17,6 +17,10 @@ pub(crate) enum Operator {
     Average(Divisor),
     MaxBackward(IndexBase),
     AverageBackward(Divisor),
+    Norm(Exponent),
+    NormBackward(Exponent),
+    Unpool(IndexBase),
+    UnpoolBackward(IndexBase),
 }
 
 impl Operator {
@@ -27,20 +31,22 @@ impl Operator {
             Self::Average(_) => "average pooling",
             Self::MaxBackward(_) => "max pooling's gradient",
             Self::AverageBackward(_) => "average pooling's gradient",
+            Self::Norm(_) => "Lp pooling",
+            Self::NormBackward(_) => "Lp pooling's gradient",
+            Self::Unpool(_) => "max unpooling",
+            Self::UnpoolBackward(_) => "max unpooling's gradient",
         }
-    }
-
-    #[cfg(feature = "kernels")]
-    fn is_gradient(self) -> bool {
-        matches!(self, Self::MaxBackward(_) | Self::AverageBackward(_))
     }
 
     /// What it reads, in words.
     fn reads(self) -> &'static str {
         match self {
-            Self::Max(_) | Self::Average(_) => "the input",
+            Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
             Self::MaxBackward(_) => "the output's gradient and the winners",
             Self::AverageBackward(_) => "the output's gradient",
+            Self::NormBackward(_) => "the output's gradient and the input",
+            Self::Unpool(_) => "the maxima and their indices",
+            Self::UnpoolBackward(_) => "the unpooled gradient and the indices",
         }
     }
 
@@ -48,7 +54,7 @@ impl Operator {
     pub(crate) fn base(self) -> Option<IndexBase> {
         match self {
             Self::Max(base) => base,
-            Self::MaxBackward(base) => Some(base),
+            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => Some(base),
             _ => None,
         }
     }
@@ -61,10 +67,21 @@ impl Operator {
         if let Self::Average(divisor) | Self::AverageBackward(divisor) = self {
             divisor.check()?;
         }
-        if !matches!(self, Self::Max(_)) && !dtype.is_float() {
+        if let Self::Norm(p) | Self::NormBackward(p) = self {
+            p.check()?;
+        }
+        if !matches!(self, Self::Max(_) | Self::Unpool(_)) && !dtype.is_float() {
             return Err(Error::NotForIntegers { operator: self.name(), dtype });
         }
         Ok(())
+    }
+
+    /// Whether `host` has a sliding form of it.
+    fn slides(self) -> bool {
+        !matches!(
+            self,
+            Self::Norm(_) | Self::NormBackward(_) | Self::Unpool(_) | Self::UnpoolBackward(_)
+        )
     }
 
     #[cfg(feature = "kernels")]
@@ -73,7 +90,10 @@ impl Operator {
         match self {
             Self::Max(None) => Reduction::Max(Output::Values),
             Self::Max(Some(base)) => Reduction::Max(Output::ValuesAndIndices(base)),
-            Self::MaxBackward(base) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
+                Reduction::Max(Output::ValuesAndIndices(base))
+            }
+            Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
         }
     }
@@ -86,8 +106,17 @@ pub(super) fn plan(
     dtype: DType,
     dims: &[usize],
 ) -> Result<Plan> {
-    let input = Shape::from_dims(dims, options.layout)?;
-    let pooling = Pooling::new(input, &options.window, options.layout)?;
+    let pooling = options.pooling(Shape::from_dims(dims, options.layout)?)?;
+    plan_pooling(options, operator, device, dtype, pooling)
+}
+
+pub(super) fn plan_pooling(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    pooling: Pooling,
+) -> Result<Plan> {
     device.require(dtype)?;
     operator.check(&pooling, dtype)?;
     let choice = choose(options, operator, device, dtype, &pooling)?;
@@ -103,37 +132,70 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let Some(client) = device.client() {
-        use windowpane_kernels::{Limits, pool};
-        let limits = Limits::of(client);
-        let plan = match options.algorithm {
-            None if operator.is_gradient() => {
-                let direct = pool::Algorithm::Direct;
-                pool::Plan::with(direct, pooling, operator.reduction(), dtype, &limits)?
-            }
-            None => pool::Plan::new(pooling, operator.reduction(), dtype, &limits)?,
-            Some(algorithm) => {
-                let none = || Error::NoKernel { algorithm, device: device.clone() };
-                let kernel = algorithm.kernel().ok_or_else(none)?;
-                let plan = pool::Plan::with(kernel, pooling, operator.reduction(), dtype, &limits);
-                plan.map_err(|error| match error {
-                    pool::PlanError::NotFor { .. } => none(),
-                    error => error.into(),
-                })?
-            }
-        };
-        return Ok(Choice::Kernel(plan));
+        return choose_kernel(options, operator, client, device, dtype, pooling);
     }
-    let _ = (operator, dtype);
+    let _ = dtype;
     match options.algorithm {
         Some(algorithm @ Algorithm::Strip) => {
             Err(Error::NoKernel { algorithm, device: device.clone() })
         }
+        Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
+            Err(Error::NoKernel { algorithm, device: device.clone() })
+        }
         Some(algorithm) => Ok(Choice::Host(algorithm)),
+        None if !operator.slides() => Ok(Choice::Host(Algorithm::Direct)),
         None => Ok(Choice::Host(match reference::choose(pooling) {
             reference::Algorithm::Sliding => Algorithm::Sliding,
             _ => Algorithm::Direct,
         })),
     }
+}
+
+#[cfg(feature = "kernels")]
+fn choose_kernel(
+    options: &Options,
+    operator: Operator,
+    client: &cubecl::client::Client,
+    device: &Device,
+    dtype: DType,
+    pooling: &Pooling,
+) -> Result<Choice> {
+    use windowpane_kernels::{Limits, has_powers, pool};
+    let (reduction, limits) = (operator.reduction(), Limits::of(client));
+    let named = match options.algorithm {
+        None => None,
+        Some(algorithm) => {
+            let none = || Error::NoKernel { algorithm, device: device.clone() };
+            Some((algorithm.kernel().ok_or_else(none)?, none()))
+        }
+    };
+    let planned = |kernel| match operator {
+        Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
+            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, &limits)
+        }
+        _ => pool::Plan::with(kernel, pooling, reduction, dtype, &limits),
+    };
+    let plan = match (operator, named) {
+        (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
+            Err(pool::PlanError::NoPowers { dtype })
+        }
+        (_, Some((kernel, none))) => match planned(kernel) {
+            Err(pool::PlanError::NotFor { .. }) => return Err(none),
+            plan => plan,
+        },
+        (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
+            pool::Plan::unpool(pooling, base, dtype, &limits)
+        }
+        (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
+            pool::Plan::gradient(pooling, reduction, dtype, &limits)
+        }
+        _ => pool::Plan::new(pooling, reduction, dtype, &limits),
+    };
+    let mut plan = plan?;
+    if let Operator::NormBackward(p) = operator {
+        plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
+    }
+    Ok(Choice::Kernel(plan))
 }
 
 /// The pooled tensor, and the indices where the operator returns them.
@@ -186,7 +248,7 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
 pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
     let spare = Spare::of(results);
     *results = match (plan.operator, inputs) {
-        (Operator::Max(_) | Operator::Average(_), [x]) => {
+        (Operator::Max(_) | Operator::Average(_) | Operator::Norm(_), [x]) => {
             let (y, indices) = forward(plan, x, spare)?;
             [y].into_iter().chain(indices).collect()
         }
@@ -194,6 +256,10 @@ pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tenso
             vec![backward(plan, dy, Some(winners), spare)?]
         }
         (Operator::AverageBackward(_), [dy]) => vec![backward(plan, dy, None, spare)?],
+        (Operator::NormBackward(p), [dy, x]) => vec![norm_backward(plan, p, dy, x, spare)?],
+        (Operator::Unpool(_) | Operator::UnpoolBackward(_), [from, indices]) => {
+            vec![unpool(plan, from, indices, spare)?]
+        }
         _ => {
             let asked = format!("{}, which reads {}", plan.operator.name(), plan.operator.reads());
             return Err(Error::PlanMismatch { asked, found: format!("{} tensors", inputs.len()) });
@@ -241,7 +307,7 @@ fn span(plan: &Plan) -> tracing::Span {
 
 /// Refuses a plan that was made for another operator or other options.
 fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> {
-    let pooling = Pooling::new(plan.pooling.input(), &options.window, options.layout)?;
+    let pooling = options.pooling(plan.pooling.input())?;
     if (plan.operator, plan.pooling) == (operator, pooling) {
         return Ok(());
     }
@@ -297,9 +363,15 @@ fn pool_slice<T: Element>(
     match (operator, slides) {
         (Operator::Max(None), false) => (direct::max(pooling, x), None),
         (Operator::Max(None), true) => (deque::max(pooling, x), None),
-        (Operator::MaxBackward(_) | Operator::AverageBackward(_), _) => {
-            unreachable!("gradients run backward")
-        }
+        (Operator::Norm(p), _) => (reference::lp::norm(pooling, p, x), None),
+        (
+            Operator::MaxBackward(_)
+            | Operator::AverageBackward(_)
+            | Operator::NormBackward(_)
+            | Operator::Unpool(_)
+            | Operator::UnpoolBackward(_),
+            _,
+        ) => unreachable!("{} has a way of its own", operator.name()),
         (Operator::Max(Some(base)), false) => {
             let (values, indices) = direct::max_with_indices(pooling, base, x);
             (values, Some(indices))
@@ -346,7 +418,8 @@ fn run_kernel(
         format!("{} of {} {:?}", operator.name(), plan.dtype, x.dims()).into();
     let tensor =
         |dtype, handle| Tensor::on_device(&plan.device, dtype, dims.clone(), handle, work.clone());
-    Ok((tensor(plan.dtype, output), indices.map(|handle| tensor(DType::I32, handle))))
+    let (y, indices) = (tensor(plan.dtype, output), indices.map(|i| tensor(DType::I32, i)));
+    Ok((y.doubted_with(&[x]), indices.map(|indices| indices.doubted_with(&[x]))))
 }
 
 fn backward_on_host(
@@ -393,7 +466,7 @@ fn backward_kernel(
     let through = match operator {
         Operator::MaxBackward(base) => Gradient::Max(base),
         Operator::AverageBackward(divisor) => Gradient::Average(divisor),
-        Operator::Max(_) | Operator::Average(_) => unreachable!("only gradients run backward"),
+        other => unreachable!("{} has a way of its own", other.name()),
     };
     windowpane_kernels::pool::launch_backward(
         client,
@@ -405,7 +478,124 @@ fn backward_kernel(
         winners.and_then(|winners| winners.handle()).map(|(_, handle)| handle),
     )?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
-    Ok(Tensor::on_device(&plan.device, plan.dtype, dims, dx, work))
+    let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
+    Ok(match winners {
+        Some(winners) => dx.doubted_with(&[dy, winners]),
+        None => dx.doubted_with(&[dy]),
+    })
+}
+
+/// The gradient of a norm.
+pub(super) fn run_lp_backward(
+    options: &Options,
+    p: Exponent,
+    plan: &Plan,
+    dy: &Tensor,
+    x: &Tensor,
+) -> Result<Tensor> {
+    check_plan(options, Operator::NormBackward(p), plan)?;
+    norm_backward(plan, p, dy, x, Spare::default())
+}
+
+fn norm_backward(
+    plan: &Plan,
+    p: Exponent,
+    dy: &Tensor,
+    x: &Tensor,
+    mut spare: Spare,
+) -> Result<Tensor> {
+    check_tensor(plan, dy, plan.dtype, plan.pooling.output())?;
+    check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
+    let _entered = span(plan).entered();
+    let pooling = &plan.pooling;
+    let dims = dims(pooling, pooling.input());
+    match (&plan.choice, dy.host_buffer(), x.host_buffer()) {
+        #[cfg(feature = "kernels")]
+        (Choice::Kernel(kernel), _, _) => {
+            let (Some((client, gradient)), Some((_, input))) = (dy.handle(), x.handle()) else {
+                return Ok(nothing(plan, dims));
+            };
+            let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
+            let buffers = [gradient, input, &dx];
+            use windowpane_kernels::pool::launch_lp_backward;
+            launch_lp_backward(client, pooling, p, plan.dtype, kernel, buffers)?;
+            let work = format!("{} of {} {dims:?}", plan.operator.name(), plan.dtype);
+            let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
+            Ok(dx.doubted_with(&[dy, x]))
+        }
+        (_, Some(dy), Some(x)) => {
+            let dx = with_element!(plan.dtype, T => {
+                let (dy, x) = (element_slice::<T>(dy), element_slice::<T>(x));
+                T::into_host(reference::lp::norm_backward(pooling, p, dy, x))
+            });
+            Ok(Tensor::on_host(&plan.device, dims, dx))
+        }
+        _ => unreachable!("tensors on host have their elements there"),
+    }
+}
+
+/// Unpooling, or its gradient: `from` goes where `indices` say.
+pub(super) fn run_unpool(
+    options: &Options,
+    operator: Operator,
+    plan: &Plan,
+    from: &Tensor,
+    indices: &Tensor,
+) -> Result<Tensor> {
+    check_plan(options, operator, plan)?;
+    unpool(plan, from, indices, Spare::default())
+}
+
+fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Result<Tensor> {
+    let (pooling, operator) = (&plan.pooling, plan.operator);
+    let (base, shapes) = match operator {
+        Operator::Unpool(base) => (base, [pooling.output(), pooling.input()]),
+        Operator::UnpoolBackward(base) => (base, [pooling.input(), pooling.output()]),
+        other => unreachable!("{} has a way of its own", other.name()),
+    };
+    check_tensor(plan, from, plan.dtype, shapes[0])?;
+    check_tensor(plan, indices, DType::I32, pooling.output())?;
+    let _entered = span(plan).entered();
+    let dims = dims(pooling, shapes[1]);
+    match (&plan.choice, from.host_buffer(), indices.host_buffer()) {
+        #[cfg(feature = "kernels")]
+        (Choice::Kernel(kernel), _, _) => {
+            use windowpane_kernels::pool::{launch_unpool, launch_unpool_backward};
+            let (Some((client, source)), Some((_, winners))) = (from.handle(), indices.handle())
+            else {
+                return Ok(nothing(plan, dims));
+            };
+            let to = spare.take(client, shapes[1].elements() * plan.dtype.size());
+            let buffers = [source, winners, &to];
+            let note = match operator {
+                Operator::Unpool(_) => {
+                    launch_unpool(client, pooling, base, plan.dtype, kernel, buffers)?
+                }
+                _ => launch_unpool_backward(client, pooling, base, plan.dtype, kernel, buffers)?,
+            };
+            let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
+            let to = Tensor::on_device(&plan.device, plan.dtype, dims, to, work);
+            Ok(to.doubted_with(&[from, indices]).doubted(note, winners.clone()))
+        }
+        (_, Some(from), Some(indices)) => {
+            use reference::unpool::{max_unpool, max_unpool_backward};
+            let to = with_element!(plan.dtype, T => {
+                let (from, indices) = (element_slice::<T>(from), element_slice::<i32>(indices));
+                T::into_host(match operator {
+                    Operator::Unpool(_) => max_unpool(pooling, base, from, indices)?,
+                    _ => max_unpool_backward(pooling, base, from, indices)?,
+                })
+            });
+            Ok(Tensor::on_host(&plan.device, dims, to))
+        }
+        _ => unreachable!("tensors on host have their elements there"),
+    }
+}
+
+/// The result for an empty batch, for which there is nothing to launch.
+#[cfg(feature = "kernels")]
+fn nothing(plan: &Plan, dims: Vec<usize>) -> Tensor {
+    Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(plan.dtype, &[]))
 }
 
 #[cfg(all(test, feature = "kernels"))]

@@ -9,7 +9,7 @@ use windowpane_testing::{
     Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
 };
 
-type Check = Result<(), TestCaseError>;
+pub(crate) type Check = Result<(), TestCaseError>;
 
 /// Runs a check with one of the listed element types, that of those the device has which `pick`
 /// picks.
@@ -112,7 +112,7 @@ fn max_pool(case: &PoolCase) -> MaxPool {
     MaxPool::over(case.window).layout(case.layout)
 }
 
-fn index_base() -> impl Strategy<Value = IndexBase> {
+pub(crate) fn index_base() -> impl Strategy<Value = IndexBase> {
     prop_oneof![Just(IndexBase::Plane), Just(IndexBase::Tensor), Just(IndexBase::Memory)]
 }
 
@@ -121,12 +121,12 @@ fn divisor() -> impl Strategy<Value = Divisor> {
 }
 
 /// What fails is told with the case, not by a panic.
-fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
+pub(crate) fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
     result.map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
 /// Every device that is there.
-fn devices() -> Vec<Device> {
+pub(crate) fn devices() -> Vec<Device> {
     windowpane::Backend::ALL
         .into_iter()
         .filter_map(|backend| match named_device(backend) {
@@ -289,47 +289,67 @@ fn what_cannot_be_done_is_refused() {
 
 on_every_device! {
     /// SEMANTICS 5.1 and 7: the gradient of a maximum, from its winners, of every index base.
-    fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base())) {
-        let (case, pick, base) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base))
+    fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
+        let (case, pick, base, algorithm) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
     }
 
     /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, whatever the divisor.
-    fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor())) {
-        let (case, pick, divisor) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor))
+    fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor(), algorithm())) {
+        let (case, pick, divisor, algorithm) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 }
 
-fn check_max_gradient<T: Element>(device: &Device, case: &PoolCase, base: IndexBase) -> Check {
+fn check_max_gradient<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    base: IndexBase,
+    algorithm: Option<Algorithm>,
+) -> Check {
     let problem = case.problem();
     let elements = case.elements::<T>();
     let (_, winners) = direct::max_with_indices(&problem, base, &elements);
     let (dy, output_dims) = output_gradient::<T>(case);
-    let pool = max_pool(case).index_base(base);
+    let pool = max_pool(case).index_base(base).algorithm(algorithm);
+    let Some(plan) = planned(pool.plan_backward(device, T::DTYPE, &case.dims()))? else {
+        return Ok(());
+    };
     let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
     let indices = ok(Tensor::from_slice(device, &winners, &output_dims))?;
-    let dx = ok(pool.backward(&gradient, &indices, &case.dims()))?;
+    let dx = ok(pool.backward_as(&plan, &gradient, &indices))?;
     let dx = ok(dx.to_vec::<T>())?;
     let expected = backward::max_backward_totals(&problem, base, &dy, &winners);
     assert_totals(&dx, &expected.map_err(|error| TestCaseError::fail(error.to_string()))?)?;
 
     // SEMANTICS 5.3: the same bits again, and from the input alone.
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let again = ok(ok(pool.backward_from_input(&gradient, &x))?.to_vec::<T>())?;
-    assert_same(&again, &dx)
+    let again = ok(ok(pool.backward_as(&plan, &gradient, &indices))?.to_vec::<T>())?;
+    assert_same(&again, &dx)?;
+    let pool = pool.algorithm(None);
+    let found = ok(ok(pool.backward_from_input(&gradient, &x))?.to_vec::<T>())?;
+    let chosen = ok(ok(pool.backward(&gradient, &indices, &case.dims()))?.to_vec::<T>())?;
+    assert_same(&found, &chosen)
 }
 
-fn check_average_gradient<T: Element>(device: &Device, case: &PoolCase, divisor: Divisor) -> Check {
+fn check_average_gradient<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    divisor: Divisor,
+    algorithm: Option<Algorithm>,
+) -> Check {
     let (dy, output_dims) = output_gradient::<T>(case);
     let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
-    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor);
-    let dx = ok(ok(pool.backward(&gradient, &case.dims()))?.to_vec::<T>())?;
+    let pool = AvgPool::over(case.window).layout(case.layout).divisor(divisor).algorithm(algorithm);
+    let Some(plan) = planned(pool.plan_backward(device, T::DTYPE, &case.dims()))? else {
+        return Ok(());
+    };
+    let dx = ok(ok(pool.backward_as(&plan, &gradient))?.to_vec::<T>())?;
     assert_totals(&dx, &backward::average_backward_totals(&case.problem(), divisor, &dy))
 }
 
 /// Numbers for the outputs, other than the case's own for its inputs.
-fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
+pub(crate) fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
     let dims: Vec<usize> = case.problem().output().dims(case.layout).collect();
     let fill = Fill { seed: !case.fill.seed, ..case.fill };
     (fill.elements(dims.iter().product()), dims)

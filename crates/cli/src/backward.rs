@@ -1,0 +1,148 @@
+//! `windowpane pool-backward`: the gradient of one pooling, on files.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args};
+use windowpane::{Device, Extents, IndexBase, Layout, Tensor};
+
+use crate::args::{On, Operator, PoolArgs, index_base, positive};
+use crate::element::check_memory;
+use crate::failure::Failure;
+use crate::output::{Output, write_all};
+use crate::pool::summary;
+use crate::progress::{Progress, say};
+use crate::unpool::read_indices;
+
+const EXAMPLE: &str = "\
+Example: the gradient of max pooling, its winners found again in what was pooled
+  windowpane pool-backward grad.npy --input images.npy -o out.npy --kernel 3,3 --stride 2,2
+Example: the same, from the positions that pool wrote, without what was pooled
+  windowpane pool-backward grad.npy --input-size 112,112 --indices at.npy -o out.npy --kernel 3,3 \\
+    --stride 2,2
+
+Files are as for pool.";
+
+/// The arguments of `pool-backward`.
+#[derive(Args)]
+#[command(
+    after_help = EXAMPLE,
+    group = ArgGroup::new("pooled").args(["input", "input_size"]).required(true),
+)]
+pub(crate) struct PoolBackward {
+    /// The gradient of the pooling's output
+    #[arg(value_name = "GRAD.npy")]
+    gradient: PathBuf,
+    /// What was pooled
+    #[arg(long, value_name = "X.npy")]
+    input: Option<PathBuf>,
+    /// The extents of what was pooled, in place of it: enough for an average, or with --indices
+    #[arg(long, value_name = "L,…", value_parser = positive)]
+    input_size: Option<Extents>,
+    /// Where the result goes
+    #[arg(short, long, value_name = "OUT.npy")]
+    output: PathBuf,
+    /// The positions of the maxima, as pool wrote them [default: they are found in --input]
+    #[arg(long, value_name = "IDX.npy")]
+    indices: Option<PathBuf>,
+    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
+    index_base: IndexBase,
+    #[command(flatten)]
+    pool: PoolArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+impl PoolBackward {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let operator = self.pool.operator(self.indices.as_ref().map(|_| self.index_base))?;
+        self.check_sources(operator)?;
+        let device = self.on.open()?;
+        let output = Output::new(&self.output)?;
+
+        let name = self.gradient.display().to_string();
+        let progress = Progress::new(self.on.quiet, format!("reading {name}"));
+        let gradient = Tensor::read_npy(&Device::host(), &self.gradient)?;
+        self.pool.check_dims(&name, gradient.dims())?;
+        let (input, dims) = self.input(gradient.dims())?;
+        let dtype = self.pool.dtype.unwrap_or(gradient.dtype());
+        let plan = operator.plan_backward(&device, dtype, &dims)?;
+        let pooled: Vec<usize> = plan.pooling().output().dims(self.pool.layout).collect();
+        if gradient.dims() != pooled {
+            return Err(Failure::Failed(format!(
+                "{name} has the dimensions {:?} and the output of this pooling has {pooled:?}; use \
+                 the gradient of that",
+                gradient.dims(),
+            )));
+        }
+        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+        let winners = match &self.indices {
+            Some(path) => Some(read_indices(path, &name, &pooled)?.to_device(&device)?),
+            None => None,
+        };
+
+        progress.now(format!("going back on {device}"));
+        let dy = gradient.to_dtype(dtype)?.to_device(&device)?;
+        let x = match input {
+            Some(input) => Some(input.to_dtype(dtype)?.to_device(&device)?),
+            None => None,
+        };
+        let (dx, time) = device.time(|| match (operator, &winners, &x) {
+            (Operator::Max { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
+            (Operator::Max { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
+            (Operator::Norm(pool, _), _, Some(x)) => pool.backward_as(&plan, &dy, x),
+            (Operator::Average(pool), _, _) => pool.backward_as(&plan, &dy),
+            (Operator::Max { .. } | Operator::Norm(..), _, _) => {
+                unreachable!("`check_sources` has seen what the gradient is made of")
+            }
+        })?;
+
+        let summary = summary(&plan, [dy.dims(), dx.dims()], dtype, time);
+        progress.now(format!("writing {}", self.output.display()));
+        write_all(&[(output, dx)])?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+
+    /// Refuses a gradient that takes more than what was given.
+    fn check_sources(&self, operator: Operator) -> Result<(), Failure> {
+        let missing = match operator {
+            _ if self.input.is_some() => return Ok(()),
+            Operator::Max { with_indices: false, .. } => "--op max needs --indices or --input",
+            Operator::Norm(..) => "--op lp needs --input",
+            _ => return Ok(()),
+        };
+        Err(Failure::Arguments(format!("the gradient of {missing}; --input-size is not enough")))
+    }
+
+    /// What was pooled, if it is there, and its dimensions.
+    fn input(&self, gradient: &[usize]) -> Result<(Option<Tensor>, Vec<usize>), Failure> {
+        if let Some(path) = &self.input {
+            let input = Tensor::read_npy(&Device::host(), path)?;
+            self.pool.check_dims(&path.display().to_string(), input.dims())?;
+            let dims = input.dims().to_vec();
+            return Ok((Some(input), dims));
+        }
+        let size = self.input_size.map(|size| size.as_slice().to_vec()).unwrap_or_default();
+        if size.len() + 2 != gradient.len() {
+            return Err(Failure::Failed(format!(
+                "{} has {} dimensions and --input-size has {} numbers; give one an axis",
+                self.gradient.display(),
+                gradient.len(),
+                size.len(),
+            )));
+        }
+        Ok((None, with_space(gradient, &size, self.pool.layout)))
+    }
+}
+
+/// The dimensions of the same batch and channels over other extents, of as many axes.
+fn with_space(dims: &[usize], space: &[usize], layout: Layout) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    let first = match layout {
+        Layout::ChannelsLast => 1,
+        Layout::ChannelsFirst => 2,
+    };
+    dims[first..first + space.len()].copy_from_slice(space);
+    dims
+}

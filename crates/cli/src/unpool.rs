@@ -1,0 +1,96 @@
+//! `windowpane unpool`: maxima back to where they were, on files.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use windowpane::{DType, Device, Extents, IndexBase, Layout, MaxUnpool, Tensor};
+
+use crate::args::{On, check_dims, index_base, layout, positive};
+use crate::element::check_memory;
+use crate::failure::Failure;
+use crate::output::{Output, write_all};
+use crate::pool::summary;
+use crate::progress::{Progress, say};
+
+const EXAMPLE: &str = "\
+Example: what max pooling of images of 8×8 left, back in its place
+  windowpane pool images.npy -o pooled.npy --kernel 2,2 --indices at.npy
+  windowpane unpool pooled.npy --indices at.npy --output-size 8,8 -o images-again.npy
+
+A position of -1 goes nowhere; of several numbers for one place the last one counts. Files are as
+for pool.";
+
+/// The arguments of `unpool`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Unpool {
+    /// The pooled array
+    #[arg(value_name = "INPUT.npy")]
+    input: PathBuf,
+    /// The positions of its numbers, as pool wrote them
+    #[arg(long, value_name = "IDX.npy")]
+    indices: PathBuf,
+    /// The extents of what was pooled: 1, 2 or 3 numbers
+    #[arg(long, value_name = "L,…", value_parser = positive)]
+    output_size: Extents,
+    /// Where the result goes
+    #[arg(short, long, value_name = "OUT.npy")]
+    output: PathBuf,
+    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    #[arg(long, value_parser = index_base, default_value = "plane")]
+    index_base: IndexBase,
+    /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
+    #[arg(long, value_parser = layout, default_value = "channels-last")]
+    layout: Layout,
+    /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<DType>,
+    #[command(flatten)]
+    on: On,
+}
+
+impl Unpool {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let unpool =
+            MaxUnpool::new(self.output_size).layout(self.layout).index_base(self.index_base);
+        let device = self.on.open()?;
+        let output = Output::new(&self.output)?;
+
+        let name = self.input.display().to_string();
+        let progress = Progress::new(self.on.quiet, format!("reading {name}"));
+        let file = Tensor::read_npy(&Device::host(), &self.input)?;
+        check_dims(&name, file.dims(), "--output-size", self.output_size.rank(), self.layout)?;
+        let indices = read_indices(&self.indices, &name, file.dims())?.to_device(&device)?;
+        let dtype = self.dtype.unwrap_or(file.dtype());
+        let plan = unpool.plan(&device, dtype, file.dims())?;
+        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+
+        progress.now(format!("unpooling on {device}"));
+        let y = file.to_dtype(dtype)?.to_device(&device)?;
+        let (x, time) = device.time(|| unpool.forward_as(&plan, &y, &indices))?;
+
+        let summary = summary(&plan, [y.dims(), x.dims()], dtype, time);
+        progress.now(format!("writing {}", self.output.display()));
+        write_all(&[(output, x)])?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+}
+
+/// Reads the positions of the numbers of `whose` file, which has these dimensions.
+pub(crate) fn read_indices(path: &Path, whose: &str, dims: &[usize]) -> Result<Tensor, Failure> {
+    let indices = Tensor::read_npy(&Device::host(), path)?;
+    let name = path.display();
+    if indices.dtype() != DType::I32 {
+        let found = indices.dtype();
+        return Err(Failure::Failed(format!("{name} holds {found}; positions are int32")));
+    }
+    if indices.dims() != dims {
+        return Err(Failure::Failed(format!(
+            "{name} has the dimensions {:?} and {whose} has {dims:?}; use the positions that pool \
+             wrote with it",
+            indices.dims(),
+        )));
+    }
+    Ok(indices)
+}

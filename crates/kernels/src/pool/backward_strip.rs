@@ -1,0 +1,821 @@
+//! Gradients by blocks: one unit a block of inputs, the windows over it read once.
+//!
+//! ```text
+//! for each block of inputs:                      s on each axis, or a strip of them
+//!     for each window o over the block:          ⌊(k−1)/s⌋ + 1 on each axis, or a few more
+//!         load dy[o], and the winner or the divisor
+//!     for each input x of the block:
+//!         for each window over x:                known when the kernel is compiled
+//!             add dy[o] if its winner is x, or dy[o] / divisor(o)
+//! ```
+//!
+//! Blocks are whole steps of the stride: which windows are over the i-th input of a block is then
+//! the same for all blocks. Blocks at the edges read windows that are not there as zeros.
+//!
+//! With channels first the lanes of a vector are neighbours along the width, a block has as many
+//! vectors as the stride, and each lane takes its windows from the vectors of `dy` that hold them.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
+
+use super::backward::Gradient;
+use super::direct::{Fold, indexing, pixel_vectors, unit_position};
+use super::launch::{buffer, grid};
+use super::plan::Plan;
+use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::dtype::{elem, round};
+
+/// Launches the gradient by blocks; the caller has checked the plan and the buffers.
+pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    gradient: Gradient,
+    dtype: DType,
+    plan: &Plan,
+    [dy, dx]: [&Handle; 2],
+    winners: Option<&Handle>,
+) {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let form = Form::new(pooling, gradient, dtype, plan);
+    let places = places(pooling, &form);
+    let pixel = pixel_vectors(pooling, plan) as usize;
+    let samples = inputs / plan.lanes / pixel / vectors_on_axes(pooling, plan).iter().product::<usize>();
+    let units = samples * pixel * places.iter().product::<usize>();
+    let (cubes, dim) = grid(client, plan, units);
+    let winners = match winners {
+        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs, plan)),
+        None => ComptimeOptionArgs::None,
+    };
+    // SAFETY: windows and inputs that are not there are neither read nor written.
+    unsafe {
+        gather_blocks::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            plan.lanes,
+            buffer(dy, outputs, plan),
+            winners,
+            buffer(dx, inputs, plan),
+            blocks_args(pooling, gradient, plan, units, places),
+            form,
+            elem(dtype),
+            elem(plan.accumulator),
+        )
+    };
+}
+
+/// The input vectors on each axis.
+fn vectors_on_axes(pooling: &Pooling, plan: &Plan) -> [usize; AXES] {
+    let mut inputs = pooling.grid().axes().each_ref().map(Axis::input);
+    if plan.across {
+        inputs[AXES - 1] /= plan.lanes;
+    }
+    inputs
+}
+
+/// The blocks on each axis.
+fn places(pooling: &Pooling, form: &Form) -> [usize; AXES] {
+    let axes = pooling.grid().axes();
+    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
+}
+
+/// An axis as its blocks see it.
+#[derive(CubeType, CubeLaunch)]
+struct BlockAxis {
+    axis: AxisArgs,
+    places: FastDivmod<u32>,
+    /// The windows, in vectors where the lanes lie along the axis.
+    outputs: i32,
+    /// The inputs, in vectors where the lanes lie along the axis.
+    inputs: i32,
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Blocks {
+    units: u32,
+    /// The vectors of a pixel.
+    pixel: FastDivmod<u32>,
+    pixel_vectors: i32,
+    depth: BlockAxis,
+    height: BlockAxis,
+    width: BlockAxis,
+    /// What a fixed divisor divides by.
+    divisor: u32,
+    /// One over the divisor of a window that is inside with all its taps.
+    reciprocal: InputScalar,
+    /// The steps of an index to the next sample, position, and lane of a vector.
+    index_batch: u32,
+    index_position: u32,
+    index_lane: u32,
+}
+
+fn blocks_args(
+    pooling: &Pooling,
+    gradient: Gradient,
+    plan: &Plan,
+    units: usize,
+    places: [usize; AXES],
+) -> BlocksLaunch {
+    let inputs = vectors_on_axes(pooling, plan);
+    let axes = pooling.grid().axes();
+    let lanes = |i| if plan.across && i == AXES - 1 { plan.lanes } else { 1 };
+    let [depth, height, width] = [0, 1, 2].map(|i| {
+        BlockAxisLaunch::new(
+            axis_args(&axes[i]),
+            places[i] as u32,
+            (axes[i].output() / lanes(i)) as i32,
+            inputs[i] as i32,
+        )
+    });
+    let (base, divisor) = match gradient {
+        Gradient::Max(base) => (base, 1),
+        Gradient::Average(Divisor::Fixed(n)) => (IndexBase::Plane, n),
+        Gradient::Average(_) => (IndexBase::Plane, 1),
+    };
+    let full = match gradient {
+        Gradient::Average(Divisor::Fixed(n)) => f64::from(n),
+        _ => pooling.grid().taps() as f64,
+    };
+    let pixel = pixel_vectors(pooling, plan);
+    let [index_batch, index_channel, index_position] = indexing(pooling, base);
+    BlocksLaunch::new(
+        units as u32,
+        pixel,
+        pixel as i32,
+        depth,
+        height,
+        width,
+        divisor,
+        InputScalar::new(1.0 / full, elem(plan.accumulator)),
+        index_batch,
+        index_position,
+        if plan.across { index_position } else { index_channel },
+    )
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    axes: [Block; AXES],
+    fold: Fold,
+    /// Whether a share is made by a reciprocal: its second rounding is one that the sum's bound
+    /// has room for, but not where the truth itself is computed in the same type.
+    reciprocal: bool,
+    rounds: bool,
+    runs: bool,
+    /// Whether several vectors make a pixel.
+    channels: bool,
+    /// The lanes that lie along the width, or 1.
+    lanes: u32,
+    /// The axes that the problem has.
+    rank: usize,
+}
+
+/// A block on one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Block {
+    form: AxisForm,
+    /// The inputs of a block: whole steps of the stride.
+    inputs: u32,
+    kernel: u32,
+    stride: u32,
+    before: u32,
+    /// Whether the inputs are all there, and all the windows over them.
+    whole: bool,
+}
+
+impl Block {
+    /// The windows over input `i` of a block, counted from the first that starts at it or later
+    /// if nothing is padded: the first one, and how many.
+    fn over(&self, i: u32) -> (i32, u32) {
+        let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
+        let count = if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
+        (step as i32 + 1 - count as i32, count)
+    }
+
+    /// The windows over a block, as `over` counts them: the first one, and how many.
+    fn all(&self) -> (i32, u32) {
+        let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
+        let first = over.iter().map(|o| o.0).min().unwrap_or(0);
+        let end = over.iter().map(|o| o.0 + o.1 as i32).max().unwrap_or(0);
+        (first, (end - first) as u32)
+    }
+
+    /// The vectors of `lanes` windows that hold them: the first one, and how many.
+    fn vectors(&self, lanes: u32) -> (i32, u32) {
+        let (first, count) = self.all();
+        let lanes = lanes as i32;
+        let start = first.div_euclid(lanes);
+        (start, ((first + count as i32 - 1).div_euclid(lanes) - start + 1) as u32)
+    }
+}
+
+/// More windows over a block than this, or more inputs in it, are left to the plain gather.
+const MOST_WINDOWS: usize = 48;
+const MOST_INPUTS: usize = 16;
+
+/// The lanes that may lie along the width, and whether blocks serve the problem at all.
+pub(super) fn fits(pooling: &Pooling, strip: usize) -> bool {
+    let axes = pooling.grid().axes();
+    if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
+        return false;
+    }
+    let blocks = blocks_of(pooling, strip, 1);
+    let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
+    product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
+}
+
+/// The blocks on each axis: a step of the stride, or a strip of steps on the outermost axis that
+/// has a window.
+fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
+    let axes = pooling.grid().axes();
+    let along = super::strip::outermost(pooling);
+    [0, 1, 2].map(|i| {
+        let axis = &axes[i];
+        let steps = if i == along { strip as u32 } else { 1 };
+        let lanes = if i == AXES - 1 { lanes } else { 1 };
+        Block {
+            form: AxisForm::new(axis, true),
+            inputs: axis.stride() as u32 * steps * lanes,
+            kernel: axis.kernel() as u32,
+            stride: axis.stride() as u32,
+            before: axis.before() as u32,
+            whole: false,
+        }
+    })
+}
+
+impl Form {
+    fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
+        let lanes = if plan.across { plan.lanes as u32 } else { 1 };
+        Self {
+            axes: blocks_of(pooling, plan.strip, lanes),
+            fold: match gradient {
+                Gradient::Max(_) => Fold::Max,
+                Gradient::Average(divisor) => Fold::average(divisor),
+            },
+            reciprocal: dtype != DType::F64,
+            rounds: plan.rounds,
+            runs: plan.runs,
+            channels: pixel_vectors(pooling, plan) > 1,
+            lanes,
+            rank: pooling.grid().rank(),
+        }
+    }
+
+    /// The form of a block away from all edges, but for those of a width without channels, where
+    /// one warp would cross them.
+    fn interior(self) -> Self {
+        let mut axes = self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
+        if !self.channels {
+            axes[AXES - 1] = self.axes[AXES - 1];
+        }
+        Self { axes, ..self }
+    }
+
+    /// Whether every window is divided by the same number, so that their sum may be.
+    fn divides_once(&self) -> bool {
+        match self.fold {
+            Fold::AverageFixed => true,
+            Fold::AveragePadded | Fold::AverageValid => {
+                self.axes.iter().all(|axis| !axis.form.clipped)
+            }
+            _ => false,
+        }
+    }
+
+    /// The vectors of windows over a block, on each axis: the first one, and how many.
+    fn windows(&self) -> [(i32, u32); AXES] {
+        [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.lanes)]
+    }
+
+    /// The vectors of inputs of a block on each axis.
+    fn inputs(&self) -> [u32; AXES] {
+        [self.axes[0].inputs, self.axes[1].inputs, self.axes[2].inputs / self.lanes]
+    }
+
+    /// The vectors of windows over a block.
+    fn all_windows(&self) -> u32 {
+        self.windows().iter().map(|windows| windows.1).product()
+    }
+
+    /// The vectors of inputs of a block.
+    fn all_inputs(&self) -> u32 {
+        self.inputs().iter().product()
+    }
+
+    /// Where on each axis vector `i` of `counts` is.
+    fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
+        [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
+    }
+
+    /// The steps of windows over input vector `x`: on the width, of all its lanes.
+    fn steps(&self, x: [u32; AXES]) -> [u32; AXES] {
+        let width = (0..self.lanes).map(|lane| self.over_lane(x[2], lane).1).max().unwrap_or(0);
+        [self.axes[0].over(x[0]).1, self.axes[1].over(x[1]).1, width]
+    }
+
+    fn over_lane(&self, vector: u32, lane: u32) -> (i32, u32) {
+        self.axes[2].over(vector * self.lanes + lane)
+    }
+
+    /// The lines of windows over a block.
+    fn all_lines(&self) -> u32 {
+        self.windows()[0].1 * self.windows()[1].1
+    }
+
+    /// The line of windows that is `step` of those over input `x`.
+    fn line_over(&self, x: [u32; AXES], step: [u32; 2]) -> usize {
+        let windows = self.windows();
+        let at = |i: usize| (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32;
+        (at(0) * windows[1].1 + at(1)) as usize
+    }
+
+    /// How many lines of windows are over input `x`.
+    fn lines_over(&self, x: [u32; AXES]) -> u32 {
+        self.axes[0].over(x[0]).1 * self.axes[1].over(x[1]).1
+    }
+
+    /// The sum that input vector `x` takes from line `i` of those over it.
+    fn line_sum(&self, x: [u32; AXES], i: u32) -> usize {
+        let steps = self.axes[1].over(x[1]).1;
+        let line = self.line_over(x, [i / steps, i % steps]);
+        line * self.inputs()[2] as usize + x[2] as usize
+    }
+
+    /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
+    /// window `step` of those over it.
+    fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
+        let first = self.windows()[2].0 * self.lanes as i32;
+        let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
+        ((element / self.lanes) as usize, (element % self.lanes) as usize)
+    }
+
+    /// The loaded vector in which input vector `x` finds window `step`, and, of each lane, the
+    /// element there; none where the lane has no such window.
+    fn find(&self, x: [u32; AXES], step: [u32; AXES], lane: u32) -> Option<(usize, usize)> {
+        if step[2] >= self.over_lane(x[2], lane).1 {
+            return None;
+        }
+        let line = self.line_over(x, [step[0], step[1]]);
+        let (vector, element) = self.on_line(x[2], step[2], lane);
+        Some((line * self.windows()[2].1 as usize + vector, element))
+    }
+
+    /// The loaded vector that all lanes of `x` read alike, lanes being channels.
+    fn vector(&self, x: [u32; AXES], step: [u32; AXES]) -> usize {
+        self.find(x, step, 0).map_or(0, |found| found.0)
+    }
+
+    /// The loaded vector and element of a lane that has the window.
+    fn lane(&self, x: [u32; AXES], step: [u32; AXES], lane: usize) -> (usize, usize) {
+        self.find(x, step, lane as u32).unwrap_or((0, 0))
+    }
+
+    fn lane_has(&self, x: [u32; AXES], step: [u32; AXES], lane: usize) -> bool {
+        self.find(x, step, lane as u32).is_some()
+    }
+}
+
+#[cube(launch_unchecked)]
+fn gather_blocks<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    winners: ComptimeOption<Box<[Vector<i32, N>]>>,
+    dx: &mut [Vector<S, N>],
+    problem: &Blocks,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let unit = unit_position(form.runs);
+    if unit >= problem.units {
+        terminate!();
+    }
+    let place = place_of(problem, unit, form);
+    if comptime!(!form.channels && form.fold.is_max()) {
+        // One warp would cross the edges and run both.
+        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+    } else if is_interior(problem, &place, form) {
+        let form = comptime!(form.interior());
+        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+    } else {
+        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+    }
+}
+
+/// Where a block is: the first window that starts at it and its first input, on each axis, in
+/// vectors where the lanes lie along it.
+#[derive(CubeType)]
+struct Place {
+    sample: i32,
+    /// The vector within the pixel.
+    lane: i32,
+    depth: Corner,
+    height: Corner,
+    width: Corner,
+}
+
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Corner {
+    window: i32,
+    input: i32,
+}
+
+#[cube]
+fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
+    let (pixel, lane) =
+        if comptime!(form.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
+    let (row, w) = problem.width.places.div_mod(pixel);
+    let (plane, h) =
+        if comptime!(form.rank > 1) { problem.height.places.div_mod(row) } else { (row, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { problem.depth.places.div_mod(plane) } else { (plane, 0u32) };
+    Place {
+        sample: sample as i32,
+        lane: lane as i32,
+        depth: corner(d as i32, form.axes[0], 1u32),
+        height: corner(h as i32, form.axes[1], 1u32),
+        width: corner(w as i32, form.axes[2], form.lanes),
+    }
+}
+
+#[cube]
+fn corner(place: i32, #[comptime] block: Block, #[comptime] lanes: u32) -> Corner {
+    Corner {
+        window: place * comptime!((block.inputs / block.stride / lanes) as i32),
+        input: place * comptime!((block.inputs / lanes) as i32),
+    }
+}
+
+/// Whether a block is away from all edges.
+#[cube]
+fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool {
+    let [depth, height, width] = comptime!(form.windows());
+    let counts = comptime!(form.inputs());
+    let inner = is_inner(&problem.depth, &place.depth, depth, counts[0], form.axes[0])
+        && is_inner(&problem.height, &place.height, height, counts[1], form.axes[1]);
+    if comptime!(form.channels) {
+        inner && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
+    } else {
+        inner
+    }
+}
+
+/// Whether the inputs of a block and the windows over them are there, and these windows inside.
+#[cube]
+fn is_inner(
+    args: &BlockAxis,
+    corner: &Corner,
+    #[comptime] windows: (i32, u32),
+    #[comptime] inputs: u32,
+    #[comptime] block: Block,
+) -> bool {
+    let (first, count) = comptime!((windows.0, windows.1 as i32));
+    let there = corner.window + first >= 0
+        && corner.window + first + count <= args.outputs
+        && corner.input + comptime!(inputs as i32) <= args.inputs;
+    if comptime!(block.form.clipped) {
+        // Beyond the first and last inputs of the windows nothing is padded.
+        let x = corner.input * comptime!(block.lanes_of(inputs));
+        let reach = comptime!((block.kernel - 1) as i32);
+        there && x >= reach && x + comptime!(block.inputs as i32) + reach <= args.axis.input
+    } else {
+        there
+    }
+}
+
+impl Block {
+    /// The lanes of a vector, of which a block has `vectors`.
+    fn lanes_of(&self, vectors: u32) -> i32 {
+        (self.inputs / vectors) as i32
+    }
+}
+
+/// A window, and what it tells of its gradient.
+#[derive(CubeType)]
+struct Window<A: Float, N: Size> {
+    /// The gradient, or each tap's share of it.
+    share: Vector<A, N>,
+    winner: Vector<i32, N>,
+}
+
+/// Computes the inputs of a block.
+#[cube]
+fn block<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    dx: &mut [Vector<S, N>],
+    problem: &Blocks,
+    place: &Place,
+    #[comptime] form: Form,
+) {
+    let mut windows = Sequence::<Window<A, N>>::new();
+    #[unroll]
+    for i in 0..form.all_windows() {
+        windows.push(window::<S, A, N>(dy, winners, problem, place, i, form));
+    }
+    let lines = if comptime!(form.fold.is_max()) {
+        Sequence::<Vector<A, N>>::new()
+    } else {
+        lines::<A, N>(&windows, form)
+    };
+    #[unroll]
+    for i in 0..form.all_inputs() {
+        let x = comptime!(Form::split(form.inputs(), i));
+        let d = place.depth.input + comptime!(x[0] as i32);
+        let h = place.height.input + comptime!(x[1] as i32);
+        let w = place.width.input + comptime!(x[2] as i32);
+        let there = is_below(d, problem.depth.inputs, form.axes[0])
+            && is_below(h, problem.height.inputs, form.axes[1])
+            && is_below(w, problem.width.inputs, form.axes[2]);
+        if there {
+            let line = (place.sample * problem.depth.inputs + d) * problem.height.inputs + h;
+            let pixel = line * problem.width.inputs + w;
+            let index = index_of::<N>(problem, place, d, h, w, form);
+            let mut sum = if comptime!(form.fold.is_max()) {
+                gather::<A, N>(&windows, index, x, form)
+            } else {
+                gather_lines::<A, N>(&lines, x, form)
+            };
+            if comptime!(form.divides_once()) {
+                sum = divided_once::<A, N>(problem, sum, form);
+            }
+            let at = pixel * problem.pixel_vectors + place.lane;
+            dx[at as usize] = round::<A, S, N>(sum, form.rounds);
+        }
+    }
+}
+
+/// The index by which a window that the input won names it.
+#[cube]
+fn index_of<N: Size>(
+    problem: &Blocks,
+    place: &Place,
+    d: i32,
+    h: i32,
+    w: i32,
+    #[comptime] form: Form,
+) -> Vector<i32, N> {
+    let lanes = comptime!(form.lanes as i32);
+    let line = d * problem.height.axis.input + h;
+    let position = line * problem.width.axis.input + w * lanes;
+    let first = place.lane * N::value() as i32 * problem.index_lane as i32;
+    let index = place.sample * problem.index_batch as i32
+        + position * problem.index_position as i32
+        + if comptime!(form.lanes == 1) { first } else { 0i32.runtime() };
+    let mut indices = Vector::<i32, N>::new(index);
+    #[unroll]
+    for i in 0..N::value() {
+        indices.insert(i, index + i as i32 * problem.index_lane as i32);
+    }
+    indices
+}
+
+/// Adds up what an input gets from the windows that it won.
+#[cube]
+fn gather<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    index: Vector<i32, N>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let steps = comptime!(form.steps(x));
+    let mut sum = zero;
+    #[unroll]
+    for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
+        let step = comptime!(Form::split(steps, i));
+        let window = window_at::<A, N>(windows, x, step, form);
+        sum += select_many(window.winner.equal(&index), window.share, zero);
+    }
+    sum
+}
+
+/// The window `step` of those over input vector `x`: of each lane its own.
+#[cube]
+fn window_at<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] step: [u32; AXES],
+    #[comptime] form: Form,
+) -> Window<A, N> {
+    if comptime!(form.lanes == 1) {
+        let window = windows.index(comptime!(form.vector(x, step)));
+        Window::<A, N> { share: window.share, winner: window.winner }
+    } else {
+        let mut share = Vector::<A, N>::new(A::from_int(0));
+        let mut winner = Vector::<i32, N>::new(-1i32);
+        #[unroll]
+        for lane in 0..N::value() {
+            if comptime!(form.lane_has(x, step, lane)) {
+                let (vector, element) = comptime!(form.lane(x, step, lane));
+                share.insert(lane, windows.index(vector).share.extract(element));
+                winner.insert(lane, windows.index(vector).winner.extract(element));
+            }
+        }
+        Window::<A, N> { share, winner }
+    }
+}
+
+/// The shares of the inputs of a block from each line of windows, which inputs that differ only
+/// in their lines have in common.
+#[cube]
+fn lines<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut lines = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for line in 0..form.all_lines() {
+        #[unroll]
+        for w in 0..comptime!(form.inputs()[2]) {
+            let steps = comptime!(form.steps([0, 0, w])[2]);
+            let mut sum = if comptime!(steps > 0) {
+                line_share::<A, N>(windows, line, w, 0u32, form)
+            } else {
+                Vector::<A, N>::new(A::from_int(0))
+            };
+            #[unroll]
+            for step in 1..steps {
+                sum += line_share::<A, N>(windows, line, w, step, form);
+            }
+            lines.push(sum);
+        }
+    }
+    lines
+}
+
+/// What input vector `w` of a line gets from window `step` of `line`.
+#[cube]
+fn line_share<A: Float, N: Size>(
+    windows: &Sequence<Window<A, N>>,
+    #[comptime] line: u32,
+    #[comptime] w: u32,
+    #[comptime] step: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let first = comptime!((line * form.windows()[2].1) as usize);
+    if comptime!(form.lanes == 1) {
+        windows.index(comptime!(first + form.on_line(w, step, 0).0)).share
+    } else {
+        let mut share = Vector::<A, N>::new(A::from_int(0));
+        #[unroll]
+        for lane in 0..N::value() {
+            if comptime!(form.over_lane(w, lane as u32).1 > step) {
+                let (vector, element) = comptime!(form.on_line(w, step, lane as u32));
+                share.insert(lane, windows.index(comptime!(first + vector)).share.extract(element));
+            }
+        }
+        share
+    }
+}
+
+/// Adds up the shares of an input from the lines of windows over it.
+#[cube]
+fn gather_lines<A: Float, N: Size>(
+    lines: &Sequence<Vector<A, N>>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let count = comptime!(form.lines_over(x));
+    let mut sum = if comptime!(count > 0) {
+        *lines.index(comptime!(form.line_sum(x, 0)))
+    } else {
+        Vector::<A, N>::new(A::from_int(0))
+    };
+    #[unroll]
+    for i in 1..count {
+        sum += *lines.index(comptime!(form.line_sum(x, i)));
+    }
+    sum
+}
+
+/// Loads vector `i` of the windows over a block; windows that are not there share nothing.
+#[cube]
+fn window<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Blocks,
+    place: &Place,
+    #[comptime] i: u32,
+    #[comptime] form: Form,
+) -> Window<A, N> {
+    let windows = comptime!(form.windows());
+    let at = comptime!(Form::split([windows[0].1, windows[1].1, windows[2].1], i));
+    let d = place.depth.window + comptime!(windows[0].0 + at[0] as i32);
+    let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
+    let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);
+    let there = is_there(&problem.depth, d, form.axes[0])
+        && is_there(&problem.height, h, form.axes[1])
+        && is_there(&problem.width, w, form.axes[2]);
+    let d = moved(&problem.depth, d, form.axes[0]);
+    let h = moved(&problem.height, h, form.axes[1]);
+    let w = moved(&problem.width, w, form.axes[2]);
+    let line = (place.sample * problem.depth.outputs + d) * problem.height.outputs + h;
+    let pixel = line * problem.width.outputs + w;
+    let at = (pixel * problem.pixel_vectors + place.lane) as usize;
+    let gradient = Vector::<A, N>::cast_from(dy[at]);
+    let share = share::<A, N>(problem, gradient, d, h, w, form);
+    let share = if comptime!(form.axes.iter().all(|block| block.whole)) {
+        share
+    } else {
+        select(there, share, Vector::new(A::from_int(0)))
+    };
+    #[comptime]
+    match winners {
+        ComptimeOption::Some(winners) => Window::<A, N> { share, winner: winners[at] },
+        ComptimeOption::None => Window::<A, N> { share, winner: Vector::new(-1i32) },
+    }
+}
+
+/// Whether an input of a block is there.
+#[cube]
+fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
+    if comptime!(block.whole) { true.runtime() } else { x < inputs }
+}
+
+#[cube]
+fn is_there(args: &BlockAxis, o: i32, #[comptime] block: Block) -> bool {
+    if comptime!(block.whole) { true.runtime() } else { o >= 0 && o < args.outputs }
+}
+
+/// The window, or the nearest one that is there.
+#[cube]
+fn moved(args: &BlockAxis, o: i32, #[comptime] block: Block) -> i32 {
+    if comptime!(block.whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
+}
+
+/// What each tap of the window at (`d`, `h`, `w`) gets of its gradient.
+#[cube]
+fn share<A: Float, N: Size>(
+    problem: &Blocks,
+    gradient: Vector<A, N>,
+    d: i32,
+    h: i32,
+    w: i32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.fold.is_max() || form.divides_once()) {
+        gradient
+    } else {
+        let plane = counted(&problem.depth, d, form.axes[0], form.fold)
+            * counted(&problem.height, h, form.axes[1], form.fold);
+        let mut divisors = Vector::<A, N>::new(A::from_int(1));
+        if comptime!(form.lanes == 1) {
+            let taps = plane * counted(&problem.width, w, form.axes[2], form.fold);
+            divisors = over::<A, N>(Vector::new(A::cast_from(taps)), form);
+        } else {
+            #[unroll]
+            for i in 0..N::value() {
+                let o = w * N::value() as i32 + i as i32;
+                let taps = plane * counted(&problem.width, o, form.axes[2], form.fold);
+                divisors.insert(i, A::cast_from(taps));
+            }
+            divisors = over::<A, N>(divisors, form);
+        }
+        if comptime!(form.reciprocal) { gradient * divisors } else { gradient / divisors }
+    }
+}
+
+/// Divisors, or one over each where shares are made by reciprocals.
+#[cube]
+fn over<A: Float, N: Size>(divisors: Vector<A, N>, #[comptime] form: Form) -> Vector<A, N> {
+    if comptime!(form.reciprocal) {
+        Vector::<A, N>::new(A::from_int(1)) / divisors
+    } else {
+        divisors
+    }
+}
+
+/// The taps of one axis that a divisor counts.
+#[cube]
+fn counted(args: &BlockAxis, o: i32, #[comptime] block: Block, #[comptime] fold: Fold) -> i32 {
+    let taps = taps_of(&args.axis, o as u32, block.form);
+    if comptime!(fold == Fold::AverageValid) {
+        taps.end - taps.first
+    } else {
+        padded_taps(&args.axis, &taps, block.form)
+    }
+}
+
+/// The sum of shares of windows that all have one divisor.
+#[cube]
+fn divided_once<A: Float, N: Size>(
+    problem: &Blocks,
+    sum: Vector<A, N>,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.reciprocal) {
+        sum * Vector::new(problem.reciprocal.get::<A>())
+    } else if comptime!(form.fold == Fold::AverageFixed) {
+        sum / Vector::new(A::cast_from(problem.divisor))
+    } else {
+        let taps = problem.depth.axis.kernel * problem.height.axis.kernel * problem.width.axis.kernel;
+        sum / Vector::new(A::cast_from(taps))
+    }
+}

@@ -1,0 +1,288 @@
+//! The norm of each window, `(Σ|x|^p)^(1/p)`: one unit an output vector visits its taps twice.
+//!
+//! ```text
+//! m = max |x|                               which is the result where it is 0, infinite or NaN
+//! y = m · (Σ (|x|/m)^p)^(1/p)
+//! ```
+//!
+//! Without `m` the square of 1e30 would be no f32. Where the code departs from this: `p = 1` needs no
+//! `m`; and f32 are scaled not by `m` but, first, by a power of two near it, which costs nothing and
+//! keeps every quotient in the range where devices promise to be exact: for `p = 2` that is all, and else
+//! the rest of `m`, a number from ½ to 4, is divided by afterwards.
+//!
+//! `windowpane_reference::pool::lp` says how far all this may be off.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::{DType, Exponent, Pooling};
+
+use super::direct::{Form, Problem, Site, plane_position, problem_args, site_of, unit_position};
+use super::launch::{buffer, grid};
+use super::plan::{Plan, Reduction};
+use crate::axis::coordinate;
+use crate::dtype::{accumulator, elem, round};
+
+/// Launches the norm of what `buffers[0]` holds, of type `dtypes[0]`, into `buffers[1]`, of type
+/// `dtypes[1]`. The caller has checked both.
+pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    p: Exponent,
+    [dtype, result]: [DType; 2],
+    plan: &Plan,
+    [input, output]: [&Handle; 2],
+) {
+    let plan = &Plan { unrolled: false, ..*plan };
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let (cubes, units) = grid(client, plan, outputs / plan.lanes);
+    let reduction = Reduction::Norm(p);
+    let sums = accumulator(dtype);
+    let form = NormForm {
+        window: Form::new(pooling, reduction, dtype, plan),
+        power: Power::of(p),
+        double: sums == DType::F64,
+        rounds: plan.rounds && result == DType::BF16,
+    };
+    let args = NormArgsLaunch::new(
+        problem_args(pooling, reduction, dtype, plan),
+        InputScalar::new(p.get(), elem(sums)),
+        InputScalar::new(1.0 / p.get(), elem(sums)),
+    );
+    // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+    unsafe {
+        norm::launch_unchecked(
+            client,
+            cubes,
+            units,
+            plan.lanes,
+            buffer(input, inputs, plan),
+            buffer(output, outputs, plan),
+            args,
+            form,
+            elem(dtype),
+            elem(sums),
+            elem(result),
+        )
+    };
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct NormArgs {
+    problem: Problem,
+    exponent: InputScalar,
+    /// One over it.
+    root: InputScalar,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct NormForm {
+    window: Form,
+    power: Power,
+    /// Whether sums are of 64 bits.
+    double: bool,
+    /// Whether results are to be rounded to `bf16`.
+    rounds: bool,
+}
+
+/// How powers of an exponent are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Power {
+    /// A number is its own.
+    One,
+    /// By a product, and the root by the square root.
+    Two,
+    /// By the device's power.
+    Any,
+}
+
+impl Power {
+    pub(super) fn of(p: Exponent) -> Self {
+        match p.get() {
+            1.0 => Self::One,
+            2.0 => Self::Two,
+            _ => Self::Any,
+        }
+    }
+}
+
+#[cube(launch_unchecked)]
+fn norm<S: Float, A: Float, R: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<R, N>],
+    args: &NormArgs,
+    #[comptime] form: NormForm,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+    #[define(R)] _result: ElemType,
+) {
+    let vector = unit_position(form.window.runs);
+    if vector >= args.problem.vectors {
+        terminate!();
+    }
+    let site = site_of(&args.problem, vector, form.window);
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let y = if comptime!(form.power == Power::One) {
+        let scale = Scale::<A, N> { by: zero, rest: zero, whole: zero };
+        sum_of_powers::<S, A, N>(input, args, &site, &scale, form)
+    } else {
+        let largest = largest_of::<S, A, N>(input, args, &site, form);
+        let scale = scale_of::<A, N>(largest, form);
+        let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
+        let root = if comptime!(form.power == Power::Two) {
+            sum.sqrt()
+        } else {
+            sum.powf(Vector::new(args.root.get::<A>()))
+        };
+        // Neither nothing, nor infinite, nor NaN, which are their own norms.
+        let infinity = Vector::new(-args.problem.lowest.get::<A>());
+        let finite = largest.greater_than(&zero).vec_and(largest.less_than(&infinity));
+        select_many(finite, scale.whole * root, largest)
+    };
+    output[vector as usize] = round::<A, R, N>(y, form.rounds);
+}
+
+/// The magnitude of the tap (`td`, `th`, `tw`).
+#[cube]
+fn size_at<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    site: &Site,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let position = plane_position(
+        problem,
+        coordinate(&problem.depth, &site.depth, td, form.depth),
+        coordinate(&problem.height, &site.height, th, form.height),
+        coordinate(&problem.width, &site.width, tw, form.width),
+    );
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    Vector::<A, N>::cast_from(input[offset as usize]).abs()
+}
+
+/// The largest magnitude inside a window, NaN above all; 0 where nothing is inside.
+#[cube]
+fn largest_of<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &NormArgs,
+    site: &Site,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    let mut largest = Vector::<A, N>::new(A::from_int(0));
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
+                let wins = size.greater_than(&largest).or(size.is_nan());
+                largest = select_many(wins, size, largest);
+            }
+        }
+    }
+    largest
+}
+
+/// What the numbers of a window are divided by.
+#[derive(CubeType)]
+struct Scale<A: Float, N: Size> {
+    /// A power of two that brings the largest number near 1, where sums are of 32 bits.
+    by: Vector<A, N>,
+    /// One over what is left of the largest number then.
+    rest: Vector<A, N>,
+    /// What the root is multiplied with.
+    whole: Vector<A, N>,
+}
+
+#[cube]
+fn scale_of<A: Float, N: Size>(largest: Vector<A, N>, #[comptime] form: NormForm) -> Scale<A, N> {
+    let one = Vector::<A, N>::new(A::from_int(1));
+    if comptime!(form.double) {
+        Scale::<A, N> { by: one, rest: one, whole: largest }
+    } else {
+        let exponent = down_exponent(largest);
+        let by = power_of_two::<A, N>(exponent);
+        if comptime!(form.power == Power::Two) {
+            let whole = power_of_two::<A, N>(Vector::new(254i32) - exponent);
+            Scale::<A, N> { by, rest: one, whole }
+        } else {
+            Scale::<A, N> { by, rest: one / (largest * by), whole: largest }
+        }
+    }
+}
+
+/// The exponent, as it is stored, of the power of two by which a number of 32 bits comes between ½
+/// and 1, or 4 if it is too large for that.
+#[cube]
+pub(super) fn down_exponent<A: Float, N: Size>(number: Vector<A, N>) -> Vector<i32, N> {
+    let bits = Vector::<i32, N>::reinterpret(number);
+    let exponent = (bits >> Vector::new(23i32)) & Vector::new(255i32);
+    let down = Vector::new(253i32) - exponent;
+    let least = Vector::new(1i32);
+    select_many(down.less_than(&least), least, down)
+}
+
+/// The number of 32 bits with this exponent, as it is stored, which is from 1 to 254.
+#[cube]
+pub(super) fn power_of_two<A: Float, N: Size>(exponent: Vector<i32, N>) -> Vector<A, N> {
+    Vector::<A, N>::reinterpret(exponent << Vector::new(23i32))
+}
+
+/// The sum of the powers of the numbers of a window, scaled.
+#[cube]
+fn sum_of_powers<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &NormArgs,
+    site: &Site,
+    scale: &Scale<A, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    let mut sum = Vector::<A, N>::new(A::from_int(0));
+    let exponent = Vector::<A, N>::new(args.exponent.get::<A>());
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
+                sum += match form.power {
+                    Power::One => size,
+                    Power::Two => {
+                        let scaled = scaled::<A, N>(size, scale, form);
+                        scaled * scaled
+                    }
+                    Power::Any => power::<A, N>(scaled::<A, N>(size, scale, form), exponent),
+                };
+            }
+        }
+    }
+    sum
+}
+
+#[cube]
+fn scaled<A: Float, N: Size>(
+    size: Vector<A, N>,
+    scale: &Scale<A, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    if comptime!(form.double) {
+        size / scale.whole
+    } else if comptime!(form.power == Power::Two) {
+        size * scale.by
+    } else {
+        size * scale.by * scale.rest
+    }
+}
+
+/// `t^q` of a `t` that is not negative and a positive `q`: 0 of 0, which not every device knows.
+#[cube]
+pub(super) fn power<A: Float, N: Size>(t: Vector<A, N>, q: Vector<A, N>) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let positive = t.greater_than(&zero);
+    let power = select_many(positive, t, Vector::new(A::from_int(1))).powf(q);
+    select_many(positive, power, t)
+}

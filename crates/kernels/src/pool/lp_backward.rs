@@ -1,0 +1,212 @@
+//! The gradient of the norm, gathered: one unit an input vector.
+//!
+//! ```text
+//! norms[o] = (Σ|x|^p)^(1/p)                 as lp.rs has it, in the type that sums are gathered in
+//! for each input (n, x, c):                 one unit, its lanes along c
+//!     for each window o over x:             row-major, so that the sum has one order
+//!         add dy[o] · sign(x) · (|x|/norms[o])^(p−1)
+//! ```
+//!
+//! An `x` of 0 gets nothing. `p = 1` needs no norms. Where the code departs from this: quotients of f32 are
+//! of numbers scaled by a power of two, as lp.rs has them; and for `p < 2`, whose power brings very small
+//! quotients back, such a quotient is scaled up first.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
+
+use super::backward::{Form, Gradient, Problem, offset_of, problem_args, reads, site_of};
+use super::direct::unit_position;
+use super::launch::{buffer, check_buffers, check_powers, grid};
+use super::lp::{self, Power, down_exponent, power, power_of_two};
+use super::plan::{Plan, PlanError, Reduction};
+use crate::Limits;
+use crate::dtype::{accumulator, elem, round};
+
+/// The bytes that [`launch_lp_backward`] takes beside its tensors.
+pub fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
+    match Power::of(p) {
+        Power::One => 0,
+        _ => pooling.output().elements() * accumulator(dtype).size(),
+    }
+}
+
+/// Launches the gradient of a norm: `dy` has the output's elements, `x` and `dx` the input's.
+///
+/// Asynchronous, as the forward launch is.
+pub fn launch_lp_backward(
+    client: &Client,
+    pooling: &Pooling,
+    p: Exponent,
+    dtype: DType,
+    plan: &Plan,
+    [dy, x, dx]: [&Handle; 3],
+) -> Result<(), PlanError> {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let reduction = Reduction::Norm(p);
+    plan.check_backward(pooling, reduction, dtype, &Limits::of(client))?;
+    check_powers(client, reduction, dtype)?;
+    check_buffers(dtype, [(dy, outputs), (x, inputs), (dx, inputs)])?;
+    if inputs == 0 {
+        return Ok(());
+    }
+    let sums = accumulator(dtype);
+    let norms = match workspace(pooling, p, dtype) {
+        0 => ComptimeOptionArgs::None,
+        bytes => {
+            let norms = client.empty(bytes);
+            lp::launch(client, pooling, p, [dtype, sums], plan, [x, &norms]);
+            ComptimeOptionArgs::Some(buffer(&norms, outputs, plan))
+        }
+    };
+    let vectors = inputs / plan.lanes;
+    let (cubes, units) = grid(client, plan, vectors);
+    let q = p.get() - 1.0;
+    // The gather is that of an average; what differs is the share.
+    let gather = Gradient::Average(Divisor::Valid);
+    let form = SlopeForm {
+        window: Form::new(pooling, gather, plan),
+        power: Power::of(p),
+        double: sums == DType::F64,
+        root: q < 1.0,
+    };
+    let args = SlopeArgsLaunch::new(
+        problem_args(pooling, gather, plan, vectors),
+        InputScalar::new(q, elem(sums)),
+        InputScalar::new((-f64::from(FAR) * q).exp2(), elem(sums)),
+    );
+    // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+    unsafe {
+        slope::launch_unchecked(
+            client,
+            cubes,
+            units,
+            plan.lanes,
+            buffer(dy, outputs, plan),
+            buffer(x, inputs, plan),
+            norms,
+            buffer(dx, inputs, plan),
+            args,
+            form,
+            elem(dtype),
+            elem(sums),
+        )
+    };
+    Ok(())
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct SlopeArgs {
+    problem: Problem,
+    /// `p − 1`.
+    exponent: InputScalar,
+    /// The power of what a very small quotient was scaled up by, undone.
+    far: InputScalar,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SlopeForm {
+    window: Form,
+    power: Power,
+    /// Whether sums are of 64 bits.
+    double: bool,
+    /// Whether the power makes small quotients larger.
+    root: bool,
+}
+
+/// The binary orders by which a quotient below `2^−NEAR` is scaled up: `UP` by its numerator and the
+/// rest by the scale of both.
+const FAR: i32 = UP + 64;
+const UP: i32 = 100;
+const NEAR: i32 = 100;
+
+#[cube(launch_unchecked)]
+fn slope<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    x: &[Vector<S, N>],
+    norms: ComptimeOption<Box<[Vector<A, N>]>>,
+    dx: &mut [Vector<S, N>],
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let vector = unit_position(form.window.runs);
+    if vector >= args.problem.vectors {
+        terminate!();
+    }
+    let problem = &args.problem;
+    let axes = comptime!(form.window.axes);
+    let site = site_of(problem, vector, form.window);
+    let x = Vector::<A, N>::cast_from(x[vector as usize]);
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let mut sum = zero;
+    for od in site.depth.first..site.depth.end {
+        for oh in site.height.first..site.height.end {
+            for ow in site.width.first..site.width.end {
+                let reads = reads(&problem.depth, &site.depth, od, axes[0])
+                    && reads(&problem.height, &site.height, oh, axes[1])
+                    && reads(&problem.width, &site.width, ow, axes[2]);
+                let at = offset_of(problem, &site, od, oh, ow, form.window);
+                let gradient = Vector::<A, N>::cast_from(dy[at as usize]);
+                let share = #[comptime]
+                match &norms {
+                    ComptimeOption::Some(norms) => {
+                        gradient * steepness::<A, N>(x.abs(), norms[at as usize], args, form)
+                    }
+                    ComptimeOption::None => gradient,
+                };
+                sum += select(reads, share * sign(x), zero);
+            }
+        }
+    }
+    let nothing = x.equal(&zero);
+    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
+}
+
+/// The sign of a number, or NaN.
+#[cube]
+fn sign<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::new(A::from_int(1));
+    let negative = x.less_than(&Vector::new(A::from_int(0)));
+    select_many(x.is_nan(), x, select_many(negative, -one, one))
+}
+
+/// `(size / norm)^(p − 1)`.
+#[cube]
+fn steepness<A: Float, N: Size>(
+    size: Vector<A, N>,
+    norm: Vector<A, N>,
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+) -> Vector<A, N> {
+    let exponent = Vector::new(args.exponent.get::<A>());
+    if comptime!(form.double) {
+        let quotient = size / norm;
+        if comptime!(form.power == Power::Two) { quotient } else { power(quotient, exponent) }
+    } else {
+        let by = power_of_two::<A, N>(down_exponent(norm));
+        let quotient = size * by / (norm * by);
+        if comptime!(form.power == Power::Two) {
+            quotient
+        } else if comptime!(form.root) {
+            let small = quotient.less_than(&two_to::<A, N>(comptime!(-NEAR)));
+            // Only where the quotient is small: then nothing here is too large.
+            let up = by * two_to::<A, N>(comptime!(FAR - UP));
+            let far = size * two_to::<A, N>(UP) * up / (norm * by);
+            let near = power(select_many(small, far, quotient), exponent);
+            select_many(small, near * Vector::new(args.far.get::<A>()), near)
+        } else {
+            power(quotient, exponent)
+        }
+    }
+}
+
+/// A power of two, of 32 bits.
+#[cube]
+fn two_to<A: Float, N: Size>(#[comptime] exponent: i32) -> Vector<A, N> {
+    power_of_two::<A, N>(Vector::new(comptime!(exponent + 127).runtime()))
+}

@@ -1,0 +1,232 @@
+//! The norm of each window, `y = (Σ|x|^p)^(1/p)`, and its gradient.
+//!
+//! ```text
+//! m  = max |x|
+//! y  = m · (Σ (|x|/m)^p)^(1/p)                 nothing overflows or vanishes on the way
+//! dx = Σ over the windows of  dy · sign(x) · (|x|/y)^(p−1)
+//! ```
+//!
+//! That is the same number: `m` is in every term and comes out of the root. `m` itself is the
+//! result where it is 0, infinite or NaN. An `x` of 0 gets nothing from any window, so that a window
+//! of zeros, where the derivative is `0/0`, has the gradient 0, as in PyTorch. For `p = 1` no
+//! window's norm matters.
+//!
+//! # How far a kernel may be off
+//!
+//! What follows counts roundings `u` of the type that sums are gathered in, to first order, for a
+//! window of `n` taps. A quotient or a root is good to 9u or better, a power to 16 ULP = 32u, or it is
+//! `exp2(q·log2(t))` with `log2` good to `max(2⁻²¹, 3 ULP)` and `exp2` to `3 + 2|a|` ULP, `a` being its
+//! argument: the tables of Vulkan and WGSL; CUDA, ROCm, Metal and the C library promise no less.
+//! Scaling by a power of two is exact. Underflow is not counted: where a ratio is less than the type
+//! can hold, it is 0.
+//!
+//! * `p = 1`: n − 1 additions.
+//! * `p = 2`: each square 1, their sum n − 1, of which the root keeps half and adds 9: n/2 + 10.
+//! * else: `t = |x|/m` to 6u, and so `t^p` to `6p` and, by way of `log2`, to `8·ln 2·p` where `t ≥ ½`. What
+//!   grows with `a = p·log2 t`, that is `ln 2·(6 + 1 + 1) + 4 < 9.6` times `|a|u` for `log2`, the product,
+//!   `p` rounded and `exp2`, is worth less than `0.531·9.6 < 5.1` of the largest term, since
+//!   `2^−|a|·|a| < 0.531`. So the sum is off by `12p + 32 + 6.1n`, of which the root keeps the p-th part;
+//!   the root, as a power, adds `32 + (6 + 9.6·log2 n)/p`, and `· m` 1:
+//!   together `45 + (38 + 6.1n + 10·log2 n)/p`.
+//!
+//! The gradient, with `c` for what the window's norm is off by and `q = p − 1`: `|x|/y` is off by
+//! `5 + c`, its power by `q` times that, by `6q` where `log2` is near 0, by 33 for itself and its product
+//! with `dy`, and by `5.1|dy|` as above. The sum over `w` windows adds w. For `q = 1` there is no power.
+
+use std::convert::Infallible;
+
+use windowpane_geometry::{AXES, Exponent, Pooling};
+
+use super::backward::{planes, scatter_planes};
+use super::field::Field;
+use super::{check_input, check_output};
+use crate::total::Accumulator;
+use crate::{Scalar, Total, taps};
+
+/// The norm of each window; 0 for an empty one.
+///
+/// ```
+/// use windowpane_geometry::{Exponent, Extents, Layout, Pooling, Shape, Window};
+/// use windowpane_reference::pool::lp;
+///
+/// let line = Shape::new(1, 1, Extents::from([4]))?;
+/// let pooling = Pooling::new(line, &Window::new([2]).stride([2]), Layout::ChannelsLast)?;
+/// assert_eq!(lp::norm(&pooling, Exponent::new(2), &[3e30f32, -4e30, 0.0, 0.0]), [5e30, 0.0]);
+/// # Ok::<(), windowpane_geometry::Error>(())
+/// ```
+pub fn norm<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<T> {
+    norms(pooling, p, x).into_iter().map(T::from_f64).collect()
+}
+
+/// The norm of each window, unrounded. The magnitude is what the roundings that the module counts
+/// may move it by, in unit roundoffs, and so there is one term.
+pub fn norm_totals<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<Total> {
+    let (grid, lanes) = (pooling.grid(), Field::of(pooling).lanes);
+    let extents = grid.axes().map(|axis| axis.output());
+    let totals = norms(pooling, p, x).into_iter().enumerate().map(|(at, value)| {
+        let o = taps::position(at / lanes % grid.output_plane(), extents);
+        let roundings = norm_roundings(p.get(), inside_taps(pooling, o));
+        Total { value, magnitude: roundings * value, terms: 1 }
+    });
+    totals.collect()
+}
+
+/// What the module's count comes to for the norm of `n` numbers.
+fn norm_roundings(p: f64, n: f64) -> f64 {
+    match p {
+        1.0 => n,
+        2.0 => n / 2.0 + 10.0,
+        p => 45.0 + (38.0 + 6.1 * n + 10.0 * n.max(1.0).log2()) / p,
+    }
+}
+
+fn inside_taps(pooling: &Pooling, o: [usize; AXES]) -> f64 {
+    let along = pooling.grid().axes().iter().zip(o);
+    along.map(|(axis, o)| axis.inside(o).len()).product::<usize>() as f64
+}
+
+/// The norms, unrounded.
+fn norms<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<f64> {
+    check_input(pooling, x);
+    let (field, p) = (Field::of(pooling), p.get());
+    let taps = field.width_taps();
+    let mut y = vec![0.0f64; pooling.output().elements()];
+    field.for_each_row(&mut y, |row, y| {
+        let mut largest = vec![0.0f64; y.len()];
+        field.for_each_tap(row, &taps, |tap| {
+            field.zip(&tap, &mut largest, x, |largest, x| {
+                let size = x.to_f64().abs();
+                *largest = if size.beats(*largest) { size } else { *largest };
+            });
+        });
+        // A sum of the numbers themselves overflows only where their norm does.
+        let scales: Vec<f64> = match p {
+            1.0 => vec![1.0; y.len()],
+            _ => largest.clone(),
+        };
+        let mut sums: Vec<_> = scales.iter().map(|&scale| Powers { scale, sum: 0.0 }).collect();
+        field.for_each_tap(row, &taps, |tap| {
+            field.zip(&tap, &mut sums, x, |powers, x| {
+                powers.sum += power(x.to_f64().abs() / powers.scale, p);
+            });
+        });
+        for ((y, powers), largest) in y.iter_mut().zip(sums).zip(largest) {
+            let is_scale = largest == 0.0 || !largest.is_finite();
+            *y = if is_scale { largest } else { powers.scale * root(powers.sum, p) };
+        }
+    });
+    y
+}
+
+/// A sum of powers of numbers over a scale.
+#[derive(Clone, Copy)]
+struct Powers {
+    scale: f64,
+    sum: f64,
+}
+
+fn power(t: f64, p: f64) -> f64 {
+    match p {
+        1.0 => t,
+        2.0 => t * t,
+        p => t.powf(p),
+    }
+}
+
+fn root(sum: f64, p: f64) -> f64 {
+    match p {
+        1.0 => sum,
+        2.0 => sum.sqrt(),
+        p => sum.powf(1.0 / p),
+    }
+}
+
+/// The gradient of the norm.
+pub fn norm_backward<T: Scalar>(pooling: &Pooling, p: Exponent, dy: &[T], x: &[T]) -> Vec<T> {
+    spread(pooling, p, dy, x, T::ZERO, |sum: Sum| T::from_f64(sum.value))
+}
+
+/// The gradient of the norm, unrounded, with the magnitude that [`norm_totals`] has.
+pub fn norm_backward_totals<T: Scalar>(
+    pooling: &Pooling,
+    p: Exponent,
+    dy: &[T],
+    x: &[T],
+) -> Vec<Total> {
+    spread(pooling, p, dy, x, Total::default(), |sum: Sum| Total {
+        value: sum.value,
+        magnitude: sum.moved + sum.windows * sum.size,
+        terms: 1,
+    })
+}
+
+/// The gradient of one element.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    value: f64,
+    /// The sum of the terms' magnitudes.
+    size: f64,
+    /// What roundings may move the terms by, in unit roundoffs.
+    moved: f64,
+    windows: f64,
+}
+
+impl Accumulator for Sum {
+    fn add(&mut self, term: f64) {
+        self.value += term;
+        self.size += term.abs();
+        self.windows += 1.0;
+    }
+
+    fn divided(self, by: f64) -> Self {
+        Self { value: self.value / by, size: self.size / by, moved: self.moved / by, ..self }
+    }
+}
+
+fn spread<T: Scalar, Y: Copy + Send + Sync>(
+    pooling: &Pooling,
+    p: Exponent,
+    dy: &[T],
+    x: &[T],
+    zero: Y,
+    finish: impl Fn(Sum) -> Y + Sync,
+) -> Vec<Y> {
+    check_output(pooling, "the output gradient", dy);
+    let norms = norms(pooling, p, x);
+    let (field, p) = (Field::of(pooling), p.get());
+    let (grid, lanes) = (field.grid, field.lanes);
+    let (inputs, outputs) = planes(&field);
+    let extents = grid.axes().map(|axis| axis.output());
+    let scatter = |outer: usize, sums: &mut [Sum]| {
+        let x = &x[outer * inputs..][..inputs];
+        for at in 0..outputs {
+            let (o, lane) = (taps::position(at / lanes, extents), at % lanes);
+            let (dy, y) = (dy[outer * outputs + at].to_f64(), norms[outer * outputs + at]);
+            let roundings = share_roundings(p, inside_taps(pooling, o));
+            for (_, position) in taps::inside(grid, o) {
+                let at = grid.plane_index(position) * lanes + lane;
+                let term = share(p, dy, x[at].to_f64(), y);
+                sums[at].add(term);
+                sums[at].moved += roundings * term.abs() + 5.1 * dy.abs();
+            }
+        }
+        Ok::<_, Infallible>(())
+    };
+    let Ok(dx) = scatter_planes(&field, zero, finish, scatter);
+    dx
+}
+
+/// What `x` gets from a window whose norm is `y`.
+fn share(p: f64, dy: f64, x: f64, y: f64) -> f64 {
+    if x == 0.0 {
+        return 0.0;
+    }
+    let size = if p == 1.0 { 1.0 } else { (x.abs() / y).powf(p - 1.0) };
+    dy * size * x.signum()
+}
+
+/// What the module's count comes to for one term of the gradient.
+fn share_roundings(p: f64, n: f64) -> f64 {
+    let q = p - 1.0;
+    q * (5.0 + 6.0 + norm_roundings(p, n)) + 33.0
+}

@@ -1,0 +1,82 @@
+//! Unpooling: maxima go back to where they were.
+//!
+//! ```text
+//! x = 0;  for each o in row-major order:  x[winner(o)] = y[o]    an index of −1 goes nowhere
+//! gradient:                               dy[o] = dx[winner(o)]  and 0 for an index of −1
+//! ```
+//!
+//! Only the indices say where an element goes; windows matter for their number alone. Where
+//! several windows have one winner the last of them counts, and so the others have no influence;
+//! their gradient is 0.
+
+use rayon::prelude::*;
+use windowpane_geometry::{IndexBase, Pooling};
+
+use super::backward::{IndexOutOfRange, place, planes};
+use super::field::Field;
+use super::{check_input, check_output, index_strides};
+use crate::Scalar;
+
+/// Zeros with each `y` at the place that its index names; where windows have the same winner, the
+/// last in row-major order counts.
+pub fn max_unpool<T: Scalar>(
+    pooling: &Pooling,
+    base: IndexBase,
+    y: &[T],
+    indices: &[i32],
+) -> Result<Vec<T>, IndexOutOfRange> {
+    check_output(pooling, "the pooled tensor", y);
+    let mut x = vec![T::ZERO; pooling.input().elements()];
+    for_each_plane(pooling, base, &mut x, indices, |at, place, x| x[place] = y[at])?;
+    Ok(x)
+}
+
+/// The gradient of [`max_unpool`] with respect to the pooled tensor.
+pub fn max_unpool_backward<T: Scalar>(
+    pooling: &Pooling,
+    base: IndexBase,
+    dx: &[T],
+    indices: &[i32],
+) -> Result<Vec<T>, IndexOutOfRange> {
+    check_input(pooling, dx);
+    // Which element went where is found as the elements were: the last stays.
+    let mut sources = vec![None; pooling.input().elements()];
+    for_each_plane(pooling, base, &mut sources, indices, |at, place, sources| {
+        sources[place] = Some(at);
+    })?;
+    let mut dy = vec![T::ZERO; pooling.output().elements()];
+    for (source, &dx) in sources.into_iter().zip(dx) {
+        if let Some(at) = source {
+            dy[at] = dx;
+        }
+    }
+    Ok(dy)
+}
+
+/// Calls `each` with every element that has an index, its place in its plane, and the plane; the
+/// elements of a plane one after the other, planes on all cores.
+fn for_each_plane<X: Send>(
+    pooling: &Pooling,
+    base: IndexBase,
+    x: &mut [X],
+    indices: &[i32],
+    each: impl Fn(usize, usize, &mut [X]) + Sync,
+) -> Result<(), IndexOutOfRange> {
+    check_output(pooling, "the tensor of indices", indices);
+    let field = Field::of(pooling);
+    let strides = index_strides(pooling, base);
+    let (inputs, outputs) = planes(&field);
+    let failures = x.par_chunks_mut(inputs).enumerate().filter_map(|(outer, x)| {
+        let mut elements = outer * outputs..(outer + 1) * outputs;
+        elements.find_map(|at| {
+            let place = match place(&field, &strides, at, indices[at]) {
+                Ok(place) => place?,
+                Err(failure) => return Some(failure),
+            };
+            each(at, place, x);
+            None
+        })
+    });
+    // The same one always, however the planes fall to the cores.
+    failures.min_by_key(|failure| failure.at).map_or(Ok(()), Err)
+}

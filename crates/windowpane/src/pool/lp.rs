@@ -1,0 +1,103 @@
+use windowpane_geometry::{DType, Exponent, Extents, Layout, Padding, Rounding, Window};
+
+use super::Options;
+use super::run::{Operator, plan, run, run_lp_backward};
+use crate::{Algorithm, Device, Plan, Result, Tensor};
+
+/// Lp pooling: the norm of each window, `(Σ|x|^p)^(1/p)`.
+///
+/// A window with no number in it, which padding can make, gives 0. Nothing overflows or vanishes on
+/// the way to a norm that its type can hold.
+///
+/// ```
+/// use windowpane::{Device, LpPool, Tensor};
+///
+/// let x = Tensor::from_slice(&Device::host(), &[3.0f32, -4.0, 6e30, 8e30], [1, 4, 1])?;
+/// let pool = LpPool::new(2, [2]);
+/// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [5.0, 1e31]);
+/// # Ok::<(), windowpane::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LpPool {
+    options: Options,
+    p: Exponent,
+}
+
+impl LpPool {
+    /// Lp pooling over windows of so many taps on each axis; `p` is finite and at least 1.
+    pub fn new(p: impl Into<f64>, kernel: impl Into<Extents>) -> Self {
+        Self { options: Options::new(kernel.into()), p: Exponent::new(p) }
+    }
+
+    /// Lp pooling over a window that is described already.
+    pub fn over(p: impl Into<f64>, window: Window) -> Self {
+        Self { options: Options::over(window), p: Exponent::new(p) }
+    }
+
+    /// Lp pooling over as many windows as asked for on each axis, whatever the input: window `o` of
+    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    ///
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
+    /// the pooling meets its input.
+    pub fn adaptive(p: impl Into<f64>, output: impl Into<Extents>) -> Self {
+        Self { options: Options::over(Window::adaptive(output)), p: Exponent::new(p) }
+    }
+
+    /// Lp pooling over all of the input at once, whatever its extents and its rank.
+    ///
+    /// ```
+    /// use windowpane::{Device, LpPool, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, -5.0, 2.0, 1.0], [1, 2, 2, 1])?;
+    /// assert_eq!(LpPool::global(1).forward(&x)?.to_vec::<f32>()?, [9.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn global(p: impl Into<f64>) -> Self {
+        Self { options: Options::global(), p: Exponent::new(p) }
+    }
+
+    option_methods!();
+
+    /// Says how [`forward`](Self::forward) would run, without running it.
+    pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::Norm(self.p), device, dtype, dims)
+    }
+
+    /// Pools.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
+    }
+
+    /// Pools as planned.
+    pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
+        Ok(run(&self.options, Operator::Norm(self.p), plan, x)?.0)
+    }
+
+    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
+        plan(&self.options, Operator::NormBackward(self.p), device, dtype, dims)
+    }
+
+    /// The gradient with respect to the input `x`: `dy · sign(x) · (|x|/y)^(p−1)` from every window.
+    ///
+    /// An `x` of 0 gets 0, also where its window has the norm 0, as in PyTorch.
+    ///
+    /// ```
+    /// use windowpane::{Device, LpPool, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let x = Tensor::from_slice(&host, &[3.0f32, -4.0, 0.0, 0.0], [1, 4, 1])?;
+    /// let dy = Tensor::from_slice(&host, &[10.0f32, 10.0], [1, 2, 1])?;
+    /// let dx = LpPool::new(2, [2]).backward(&dy, &x)?;
+    /// assert_eq!(dx.to_vec::<f32>()?, [6.0, -8.0, 0.0, 0.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn backward(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        self.backward_as(&self.plan_backward(x.device(), x.dtype(), x.dims())?, dy, x)
+    }
+
+    /// The gradient as planned.
+    pub fn backward_as(&self, plan: &Plan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        run_lp_backward(&self.options, self.p, plan, dy, x)
+    }
+}

@@ -1,0 +1,400 @@
+//! Lp pooling and max unpooling on every device. Adaptive windows are among the cases of `pool`.
+
+use half::{bf16, f16};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use windowpane::{
+    AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
+    Same, Tensor, Window,
+};
+use windowpane_geometry::{Exponent, Pooling, Shape};
+use windowpane_reference::pool::{direct, lp, unpool};
+use windowpane_testing::{
+    Fill, Flavour, PoolCase, assert_same, assert_totals, on_every_device, proptest,
+};
+
+use crate::pool::{Check, devices, index_base, ok, output_gradient};
+
+on_every_device! {
+    /// SEMANTICS 4.1 and 7: within the derived bound, NaN and infinities in their places.
+    fn norm_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
+        let (case, pick, p) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_norm(&case, p))
+    }
+
+    /// SEMANTICS 5.2, 5.3 and 7: the gradient too, and the same bits again.
+    fn norm_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
+        let (case, pick, p) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_norm_gradient(&case, p))
+    }
+
+    /// SEMANTICS 4.3: bit for bit, whatever the indices, several to one place among them.
+    fn unpooling_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
+        let (case, pick, base, seed) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_unpool(&case, base, seed))
+    }
+
+    /// SEMANTICS 5.4: unpooling and its gradient are adjoint, also where one place has several sources.
+    fn unpooling_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
+        let (case, pick, base, seed) = case;
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_unpool_gradient(&case, base, seed))
+    }
+
+    /// SEMANTICS 4.3: an index out of range is an error of the call that reads, and names the first.
+    fn foreign_indices_are_errors(device, case in (PoolCase::any(), any::<Index>(), index_base(), foreign())) {
+        let (case, place, base, index) = case;
+        check_foreign(device, &case, base, place, index)
+    }
+
+    /// SEMANTICS 5.4: ⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩, exactly, where nothing is rounded.
+    fn average_is_adjoint(device, case in PoolCase::any()) {
+        check_adjoint(device, &case)
+    }
+}
+
+fn exponent() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        2 => Just(1.0),
+        2 => Just(2.0),
+        1 => Just(3.0),
+        2 => 1.0..4.0f64,
+        1 => 1.0..40.0f64,
+    ]
+}
+
+fn foreign() -> impl Strategy<Value = i32> {
+    prop_oneof![Just(i32::MIN), Just(-2), Just(i32::MAX), 0..4000i32]
+}
+
+/// Whether a device has no powers of this type, which it has to say.
+fn lacks_powers<T>(result: &windowpane::Result<T>) -> bool {
+    matches!(result, Err(error) if error.to_string().contains("has no powers of f64"))
+}
+
+fn check_norm<T: Element>(device: &Device, case: &PoolCase, p: f64) -> Check {
+    let elements = case.elements::<T>();
+    let pool = LpPool::over(p, case.window).layout(case.layout);
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let y = pool.forward(&x);
+    if lacks_powers(&y) {
+        return Ok(());
+    }
+    let y = ok(ok(y)?.to_vec::<T>())?;
+    assert_totals(&y, &lp::norm_totals(&case.problem(), Exponent::new(p), &elements))
+}
+
+fn check_norm_gradient<T: Element>(device: &Device, case: &PoolCase, p: f64) -> Check {
+    let elements = case.elements::<T>();
+    let (dy, output_dims) = output_gradient::<T>(case);
+    let pool = LpPool::over(p, case.window).layout(case.layout);
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
+    let dx = pool.backward(&gradient, &x);
+    if lacks_powers(&dx) {
+        return Ok(());
+    }
+    let dx = ok(ok(dx)?.to_vec::<T>())?;
+    let expected = lp::norm_backward_totals(&case.problem(), Exponent::new(p), &dy, &elements);
+    assert_totals(&dx, &expected)?;
+    let again = ok(ok(pool.backward(&gradient, &x))?.to_vec::<T>())?;
+    assert_same(&again, &dx)
+}
+
+/// For each output an index of its own plane, or −1: every place about as often as it may be.
+fn any_indices(problem: &Pooling, base: IndexBase, seed: u64) -> Vec<i32> {
+    let (plane, outputs) = (problem.input().plane(), problem.output().elements());
+    let picks = Fill { flavour: Flavour::Mixed, seed }.elements::<f64>(outputs);
+    let steps = problem.index_strides(base);
+    let (channels, pixels) = (problem.output().channels(), problem.output().plane());
+    let indices = picks.iter().enumerate().map(|(at, pick)| {
+        let (n, c) = match problem.layout() {
+            Layout::ChannelsLast => (at / channels / pixels, at % channels),
+            Layout::ChannelsFirst => (at / pixels / channels, at / pixels % channels),
+        };
+        match (pick.to_bits() % (plane as u64 + 1)) as usize {
+            pixel if pixel == plane => -1,
+            pixel => (steps.offset(n, c, [0; 3]) + pixel * steps.space[2]) as i32,
+        }
+    });
+    indices.collect()
+}
+
+fn max_unpool(case: &PoolCase, base: IndexBase) -> MaxUnpool {
+    MaxUnpool::new(case.space).layout(case.layout).index_base(base)
+}
+
+fn output_dims(case: &PoolCase) -> Vec<usize> {
+    case.problem().output().dims(case.layout).collect()
+}
+
+fn check_unpool<T: Element>(device: &Device, case: &PoolCase, base: IndexBase, seed: u64) -> Check {
+    let (problem, dims) = (case.problem(), output_dims(case));
+    let y: Vec<T> = case.fill.elements(dims.iter().product());
+    let indices = any_indices(&problem, base, seed);
+    let pooled = ok(Tensor::from_slice(device, &y, &dims))?;
+    let winners = ok(Tensor::from_slice(device, &indices, &dims))?;
+    let x = ok(max_unpool(case, base).forward(&pooled, &winners))?;
+    prop_assert_eq!(x.dims(), case.dims());
+    let expected = unpool::max_unpool(&problem, base, &y, &indices);
+    assert_same(&ok(x.to_vec::<T>())?, &expected.map_err(|e| TestCaseError::fail(e.to_string()))?)
+}
+
+fn check_unpool_gradient<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    base: IndexBase,
+    seed: u64,
+) -> Check {
+    let (problem, dims) = (case.problem(), output_dims(case));
+    let dx = case.elements::<T>();
+    let indices = any_indices(&problem, base, seed);
+    let gradient = ok(Tensor::from_slice(device, &dx, case.dims()))?;
+    let winners = ok(Tensor::from_slice(device, &indices, &dims))?;
+    let dy = ok(max_unpool(case, base).backward(&gradient, &winners))?;
+    prop_assert_eq!(dy.dims(), dims);
+    let expected = unpool::max_unpool_backward(&problem, base, &dx, &indices);
+    assert_same(&ok(dy.to_vec::<T>())?, &expected.map_err(|e| TestCaseError::fail(e.to_string()))?)
+}
+
+fn check_foreign(
+    device: &Device,
+    case: &PoolCase,
+    base: IndexBase,
+    place: Index,
+    index: i32,
+) -> Check {
+    let (problem, dims) = (case.problem(), output_dims(case));
+    let y: Vec<f32> = case.fill.elements(dims.iter().product());
+    if y.is_empty() {
+        return Ok(());
+    }
+    let (_, mut indices) = direct::max_with_indices(&problem, base, &case.elements::<f32>());
+    indices[place.index(y.len())] = index;
+    let pooled = ok(Tensor::from_slice(device, &y, &dims))?;
+    let winners = ok(Tensor::from_slice(device, &indices, &dims))?;
+    let found = max_unpool(case, base).forward(&pooled, &winners);
+    let waited = found.as_ref().ok().map(Tensor::wait);
+    // What is made of it cannot be trusted either.
+    let further = found.as_ref().ok().map(|x| {
+        let doubled = MaxPool::global().layout(case.layout).forward(x);
+        doubled.and_then(|y| y.to_vec::<f32>())
+    });
+    let found = found.and_then(|x| x.to_vec::<f32>());
+    match (found, unpool::max_unpool(&problem, base, &y, &indices)) {
+        (Ok(found), Ok(expected)) => {
+            ok(waited.unwrap_or(Ok(())))?;
+            assert_same(&found, &expected)
+        }
+        (Err(Error::Index(found)), Err(expected)) => {
+            prop_assert_eq!(found, expected);
+            prop_assert!(waited.is_none_or(|waited| waited.is_err()));
+            prop_assert!(further.is_none_or(|further| further.is_err()));
+            Ok(())
+        }
+        (found, expected) => Err(TestCaseError::fail(format!("{found:?}, not {expected:?}"))),
+    }
+}
+
+fn check_adjoint(device: &Device, case: &PoolCase) -> Check {
+    let case = PoolCase { fill: Fill { flavour: Flavour::Ties, ..case.fill }, ..*case };
+    let (x, (g, output_dims)) = (case.elements::<f32>(), output_gradient::<f32>(&case));
+    // Divided by a power of two, small integers have exact sums.
+    let pool = AvgPool::over(case.window).layout(case.layout).divisor(Divisor::Fixed(4));
+    let y = ok(Tensor::from_slice(device, &x, case.dims()).and_then(|x| pool.forward(&x)))?;
+    let dy = ok(Tensor::from_slice(device, &g, &output_dims))?;
+    let dx = ok(ok(pool.backward(&dy, &case.dims()))?.to_vec::<f32>())?;
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    prop_assert_eq!(dot(&ok(y.to_vec::<f32>())?, &g), dot(&x, &dx));
+    Ok(())
+}
+
+/// SEMANTICS 4.1 where plain powers overflow or vanish, and the corners of its gradient.
+#[test]
+fn norms_of_extremes_are_norms() {
+    let (nan, inf) = (f32::NAN, f32::INFINITY);
+    let x = [3e30f32, -4e30, 3e-30, 4e-30, 0.0, -0.0, -inf, 1.0, nan, inf, 3.3e38, 0.0];
+    for device in devices() {
+        let tensor = Tensor::from_slice(&device, &x, [1, x.len(), 1]).unwrap();
+        let dy = Tensor::from_slice(&device, &[10.0f32; 6], [1, 6, 1]).unwrap();
+        for p in [1.0, 1.25, 2.0, 3.0, 100.0] {
+            let pool = LpPool::new(p, [2]);
+            let y = pool.forward(&tensor).unwrap().to_vec::<f32>().unwrap();
+            let norm = |a: f64, b: f64| (a.powf(p) + b.powf(p)).powf(1.0 / p);
+            let close = |y: f32, expected: f64| (f64::from(y) / expected - 1.0).abs() < 1e-5;
+            assert!(close(y[0], norm(3.0, 4.0) * 1e30), "{device} {p}: {y:?}");
+            assert!(close(y[1], norm(3.0, 4.0) * 1e-30), "{device} {p}: {y:?}");
+            assert!(y[2] == 0.0 && y[3] == inf && y[4].is_nan(), "{device} {p}: {y:?}");
+            assert!(close(y[5], f64::from(3.3e38f32)), "{device} {p}: {y:?}");
+
+            let dx = pool.backward(&dy, &tensor).unwrap().to_vec::<f32>().unwrap();
+            let slope = |a: f64| 10.0 * (a / norm(3.0, 4.0)).powf(p - 1.0);
+            for (dx, expected) in dx.iter().zip([3.0, 4.0, 3.0, 4.0].map(slope)) {
+                assert!(close(dx.abs(), expected), "{device} {p}: {dx} is not {expected}");
+            }
+            assert!(dx[1] < 0.0 && dx[4] == 0.0 && dx[5] == 0.0, "{device} {p}: {dx:?}");
+            if p > 1.0 {
+                let infinite = dx[6].is_nan() && dx[7] == 0.0 && dx[8].is_nan() && dx[9].is_nan();
+                assert!(infinite, "{device} {p}: {dx:?}");
+            }
+        }
+        // A quotient of 1e-70, whose power is not small.
+        let far = [1e-35f32, 1e35];
+        let tensor = Tensor::from_slice(&device, &far, [1, 2, 1]).unwrap();
+        let dy = Tensor::from_slice(&device, &[1.0f32], [1, 1, 1]).unwrap();
+        let dx = LpPool::new(1.01, [2]).backward(&dy, &tensor).unwrap().to_vec::<f32>().unwrap();
+        let expected = 1e-70f64.powf(0.01);
+        assert!((f64::from(dx[0]) / expected - 1.0).abs() < 1e-4, "{device}: {dx:?}");
+    }
+}
+
+/// What an adaptive window is not, what a norm is not, and what is not to be unpooled.
+#[test]
+fn what_the_family_cannot_do_is_refused() {
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &[1.0f32; 16], [1, 4, 4, 1]).unwrap();
+        let error = |result: windowpane::Result<Tensor>| result.expect_err("refused").to_string();
+        let adaptive = MaxPool::adaptive([2, 2]);
+        assert!(
+            error(adaptive.stride([1, 1]).padding(Same::Upper).forward(&x)).contains("padding")
+        );
+        assert!(error(AvgPool::global().stride([2, 2]).forward(&x)).contains("stride"));
+        assert!(
+            error(AvgPool::adaptive([2, 0]).forward(&x)).contains("output extent on the width")
+        );
+        assert!(error(AvgPool::adaptive([2]).forward(&x)).contains("1 axes but 2"));
+        for p in [0.5, f64::NAN, f64::INFINITY] {
+            assert!(error(LpPool::new(p, [2, 2]).forward(&x)).contains("exponent"));
+        }
+        assert!(error(MaxUnpool::new([8]).forward(&x, &x)).contains("axes"));
+        let unpool = MaxUnpool::new([8, 8]);
+        assert!(error(unpool.forward(&x, &x)).contains("i32"), "the indices are no integers");
+        if let Ok(x) = Tensor::from_slice(&device, &[1i32; 16], [1, 4, 4, 1]) {
+            assert!(error(LpPool::new(2, [2, 2]).forward(&x)).contains("i32"));
+        }
+    }
+}
+
+/// A global pooling takes its rank from the input, and an output larger than the input repeats it.
+#[test]
+fn adaptive_windows_take_any_input() {
+    for device in devices() {
+        let elements: Vec<f32> = (1..=24).map(|i| i as f32).collect();
+        for dims in [&[1, 24, 1][..], &[1, 4, 6, 1], &[1, 2, 3, 4, 1]] {
+            let x = Tensor::from_slice(&device, &elements, dims).unwrap();
+            let read = |y: windowpane::Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
+            assert_eq!(read(MaxPool::global().forward(&x)), [24.0], "{device}");
+            assert_eq!(read(AvgPool::global().forward(&x)), [12.5], "{device}");
+            assert_eq!(read(LpPool::global(1).forward(&x)), [300.0], "{device}");
+        }
+        let x = Tensor::from_slice(&device, &[1.0f32, 3.0], [1, 2, 1]).unwrap();
+        let y = AvgPool::adaptive([3]).forward(&x).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(y, [1.0, 2.0, 3.0], "{device}");
+    }
+}
+
+/// Shares that do not fit in 32 bits on the way: 100000 windows over 170001 coordinates.
+#[test]
+fn long_uneven_axes_are_exact() {
+    let (length, windows) = (170_001, 100_000);
+    let elements: Vec<f32> = (0..length).map(|i| (i * 7919 % 65537) as f32).collect();
+    let shape = Shape::new(1, 1, [length].into()).unwrap();
+    let window = Window::adaptive([windows]);
+    let problem = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let expected = direct::max_with_indices(&problem, IndexBase::Plane, &elements);
+    let gradient: Vec<f32> = (0..windows).map(|i| (i % 17) as f32).collect();
+    let expected_gradient = windowpane_reference::pool::backward::average_backward(
+        &problem,
+        Divisor::Fixed(4),
+        &gradient,
+    );
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &elements, [1, length, 1]).unwrap();
+        let (y, winners) = MaxPool::adaptive([windows]).forward_with_indices(&x).unwrap();
+        assert!(y.to_vec::<f32>().unwrap() == expected.0, "{device}");
+        assert!(winners.to_vec::<i32>().unwrap() == expected.1, "{device}");
+        let dy = Tensor::from_slice(&device, &gradient, [1, windows, 1]).unwrap();
+        let pool = AvgPool::adaptive([windows]).divisor(Divisor::Fixed(4));
+        let dx = pool.backward(&dy, &[1, length, 1]).unwrap().to_vec::<f32>().unwrap();
+        assert!(dx == expected_gradient, "{device}");
+    }
+}
+
+/// A plan of the family names what it needs, and runs what it was made for.
+#[test]
+fn plans_of_the_family() {
+    for device in devices() {
+        let dims = [1, 5, 4, 2];
+        let plan = LpPool::new(2, [2, 2]).plan_backward(&device, DType::F32, &dims).unwrap();
+        assert!(plan.to_string().contains("Lp pooling's gradient"), "{plan}");
+        let x = Tensor::from_slice(&device, &[1.0f32; 40], dims).unwrap();
+        let other = LpPool::new(3, [2, 2]).forward_as(&plan, &x);
+        assert!(matches!(other, Err(Error::PlanMismatch { .. })), "{device}");
+        let pool = MaxPool::adaptive([2, 3]);
+        let plan = pool.plan(&device, DType::F32, &dims).unwrap();
+        assert_eq!(pool.forward_as(&plan, &x).unwrap().dims(), [1, 2, 3, 2]);
+        let unpool = MaxUnpool::new([5, 4]);
+        let plan = unpool.plan(&device, DType::F32, &[1, 2, 3, 2]).unwrap();
+        assert!(plan.to_string().contains("max unpooling"), "{plan}");
+        let (y, winners) = pool.forward_with_indices(&x).unwrap();
+        assert_eq!(unpool.forward_as(&plan, &y, &winners).unwrap().dims(), dims);
+    }
+}
+
+/// An input of another size compiles nothing, but for the step from an even share to an uneven one.
+///
+/// Every launch of the process is counted, so that the test runs itself again, alone.
+#[cfg(feature = "kernels")]
+#[test]
+fn new_sizes_compile_nothing_new() {
+    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
+        let alone = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "family::new_sizes_compile_nothing_new", "--nocapture"])
+            .env("WINDOWPANE_ALONE", "yes")
+            .output()
+            .unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+        return;
+    }
+    let on = |device: &Device, dims: [usize; 4]| {
+        Tensor::from_slice(device, &vec![1.0f32; dims.iter().product()], dims).unwrap()
+    };
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        let count = |kernels: usize, what: &str, work: &dyn Fn()| {
+            let launched = cubecl::launched::LaunchedKernels::new();
+            work();
+            assert_eq!(launched.finish().len(), kernels, "{device}: {what}");
+        };
+        count(1, "adaptive, evenly", &|| {
+            for (n, h, w) in [(1, 7, 7), (2, 14, 28), (3, 49, 7), (1, 70, 21)] {
+                AvgPool::adaptive([7, 7]).forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(1, "adaptive, unevenly", &|| {
+            for (n, h, w) in [(1, 8, 9), (2, 13, 29), (3, 50, 6), (1, 71, 20)] {
+                AvgPool::adaptive([7, 7]).forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(1, "global", &|| {
+            for (n, h, w) in [(1, 7, 7), (2, 13, 28), (3, 1, 5)] {
+                MaxPool::global().forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        // Another exponent is another number, not another kernel.
+        count(1, "norm", &|| {
+            for (n, h, w, p) in [(1, 8, 8, 3.0), (2, 31, 17, 3.0), (4, 5, 90, 2.5)] {
+                let pool = LpPool::new(p, [3, 3]).stride([2, 2]).padding([1, 1]);
+                pool.forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        count(3, "unpooling: forget, settle and unpool", &|| {
+            for (n, h, w) in [(1, 4, 4), (2, 8, 6), (5, 10, 2)] {
+                let y = on(&device, [n, h / 2, w / 2, 3]);
+                let none = vec![-1i32; y.len()];
+                let indices = Tensor::from_slice(&device, &none, y.dims()).unwrap();
+                MaxUnpool::new([h, w]).forward(&y, &indices).unwrap();
+            }
+        });
+    }
+}
