@@ -1,83 +1,111 @@
-//! Pooling on every backend of the build, side by side, in device time.
+//! Pooling on every backend of the build, side by side, in device time: a group a case, a line a
+//! device, and a page of them all in `target/criterion/report`.
 //!
-//! `cargo bench -p windowpane-benches --features cpu,wgpu`
+//! `cargo bench --features cpu,wgpu`, or with ` -- --quick` in minutes
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use windowpane::{AvgPool, Device, Divisor, MaxPool, Plan, Result, Tensor};
+use windowpane::{AvgPool, DType, Device, Divisor, MaxPool, Plan, Result, Tensor};
 
-/// A case: its name, the dimensions of its input, and how it pools.
+/// What a case launches, and what that reads.
+type Ready = (Plan, Vec<Tensor>);
+
+/// A case: its name, and how it is made ready on a device.
 struct Case {
     name: &'static str,
-    dims: [usize; 4],
-    pool: Pool,
+    ready: fn(&Device) -> Result<Ready>,
 }
 
-enum Pool {
-    Max(MaxPool),
-    Average(AvgPool),
+const CASES: [Case; 6] = [
+    Case { name: "max 3x3 step 2", ready: max },
+    Case { name: "max 3x3 step 2 with indices", ready: max_with_indices },
+    Case { name: "max 3x3 step 2, gradient", ready: max_gradient },
+    Case { name: "max 2x2, channels first", ready: max_channels_first },
+    Case { name: "average 3x3 step 1", ready: average },
+    Case { name: "average 3x3 step 1, gradient", ready: average_gradient },
+];
+
+/// The images: eight, of an early layer.
+const IMAGES: [usize; 4] = [8, 56, 56, 64];
+
+/// The window that many networks begin with.
+fn stem() -> MaxPool {
+    MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1])
 }
 
-impl Pool {
-    fn plan(&self, x: &Tensor) -> Result<Plan> {
-        match self {
-            Self::Max(pool) => pool.plan(x.device(), x.dtype(), x.dims()),
-            Self::Average(pool) => pool.plan(x.device(), x.dtype(), x.dims()),
-        }
-    }
-
-    fn forward(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
-        match self {
-            Self::Max(pool) => pool.forward_as(plan, x),
-            Self::Average(pool) => pool.forward_as(plan, x),
-        }
-    }
+/// The window of a branch, which keeps the extents.
+fn branch() -> AvgPool {
+    AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(Divisor::Valid)
 }
 
-fn cases() -> [Case; 3] {
-    let stem = MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1]);
-    let branch = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(Divisor::Valid);
-    [
-        Case { name: "max 3×3/2", dims: [8, 56, 56, 64], pool: Pool::Max(stem) },
-        Case { name: "average 3×3/1", dims: [8, 56, 56, 64], pool: Pool::Average(branch) },
-        Case { name: "max 2×2/2", dims: [8, 112, 112, 32], pool: Pool::Max(MaxPool::new([2, 2])) },
-    ]
+fn images(device: &Device) -> Result<Tensor> {
+    Tensor::random(device, DType::F32, IMAGES, 1)
+}
+
+fn max(device: &Device) -> Result<Ready> {
+    Ok((stem().plan(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn max_with_indices(device: &Device) -> Result<Ready> {
+    Ok((stem().plan_with_indices(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn max_gradient(device: &Device) -> Result<Ready> {
+    let (y, winners) = stem().forward_with_indices(&images(device)?)?;
+    Ok((stem().plan_backward(device, DType::F32, &IMAGES)?, vec![y, winners]))
+}
+
+fn max_channels_first(device: &Device) -> Result<Ready> {
+    let dims = [8, 64, 56, 56];
+    let pool = MaxPool::new([2, 2]).layout(windowpane::Layout::ChannelsFirst);
+    let x = Tensor::random(device, DType::F32, dims, 1)?;
+    Ok((pool.plan(device, DType::F32, &dims)?, vec![x]))
+}
+
+fn average(device: &Device) -> Result<Ready> {
+    Ok((branch().plan(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn average_gradient(device: &Device) -> Result<Ready> {
+    // The gradient of the output, which is as large as the input.
+    Ok((branch().plan_backward(device, DType::F32, &IMAGES)?, vec![images(device)?]))
 }
 
 fn pool(criterion: &mut Criterion) {
-    for case in cases() {
+    for case in CASES {
         let mut group = criterion.benchmark_group(case.name);
         for device in Device::all() {
-            let elements: Vec<f32> =
-                (0..case.dims.iter().product()).map(|i| ((i * 7919) % 1009) as f32).collect();
-            let x = Tensor::from_slice(&device, &elements, case.dims).expect("the case fits");
-            let plan = case.pool.plan(&x).expect("the case has a plan");
+            let (plan, inputs) = (case.ready)(&device).expect("the case is for every device");
             group.throughput(Throughput::Bytes(plan.bytes()));
             group.bench_function(BenchmarkId::from_parameter(&device), |bencher| {
-                bencher.iter_custom(|iterations| time(&case.pool, &plan, &x, iterations));
+                bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
             });
         }
         group.finish();
     }
 }
 
-/// Device time of so many launches, queued back to back.
-fn time(pool: &Pool, plan: &Plan, x: &Tensor, iterations: u64) -> Duration {
-    let (last, elapsed) = x
+/// Device time of so many launches, queued back to back into the same memory.
+fn time(plan: &Plan, inputs: &[Tensor], iterations: u64) -> Duration {
+    let inputs: Vec<&Tensor> = inputs.iter().collect();
+    let mut results = Vec::new();
+    // What the first launch allocates and compiles is not what is timed.
+    plan.run(&inputs, &mut results).expect("the case runs");
+    results[0].wait().expect("the case runs");
+    let ((), elapsed) = plan
         .device()
-        .time(|| {
-            let mut last = pool.forward(plan, x)?;
-            for _ in 1..iterations {
-                last = black_box(pool.forward(plan, x)?);
-            }
-            Ok(last)
-        })
+        .time(|| (0..iterations).try_for_each(|_| plan.run(&inputs, black_box(&mut results))))
         .expect("the device can be timed");
-    last.wait().expect("the case runs");
+    results[0].wait().expect("the case runs");
     elapsed
 }
 
-criterion_group!(benches, pool);
+criterion_group! {
+    name = benches;
+    // Emulated GPUs are slow: ten samples tell what thirty would.
+    config = Criterion::default().sample_size(10);
+    targets = pool
+}
 criterion_main!(benches);

@@ -61,6 +61,49 @@ impl Comparable for u8 {
     const SMALLEST: f64 = 0.0;
 }
 
+/// How results compare with the reference's.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Comparison {
+    /// The worst error in units of its bound; 0 where all are the same bit for bit.
+    pub(crate) worst: f64,
+    /// The first element that is wrong.
+    pub(crate) wrong: Option<String>,
+}
+
+impl Comparison {
+    /// Of results that have to be the same bit for bit.
+    pub(crate) fn of_same<T: Comparable>(found: &[T], expected: &[T]) -> Self {
+        Self { worst: 0.0, wrong: first_other(found, expected) }
+    }
+
+    /// Of sums, which rounding may put a little away.
+    pub(crate) fn of_sums<T: Comparable>(found: &[T], expected: &[Total]) -> Self {
+        let in_bounds = |(y, total): (&T, &Total)| {
+            let off = (y.to_f64() - total.value).abs();
+            // Equal infinities, and NaN, are not off.
+            if off > 0.0 { off / bound::<T>(total) } else { 0.0 }
+        };
+        let worst = found.iter().zip(expected).map(in_bounds).fold(0.0, f64::max);
+        Self { worst, wrong: first_far(found, expected) }
+    }
+
+    /// Both: the worse of them, and what is wrong first.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { worst: self.worst.max(other.worst), wrong: self.wrong.or(other.wrong) }
+    }
+
+    /// Says of what the elements are.
+    pub(crate) fn named(self, whose: &str) -> Self {
+        Self { wrong: self.wrong.map(|wrong| format!("{whose}{wrong}")), ..self }
+    }
+}
+
+/// How far from a sum rounding can put a result.
+fn bound<T: Comparable>(total: &Total) -> f64 {
+    // Rounding costs half of the smallest number below the normal ones.
+    total.bound(T::ROUNDOFF, T::ACCUMULATOR) + T::SMALLEST / 2.0
+}
+
 /// The first element that is not the expected one bit for bit; any NaN is any other.
 pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
     first_bad(found, expected, |y, e| {
@@ -74,8 +117,7 @@ pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<
 pub(crate) fn first_far<T: Comparable>(found: &[T], expected: &[Total]) -> Option<String> {
     first_bad(found, expected, |y, total| {
         let (y, value) = (y.to_f64(), total.value);
-        // Rounding costs half of the smallest number below the normal ones.
-        let bound = total.bound(T::ROUNDOFF, T::ACCUMULATOR) + T::SMALLEST / 2.0;
+        let bound = bound::<T>(total);
         let same = y == value || (y.is_nan() && value.is_nan());
         let close = y.is_finite() && value.is_finite() && (y - value).abs() <= bound;
         (!same && !close).then(|| format!("is {y:e}, not {value:e} within {bound:e}"))
@@ -166,5 +208,20 @@ mod tests {
         assert!(first_far(&[0.3334f32], &[third]).is_some());
         assert!(first_far(&[f32::INFINITY], &[third]).is_some());
         assert!(first_far(&[nan], &[third]).is_some());
+    }
+
+    #[test]
+    fn errors_are_told_in_bounds() {
+        let totals = [Total { value: 1.0, magnitude: 1.0, terms: 1 }; 2];
+        let bound = 2.0 * f32::ROUNDOFF;
+        let sums = |y: f32| Comparison::of_sums(&[1.0, y], &totals);
+        assert_eq!(sums(1.0), Comparison { worst: 0.0, wrong: None });
+        let near = sums(1.0 + f32::EPSILON);
+        assert!((near.worst * bound / f64::from(f32::EPSILON) - 1.0).abs() < 1e-6, "{near:?}");
+        let far = sums(1.01);
+        assert!(far.worst > 1e4 && far.wrong.is_some(), "{far:?}");
+        let same = Comparison::of_same(&[1.0f32], &[1.0]).and(far.clone().named("sums: "));
+        assert_eq!(same.worst, far.worst);
+        assert!(same.wrong.is_some_and(|wrong| wrong.starts_with("sums: element 1")));
     }
 }

@@ -54,6 +54,10 @@ enum Command {
     Pool3d(seed::Pool3d),
     /// Time many cases, several backends side by side.
     Bench(bench::Bench),
+    /// Hold many cases to the reference, on several backends.
+    Verify(bench::Verify),
+    /// Join recorded runs, ours and peers', into tables and pictures.
+    Report(bench::Report),
     /// Show the kernel that would be chosen, its tiling and its symbols; launches nothing.
     Plan(plan::Plan),
 }
@@ -100,6 +104,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Verify(verify) => verify.run(),
+        Command::Report(report) => report.run(),
         Command::Plan(plan) => plan.run(),
     }
 }

@@ -59,6 +59,15 @@ impl Output {
         })
     }
 
+    /// Writes the file, and puts it in its place.
+    pub(crate) fn place_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        fs::write(&self.part, bytes).map_err(|error| {
+            let path = self.path.display().to_string();
+            Error::File { path, reason: format!("cannot be written: {error}") }
+        })?;
+        self.place()
+    }
+
     fn place(&self) -> Result<(), Failure> {
         fs::rename(&self.part, &self.path).map_err(|error| {
             let path = self.path.display().to_string();

@@ -22,6 +22,22 @@ impl Progress {
         Self(bar)
     }
 
+    /// Shows how much of so many pieces of work is done, and how long the rest may take.
+    pub(crate) fn of(quiet: bool, pieces: usize) -> Self {
+        let progress = Self::new(quiet, "");
+        progress.0.set_length(pieces as u64);
+        let template = "{spinner} {pos} of {len}, {elapsed}, {eta} to go: {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            progress.0.set_style(style);
+        }
+        progress
+    }
+
+    /// One more piece is done.
+    pub(crate) fn step(&self) {
+        self.0.inc(1);
+    }
+
     /// Shows what is being done now.
     pub(crate) fn now(&self, what: impl Into<String>) {
         self.0.set_message(what.into());

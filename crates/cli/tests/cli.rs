@@ -779,6 +779,12 @@ mod bench {
     }
 
     /// Asserts that a row has a time and everything that goes with it.
+    /// The ceilings of a run, and its cases.
+    fn split(lines: &[Value]) -> (&[Value], &[Value]) {
+        let first = lines.iter().position(|line| line.get("ceiling").is_none());
+        lines.split_at(first.unwrap_or(lines.len()))
+    }
+
     #[track_caller]
     fn is_timed(row: &Value, bytes: f64, ceiling: f64) {
         let (ms, gbs) = (number(row, "ms"), number(row, "gbs"));
@@ -821,12 +827,25 @@ mod bench {
             }
         }
         let ran = run_with(&["bench", "--cases", &file], &["--backend", &backends.join(",")]);
-        let rows = rows(&ran.succeeded());
-        let (ceilings, rows) = rows.split_at(backends.len());
-        for (row, backend) in ceilings.iter().zip(&backends) {
-            assert_eq!((&row["ceiling"], &row["backend"]), (&json!("copy"), &json!(backend)));
-            assert!(number(row, "gbs") > 0.0 && row["device"].is_string(), "{row}");
-        }
+        let lines = rows(&ran.succeeded());
+        let (ceilings, rows) = split(&lines);
+        // The first of each device is its largest copy.
+        let ceilings: Vec<_> = backends
+            .iter()
+            .map(|backend| {
+                let own: Vec<_> =
+                    ceilings.iter().filter(|row| row["backend"] == *backend).collect();
+                assert_eq!(own[0]["ceiling"], json!("copy"), "{own:?}");
+                for copy in own.iter().filter(|row| row["ceiling"] == "copy") {
+                    assert!(number(copy, "gbs") > 0.0 && copy["device"].is_string(), "{copy}");
+                    assert!(number(copy, "bytes") <= number(own[0], "bytes"), "{own:?}");
+                }
+                let vector = own.iter().find(|row| row["ceiling"] == "vector");
+                assert_eq!(vector.is_some(), *backend != "host", "{own:?}");
+                assert!(vector.is_none_or(|row| number(row, "tflops") > 0.0), "{vector:?}");
+                own[0].clone()
+            })
+            .collect();
         assert_eq!(rows.len(), cases.len() * backends.len());
         for (i, row) in rows.iter().enumerate() {
             let (case, backend) = (&cases[i / backends.len()], i % backends.len());
@@ -876,13 +895,14 @@ mod bench {
         let ran = run(&["bench", "--cases", &file, "--format", "json"]);
         ran.refused(1, "9 of 10 cases did not run");
         let rows = rows(&ran);
-        for ((_, saying), row) in failing.iter().zip(&rows[1..]) {
+        let (ceilings, rows) = split(&rows);
+        for ((_, saying), row) in failing.iter().zip(rows) {
             let error = row["error"].as_str().unwrap_or_else(|| panic!("no error in {row}"));
             assert!(error.contains(saying), "`{saying}` is not in {error}");
             assert!(row.get("ms").is_none() && row.get("gbs").is_none(), "{row}");
         }
         let bytes = 16 * 2 * (144 + 36);
-        is_timed(&rows[10], f64::from(bytes), number(&rows[0], "gbs"));
+        is_timed(&rows[9], f64::from(bytes), number(&ceilings[0], "gbs"));
     }
 
     #[test]
@@ -899,6 +919,135 @@ mod bench {
         bench("root").refused(1, "none of the 3 cases has `root`");
     }
 
+    /// What a launch finds in the caches is told, and cold ones are timed a launch a window.
+    #[test]
+    fn caches_are_warm_or_flushed() {
+        let folder = Folder::new();
+        let file = write(&folder, &[case("x", "maxpool", "fwd", "f32", "nhwc")]);
+        let bench = |flag: &[&str]| {
+            let ran = run(&[&["bench", "--cases", &file], flag].concat()).succeeded();
+            rows(&ran).pop().expect("a row")
+        };
+        let (warm, cold) = (bench(&[]), bench(&["--flush-cache"]));
+        assert_eq!((&warm["cache"], &cold["cache"]), (&json!("warm"), &json!("cold")));
+        assert_eq!((number(&cold, "launches"), &cold["error_in_bounds"]), (1.0, &json!(0.0)));
+        assert!(bench(&["--unchecked"])["error_in_bounds"].is_null());
+    }
+
+    /// The same run as tables and as a picture; a stored one as what is held against it.
+    #[test]
+    fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
+        let folder = Folder::new();
+        let file = write(&folder, &[case("stem", "avgpool", "fwd", "f32", "nhwc")]);
+        let bench = |flags: &[&str]| run(&[&["bench", "--cases", &file], flags].concat());
+        let table = bench(&["--format", "table"]).succeeded().out;
+        assert!(table.contains("of the ceiling") && table.contains("stem avgpool fwd"), "{table}");
+        let markdown = bench(&["--format", "markdown"]).succeeded().out;
+        assert!(markdown.contains("| case") && markdown.contains("|---"), "{markdown}");
+
+        let (svg, png) = (folder.name("run.svg"), folder.name("run.png"));
+        let ran = bench(&["--plot", &svg]).succeeded();
+        assert!(fs::read_to_string(&svg).expect("a picture").contains("stem"));
+        let row = rows(&ran).pop().expect("a row");
+        let keep = |name: &str, ms: f64| {
+            let mut old = row.clone();
+            (old["ms"], old["ms_fastest"], old["spread"]) = (json!(ms), json!(ms), json!(0.0));
+            fs::write(folder.path(name), format!("{old}\n")).expect("a file for the test");
+            folder.name(name)
+        };
+        let (slow, fast) = (keep("slow.jsonl", 1e6), keep("fast.jsonl", 1e-9));
+        let ran = bench(&["--against", &slow]).succeeded();
+        assert_eq!(rows(&ran).last().expect("a line")["verdict"], json!("faster"));
+        let ran = bench(&["--against", &fast, "--threshold", "10"]);
+        ran.refused(1, "1 of 1 cases are slower");
+        let moved = rows(&ran).pop().expect("a line");
+        assert_eq!(moved["moved"], json!("stem/avgpool/fwd/f32/nhwc"));
+        // Such a run is one that the next can be held against.
+        let kept = folder.name("kept.jsonl");
+        fs::write(&kept, &ran.out).expect("a file for the test");
+        bench(&["--against", &kept, "--threshold", "1e6"]).succeeded();
+
+        let report = |arguments: &[&str]| run_with(&[&["report"], arguments].concat(), &[]);
+        let failed = folder.name("failed.jsonl");
+        let mut line = row.clone();
+        line.as_object_mut().expect("an object").remove("ms");
+        line["error"] = json!("no time");
+        fs::write(&failed, format!("{line}\n")).expect("a file for the test");
+        report(&[&failed, "--plot", &png]).refused(1, "nothing to draw");
+        let peer = folder.name("peer.jsonl");
+        let mut line = row.clone();
+        line["peer"] = json!("torch");
+        line.as_object_mut().expect("an object").remove("backend");
+        fs::write(&peer, format!("{line}\n")).expect("a file for the test");
+        let ours = folder.name("ours.jsonl");
+        fs::write(&ours, bench(&[]).succeeded().out).expect("a file for the test");
+        let joined = report(&[&ours, &peer, "--format", "table", "--plot", &png]).succeeded().out;
+        assert!(joined.contains("torch, ms") && joined.contains("peer / ours"), "{joined}");
+        assert!(joined.contains("in the mean of 1 cases"), "{joined}");
+        assert!(fs::read(&png).expect("a picture").starts_with(b"\x89PNG"));
+        // A page and its pictures for the folder of the runs.
+        let runs = folder.path("results").join("a-device");
+        fs::create_dir_all(&runs).expect("a folder for the test");
+        fs::copy(&ours, runs.join("day.jsonl")).expect("a file for the test");
+        report(&[&folder.name("results"), "--into", &folder.name("pages")]).succeeded();
+        let page = fs::read_to_string(folder.path("pages").join("a-device.md")).expect("a page");
+        assert!(page.contains("a-device-roofline.svg") && page.contains("| case"), "{page}");
+        assert!(folder.path("pages").join("a-device-bars.svg").is_file());
+    }
+
+    /// Whoever adds a run makes its page: the command is in benches/README.md.
+    #[test]
+    fn the_pages_of_recorded_runs_are_up_to_date() {
+        let folder = Folder::new();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let results = root.join("benches/results");
+        let results = results.to_str().expect("UTF-8");
+        run_with(&["report", results, "--into", &folder.name("pages")], &[]).succeeded();
+        let made = fs::read_dir(folder.path("pages")).expect("pages");
+        let mut names: Vec<_> = made.map(|entry| entry.expect("a page").file_name()).collect();
+        names.sort();
+        assert!(!names.is_empty());
+        for name in names {
+            let read = |folder: &Path| fs::read_to_string(folder.join(&name)).ok();
+            let kept = read(&root.join("docs/benchmarks"));
+            assert!(
+                kept == read(&folder.path("pages")),
+                "docs/benchmarks/{} is not what the runs say; make it again",
+                name.display()
+            );
+        }
+    }
+
+    /// Every device's results are the reference's, and the rows tell of how many samples.
+    #[test]
+    fn cases_are_verified_on_every_backend() {
+        let folder = Folder::new();
+        let mut cases = Vec::new();
+        for (kind, pass) in
+            [("maxpool", "fwd"), ("maxpool", "bwd"), ("avgpool", "fwd"), ("avgpool", "bwd")]
+        {
+            cases.push(case("small", kind, pass, "f32", "nchw"));
+        }
+        let file = write(&folder, &cases);
+        let mut backends: Vec<_> =
+            Device::all().iter().map(|device| device.backend().name()).collect();
+        backends.dedup();
+        let verify = ["verify", "--cases", &file, "--taps", "1"];
+        let ran = run_with(&verify, &["--backend", &backends.join(",")]).succeeded();
+        let rows = rows(&ran);
+        assert_eq!(rows.len(), cases.len() * backends.len());
+        for row in rows {
+            assert!((0.0..=1.0).contains(&number(&row, "error_in_bounds")), "{row}");
+            let exact = row["kind"] == "maxpool" && row["pass"] == "fwd";
+            assert!(!exact || number(&row, "error_in_bounds") == 0.0, "{row}");
+            assert!(number(&row, "samples") == 1.0 && number(&row, "outputs") > 0.0, "{row}");
+        }
+        let failing = write(&folder, &[case("x", "lstm", "fwd", "f32", "nhwc")]);
+        let ran = run(&["verify", "--cases", &failing]);
+        ran.refused(1, "1 of 1 cases are wrong or did not run");
+        assert!(ran.out.contains("`lstm`") && !ran.out.contains("error_in_bounds"), "{ran:?}");
+    }
+
     /// What is wrong with all of it ends it before anything is measured.
     #[test]
     fn bad_files_and_flags_are_refused() {
@@ -910,13 +1059,20 @@ mod bench {
         };
         let empty = keep("empty.jsonl", "\n\n");
         let text = keep("text.jsonl", "{\"name\": \"x\"}\n");
-        let missing = folder.name("missing.jsonl");
+        let (missing, nothing) = (folder.name("missing.jsonl"), folder.name("nothing"));
+        fs::create_dir(&nothing).expect("a folder for the test");
         let table: &[(&[&str], i32, &str)] = &[
             (&["bench"], 2, "--cases"),
             (&["bench", "--cases", &missing], 1, "missing.jsonl"),
             (&["bench", "--cases", &empty], 1, "no cases"),
             (&["bench", "--cases", &text], 1, "line 1"),
             (&["bench", "--cases", &file, "--format", "xml"], 2, "json"),
+            (&["bench", "--cases", &file, "--plot", "run.gif"], 2, ".svg or .png"),
+            (&["bench", "--cases", &file, "--threshold=-1"], 2, "0.05"),
+            (&["bench", "--cases", &file, "--against", &missing], 1, "missing.jsonl"),
+            (&["bench", "--cases", &file, "--against", &text], 1, "line 1"),
+            (&["report", &missing], 1, "missing.jsonl"),
+            (&["report", &nothing], 1, "no .jsonl files"),
             (&["bench", "--cases", &file, "--backend", "host,abacus"], 2, "one of cuda"),
             (&["bench", "--cases", &file, "--backend", "host,host"], 2, "host twice"),
             (&["bench", "--cases", &file, "--backend", "host", "--device", "7"], 1, "device 7"),

@@ -8,11 +8,13 @@
 //! problem and the device's [`Limits`]; then one file a kernel.
 
 mod axis;
+mod copy;
 mod dtype;
 mod limits;
 pub mod pool;
 mod random;
 
+pub use copy::copy;
 pub use limits::{Limits, has_powers, supports};
 pub use random::fill_random;
 pub use windowpane_geometry::DType;

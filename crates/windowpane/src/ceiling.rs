@@ -2,6 +2,8 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use windowpane_geometry::DType;
+
 use crate::{Device, Result};
 
 /// The bytes that each thread of `host` copies in a round, and the fewest that all do together:
@@ -34,6 +36,141 @@ impl Device {
                 .map_err(|error| self.failure("measuring how fast it copies", &error));
         }
         Ok(host_copy())
+    }
+}
+
+/// The units that arithmetic can be done in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Numbers by themselves, in vectors: a fused multiplication and addition counts as two.
+    Vector,
+    /// Whole tiles of matrices, summed in f32.
+    Matrix,
+}
+
+impl Device {
+    /// The operations a second that the device does at most on elements of a type, in these units;
+    /// nothing where it has none, or for a type that it does not compute with, and on `host`.
+    ///
+    /// Measured when asked, which takes from a fraction of a second to a few. Multiplications and
+    /// additions alone, from registers: what a kernel reaches that has its numbers at hand.
+    pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
+        #[cfg(feature = "kernels")]
+        if let Some(client) = self.client().filter(|_| self.supports(dtype)) {
+            return cube::arithmetic(client, dtype, unit)
+                .map_err(|error| self.failure("measuring how fast it computes", &error));
+        }
+        let _ = (dtype, unit);
+        Ok(None)
+    }
+}
+
+/// CubeCL's probes, without the file in which it keeps what it measured in earlier runs.
+#[cfg(feature = "kernels")]
+mod cube {
+    use cubecl::client::Client;
+    use cubecl::ir::features::TypeUsage;
+    use cubecl::ir::{ElemType, FloatKind};
+    use cubecl::prelude::CubeDim;
+    use cubecl::std::throughput::{LaunchConfig, compute_cmma, compute_direct};
+    use cubecl_runtime::throughput::{
+        CmmaDims, ComputeCmmaConfig, KernelConfig, ThroughputBenchmarker, ThroughputError,
+        ThroughputKey, ThroughputMode,
+    };
+
+    use super::{DType, Unit};
+
+    /// The widths of vectors that arithmetic is tried in.
+    const WIDTHS: [usize; 4] = [1, 2, 4, 8];
+
+    /// A GPU's units of a cube and cubes of a processor, enough to hide what an operation takes.
+    const UNITS: u32 = 256;
+    const CUBES: u32 = 32;
+
+    pub(super) fn arithmetic(
+        client: &Client,
+        dtype: DType,
+        unit: Unit,
+    ) -> Result<Option<f64>, ThroughputError> {
+        let Some(elem) = float(dtype) else { return Ok(None) };
+        let probes: Vec<_> = match unit {
+            // Some devices store and convert a type, and compute in another.
+            Unit::Vector if !client.features().type_usage(elem).contains(TypeUsage::Arithmetic) => {
+                return Ok(None);
+            }
+            Unit::Vector => {
+                let build =
+                    |lanes| compute_direct::build_kernel(client, elem, config(client, lanes));
+                WIDTHS.map(build).into()
+            }
+            Unit::Matrix => tiles(client, elem)
+                .into_iter()
+                .map(|tile| {
+                    let mode = ThroughputMode::ComputeCmma { dtype: elem, config: tile };
+                    let key = ThroughputKey { mode };
+                    compute_cmma::build_kernel(client, key, tile, config(client, 1))
+                })
+                .collect(),
+        };
+        fastest(probes)
+    }
+
+    /// The fastest of the probes that the device can run; why it can run none.
+    fn fastest(
+        probes: Vec<Result<KernelConfig, ThroughputError>>,
+    ) -> Result<Option<f64>, ThroughputError> {
+        let (mut speeds, mut refusal) = (Vec::new(), Ok(None));
+        for probe in probes {
+            match probe {
+                Ok(probe) => speeds.push(ThroughputBenchmarker::sample(probe).ops_per_s()),
+                Err(error) => refusal = Err(error),
+            }
+        }
+        // A clock that measured nothing gives no number.
+        let speeds = speeds.into_iter().filter(|speed| speed.is_finite());
+        speeds.reduce(f64::max).map_or(refusal, |speed| Ok(Some(speed)))
+    }
+
+    /// The tiles of this type that the device multiplies and sums in f32.
+    fn tiles(client: &Client, elem: ElemType) -> Vec<ComputeCmmaConfig> {
+        let sum = ElemType::Float(FloatKind::F32);
+        let known = &client.features().matmul.cmma;
+        let own = known.iter().filter(|it| (it.a_type, it.b_type, it.cd_type) == (elem, elem, sum));
+        own.map(|it| ComputeCmmaConfig {
+            accumulator_type: sum,
+            cmma_dims: CmmaDims { m: it.m as usize, n: it.n as usize, k: it.k as usize },
+        })
+        .collect()
+    }
+
+    fn config(client: &Client, vector_size: usize) -> LaunchConfig {
+        let hardware = &client.properties().hardware;
+        let (units, cubes) = match hardware.num_cpu_cores {
+            // A unit is a core, which walks all cubes.
+            Some(cores) => (cores, CUBES),
+            None => {
+                let processors = hardware.num_streaming_multiprocessors.unwrap_or(64);
+                let cubes = (processors * CUBES).min(hardware.max_cube_count.0);
+                (UNITS.min(hardware.max_units_per_cube), cubes)
+            }
+        };
+        LaunchConfig {
+            cube_dim: CubeDim::new(client, units as usize),
+            cube_count: cubes as usize,
+            vector_size,
+            plane_size: hardware.plane_size_max.max(1) as usize,
+        }
+    }
+
+    fn float(dtype: DType) -> Option<ElemType> {
+        Some(ElemType::Float(match dtype {
+            DType::F64 => FloatKind::F64,
+            DType::F32 => FloatKind::F32,
+            DType::F16 => FloatKind::F16,
+            DType::BF16 => FloatKind::BF16,
+            _ => return None,
+        }))
     }
 }
 

@@ -67,6 +67,16 @@ macro_rules! elements {
                 }
             }
 
+            /// Replaces the elements with as many others, in the same memory if nobody shares it.
+            pub(crate) fn copy_from(&mut self, source: &Self) {
+                match (self, source) {
+                    $((Self::$variant(target), Self::$variant(source)) => {
+                        Arc::make_mut(target).copy_from_slice(source);
+                    })*
+                    _ => unreachable!("the caller compares the types"),
+                }
+            }
+
             /// The elements in these bytes.
             #[cfg(feature = "kernels")]
             pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {

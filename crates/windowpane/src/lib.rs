@@ -34,6 +34,7 @@ mod plan;
 mod pool;
 mod tensor;
 
+pub use ceiling::Unit;
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;

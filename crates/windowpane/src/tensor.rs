@@ -119,6 +119,54 @@ impl Tensor {
         Ok(())
     }
 
+    /// Replaces the elements with those of another tensor of the same device, type and dimensions,
+    /// in the same memory unless a clone holds it.
+    ///
+    /// On a device it is one kernel that reads and writes everything once, which is what other
+    /// kernels can be measured against.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let source = Tensor::from_slice(&host, &[1.0f32, 2.0], [2])?;
+    /// let mut target = Tensor::random(&host, DType::F32, [2], 1)?;
+    /// target.copy_from(&source)?;
+    /// assert_eq!(target.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        if source.device != self.device {
+            let (asked, found) = (self.device.clone(), source.device.clone());
+            return Err(Error::DeviceMismatch { asked, found });
+        }
+        if source.dtype != self.dtype {
+            return Err(Error::DTypeMismatch { asked: self.dtype, found: source.dtype });
+        }
+        if source.dims != self.dims {
+            let (dims, needed) = (self.dims.clone(), self.len().to_string());
+            return Err(Error::Length { dims, needed, found: source.len() });
+        }
+        #[cfg(feature = "kernels")]
+        if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
+            windowpane_kernels::copy(client, self.dtype, from, &to, self.len());
+            // What the source may turn out to be, the copy is too.
+            if let (Data::Device { doubts, .. }, Data::Device { doubts: theirs, .. }) =
+                (&mut self.data, &source.data)
+            {
+                doubts.clone_from(theirs);
+            }
+            return Ok(());
+        }
+        if let (Data::Host(target), Data::Host(source)) = (&mut self.data, &source.data) {
+            target.copy_from(source);
+            return Ok(());
+        }
+        // A clone holds the memory.
+        *self = Self::random(&self.device, self.dtype, &self.dims, 0)?;
+        self.copy_from(source)
+    }
+
     /// A tensor whose elements are in the host's memory: on `host`, or empty.
     pub(crate) fn on_host(device: &Device, dims: Vec<usize>, buffer: HostBuffer) -> Self {
         let dtype = buffer.dtype();

@@ -1,4 +1,9 @@
 //! Timing: launches queued back to back inside windows that the device's clock times.
+//!
+//! With cold caches a window is one launch, and before it a tensor larger than any cache is filled
+//! with random numbers, outside of the window. A fill inside and subtracted would add its own noise,
+//! which is larger than what most launches take. The fill also keeps the device busy while the host
+//! queues the launch, so that the window holds the launch alone.
 
 use std::time::{Duration, Instant};
 
@@ -27,6 +32,13 @@ const FILL: Duration = Duration::from_micros(50);
 const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
 const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
 
+/// What is filled before each launch with cold caches: more than the caches of GPUs and of
+/// processors hold, 256 MiB being the largest of the former; or what a device can have.
+const FLUSH_ELEMENTS: [usize; 3] = [96 << 20, 32 << 20, 16 << 20];
+
+/// The windows of a case with cold caches, each a launch; fewer where filling takes the host.
+const COLD_WINDOWS: u32 = 15;
+
 /// Windows that differ by more than this share of their median are noise.
 const NOISE: f64 = 0.05;
 
@@ -34,6 +46,8 @@ const NOISE: f64 = 0.05;
 pub(super) struct Measured {
     /// The median over the windows.
     pub(super) seconds: f64,
+    /// The fastest window's.
+    pub(super) fastest: f64,
     /// The distance of the quarters of the windows, as a share of the median.
     pub(super) spread: f64,
     pub(super) windows: u32,
@@ -42,6 +56,12 @@ pub(super) struct Measured {
     pub(super) algorithm: String,
     pub(super) bytes: u64,
     pub(super) operations: Option<u64>,
+    /// All operations, those of a pooling among them.
+    pub(super) arithmetic: u64,
+    /// The worst error of a result, in units of its bound, if it was looked for.
+    pub(super) error: Option<f64>,
+    /// Whether the caches were filled with other things before each launch.
+    pub(super) cold: bool,
 }
 
 impl Measured {
@@ -54,6 +74,8 @@ impl Measured {
 pub(super) struct Stopwatch {
     device: Device,
     head_start: Option<HeadStart>,
+    /// What is filled before each launch with cold caches.
+    flush: Option<Tensor>,
 }
 
 /// A large tensor, and how long the device takes to fill it.
@@ -72,8 +94,10 @@ struct Launch {
 }
 
 impl Stopwatch {
-    pub(super) fn new(device: Device) -> Self {
-        Self { device, head_start: None }
+    /// A stopwatch for warm caches, or cold ones.
+    pub(super) fn new(device: Device, cold: bool) -> Result<Self, Failure> {
+        let flush = if cold { Some(flush(&device)?) } else { None };
+        Ok(Self { device, head_start: None, flush })
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -84,20 +108,10 @@ impl Stopwatch {
         // The first launch compiles; a kernel that fails says so here.
         work.launch()?;
         work.wait()?;
-        // Twice, for a window that the host was late for makes a launch look longer than it is.
-        let mut launch = self.window(work, 3, None)?;
-        let mut launches = launches_of(launch.device);
-        if launches > 1 || launch.device < WINDOW {
-            launch = self.window(work, launches, Some(launch))?;
-            launches = launches_of(launch.device);
-        }
-
-        let windows = windows_of(launch.device * launches);
-        let mut seconds = Vec::new();
-        for _ in 0..windows {
-            launch = self.window(work, launches, Some(launch))?;
-            seconds.push(launch.device.as_secs_f64());
-        }
+        let (mut seconds, launches) = match self.flush {
+            Some(_) => (self.cold_windows(work)?, 1),
+            None => self.warm_windows(work)?,
+        };
         // A failure between the first launch and the last must not pass for a fast one.
         work.wait()?;
         seconds.sort_by(f64::total_cmp);
@@ -107,13 +121,55 @@ impl Stopwatch {
         }
         Ok(Measured {
             seconds: median,
+            fastest: quantile(&seconds, 0.0),
             spread: (quantile(&seconds, 0.75) - quantile(&seconds, 0.25)) / median,
-            windows,
+            windows: seconds.len() as u32,
             launches,
             algorithm: work.algorithm(),
             bytes: work.bytes(),
             operations: work.operations(),
+            arithmetic: work.arithmetic(),
+            error: None,
+            cold: self.flush.is_some(),
         })
+    }
+
+    /// What a launch took in each window, and the launches of a window.
+    fn warm_windows(&mut self, work: &mut dyn Work) -> Result<(Vec<f64>, u32), Failure> {
+        // Twice, for a window that the host was late for makes a launch look longer than it is.
+        let mut launch = self.window(work, 3, None)?;
+        let mut launches = launches_of(launch.device);
+        if launches > 1 || launch.device < WINDOW {
+            launch = self.window(work, launches, Some(launch))?;
+            launches = launches_of(launch.device);
+        }
+        let mut seconds = Vec::new();
+        for _ in 0..windows_of(launch.device * launches) {
+            launch = self.window(work, launches, Some(launch))?;
+            seconds.push(launch.device.as_secs_f64());
+        }
+        Ok((seconds, launches))
+    }
+
+    /// What each launch took, other things filling the caches before it.
+    fn cold_windows(&mut self, work: &mut dyn Work) -> Result<Vec<f64>, Failure> {
+        let mut seconds = Vec::new();
+        let windows = if self.device.has_clock() { COLD_WINDOWS } else { FEWEST_WINDOWS };
+        for seed in 0..windows {
+            if let Some(flush) = &mut self.flush {
+                flush.randomize(seed)?;
+            }
+            if !self.device.has_clock() {
+                // Without the device's clock the fill would be timed too.
+                self.device.wait()?;
+            }
+            let ((), took) = self.device.time(|| work.launch())?;
+            seconds.push(took.as_secs_f64());
+            if took > SLOW && seconds.len() >= 3 {
+                break;
+            }
+        }
+        Ok(seconds)
     }
 
     /// One window of so many launches. `before` is how long they took so far.
@@ -155,6 +211,18 @@ impl Stopwatch {
         }
         Ok(())
     }
+}
+
+/// The largest tensor to flush caches with that the device can have.
+fn flush(device: &Device) -> windowpane::Result<Tensor> {
+    let [largest, smaller @ ..] = FLUSH_ELEMENTS;
+    let make = |elements| {
+        let tensor = Tensor::random(device, DType::F32, [elements], 0)?;
+        tensor.wait()?;
+        Ok(tensor)
+    };
+    make(largest)
+        .or_else(|error| smaller.into_iter().find_map(|elements| make(elements).ok()).ok_or(error))
 }
 
 impl HeadStart {

@@ -1,11 +1,18 @@
-//! `windowpane bench`: many cases, several backends side by side.
+//! `windowpane bench`, `verify` and `report`: many cases, several backends side by side, what they
+//! compute held to the reference, and peers beside them.
 //!
-//! A new kind of case is a file beside [`pool`] and a line of [`ready`].
+//! A new kind of case is a file beside [`pool`], and a line of [`ready`] and of [`check`].
 
+mod against;
 mod case;
+mod ceiling;
 mod measure;
+mod plot;
 mod pool;
+mod print;
+mod report;
 mod row;
+mod verify;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,12 +21,20 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use windowpane::{Backend, Device};
 
+use crate::element::Comparison;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
+use against::Earlier;
 use case::Case;
+use ceiling::Ceilings;
 use measure::{Measured, Stopwatch};
-use row::{Ceiling, Row};
+use plot::Picture;
+use print::Printer;
+use row::{Against, Line, Row};
+
+pub(crate) use report::Report;
+pub(crate) use verify::Verify;
 
 const EXAMPLE: &str = "\
 Example: the average cases of a file on two backends, an object a line
@@ -27,12 +42,16 @@ Example: the average cases of a file on two backends, an object a line
 
 A case a line: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8, \"c\": 64, \"size\": [56, 56],
 \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\", \"layout\": \"nhwc\", \"indices\": false}.
-Times are the device's own, the median of several windows of many launches each.";
+Times are the device's own, the median of several windows of many launches each; with --flush-cache
+a window is one launch, and before it, untimed, 384 MB are filled with random numbers. Before a case
+is timed, a part of it is computed and held to the reference.";
 
-/// The arguments of `bench`.
+/// The taps that the reference computes for the check before a case is timed.
+const QUICK_CHECK: u64 = 1 << 22;
+
+/// The cases, and where they run.
 #[derive(Args)]
-#[command(after_help = EXAMPLE)]
-pub(crate) struct Bench {
+struct Cases {
     /// The cases, a JSON object a line
     #[arg(long, value_name = "FILE.jsonl")]
     cases: PathBuf,
@@ -47,18 +66,51 @@ pub(crate) struct Bench {
     /// this text in them
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// How the results are printed
-    #[arg(long, value_enum, default_value = "json")]
-    format: Format,
+    /// How the results are printed [default: table on a terminal, else json]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// Print results only: no progress
     #[arg(long)]
     quiet: bool,
 }
 
+/// The arguments of `bench`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    cases: Cases,
+    /// Time with cold caches
+    #[arg(long)]
+    flush_cache: bool,
+    /// Time without comparing with the reference first
+    #[arg(long)]
+    unchecked: bool,
+    /// Tell what moved since this run, in JSON lines, and exit 1 if a case is slower or broken
+    #[arg(long, value_name = "OLD.jsonl")]
+    against: Option<PathBuf>,
+    /// The share of its time by which a case may change; more where its windows differ by more
+    #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.05")]
+    threshold: f64,
+    /// Draw the cases on their devices' rooflines, and the backends side by side
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    plot: Option<PathBuf>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     // No help texts: with them clap sets every flag's help on lines of its own.
+    Table,
+    Markdown,
     Json,
+}
+
+/// A share from 0, as 0.05 for five per cent.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..f64::INFINITY).contains(&share) => Ok(share),
+        _ => Err("use a number from 0, as 0.05 for five per cent".into()),
+    }
 }
 
 /// A case made ready on a device: everything that it needs is there, and it can be launched.
@@ -73,6 +125,22 @@ trait Work: Send {
     fn bytes(&self) -> u64;
     /// The additions and multiplications of a launch, where they are what it is measured by.
     fn operations(&self) -> Option<u64>;
+    /// All operations of a launch: one a tap for a pooling.
+    fn arithmetic(&self) -> u64 {
+        self.operations().unwrap_or_default()
+    }
+}
+
+/// What came of a case's comparison with the reference.
+struct Checked {
+    algorithm: String,
+    /// The samples that were computed, of all that the case has.
+    samples: usize,
+    of: usize,
+    /// The extents of a sample, where they are smaller than the case's.
+    size: Option<Vec<usize>>,
+    outputs: usize,
+    comparison: Comparison,
 }
 
 /// Makes a case ready on a device.
@@ -85,40 +153,103 @@ fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failure> {
     }
 }
 
+/// Runs as much of a case as makes at most so many taps, and compares the results with the
+/// reference's.
+fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
+    match &*case.kind {
+        "maxpool" | "avgpool" => pool::check(case, device, taps),
+        other => Err(Failure::Failed(format!("there is no reference for `{other}` here"))),
+    }
+}
+
 impl Bench {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let cases = self.cases()?;
-        let devices = self.devices()?;
-        let progress = Progress::new(self.quiet, "measuring how fast the devices copy");
+        let cases = self.cases.read()?;
+        let earlier = self.against.as_ref().map(|path| Earlier::read(path, self.threshold));
+        let earlier = earlier.transpose()?;
+        let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
+        let devices = self.cases.devices()?;
+        let progress = Progress::of(self.cases.quiet, (cases.len() + 1) * devices.len());
+        let mut printer = Printer::new(self.cases.format);
+
         let mut stopwatches = Vec::new();
         for device in devices {
-            progress.now(format!("measuring how fast {device} copies"));
-            let ceiling = device.copy_ceiling()?;
-            self.print(&progress, &Ceiling::copy(&device, ceiling))?;
-            stopwatches.push((ceiling, Stopwatch::new(device)));
+            let mut stopwatch = Stopwatch::new(device, self.flush_cache)?;
+            let ceilings = Ceilings::measure(&mut stopwatch, &cases, |what| progress.now(what))?;
+            for line in ceilings.lines() {
+                printer.add(&progress, Line::Ceiling(line.clone()))?;
+            }
+            stopwatches.push((ceilings, stopwatch));
+            progress.step();
         }
-
-        let (mut done, mut failed, total) = (0, 0, cases.len() * stopwatches.len());
+        let (mut failed, total) = (0, cases.len() * stopwatches.len());
         for case in &cases {
-            for (ceiling, stopwatch) in &mut stopwatches {
-                let device = stopwatch.device().clone();
-                done += 1;
-                progress.now(format!("{done} of {total}: {} on {device}", case.path()));
-                let measured = measure(case, stopwatch);
+            for (ceilings, stopwatch) in &mut stopwatches {
+                progress.now(format!("{} on {}", case.path(), stopwatch.device()));
+                let measured = self.measure(case, ceilings, stopwatch);
                 failed += usize::from(measured.is_err());
-                self.print(&progress, &Row::new(case, &device, *ceiling, measured))?;
+                let row = Row::new(case, stopwatch.device(), measured);
+                printer.add(&progress, Line::Row(row))?;
+                progress.step();
             }
         }
-        match failed {
-            0 => Ok(()),
-            _ => Err(Failure::Failed(format!(
+        drop(progress);
+        printer.finish()?;
+        if let Some(picture) = picture {
+            picture.draw(printer.lines())?;
+        }
+        let slower = earlier.map_or(Ok(0), |earlier| printer.moved(&earlier))?;
+        match (failed, slower) {
+            (0, 0) => Ok(()),
+            (0, slower) => Err(Failure::Failed(format!(
+                "{slower} of {total} cases are slower than they were, or broken"
+            ))),
+            (failed, _) => Err(Failure::Failed(format!(
                 "{failed} of {total} cases did not run; their rows say why"
             ))),
         }
     }
 
+    /// Makes a case ready and times it. Whatever goes wrong ends the case, not the run.
+    fn measure(
+        &self,
+        case: &Case,
+        ceilings: &Ceilings,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<(Measured, Against), String> {
+        guarded(|| {
+            let device = stopwatch.device().clone();
+            let mut work = ready(case, &device)?;
+            let error = match self.unchecked {
+                true => None,
+                false => Some(right(&check(case, &device, QUICK_CHECK)?)?),
+            };
+            let measured = Measured { error, ..stopwatch.measure(&mut *work)? };
+            let against = ceilings.against(&case.dtype, measured.bytes);
+            Ok((measured, against))
+        })
+    }
+}
+
+/// The worst error of a case that is right; a wrong one is a failure, however fast.
+fn right(checked: &Checked) -> Result<f64, Failure> {
+    match &checked.comparison.wrong {
+        None => Ok(checked.comparison.worst),
+        Some(wrong) => Err(Failure::Failed(format!("the result is wrong: {wrong}"))),
+    }
+}
+
+/// Does something of which a failure, and a panic too, is what is told of it.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => done.map_err(|failure| failure.to_string()),
+        Err(panic) => Err(format!("a bug, please report it: {}", words(&*panic))),
+    }
+}
+
+impl Cases {
     /// The cases of the file that the filter lets through.
-    fn cases(&self) -> Result<Vec<Case>, Failure> {
+    fn read(&self) -> Result<Vec<Case>, Failure> {
         let mut cases = Case::read(&self.cases)?;
         let filter = self.filter.as_deref().unwrap_or_default();
         let all = cases.len();
@@ -145,29 +276,44 @@ impl Bench {
         let devices = backends.into_iter().map(|backend| Device::new(backend, self.device));
         Ok(devices.collect::<Result<_, _>>()?)
     }
-
-    fn print(&self, progress: &Progress, line: &impl serde::Serialize) -> Result<(), Failure> {
-        match self.format {
-            Format::Json => progress.say(row::json(line)?),
-        }
-    }
-}
-
-/// Makes a case ready and times it. Whatever goes wrong ends the case, not the run.
-fn measure(case: &Case, stopwatch: &mut Stopwatch) -> Result<Measured, String> {
-    let device = stopwatch.device().clone();
-    let measured = catch_unwind(AssertUnwindSafe(|| {
-        let mut work = ready(case, &device)?;
-        stopwatch.measure(&mut *work)
-    }));
-    match measured {
-        Ok(measured) => measured.map_err(|failure| failure.to_string()),
-        Err(panic) => Err(format!("a bug, please report it: {}", words(&*panic))),
-    }
 }
 
 /// What a panic said.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A wrong result is never a time.
+    #[test]
+    fn wrong_cases_have_no_time() {
+        let case: Case = serde_json::from_value(json!({
+            "name": "x", "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+        }))
+        .expect("a case");
+        let comparison = Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]);
+        let algorithm = "direct".into();
+        let checked = Checked { algorithm, samples: 1, of: 1, size: None, outputs: 2, comparison };
+        let measured = guarded(|| {
+            right(&checked)?;
+            unreachable!("it would be timed now")
+        });
+        let row = Row::new(&case, &Device::host(), measured);
+        assert_eq!(row.error(), Some("the result is wrong: element 1 is 2, not 3"));
+        assert!(row.time().is_none());
+    }
+
+    #[test]
+    fn shares_are_numbers_from_zero() {
+        assert_eq!((share("0.05"), share("0")), (Ok(0.05), Ok(0.0)));
+        for bad in ["-0.1", "NaN", "inf", "5%", ""] {
+            assert!(share(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -2,15 +2,17 @@
 
 use serde::Deserialize;
 use windowpane::{
-    AvgPool, Device, Divisor, Extents, Layout, MaxPool, Plan, Result, Tensor, Window,
+    AvgPool, Device, Divisor, Extents, IndexBase, Layout, MaxPool, Plan, Result, Tensor, Window,
 };
+use windowpane_reference::pool::{backward, direct};
 
-use super::Work;
 use super::case::Case;
+use super::{Checked, Work};
+use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
 
 /// The fields of a pooling.
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 struct Fields {
     n: usize,
     c: usize,
@@ -23,51 +25,124 @@ struct Fields {
     indices: bool,
 }
 
+/// What a pooling computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Operator {
+    Max,
+    MaxWithIndices,
+    MaxGradient,
+    Average,
+    AverageGradient,
+}
+
+/// Average cases divide by the taps that are in the input.
+const DIVISOR: Divisor = Divisor::Valid;
+
 /// A pooling with what it reads and what it wrote last.
 struct Pooling {
+    operator: Operator,
     plan: Plan,
     inputs: Vec<Tensor>,
     results: Vec<Tensor>,
 }
 
 pub(super) fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failure> {
-    let fields: Fields = case.fields()?;
-    let (dtype, layout) = (case.dtype()?, case.layout()?);
-    let (window, dims) = (fields.window()?, fields.dims(layout));
-    let random = |dims: &[usize], seed| Tensor::random(device, dtype, dims, seed);
-    let (plan, inputs) = match (&*case.kind, &*case.pass) {
-        ("maxpool", "fwd") => {
-            let pool = MaxPool::over(window).layout(layout);
-            let plan = match fields.indices {
-                true => pool.plan_with_indices(device, dtype, &dims)?,
-                false => pool.plan(device, dtype, &dims)?,
-            };
-            (plan, vec![random(&dims, 1)?])
-        }
-        ("maxpool", "bwd") => {
-            let pool = MaxPool::over(window).layout(layout);
-            let plan = pool.plan_backward(device, dtype, &dims)?;
-            let (y, winners) = pool.forward_with_indices(&random(&dims, 1)?)?;
-            (plan, vec![random(y.dims(), 2)?, winners])
-        }
-        ("avgpool", pass) => {
-            let pool = AvgPool::over(window).layout(layout).divisor(Divisor::Valid);
-            match pass {
-                "fwd" => (pool.plan(device, dtype, &dims)?, vec![random(&dims, 1)?]),
-                "bwd" => {
-                    let plan = pool.plan_backward(device, dtype, &dims)?;
-                    let output = plan.pooling().output().dims(layout).collect::<Vec<_>>();
-                    (plan, vec![random(&output, 2)?])
-                }
-                _ => return Err(case.unknown_pass("fwd, bwd")),
-            }
-        }
-        _ => return Err(case.unknown_pass("fwd, bwd")),
-    };
-    Ok(Box::new(Pooling { plan, inputs, results: Vec::new() }))
+    let (fields, dtype) = (case.fields::<Fields>()?, case.dtype()?);
+    let pooling =
+        fields.ready(case, device, |dims, seed| Tensor::random(device, dtype, dims, seed))?;
+    Ok(Box::new(pooling))
+}
+
+/// Runs the case on as much of it as makes at most so many taps, and compares all results with the
+/// reference's.
+pub(super) fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
+    let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
+    let fields = whole.smaller(case, device, taps)?;
+    let size = (fields.size != whole.size).then(|| fields.size.clone());
+    with_element!(dtype, T => {
+        let mut pooling = fields.ready(case, device, |dims, seed| {
+            let len = dims.iter().product::<usize>() + seed as usize;
+            // Another seed is another place in the same numbers.
+            let numbers: Vec<T> = element::numbers(len).skip(seed as usize).collect();
+            Tensor::from_slice(device, &numbers, dims)
+        })?;
+        pooling.launch()?;
+        let comparison = pooling.compare::<T>()?;
+        let outputs = pooling.results.first().map_or(0, Tensor::len);
+        let algorithm = pooling.algorithm();
+        Ok(Checked { algorithm, samples: fields.n, of: whole.n, size, outputs, comparison })
+    })
 }
 
 impl Fields {
+    /// What the case computes and how, without a launch.
+    fn plan(&self, case: &Case, device: &Device) -> Result<(Operator, Plan), Failure> {
+        let (dtype, layout) = (case.dtype()?, case.layout()?);
+        let (window, dims) = (self.window()?, self.dims(layout));
+        let max = MaxPool::over(window).layout(layout);
+        let average = AvgPool::over(window).layout(layout).divisor(DIVISOR);
+        Ok(match (&*case.kind, &*case.pass) {
+            ("maxpool", "fwd") if self.indices => {
+                (Operator::MaxWithIndices, max.plan_with_indices(device, dtype, &dims)?)
+            }
+            ("maxpool", "fwd") => (Operator::Max, max.plan(device, dtype, &dims)?),
+            ("maxpool", "bwd") => (Operator::MaxGradient, max.plan_backward(device, dtype, &dims)?),
+            ("avgpool", "fwd") => (Operator::Average, average.plan(device, dtype, &dims)?),
+            ("avgpool", "bwd") => {
+                (Operator::AverageGradient, average.plan_backward(device, dtype, &dims)?)
+            }
+            _ => return Err(case.unknown_pass("fwd, bwd")),
+        })
+    }
+
+    /// As much of the case as has at most so many taps: fewer samples, and where one has more,
+    /// smaller ones, in which every window still meets all edges. Kernels are the same for all
+    /// batches and extents.
+    fn smaller(&self, case: &Case, device: &Device, most: u64) -> Result<Self, Failure> {
+        let mut fields = self.clone();
+        // What the whole case is asked for is refused for what it is.
+        let all = arithmetic(&self.plan(case, device)?.1);
+        let each = (all / self.n.max(1) as u64).max(1);
+        fields.n = self.n.min(usize::try_from(most / each).unwrap_or(self.n).max(1));
+        while arithmetic(&fields.plan(case, device)?.1) > most && fields.halve() {}
+        Ok(fields)
+    }
+
+    /// Halves the longest axis that is not short already; whether there was one.
+    fn halve(&mut self) -> bool {
+        // The window, and as many steps as strips and vectors of outputs are long.
+        let steps = 32;
+        let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];
+        let long = (0..self.size.len()).filter(|i| self.size[*i] > least(*i));
+        let Some(longest) = long.max_by_key(|i| self.size[*i]) else { return false };
+        self.size[longest] = (self.size[longest] / 2).max(least(longest));
+        true
+    }
+
+    /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions.
+    fn ready(
+        &self,
+        case: &Case,
+        device: &Device,
+        fill: impl Fn(&[usize], u32) -> Result<Tensor>,
+    ) -> Result<Pooling, Failure> {
+        let (operator, plan) = self.plan(case, device)?;
+        let layout = case.layout()?;
+        let output: Vec<usize> = plan.pooling().output().dims(layout).collect();
+        let inputs = match operator {
+            Operator::Max | Operator::MaxWithIndices | Operator::Average => {
+                vec![fill(&self.dims(layout), 1)?]
+            }
+            Operator::MaxGradient => {
+                let pool = MaxPool::over(self.window()?).layout(layout);
+                let (_, winners) = pool.forward_with_indices(&fill(&self.dims(layout), 1)?)?;
+                vec![fill(&output, 2)?, winners]
+            }
+            Operator::AverageGradient => vec![fill(&output, 2)?],
+        };
+        Ok(Pooling { operator, plan, inputs, results: Vec::new() })
+    }
+
     fn window(&self) -> Result<Window, Failure> {
         let extents = |name: &str, numbers: &[usize]| {
             Extents::try_from(numbers)
@@ -90,6 +165,36 @@ impl Fields {
     }
 }
 
+impl Pooling {
+    /// Holds the results of the last launch to the reference.
+    fn compare<T: Comparable>(&self) -> Result<Comparison, Failure> {
+        let (pooling, base) = (self.plan.pooling(), IndexBase::default());
+        let x = self.inputs[0].to_vec::<T>()?;
+        let found = self.results[0].to_vec::<T>()?;
+        Ok(match self.operator {
+            Operator::Max => Comparison::of_same(&found, &direct::max(pooling, &x)),
+            Operator::MaxWithIndices => {
+                let (values, indices) = direct::max_with_indices(pooling, base, &x);
+                let positions = self.results[1].to_vec::<i32>()?;
+                Comparison::of_same(&found, &values)
+                    .and(Comparison::of_same(&positions, &indices).named("the indices: "))
+            }
+            Operator::MaxGradient => {
+                let winners = self.inputs[1].to_vec::<i32>()?;
+                let totals = backward::max_backward_totals(pooling, base, &x, &winners);
+                Comparison::of_sums(&found, &totals.map_err(windowpane::Error::from)?)
+            }
+            Operator::Average => {
+                Comparison::of_sums(&found, &direct::average_totals(pooling, DIVISOR, &x))
+            }
+            Operator::AverageGradient => {
+                let totals = backward::average_backward_totals(pooling, DIVISOR, &x);
+                Comparison::of_sums(&found, &totals)
+            }
+        })
+    }
+}
+
 impl Work for Pooling {
     fn launch(&mut self) -> Result<()> {
         self.plan.run(&self.inputs.iter().collect::<Vec<_>>(), &mut self.results)
@@ -109,5 +214,91 @@ impl Work for Pooling {
 
     fn operations(&self) -> Option<u64> {
         None
+    }
+
+    fn arithmetic(&self) -> u64 {
+        arithmetic(&self.plan)
+    }
+}
+
+/// One operation a tap.
+fn arithmetic(plan: &Plan) -> u64 {
+    let pooling = plan.pooling();
+    pooling.output().elements() as u64 * pooling.grid().taps() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use windowpane::DType;
+
+    use super::*;
+
+    fn case(kind: &str, pass: &str) -> Case {
+        serde_json::from_value(json!({
+            "name": "x", "kind": kind, "pass": pass, "dtype": "f32", "layout": "nhwc",
+            "n": 3, "c": 4, "size": [9, 9], "k": [3, 3], "s": [2, 2], "p": [1, 1], "d": [1, 1],
+            "indices": true,
+        }))
+        .expect("a case")
+    }
+
+    #[test]
+    fn right_kernels_are_right() {
+        for (kind, pass) in
+            [("maxpool", "fwd"), ("maxpool", "bwd"), ("avgpool", "fwd"), ("avgpool", "bwd")]
+        {
+            let checked = check(&case(kind, pass), &Device::host(), u64::MAX).expect("it runs");
+            assert_eq!(checked.comparison.wrong, None, "{kind} {pass}");
+            assert!((0.0..=1.0).contains(&checked.comparison.worst), "{kind} {pass}");
+            assert_eq!((checked.samples, checked.of), (3, 3));
+        }
+        let checked =
+            check(&case("avgpool", "fwd"), &Device::host(), 2 * 100 * 9).expect("it runs");
+        assert_eq!((checked.samples, checked.outputs), (2, 2 * 100));
+        let checked = check(&case("avgpool", "fwd"), &Device::host(), 0).expect("it runs");
+        // As small already as it is halved to.
+        assert_eq!((checked.samples, checked.size), (1, None));
+    }
+
+    #[test]
+    fn large_samples_are_made_smaller() {
+        let case = case("maxpool", "fwd");
+        let whole: Fields = case.fields().expect("fields");
+        let large = Fields { size: vec![1000, 70], ..whole };
+        let smaller = |most| large.smaller(&case, &Device::host(), most).expect("a plan");
+        let all = arithmetic(&large.plan(&case, &Device::host()).expect("a plan").1);
+        assert_eq!((smaller(all).n, smaller(all).size), (3, vec![1000, 70]));
+        assert_eq!((smaller(all / 6).n, smaller(all / 6).size), (1, vec![500, 70]));
+        // The window of three, and 32 steps of two.
+        assert_eq!(smaller(0).size, [67, 67]);
+    }
+
+    /// Kernels that are wrong in one corner only: a divisor that counts padding, and a maximum of
+    /// windows that are a column off.
+    #[test]
+    fn wrong_kernels_are_found() {
+        let host = Device::host();
+        let wrong = |kind: &str, plan: Plan| {
+            let fields: Fields = case(kind, "fwd").fields().expect("fields");
+            let numbers = |dims: &[usize], _| {
+                let numbers: Vec<f32> = element::numbers(dims.iter().product()).collect();
+                Tensor::from_slice(&host, &numbers, dims)
+            };
+            let mut pooling =
+                fields.ready(&case(kind, "fwd"), &host, numbers).expect("it is ready");
+            let right = std::mem::replace(&mut pooling.plan, plan);
+            pooling.launch().expect("it runs");
+            pooling.plan = right;
+            pooling.compare::<f32>().expect("it is compared").wrong
+        };
+        let (dims, window) = ([3, 9, 9, 4], Window::new([3, 3]).stride([2, 2]));
+        let average = AvgPool::over(window.padding([1, 1])).divisor(Divisor::Padded);
+        let average = average.plan(&host, DType::F32, &dims).expect("a plan");
+        let found = wrong("avgpool", average).expect("a divisor that counts padding is wrong");
+        assert!(found.contains("element 0 is"), "{found}");
+        let max = MaxPool::over(window.padding([(1, 1), (0, 2)]));
+        let max = max.plan_with_indices(&host, DType::F32, &dims).expect("a plan");
+        assert!(wrong("maxpool", max).is_some(), "a window that is a column off is wrong");
     }
 }

@@ -1,104 +1,250 @@
-use serde::Serialize;
+//! The lines of a run: what each device can do at most, and then a row for each case on it.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
 use windowpane::Device;
 
+use super::against::Moved;
 use super::case::Case;
 use super::measure::Measured;
 use crate::failure::Failure;
 
-/// What a device can do at most, measured in the run.
-#[derive(Serialize)]
-pub(super) struct Ceiling<'a> {
-    ceiling: &'static str,
-    gbs: f64,
-    backend: &'static str,
-    device: &'a str,
+/// A line of a run, ours or a peer's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Line {
+    Ceiling(Ceiling),
+    Row(Row),
+    /// What `--against` tells after the rows.
+    Moved(Moved),
 }
 
-impl<'a> Ceiling<'a> {
-    /// The bytes a second that a plain copy reads and writes.
-    pub(super) fn copy(device: &'a Device, bytes_per_s: f64) -> Self {
-        let gbs = rounded(bytes_per_s / 1e9);
-        Self { ceiling: "copy", gbs, backend: device.backend().name(), device: device.name() }
+/// What a device can do at most, measured in the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Ceiling {
+    /// `copy`, `vector` or `matrix`.
+    pub(super) ceiling: String,
+    /// The bytes that a copy reads and writes; the type that arithmetic is done in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) dtype: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) gbs: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) tflops: Option<f64>,
+    /// Why it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    #[serde(default)]
+    pub(super) backend: String,
+    #[serde(default)]
+    pub(super) device: String,
+}
+
+impl Ceiling {
+    /// The bytes a second that a plain copy of so many reads and writes.
+    pub(super) fn copy(device: &Device, bytes: u64, bytes_per_s: f64) -> Self {
+        let gbs = Some(rounded(bytes_per_s / 1e9));
+        Self { bytes: Some(bytes), gbs, ..Self::of("copy", device) }
+    }
+
+    /// The operations a second on a type, in `vector` or `matrix` units.
+    pub(super) fn arithmetic(device: &Device, unit: &str, dtype: &str, per_s: f64) -> Self {
+        let (dtype, tflops) = (Some(dtype.into()), Some(rounded(per_s / 1e12)));
+        Self { dtype, tflops, ..Self::of(unit, device) }
+    }
+
+    /// Arithmetic that could not be measured.
+    pub(super) fn failed(device: &Device, unit: &str, dtype: &str, error: String) -> Self {
+        Self { dtype: Some(dtype.into()), error: Some(error), ..Self::of(unit, device) }
+    }
+
+    fn of(ceiling: &str, device: &Device) -> Self {
+        Self {
+            error: None,
+            ceiling: ceiling.into(),
+            bytes: None,
+            dtype: None,
+            gbs: None,
+            tflops: None,
+            backend: device.backend().name().into(),
+            device: device.name().into(),
+        }
     }
 }
 
 /// A case on a device: its time, or why it has none.
-#[derive(Serialize)]
-pub(super) struct Row<'a> {
-    name: &'a str,
-    kind: &'a str,
-    pass: &'a str,
-    dtype: &'a str,
-    layout: &'a str,
-    backend: &'static str,
-    device: &'a str,
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) pass: String,
+    pub(super) dtype: String,
+    pub(super) layout: String,
+    /// Ours; a peer's rows have its name instead.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) backend: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) device: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) peer: Option<String>,
     #[serde(flatten)]
-    result: Outcome,
+    pub(super) result: Outcome,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Outcome {
-    Time {
-        algorithm: String,
-        ms: f64,
-        gbs: f64,
-        tflops: Option<f64>,
-        /// Of the copy's bytes a second.
-        ceiling_fraction: f64,
-        spread: f64,
-        noisy: bool,
-        /// Whose clock it was: `device` or `host`.
-        clock: &'static str,
-        windows: u32,
-        launches: u32,
-    },
-    Error {
-        error: String,
-    },
+pub(super) enum Outcome {
+    Time(Box<Time>),
+    Error { error: String },
 }
 
-impl<'a> Row<'a> {
-    /// `ceiling` is the bytes a second that the device copies.
+/// How long a case took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Time {
+    #[serde(default)]
+    pub(super) algorithm: String,
+    pub(super) ms: f64,
+    /// Of the fastest window.
+    #[serde(default)]
+    pub(super) ms_fastest: Option<f64>,
+    #[serde(default)]
+    pub(super) gbs: f64,
+    #[serde(default)]
+    pub(super) tflops: Option<f64>,
+    /// Operations a byte, where a pooling has one a tap and a convolution two.
+    #[serde(default)]
+    pub(super) intensity: Option<f64>,
+    /// Of the device's largest copy, or of its arithmetic where the case has more of that.
+    #[serde(default)]
+    pub(super) ceiling_fraction: Option<f64>,
+    /// Of a copy of as many bytes as the case moves.
+    #[serde(default)]
+    pub(super) copy_fraction: Option<f64>,
+    /// The worst element's error, in units of its bound; 0 is bit for bit. On fewer samples than
+    /// were timed, where all would have taken long.
+    #[serde(default)]
+    pub(super) error_in_bounds: Option<f64>,
+    /// `warm`: launches back to back. `cold`: the caches filled with other things before each.
+    #[serde(default)]
+    pub(super) cache: String,
+    #[serde(default)]
+    pub(super) spread: f64,
+    #[serde(default)]
+    pub(super) noisy: bool,
+    /// Whose clock it was: `device` or `host`.
+    #[serde(default)]
+    pub(super) clock: String,
+    #[serde(default)]
+    pub(super) windows: u32,
+    #[serde(default)]
+    pub(super) launches: u32,
+}
+
+/// What a case is compared with: ceilings in bytes and operations a second.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Against {
+    /// The largest copy's.
+    pub(super) copy: f64,
+    /// A copy of as many bytes.
+    pub(super) sized: Option<f64>,
+    /// The arithmetic's that a case of its type could use.
+    pub(super) arithmetic: Option<f64>,
+}
+
+impl Row {
     pub(super) fn new(
-        case: &'a Case,
-        device: &'a Device,
-        ceiling: f64,
-        measured: Result<Measured, String>,
+        case: &Case,
+        device: &Device,
+        measured: Result<(Measured, Against), String>,
     ) -> Self {
         Self {
-            name: &case.name,
-            kind: &case.kind,
-            pass: &case.pass,
-            dtype: &case.dtype,
-            layout: &case.layout,
-            backend: device.backend().name(),
-            device: device.name(),
+            name: case.name.clone(),
+            kind: case.kind.clone(),
+            pass: case.pass.clone(),
+            dtype: case.dtype.clone(),
+            layout: case.layout.clone(),
+            backend: device.backend().name().into(),
+            device: device.name().into(),
+            peer: None,
             result: match measured {
-                Ok(measured) => Outcome::time(&measured, device, ceiling),
+                Ok((measured, against)) => {
+                    Outcome::Time(Box::new(Time::of(&measured, device, &against)))
+                }
                 Err(error) => Outcome::Error { error },
             },
         }
     }
+
+    /// The case that it is of, in one word.
+    pub(super) fn case(&self) -> String {
+        [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
+    }
+
+    /// Who ran it.
+    pub(super) fn whose(&self) -> &str {
+        self.peer.as_deref().unwrap_or(&self.backend)
+    }
+
+    pub(super) fn time(&self) -> Option<&Time> {
+        match &self.result {
+            Outcome::Time(time) => Some(time),
+            Outcome::Error { .. } => None,
+        }
+    }
+
+    pub(super) fn error(&self) -> Option<&str> {
+        match &self.result {
+            Outcome::Time(_) => None,
+            Outcome::Error { error } => Some(error),
+        }
+    }
 }
 
-impl Outcome {
-    fn time(measured: &Measured, device: &Device, ceiling: f64) -> Self {
-        let bytes_per_s = measured.bytes as f64 / measured.seconds;
-        let per_s = |operations: u64| operations as f64 / measured.seconds;
-        Self::Time {
+impl Time {
+    fn of(measured: &Measured, device: &Device, against: &Against) -> Self {
+        let per_s = |amount: u64| amount as f64 / measured.seconds;
+        let bytes_per_s = per_s(measured.bytes);
+        let copied = bytes_per_s / against.copy;
+        let computed = measured.operations.zip(against.arithmetic);
+        let computed = computed.map_or(0.0, |(operations, most)| per_s(operations) / most);
+        let intensity = measured.arithmetic as f64 / measured.bytes.max(1) as f64;
+        Self {
             algorithm: measured.algorithm.clone(),
             ms: rounded(measured.seconds * 1e3),
+            ms_fastest: Some(rounded(measured.fastest * 1e3)),
             gbs: rounded(bytes_per_s / 1e9),
             tflops: measured.operations.map(|operations| rounded(per_s(operations) / 1e12)),
-            ceiling_fraction: rounded(bytes_per_s / ceiling),
+            intensity: Some(rounded(intensity)),
+            ceiling_fraction: Some(rounded(copied.max(computed))),
+            copy_fraction: against.sized.map(|sized| rounded(bytes_per_s / sized)),
+            error_in_bounds: measured.error.map(rounded),
+            cache: if measured.cold { "cold" } else { "warm" }.into(),
             spread: rounded(measured.spread),
             noisy: measured.is_noisy(),
-            clock: if device.has_clock() { "device" } else { "host" },
+            clock: if device.has_clock() { "device" } else { "host" }.into(),
             windows: measured.windows,
             launches: measured.launches,
         }
     }
+}
+
+/// Reads the lines of a run. A line that is none refuses the file.
+pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
+    let file = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = lines.map(|(i, line)| {
+        serde_json::from_str(line).map_err(|_| {
+            let what = "is neither a ceiling nor a case's row; write it with `--format json`";
+            Failure::Failed(format!("{file}, line {}: {what}", i + 1))
+        })
+    });
+    lines.collect()
 }
 
 /// A line of JSON.
@@ -108,7 +254,7 @@ pub(super) fn json(line: &impl Serialize) -> Result<String, Failure> {
 }
 
 /// Five digits: no clock gives more.
-fn rounded(number: f64) -> f64 {
+pub(super) fn rounded(number: f64) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
     }
@@ -127,5 +273,22 @@ mod tests {
         assert_eq!(rounded(4230.987), 4231.0);
         assert_eq!(rounded(123_456.7), 123_457.0);
         assert_eq!(rounded(0.0), 0.0);
+    }
+
+    #[test]
+    fn lines_of_peers_are_read() {
+        let row = r#"{"name":"a","kind":"maxpool","pass":"fwd","dtype":"f32","layout":"nhwc","#;
+        let line = |end: &str| serde_json::from_str::<Line>(&format!("{row}{end}"));
+        let Ok(Line::Row(timed)) = line(r#""peer":"torch","ms":0.25,"graph":true}"#) else {
+            panic!("a peer's row is not read");
+        };
+        assert_eq!((timed.whose(), timed.time().map(|time| time.ms)), ("torch", Some(0.25)));
+        let Ok(Line::Row(failed)) = line(r#""peer":"torch","error":"no memory"}"#) else {
+            panic!("a peer's failure is not read");
+        };
+        assert_eq!(failed.error(), Some("no memory"));
+        let ceiling = r#"{"ceiling":"copy","gbs":4230.0,"matmul_tflops":710.0,"dev":"a GPU"}"#;
+        assert!(matches!(serde_json::from_str(ceiling), Ok(Line::Ceiling(_))));
+        assert!(serde_json::from_str::<Line>(r#"{"name":"a"}"#).is_err());
     }
 }

@@ -19,6 +19,30 @@ on_every_device! {
     }
 }
 
+/// A copy is what it was made from, whatever vectors divide it, and leaves clones alone.
+#[test]
+fn copies_are_copies() {
+    for device in windowpane::Device::all() {
+        for (dtype, len) in [(DType::F32, 1 << 16), (DType::F32, 6 * 4097), (DType::F16, 31)] {
+            if !device.supports(dtype) {
+                continue;
+            }
+            let source = Tensor::random(&device, dtype, [len], 1).unwrap();
+            let mut target = Tensor::random(&device, dtype, [len], 2).unwrap();
+            let (before, clone) = (target.to_bytes().unwrap(), target.clone());
+            target.copy_from(&source).unwrap();
+            assert!(target.to_bytes().unwrap() == source.to_bytes().unwrap(), "{device} {len}");
+            assert!(clone.to_bytes().unwrap() == before, "{device}: a clone was written to");
+            drop(clone);
+            target.randomize(3).unwrap();
+            target.copy_from(&source).unwrap();
+            assert!(target.to_bytes().unwrap() == source.to_bytes().unwrap(), "{device} {len}");
+            let other = Tensor::random(&device, dtype, [len + 1], 1).unwrap();
+            assert!(matches!(target.copy_from(&other), Err(Error::Length { .. })), "{device}");
+        }
+    }
+}
+
 /// A conversion rounds once, to nearest even, and clamps what an integer cannot hold.
 #[test]
 fn conversions_round_once() {

@@ -1,0 +1,84 @@
+"""onnxruntime on the forward cases, a JSON row each: `ort.py --cases cases.jsonl > ort.jsonl`.
+
+ONNX has channels first alone: cases of channels last are run so too where `--relayout` is given, and
+refused where it is not. The time is the host's, of a session whose input and outputs are bound to memory
+of its device."""
+import math
+
+import numpy
+import onnxruntime
+from onnx import TensorProto, helper
+
+import cases
+
+TYPES = {
+    "f64": (TensorProto.DOUBLE, numpy.float64),
+    "f32": (TensorProto.FLOAT, numpy.float32),
+    "f16": (TensorProto.FLOAT16, numpy.float16),
+}
+
+
+class Peer:
+    def __init__(self, providers, threads, relayout):
+        self.providers, self.relayout = providers, relayout
+        self.options = onnxruntime.SessionOptions()
+        self.options.intra_op_num_threads = threads
+
+    def measure(self, case):
+        if case["pass"] != "fwd":
+            raise ValueError("onnxruntime has no gradients")
+        if case["dtype"] not in TYPES:
+            raise ValueError(f"no {case['dtype']} here")
+        if case["layout"] != "nchw" and not self.relayout:
+            raise ValueError("ONNX has channels first alone; give --relayout to run it so")
+        model, inputs = self.model(case)
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), self.options, providers=self.providers
+        )
+        where = "cuda" if "CUDAExecutionProvider" in session.get_providers() else "cpu"
+        binding = session.io_binding()
+        for name, array in inputs.items():
+            value = onnxruntime.OrtValue.ortvalue_from_numpy(array, where, 0)
+            binding.bind_ortvalue_input(name, value)
+        for output in session.get_outputs():
+            binding.bind_output(output.name, where)
+        launch = lambda: session.run_with_iobinding(binding)
+        return cases.host_time(launch, binding.synchronize_outputs), {"clock": "host", "ran_as": "nchw"}
+
+    def model(self, case):
+        kind, numbers = TYPES[case["dtype"]]
+        x = [case["n"], case["c"], *case["size"]]
+        y = [case["n"], case.get("cout", case["c"]), *cases.output_size(case)]
+        options = dict(kernel_shape=case["k"], strides=case["s"], pads=[*case["p"], *case["p"]])
+        inputs = {"x": numpy.random.standard_normal(x).astype(numbers)}
+        outputs = [helper.make_tensor_value_info("y", kind, y)]
+        if case["kind"] == "conv":
+            w = [case["cout"], case["c"] // case["groups"], *case["k"]]
+            scale = math.prod(w[1:]) ** -0.5
+            inputs["w"] = (numpy.random.standard_normal(w) * scale).astype(numbers)
+            options.update(dilations=case["d"], group=case["groups"])
+        elif case["kind"] == "avgpool":
+            options.update(count_include_pad=0)
+        else:
+            options.update(dilations=case["d"])
+            if case.get("indices"):
+                outputs.append(helper.make_tensor_value_info("winners", TensorProto.INT64, y))
+        operator = {"conv": "Conv", "avgpool": "AveragePool", "maxpool": "MaxPool"}[case["kind"]]
+        node = helper.make_node(operator, list(inputs), [output.name for output in outputs], **options)
+        given = [helper.make_tensor_value_info(name, kind, array.shape) for name, array in inputs.items()]
+        graph = helper.make_graph([node], "case", given, outputs)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), inputs
+
+
+def main():
+    parser = cases.arguments(__doc__)
+    parser.add_argument("--threads", type=int, default=0, help="of the processor; 0 is all")
+    parser.add_argument("--relayout", action="store_true", help="run cases of channels last channels first")
+    parser.add_argument("--provider", action="append", help="CUDAExecutionProvider, CPUExecutionProvider, …")
+    asked = parser.parse_args()
+    providers = asked.provider or onnxruntime.get_available_providers()
+    peer = Peer(providers, asked.threads, asked.relayout)
+    cases.run("onnxruntime", cases.read(asked.cases, asked.filter), peer.measure)
+
+
+main()

@@ -1,0 +1,123 @@
+"""PyTorch on the cases, a JSON row each: `pytorch.py --cases cases.jsonl > torch.jsonl`.
+
+On a GPU the time is the device's, of a CUDA graph where the case can be captured in one, so that what
+Python takes is not in it. On the processor it is the host's."""
+import math
+
+import torch
+import torch.nn.functional as F
+
+import cases
+
+TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def device_time(launch):
+    """Seconds a call takes on the GPU: the median of windows of many calls in a graph."""
+    for _ in range(3):
+        launch()
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+    def window(work):
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+    calls = max(1, min(400, int(cases.WINDOW_S / max(window(launch), 1e-6))))
+
+    def many():
+        for _ in range(calls):
+            launch()
+
+    work = many
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            many()
+        work = graph.replay
+    except RuntimeError:  # what allocates on the host cannot be captured
+        torch.cuda.synchronize()
+    window(work)
+    times = sorted(window(work) / calls for _ in range(cases.WINDOWS))
+    return times[len(times) // 2]
+
+
+class Peer:
+    def __init__(self, device, compiled, tf32):
+        self.device, self.compiled, self.tf32 = device, compiled, tf32
+
+    def tensor(self, dims, case, scale=1.0):
+        tensor = torch.randn(*dims, device=self.device) * scale
+        tensor = tensor.to(TYPES[case["dtype"]])
+        if case["layout"] == "nhwc" and len(dims) in (4, 5):
+            last = torch.channels_last if len(dims) == 4 else torch.channels_last_3d
+            tensor = tensor.contiguous(memory_format=last)
+        return tensor
+
+    def measure(self, case):
+        torch.backends.cudnn.allow_tf32 = self.tf32 or case.get("precision") == "tf32"
+        launch = self.convolution(case) if case["kind"] == "conv" else self.pooling(case)
+        if self.compiled and case["pass"] == "fwd":
+            torch._dynamo.reset()
+            launch = torch.compile(launch, mode="max-autotune-no-cudagraphs", dynamic=False)
+        with torch.no_grad():
+            seconds = device_time(launch) if self.device == "cuda" else cases.host_time(launch)
+        return seconds, {"clock": "device" if self.device == "cuda" else "host"}
+
+    def pooling(self, case):
+        if len(case["k"]) == 1 and case["pass"] == "bwd":
+            # There are no such gradients by name; those of images one pixel high are the same.
+            unit = dict(size=1, k=1, s=1, p=0, d=1)
+            case = case | {field: [one, *case[field]] for field, one in unit.items()}
+        rank = len(case["k"])
+        x = self.tensor([case["n"], case["c"], *case["size"]], case)
+        y = [case["n"], case["c"], *cases.output_size(case)]
+        window = dict(kernel_size=case["k"], stride=case["s"], padding=case["p"])
+        if case["kind"] == "avgpool":
+            operator = getattr(F, f"avg_pool{rank}d")
+            if case["pass"] == "fwd":
+                return lambda: operator(x, count_include_pad=False, **window)
+            dy = self.tensor(y, case)
+            gradient = getattr(torch.ops.aten, f"avg_pool{rank}d_backward")
+            return lambda: gradient(dy, x, case["k"], case["s"], case["p"], False, False, None)
+        operator = getattr(F, f"max_pool{rank}d")
+        if case["pass"] == "fwd":
+            indices = case.get("indices", False)
+            return lambda: operator(x, dilation=case["d"], return_indices=indices, **window)
+        _, winners = operator(x, dilation=case["d"], return_indices=True, **window)
+        dy = self.tensor(y, case)
+        gradient = getattr(torch.ops.aten, f"max_pool{rank}d_with_indices_backward")
+        return lambda: gradient(dy, x, case["k"], case["s"], case["p"], case["d"], False, winners)
+
+    def convolution(self, case):
+        rank, groups = len(case["k"]), case["groups"]
+        x = self.tensor([case["n"], case["c"], *case["size"]], case)
+        taps = case["c"] // groups * math.prod(case["k"])
+        w = self.tensor([case["cout"], case["c"] // groups, *case["k"]], case, taps**-0.5)
+        options = dict(stride=case["s"], padding=case["p"], dilation=case["d"], groups=groups)
+        if case["pass"] == "fwd":
+            operator = getattr(F, f"conv{rank}d")
+            return lambda: operator(x, w, **options)
+        dy = self.tensor([case["n"], case["cout"], *cases.output_size(case)], case)
+        wanted = [case["pass"] == "dgrad", case["pass"] == "wgrad", False]
+        gradient = torch.ops.aten.convolution_backward
+        steps = (case["s"], case["p"], case["d"], False, [0] * rank, groups)
+        return lambda: gradient(dy, x, w, None, *steps, wanted)
+
+
+def main():
+    parser = cases.arguments(__doc__)
+    parser.add_argument("--compile", action="store_true", help="forward passes through torch.compile")
+    parser.add_argument("--tf32", action="store_true", help="convolutions of f32 in TF32")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    asked = parser.parse_args()
+    torch.backends.cudnn.benchmark = True
+    peer = "torch" + ("_compile" if asked.compile else "") + ("_tf32" if asked.tf32 else "")
+    measure = Peer(asked.device, asked.compile, asked.tf32).measure
+    cases.run(peer, cases.read(asked.cases, asked.filter), measure)
+
+
+main()

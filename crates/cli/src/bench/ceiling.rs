@@ -1,0 +1,192 @@
+//! What a device can do at most, measured in the run by the stopwatch that measures the cases.
+
+use windowpane::{Backend, DType, Device, Result, Tensor, Unit};
+
+use super::Work;
+use super::case::Case;
+use super::measure::Stopwatch;
+use super::row::{Against, Ceiling};
+use crate::failure::Failure;
+
+/// The bytes that the copies read and write, from what caches hold to what they do not.
+const COPIES: [u64; 4] = [1 << 20, 8 << 20, 64 << 20, 256 << 20];
+
+/// What a device copies that is so fast that the largest of those does not last.
+const LARGEST: u64 = 1 << 30;
+const LASTING: f64 = 5e-3;
+
+/// The ceilings of a device.
+pub(super) struct Ceilings {
+    lines: Vec<Ceiling>,
+    /// Bytes, and bytes a second, the fewest first.
+    copies: Vec<(u64, f64)>,
+    /// Types and operations a second, in the units that do the most.
+    arithmetic: Vec<(String, f64)>,
+}
+
+impl Ceilings {
+    /// Measures copies of several sizes, and the arithmetic in the types of the cases.
+    pub(super) fn measure(
+        stopwatch: &mut Stopwatch,
+        cases: &[Case],
+        mut progress: impl FnMut(String),
+    ) -> std::result::Result<Self, Failure> {
+        let device = stopwatch.device().clone();
+        progress(format!("measuring how fast {device} copies"));
+        let copies = match device.backend() {
+            // All cores copy together, which no tensor is large enough for.
+            Backend::Host => vec![(LARGEST, device.copy_ceiling()?)],
+            _ => copies(stopwatch)?,
+        };
+        let mut lines: Vec<_> =
+            copies.iter().map(|(bytes, per_s)| Ceiling::copy(&device, *bytes, *per_s)).collect();
+        // The largest first: it is what cases are measured by.
+        lines.reverse();
+        let mut arithmetic: Vec<(String, f64)> = Vec::new();
+        for dtype in types(cases).into_iter().filter(|_| device.backend() != Backend::Host) {
+            progress(format!("measuring how fast {device} computes in {dtype}"));
+            for (name, unit) in [("vector", Unit::Vector), ("matrix", Unit::Matrix)] {
+                let Some(line) = of_arithmetic(&device, dtype, name, unit) else { continue };
+                if let Some(tflops) = line.tflops {
+                    arithmetic.push((dtype.to_string(), tflops * 1e12));
+                }
+                lines.push(line);
+            }
+        }
+        Ok(Self { lines, copies, arithmetic })
+    }
+
+    /// The lines that tell of them, the largest copy's first.
+    pub(super) fn lines(&self) -> impl Iterator<Item = &Ceiling> {
+        self.lines.iter()
+    }
+
+    /// What a case of a type, which moves so many bytes, is compared with.
+    pub(super) fn against(&self, dtype: &str, bytes: u64) -> Against {
+        let own = self.arithmetic.iter().filter(|(name, _)| name == dtype);
+        Against {
+            copy: self.copies.last().map_or(f64::NAN, |(_, per_s)| *per_s),
+            sized: (self.copies.len() > 1).then(|| between(&self.copies, bytes)),
+            arithmetic: own.map(|(_, per_s)| *per_s).reduce(f64::max),
+        }
+    }
+}
+
+/// The speeds of copies, the smallest first.
+fn copies(stopwatch: &mut Stopwatch) -> std::result::Result<Vec<(u64, f64)>, Failure> {
+    let mut copies: Vec<(u64, f64)> = Vec::new();
+    for bytes in COPIES.into_iter().chain([LARGEST]) {
+        let lasted = copies.last().map_or(0.0, |(bytes, per_s)| *bytes as f64 / per_s);
+        if bytes == LARGEST && lasted > LASTING {
+            break;
+        }
+        let copy = Copy::new(stopwatch.device(), bytes);
+        match (copy, copies.is_empty()) {
+            (Ok(mut copy), _) => {
+                // The fastest window: a ceiling is what was reached once.
+                let measured = stopwatch.measure(&mut copy)?;
+                copies.push((bytes, bytes as f64 / measured.fastest));
+            }
+            (Err(error), true) => return Err(error.into()),
+            // The device has no buffers as large.
+            (Err(_), false) => break,
+        }
+    }
+    Ok(copies)
+}
+
+fn of_arithmetic(device: &Device, dtype: DType, name: &str, unit: Unit) -> Option<Ceiling> {
+    match device.arithmetic_ceiling(dtype, unit) {
+        Ok(per_s) => Some(Ceiling::arithmetic(device, name, dtype.name(), per_s?)),
+        Err(error) => Some(Ceiling::failed(device, name, dtype.name(), error.to_string())),
+    }
+}
+
+/// The types of the cases that there is arithmetic in.
+fn types(cases: &[Case]) -> Vec<DType> {
+    let mut types: Vec<DType> = Vec::new();
+    for dtype in cases.iter().filter_map(|case| case.dtype().ok()).filter(|it| it.is_float()) {
+        if !types.contains(&dtype) {
+            types.push(dtype);
+        }
+    }
+    types
+}
+
+/// The speed at so many bytes: between two sizes along the logarithm, outside of all the nearest.
+fn between(copies: &[(u64, f64)], bytes: u64) -> f64 {
+    let above = copies.iter().position(|(size, _)| *size >= bytes);
+    match above {
+        None => copies.last().map_or(f64::NAN, |(_, per_s)| *per_s),
+        Some(0) => copies[0].1,
+        Some(i) => {
+            let ((small, slow), (large, fast)) = (copies[i - 1], copies[i]);
+            let place = (bytes as f64 / small as f64).ln() / (large as f64 / small as f64).ln();
+            slow + (fast - slow) * place
+        }
+    }
+}
+
+/// A copy as a case.
+struct Copy {
+    source: Tensor,
+    target: Tensor,
+}
+
+impl Copy {
+    fn new(device: &Device, bytes: u64) -> Result<Self> {
+        let elements = bytes as usize / 2 / DType::F32.size();
+        let random = |seed| Tensor::random(device, DType::F32, [elements], seed);
+        let copy = Self { source: random(1)?, target: random(2)? };
+        copy.source.wait()?;
+        copy.target.wait()?;
+        Ok(copy)
+    }
+}
+
+impl Work for Copy {
+    fn launch(&mut self) -> Result<()> {
+        self.target.copy_from(&self.source)
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.target.wait()
+    }
+
+    fn algorithm(&self) -> String {
+        "copy".into()
+    }
+
+    fn bytes(&self) -> u64 {
+        2 * (self.source.len() * DType::F32.size()) as u64
+    }
+
+    fn operations(&self) -> Option<u64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_lie_between_those_of_their_neighbours() {
+        let copies = [(1 << 20, 10.0), (1 << 24, 50.0)];
+        assert_eq!(between(&copies, 1 << 10), 10.0);
+        assert_eq!(between(&copies, 1 << 20), 10.0);
+        assert!((between(&copies, 1 << 22) - 30.0).abs() < 1e-9);
+        assert_eq!(between(&copies, 1 << 30), 50.0);
+    }
+
+    /// A pooling is compared with copies alone, a convolution with arithmetic too.
+    #[test]
+    fn cases_are_compared_with_their_own_type() {
+        let arithmetic = vec![("f32".into(), 60e12), ("f16".into(), 120e12), ("f16".into(), 9e14)];
+        let ceilings = Ceilings { lines: Vec::new(), copies: vec![(1 << 30, 4e12)], arithmetic };
+        assert_eq!(ceilings.against("f32", 1 << 20).arithmetic, Some(60e12));
+        assert_eq!(ceilings.against("f16", 1 << 20).arithmetic, Some(9e14));
+        let none = ceilings.against("i32", 1 << 20);
+        assert_eq!((none.copy, none.sized, none.arithmetic), (4e12, None, None));
+    }
+}

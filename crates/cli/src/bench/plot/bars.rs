@@ -1,0 +1,221 @@
+//! Bars: for each case, how much of the ceiling every contestant reaches, side by side.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+
+use super::super::print::{by_case, percent};
+use super::super::row::Row;
+use super::raster::ADVANCE;
+use super::{
+    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
+    line, text, title,
+};
+
+const HEAD: i32 = 62;
+const FOOT: i32 = 58;
+const BAR: i32 = 13;
+const GAP: i32 = 12;
+const LEFT: i32 = 372;
+/// Where a whole ceiling ends, and times may begin beyond.
+const RIGHT: i32 = WIDTH as i32 - 110;
+
+/// Cases, and the contestants in the order of their bars.
+pub(super) struct Bars {
+    whose: Vec<String>,
+    groups: Vec<(String, Vec<Bar>)>,
+    /// The share at the right edge.
+    most: f64,
+}
+
+/// What a contestant reached: the share of the ceiling and milliseconds, or why neither.
+#[derive(Clone, Debug, PartialEq)]
+enum Bar {
+    Reached { share: f64, ms: f64 },
+    Failed,
+    Absent,
+}
+
+impl Bars {
+    /// Nothing where no case has a ceiling.
+    pub(super) fn of(rows: &[&Row]) -> Option<Self> {
+        let mut whose: Vec<String> = Vec::new();
+        for row in rows {
+            if !whose.iter().any(|known| known == row.whose()) {
+                whose.push(row.whose().into());
+            }
+        }
+        let groups: Vec<_> = by_case(rows).iter().map(|rows| group(rows, &whose)).collect();
+        let shares = groups.iter().flat_map(|(_, bars)| bars).filter_map(|bar| match bar {
+            Bar::Reached { share, .. } => Some(*share),
+            _ => None,
+        });
+        let most = shares.reduce(f64::max)?;
+        // Caches, and emulated devices, go beyond the copy; far beyond is cut off, and is told.
+        let most = if most > 1.0 { (most * 5.0).ceil().min(10.0) / 5.0 } else { 1.0 };
+        Some(Self { whose, groups, most })
+    }
+
+    pub(super) fn height(&self) -> u32 {
+        (HEAD + FOOT + self.groups.len() as i32 * self.group_height()) as u32
+    }
+
+    fn group_height(&self) -> i32 {
+        (self.whose.len() as i32 * BAR).max(BAR + 4) + GAP
+    }
+
+    fn bottom(&self) -> i32 {
+        HEAD + self.groups.len() as i32 * self.group_height()
+    }
+
+    fn place(&self, share: f64) -> i32 {
+        LEFT + (share.min(self.most) / self.most * f64::from(RIGHT - LEFT)).round() as i32
+    }
+
+    pub(super) fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        title(area, "What each case reaches of the ceiling, and its time", (24, 18))?;
+        self.draw_legend(area)?;
+        self.draw_axis(area)?;
+        for (i, (name, bars)) in self.groups.iter().enumerate() {
+            let top = HEAD + i as i32 * self.group_height() + GAP / 2;
+            let middle = top + (self.group_height() - GAP) / 2;
+            let name = fitting(name, LEFT - 20, ADVANCE);
+            text(area, &name, (LEFT - 10, middle), HPos::Right, BLACK)?;
+            for (j, bar) in bars.iter().enumerate() {
+                self.draw_bar(area, bar, j, top + j as i32 * BAR)?;
+            }
+        }
+        // Over the bars, so that it is seen how far they are from it.
+        let (whole, bottom) = (self.place(1.0), self.bottom());
+        line(area, (whole, HEAD), (whole, bottom), BLACK)?;
+        for (i, (_, bars)) in self.groups.iter().enumerate() {
+            let top = HEAD + i as i32 * self.group_height() + GAP / 2;
+            for (j, bar) in bars.iter().enumerate() {
+                self.draw_words(area, bar, top + j as i32 * BAR)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn draw_legend<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        let mut x = 34;
+        for (i, whose) in self.whose.iter().enumerate() {
+            let style = ShapeStyle::from(&color(whose, i)).filled();
+            area.draw(&Rectangle::new([(x - 6, 38), (x + 6, 50)], style))?;
+            text(area, whose, (x + 12, 44), HPos::Left, BLACK)?;
+            x += 40 + whose.len() as i32 * ADVANCE;
+        }
+        Ok(())
+    }
+
+    fn draw_axis<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        let bottom = self.bottom();
+        let steps = (self.most * 5.0).round() as i32;
+        // Twenty per cent a step, or so many that their names have room.
+        let every = if steps > 6 { 2 } else { 1 };
+        for step in (0..=steps).step_by(every) {
+            let share = f64::from(step) / 5.0;
+            let at = self.place(share);
+            line(area, (at, HEAD), (at, bottom), GRID)?;
+            text(area, &percent(share), (at, bottom + 14), HPos::Center, BLACK)?;
+        }
+        let words = "of the ceiling: a plain copy's bytes per second, or arithmetic's operations";
+        text(area, words, (WIDTH as i32 - 24, bottom + 38), HPos::Right, BLACK)
+    }
+
+    fn draw_bar<B: DrawingBackend>(
+        &self,
+        area: &Area<B>,
+        bar: &Bar,
+        index: usize,
+        top: i32,
+    ) -> Drawn<B> {
+        let Bar::Reached { share, .. } = bar else { return Ok(()) };
+        let end = self.place(*share).max(LEFT + 1);
+        let style = ShapeStyle::from(&color(&self.whose[index], index)).filled();
+        area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR - 2)], style))
+    }
+
+    /// What stands at the end of a bar, on white so that no line goes through it.
+    fn draw_words<B: DrawingBackend>(&self, area: &Area<B>, bar: &Bar, top: i32) -> Drawn<B> {
+        let (words, from) = match bar {
+            Bar::Reached { share, ms } => {
+                let beyond = if *share > self.most { "> " } else { "" };
+                (format!("{beyond}{} ms", short(*ms)), self.place(*share) + 5)
+            }
+            Bar::Failed => ("did not run".into(), LEFT + 5),
+            Bar::Absent => return Ok(()),
+        };
+        let to = from + 2 + words.len() as i32 * ADVANCE;
+        area.draw(&Rectangle::new([(from, top), (to, top + BAR - 2)], WHITE.filled()))?;
+        text(area, &words, (from + 2, top + BAR / 2), HPos::Left, GREY)
+    }
+}
+
+/// A case's name and bars. A peer's share is told by the time of ours on the same ceiling.
+fn group(rows: &[&Row], whose: &[String]) -> (String, Vec<Bar>) {
+    let name = {
+        let row = rows[0];
+        [&*row.name, &row.kind, &row.pass, &row.dtype, &row.layout].join(" ")
+    };
+    let ours = rows.iter().filter_map(|row| row.time());
+    let measure = ours.filter_map(|time| Some(time.ceiling_fraction? * time.ms)).next();
+    let bars = whose.iter().map(|whose| {
+        let Some(row) = rows.iter().find(|row| row.whose() == whose) else { return Bar::Absent };
+        let Some(time) = row.time() else { return Bar::Failed };
+        let share = time.ceiling_fraction.or(measure.map(|measure| measure / time.ms));
+        match share {
+            Some(share) => Bar::Reached { share, ms: time.ms },
+            None => Bar::Absent,
+        }
+    });
+    (name, bars.collect())
+}
+
+/// Three digits.
+fn short(ms: f64) -> String {
+    match ms {
+        100.0.. => format!("{ms:.0}"),
+        10.0.. => format!("{ms:.1}"),
+        1.0.. => format!("{ms:.2}"),
+        _ => {
+            let places = (2.0 - ms.log10().floor()).clamp(0.0, 9.0) as usize;
+            format!("{ms:.places$}")
+        }
+    }
+}
+
+fn color(whose: &str, index: usize) -> RGBColor {
+    match whose {
+        "cuda" => GREEN,
+        "vulkan" => BLUE,
+        "wgpu" => SKY,
+        "cpu" => ORANGE,
+        "host" => PURPLE,
+        _ => [VERMILLION, BLACK, GREY][index % 3],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::print;
+    use super::*;
+
+    #[test]
+    fn peers_are_measured_by_ours() {
+        let lines = super::super::tests::run();
+        let bars = Bars::of(&print::rows(&lines)).expect("bars");
+        assert_eq!(bars.whose, ["cuda", "host", "torch"]);
+        let (name, stem) = &bars.groups[0];
+        assert_eq!(name, "stem maxpool fwd f32 nhwc");
+        assert_eq!(stem[0], Bar::Reached { share: 0.75, ms: 0.5 });
+        let Bar::Reached { share, ms } = stem[2] else { panic!("torch has a time") };
+        assert!((share - 0.75 * 0.5 / 0.6).abs() < 1e-9 && ms == 0.6);
+        assert_eq!(bars.groups[1].1[1..], [Bar::Failed, Bar::Absent]);
+        assert_eq!(bars.most, 1.0);
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([123.4, 12.34, 1.234, 0.01234].map(short), ["123", "12.3", "1.23", "0.0123"]);
+    }
+}

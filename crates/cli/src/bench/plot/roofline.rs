@@ -1,0 +1,299 @@
+//! Rooflines: operations a second over operations a byte, both by powers of ten.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+
+use super::super::row::{Ceiling, Line, Row};
+use super::raster::TITLE_ADVANCE;
+use super::{
+    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
+    line, text, title, upward_text,
+};
+
+const PANEL_HEIGHT: u32 = 380;
+const LEGEND_HEIGHT: u32 = 58;
+const PANEL_WIDTH: i32 = WIDTH as i32 / 2;
+
+/// The edges of the plot in its panel.
+const LEFT: i32 = 74;
+const RIGHT: i32 = PANEL_WIDTH - 24;
+const TOP: i32 = 56;
+const BOTTOM: i32 = PANEL_HEIGHT as i32 - 60;
+
+/// A device, what it can do, and its cases.
+pub(super) struct Roofline {
+    title: String,
+    /// Bytes a second, in units of 10⁹.
+    copy: f64,
+    /// A name, and operations a second in units of 10⁹.
+    arithmetic: Vec<(String, f64)>,
+    points: Vec<Point>,
+}
+
+/// A case: operations a byte, operations a second in units of 10⁹, and what it is of.
+struct Point {
+    intensity: f64,
+    gops: f64,
+    kind: Kind,
+}
+
+/// What cases are told apart by.
+#[derive(Clone, Debug, PartialEq)]
+struct Kind {
+    kind: String,
+    pass: String,
+}
+
+impl Roofline {
+    /// One for every device with a copy's ceiling and a case.
+    pub(super) fn all(lines: &[Line]) -> Vec<Self> {
+        let mut copies: Vec<&Ceiling> = Vec::new();
+        for ceiling in ceilings(lines).filter(|it| it.gbs.is_some() && !it.backend.is_empty()) {
+            // The first is the largest.
+            if !copies.iter().any(|known| known.backend == ceiling.backend) {
+                copies.push(ceiling);
+            }
+        }
+        let rooflines = copies.into_iter().filter_map(|copy| Self::of(copy, lines));
+        rooflines.filter(|roofline| !roofline.points.is_empty()).collect()
+    }
+
+    fn of(copy: &Ceiling, lines: &[Line]) -> Option<Self> {
+        let own = ceilings(lines).filter(|ceiling| ceiling.backend == copy.backend);
+        let arithmetic = own.filter_map(|ceiling| {
+            let name = format!("{} {}", ceiling.dtype.as_deref()?, ceiling.ceiling);
+            Some((name, ceiling.tflops? * 1e3))
+        });
+        let rows = lines.iter().filter_map(|line| match line {
+            Line::Row(row) if row.peer.is_none() && row.backend == copy.backend => Point::of(row),
+            _ => None,
+        });
+        Some(Self {
+            // The driver is in the rows.
+            title: format!("{}: {}", copy.backend, copy.device.split(", driver").next()?),
+            copy: copy.gbs.unwrap_or(f64::NAN),
+            arithmetic: arithmetic.collect(),
+            points: rows.collect(),
+        })
+    }
+
+    fn axes(&self) -> (Axis, Axis) {
+        let most = self.arithmetic.iter().map(|(_, gops)| *gops).reduce(f64::max);
+        let ridge = most.map(|most| most / self.copy);
+        let x = self.points.iter().map(|point| point.intensity).chain(ridge.map(|x| 1.5 * x));
+        let x = Axis::over(x, LEFT, RIGHT);
+        let roof = most.unwrap_or(self.copy * x.high());
+        let y = self.points.iter().map(|point| point.gops).chain([roof]);
+        (x, Axis::over(y, BOTTOM, TOP))
+    }
+
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+        let words = fitting(&self.title, RIGHT - LEFT + 50, TITLE_ADVANCE);
+        title(area, &words, (LEFT - 50, 18))?;
+        let copy = format!("copies at {:.1} GB/s", self.copy);
+        text(area, &copy, (LEFT - 50, 40), HPos::Left, GREY)?;
+        let (x, y) = self.axes();
+        grid(area, &x, &y)?;
+        self.draw_roofs(area, &x, &y)?;
+        for point in &self.points {
+            let at = (x.place(point.intensity), y.place(point.gops));
+            mark(area, at, &point.kind)?;
+        }
+        Ok(())
+    }
+
+    fn draw_roofs<B: DrawingBackend>(&self, area: &Area<B>, x: &Axis, y: &Axis) -> Drawn<B> {
+        let roof = ShapeStyle::from(&BLACK).stroke_width(2);
+        let most = self.arithmetic.iter().map(|(_, gops)| *gops).reduce(f64::max);
+        // From the left edge, or from where it comes up over the lower one.
+        let start = x.low().max(y.low() / self.copy);
+        let end = most.map_or(x.high(), |most| most / self.copy).min(x.high());
+        if start < end {
+            let place = |at: f64| (x.place(at), y.place(self.copy * at));
+            line(area, place(start), place(end), roof)?;
+        }
+        let mut taken: Vec<i32> = Vec::new();
+        for (name, gops) in &self.arithmetic {
+            let (from, height) = ((gops / self.copy).max(x.low()), y.place(*gops));
+            line(area, (x.place(from), height), (RIGHT, height), roof)?;
+            // Names of roofs that are close together would lie on each other.
+            if taken.iter().all(|other| (other - height).abs() > 15) {
+                text(area, name, (RIGHT, height - 10), HPos::Right, BLACK)?;
+                taken.push(height);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Point {
+    fn of(row: &Row) -> Option<Self> {
+        let time = row.time()?;
+        let intensity = time.intensity.filter(|intensity| *intensity > 0.0)?;
+        let kind = Kind { kind: row.kind.clone(), pass: row.pass.clone() };
+        Some(Self { intensity, gops: intensity * time.gbs, kind })
+    }
+}
+
+fn ceilings(lines: &[Line]) -> impl Iterator<Item = &Ceiling> {
+    lines.iter().filter_map(|line| match line {
+        Line::Ceiling(ceiling) => Some(ceiling),
+        Line::Row(_) | Line::Moved(_) => None,
+    })
+}
+
+/// The height of so many panels, two in a row, and their legend.
+pub(super) fn height(panels: usize) -> u32 {
+    let rows = panels.div_ceil(2) as u32;
+    if rows == 0 { 0 } else { LEGEND_HEIGHT + rows * PANEL_HEIGHT }
+}
+
+pub(super) fn draw<B: DrawingBackend>(rooflines: &[Roofline], area: &Area<B>) -> Drawn<B> {
+    let (legend, panels) = area.split_vertically(LEGEND_HEIGHT);
+    title(&legend, "Operations a second, of what the device can do", (24, 18))?;
+    let mut kinds: Vec<&Kind> = Vec::new();
+    for point in rooflines.iter().flat_map(|roofline| &roofline.points) {
+        if !kinds.contains(&&point.kind) {
+            kinds.push(&point.kind);
+        }
+    }
+    let mut x = 34;
+    for kind in kinds {
+        let name = format!("{} {}", kind.kind, kind.pass);
+        mark(&legend, (x, 44), kind)?;
+        text(&legend, &name, (x + 12, 44), HPos::Left, BLACK)?;
+        x += 40 + name.len() as i32 * super::raster::ADVANCE;
+    }
+    let rows = rooflines.len().div_ceil(2);
+    for (panel, roofline) in panels.split_evenly((rows, 2)).iter().zip(rooflines) {
+        roofline.draw(panel)?;
+    }
+    Ok(())
+}
+
+fn grid<B: DrawingBackend>(area: &Area<B>, x: &Axis, y: &Axis) -> Drawn<B> {
+    for (value, words) in x.ticks() {
+        let at = x.place(value);
+        line(area, (at, TOP), (at, BOTTOM), GRID)?;
+        text(area, &words, (at, BOTTOM + 14), HPos::Center, BLACK)?;
+    }
+    for (value, words) in y.ticks() {
+        let at = y.place(value);
+        line(area, (LEFT, at), (RIGHT, at), GRID)?;
+        text(area, &words, (LEFT - 8, at), HPos::Right, BLACK)?;
+    }
+    let middle = ((LEFT + RIGHT) / 2, BOTTOM + 36);
+    text(area, "operations per byte", middle, HPos::Center, BLACK)?;
+    upward_text(area, "GOp/s (1e9 operations a second)", (14, (TOP + BOTTOM) / 2))
+}
+
+/// A case: its colour and its shape tell the kind, and a pass that is not forward is hollow.
+fn mark<B: DrawingBackend>(area: &Area<B>, (x, y): (i32, i32), kind: &Kind) -> Drawn<B> {
+    let color = match (&*kind.kind, &*kind.pass) {
+        ("maxpool", "fwd") => BLUE,
+        ("maxpool", _) => SKY,
+        ("avgpool", "fwd") => VERMILLION,
+        ("avgpool", _) => ORANGE,
+        (_, "fwd") => GREEN,
+        (_, "dgrad") => PURPLE,
+        _ => BLACK,
+    };
+    let style = match &*kind.pass {
+        "fwd" => ShapeStyle::from(&color).filled(),
+        _ => ShapeStyle::from(&color).stroke_width(2),
+    };
+    match &*kind.kind {
+        "maxpool" if style.filled => area.draw(&Circle::new((x, y), 5, style)),
+        // Two thin rings, for a thick one is drawn with holes.
+        "maxpool" => {
+            area.draw(&Circle::new((x, y), 5, color))?;
+            area.draw(&Circle::new((x, y), 4, color))
+        }
+        "avgpool" => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], style)),
+        _ => {
+            let corners = vec![(x, y - 6), (x + 5, y + 4), (x - 5, y + 4)];
+            match style.filled {
+                true => area.draw(&Polygon::new(corners, style)),
+                false => {
+                    let first = corners[0];
+                    let around = corners.into_iter().chain([first]).collect::<Vec<_>>();
+                    area.draw(&PathElement::new(around, style))
+                }
+            }
+        }
+    }
+}
+
+/// An axis by powers of ten, from a pixel to another.
+struct Axis {
+    /// The exponents at its ends.
+    low: i32,
+    high: i32,
+    from: i32,
+    to: i32,
+}
+
+impl Axis {
+    /// The decades that hold all of these numbers.
+    fn over(numbers: impl Iterator<Item = f64>, from: i32, to: i32) -> Self {
+        let numbers: Vec<f64> = numbers.filter(|number| *number > 0.0).map(f64::log10).collect();
+        let low = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if !(low.is_finite() && high.is_finite()) {
+            return Self { low: 0, high: 1, from, to };
+        }
+        // A number on an edge would be half outside.
+        let (low, high) = ((low - 0.05).floor() as i32, (high + 0.05).ceil() as i32);
+        Self { low, high: high.max(low + 1), from, to }
+    }
+
+    fn low(&self) -> f64 {
+        10f64.powi(self.low)
+    }
+
+    fn high(&self) -> f64 {
+        10f64.powi(self.high)
+    }
+
+    fn place(&self, number: f64) -> i32 {
+        let share = (number.log10() - f64::from(self.low)) / f64::from(self.high - self.low);
+        self.from + (share.clamp(0.0, 1.0) * f64::from(self.to - self.from)).round() as i32
+    }
+
+    /// Every power of ten, and how it is written.
+    fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        (self.low..=self.high).map(|exponent| {
+            let value = 10f64.powi(exponent);
+            let words = match exponent {
+                -2..=5 => format!("{value}"),
+                _ => format!("1e{exponent}"),
+            };
+            (value, words)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_hold_their_numbers() {
+        let axis = Axis::over([0.5, 30.0].into_iter(), 0, 300);
+        assert_eq!((axis.low(), axis.high()), (0.1, 100.0));
+        assert_eq!((axis.place(0.1), axis.place(1.0), axis.place(100.0)), (0, 100, 300));
+        let words: Vec<_> = axis.ticks().map(|(_, words)| words).collect();
+        assert_eq!(words, ["0.1", "1", "10", "100"]);
+        let one = Axis::over([7.0].into_iter(), 300, 0);
+        assert_eq!((one.low(), one.high(), one.place(1.0)), (1.0, 10.0, 300));
+    }
+
+    #[test]
+    fn every_device_has_its_own() {
+        let rooflines = Roofline::all(&super::super::tests::run());
+        let points: Vec<_> = rooflines.iter().map(|roofline| roofline.points.len()).collect();
+        assert_eq!(points, [2, 1]);
+        assert_eq!(rooflines[0].arithmetic, [("f32 vector".into(), 50e3)]);
+        assert!((rooflines[0].points[0].gops - 0.45 * 3000.0).abs() < 1e-9);
+    }
+}

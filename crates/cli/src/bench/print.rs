@@ -1,0 +1,262 @@
+//! How the lines of a run are shown: as they come, or as one table.
+
+use std::io::{self, IsTerminal};
+
+use comfy_table::{CellAlignment, Table};
+
+use super::Format;
+use super::against::Earlier;
+use super::row::{self, Ceiling, Line, Row, Time};
+use crate::failure::Failure;
+use crate::progress::{Progress, say};
+use crate::table as tables;
+
+/// Prints a run.
+pub(super) struct Printer {
+    format: Format,
+    lines: Vec<Line>,
+}
+
+impl Printer {
+    pub(super) fn new(asked: Option<Format>) -> Self {
+        Self { format: format(asked), lines: Vec::new() }
+    }
+
+    /// A line that the run has given: printed at once in JSON, so that a run that is ended has
+    /// told what it knew.
+    pub(super) fn add(&mut self, progress: &Progress, line: Line) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            progress.say(row::json(&line)?)?;
+        }
+        self.lines.push(line);
+        Ok(())
+    }
+
+    pub(super) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// Prints the table, if that is what was asked for.
+    pub(super) fn finish(&self) -> Result<(), Failure> {
+        if self.format == Format::Json {
+            return Ok(());
+        }
+        for line in ceilings(&self.lines) {
+            say(line)?;
+        }
+        say(table_of(self.format, &rows(&self.lines)))
+    }
+
+    /// Prints what moved since an earlier run; how many cases are slower or broken.
+    pub(super) fn moved(&self, earlier: &Earlier) -> Result<usize, Failure> {
+        let rows = rows(&self.lines);
+        let moved: Vec<_> = rows.iter().filter_map(|row| earlier.moved(row)).collect();
+        if self.format == Format::Json {
+            for moved in &moved {
+                say(row::json(moved)?)?;
+            }
+        } else {
+            let mut table = table(self.format);
+            table.set_header(["moved", "backend", "", "before, ms", "after, ms", "noise"]);
+            for moved in &moved {
+                let ms = |ms: Option<f64>| ms.map_or("–".into(), |ms| format!("{ms}"));
+                table.add_row([
+                    moved.moved.clone(),
+                    moved.backend.clone(),
+                    moved.verdict.name().into(),
+                    ms(moved.before_ms),
+                    ms(moved.after_ms),
+                    percent(moved.noise),
+                ]);
+            }
+            let lacking = earlier.lacks(&rows);
+            match moved.len() {
+                0 => say(format!("nothing moved; {lacking} cases are new"))?,
+                _ => say(table)?,
+            }
+        }
+        Ok(moved.iter().filter(|moved| moved.verdict.is_bad()).count())
+    }
+}
+
+/// What was asked for, else a table for people and JSON for programs.
+pub(super) fn format(asked: Option<Format>) -> Format {
+    let usual = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
+    asked.unwrap_or(usual)
+}
+
+pub(super) fn table(format: Format) -> Table {
+    match format {
+        Format::Markdown => tables::markdown(),
+        _ => tables::new(),
+    }
+}
+
+pub(super) fn rows(lines: &[Line]) -> Vec<&Row> {
+    let rows = lines.iter().filter_map(|line| match line {
+        Line::Row(row) => Some(row),
+        Line::Ceiling(_) | Line::Moved(_) => None,
+    });
+    rows.collect()
+}
+
+/// A line for each device of ours: what it can do at most.
+pub(super) fn ceilings(lines: &[Line]) -> Vec<String> {
+    let mut devices: Vec<(&str, &str, Vec<String>)> = Vec::new();
+    for line in lines {
+        let Line::Ceiling(ceiling) = line else { continue };
+        let Some(text) = words(ceiling).filter(|_| !ceiling.backend.is_empty()) else { continue };
+        match devices.iter_mut().find(|(backend, ..)| *backend == ceiling.backend) {
+            Some((.., texts)) => texts.push(text),
+            None => devices.push((&ceiling.backend, &ceiling.device, vec![text])),
+        }
+    }
+    let told = |(backend, device, texts): (&str, &str, Vec<String>)| {
+        format!("{backend} ({device}): {}", texts.join(", "))
+    };
+    devices.into_iter().map(told).collect()
+}
+
+fn words(ceiling: &Ceiling) -> Option<String> {
+    Some(match (ceiling.gbs, ceiling.tflops) {
+        (Some(gbs), _) => match ceiling.bytes {
+            Some(bytes) => format!("copies {} MB at {gbs} GB/s", bytes >> 20),
+            None => format!("copies at {gbs} GB/s"),
+        },
+        (None, Some(tflops)) => {
+            let dtype = ceiling.dtype.as_deref().unwrap_or_default();
+            format!("{tflops} TFLOP/s of {dtype} in {} units", ceiling.ceiling)
+        }
+        (None, None) => return None,
+    })
+}
+
+/// A row a case. One contestant has columns for all that is known of it; several stand side by
+/// side, and where peers are among them a last column says how many times as fast the fastest of
+/// ours is as the fastest of theirs.
+pub(super) fn table_of(format: Format, rows: &[&Row]) -> Table {
+    let mut whose: Vec<&str> = Vec::new();
+    for row in rows {
+        if !whose.contains(&row.whose()) {
+            whose.push(row.whose());
+        }
+    }
+    match &whose[..] {
+        [_] => alone(table(format), rows),
+        _ => side_by_side(table(format), rows, &whose),
+    }
+}
+
+fn alone(mut table: Table, rows: &[&Row]) -> Table {
+    table.set_header([
+        "case",
+        "type",
+        "algorithm",
+        "ms",
+        "GB/s",
+        "TFLOP/s",
+        "of the ceiling",
+        "spread",
+    ]);
+    right_from(&mut table, 3);
+    for row in rows {
+        let (case, of_type) = named(row);
+        let Some(time) = row.time() else {
+            table.add_row([case, of_type, failure(row)]);
+            continue;
+        };
+        table.add_row([
+            case,
+            of_type,
+            time.algorithm.clone(),
+            ms(time),
+            format!("{:.1}", time.gbs),
+            time.tflops.map_or("–".into(), |tflops| format!("{tflops:.2}")),
+            time.ceiling_fraction.map_or("–".into(), percent),
+            percent(time.spread),
+        ]);
+    }
+    table
+}
+
+fn side_by_side(mut table: Table, rows: &[&Row], whose: &[&str]) -> Table {
+    let peers = rows.iter().any(|row| row.peer.is_some());
+    let units = whose.iter().map(|whose| format!("{whose}, ms"));
+    let mut header: Vec<String> = ["case".into(), "type".into()].into_iter().chain(units).collect();
+    if peers {
+        header.push("peer / ours".into());
+    }
+    table.set_header(header);
+    right_from(&mut table, 2);
+    for rows in by_case(rows) {
+        let (case, of_type) = named(rows[0]);
+        let mut cells = vec![case, of_type];
+        for whose in whose {
+            let row = rows.iter().find(|row| row.whose() == *whose);
+            cells.push(match row.map(|row| (row, row.time())) {
+                None => String::new(),
+                Some((row, None)) => failure(row),
+                Some((_, Some(time))) => match time.ceiling_fraction {
+                    Some(share) => format!("{} ({})", ms(time), percent(share)),
+                    None => ms(time),
+                },
+            });
+        }
+        if peers {
+            cells.push(ratio(&rows).map_or("–".into(), |ratio| format!("{ratio:.2}")));
+        }
+        table.add_row(cells);
+    }
+    table
+}
+
+/// The rows of each case, in the order of the first of each.
+pub(super) fn by_case<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
+    let mut cases: Vec<(String, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let case = row.case();
+        match cases.iter_mut().find(|(known, _)| *known == case) {
+            Some((_, rows)) => rows.push(row),
+            None => cases.push((case, vec![row])),
+        }
+    }
+    cases.into_iter().map(|(_, rows)| rows).collect()
+}
+
+/// How many times as fast the fastest of ours is as the fastest peer.
+pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
+    let fastest = |peers: bool| {
+        let times = rows.iter().filter(|row| row.peer.is_some() == peers);
+        times.filter_map(|row| row.time()).map(|time| time.ms).reduce(f64::min)
+    };
+    Some(fastest(true)? / fastest(false)?)
+}
+
+fn named(row: &Row) -> (String, String) {
+    (format!("{} {} {}", row.name, row.kind, row.pass), format!("{} {}", row.dtype, row.layout))
+}
+
+/// Why a case has no time, short enough for a cell.
+fn failure(row: &Row) -> String {
+    const MOST: usize = 48;
+    let error = row.error().unwrap_or_default();
+    match error.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &error[..end]),
+        None => error.into(),
+    }
+}
+
+fn ms(time: &Time) -> String {
+    let noisy = if time.noisy { "~" } else { "" };
+    format!("{noisy}{}", row::rounded(time.ms))
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn right_from(table: &mut Table, first: usize) {
+    for column in table.column_iter_mut().skip(first) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+}

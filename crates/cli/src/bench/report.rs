@@ -1,0 +1,227 @@
+//! `windowpane report`: recorded runs, ours and peers', joined.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::plot::{Parts, Picture};
+use super::row::{self, Line, Row};
+use super::{Format, print};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::progress::say;
+
+const EXAMPLE: &str = "\
+Example: a run of ours beside one of PyTorch
+  windowpane report ours.jsonl torch.jsonl
+
+Example: a page and two pictures for each folder of recorded runs
+  windowpane report benches/results --into docs/benchmarks
+
+A folder of files is one device's; where the same case of the same contestant is in several files,
+the last file by name counts. Ratios say how many times as fast the fastest of ours is as the
+fastest peer; they mean something where both ran on the same machine.";
+
+/// The arguments of `report`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Report {
+    /// Runs in JSON lines, or folders of them, or folders of such folders
+    #[arg(required = true, value_name = "RUN.jsonl|FOLDER")]
+    runs: Vec<PathBuf>,
+    /// How the joined rows are printed [default: table on a terminal, else json]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Draw the cases on their devices' rooflines, and the contestants side by side
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    plot: Option<PathBuf>,
+    /// Write a page in Markdown and its pictures for each group of runs into this folder
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["plot", "format"])]
+    into: Option<PathBuf>,
+}
+
+/// Runs that belong together: of one device, or all that were named.
+struct Group {
+    name: String,
+    lines: Vec<Line>,
+}
+
+impl Report {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let groups = self.groups()?;
+        if let Some(folder) = &self.into {
+            return groups.iter().try_for_each(|group| group.write(folder));
+        }
+        let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
+        let lines: Vec<Line> = groups.into_iter().flat_map(|group| group.lines).collect();
+        let format = print::format(self.format);
+        match format {
+            Format::Json => lines.iter().try_for_each(|line| say(row::json(line)?))?,
+            _ => {
+                print::ceilings(&lines).into_iter().try_for_each(say)?;
+                say(print::table_of(format, &print::rows(&lines)))?;
+                means(&print::rows(&lines)).into_iter().try_for_each(say)?;
+            }
+        }
+        picture.map_or(Ok(()), |picture| picture.draw(&lines))
+    }
+
+    /// The files, by the folder that they are in.
+    fn groups(&self) -> Result<Vec<Group>, Failure> {
+        let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
+        for path in &self.runs {
+            collect(path, &mut found)?;
+        }
+        if found.is_empty() {
+            let runs = self.runs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+            let message = format!("{}: holds no .jsonl files; name runs", runs.join(", "));
+            return Err(Failure::Failed(message));
+        }
+        found.into_iter().map(|(folder, files)| Group::read(&folder, files)).collect()
+    }
+}
+
+/// Adds a file, or all files of a folder and of the folders in it.
+fn collect(path: &Path, found: &mut Vec<(PathBuf, Vec<PathBuf>)>) -> Result<(), Failure> {
+    if !path.is_dir() {
+        let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        match found.iter_mut().find(|(known, _)| *known == folder) {
+            Some((_, files)) => files.push(path.into()),
+            None => found.push((folder, vec![path.into()])),
+        }
+        return Ok(());
+    }
+    let cannot = |error| Failure::Failed(format!("{}: cannot be read: {error}", path.display()));
+    let entries = fs::read_dir(path).map_err(cannot)?;
+    let mut inside: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        inside.push(entry.map_err(cannot)?.path());
+    }
+    inside.retain(|path| path.is_dir() || path.extension().is_some_and(|end| end == "jsonl"));
+    inside.sort();
+    inside.iter().try_for_each(|path| collect(path, found))
+}
+
+impl Group {
+    fn read(folder: &Path, files: Vec<PathBuf>) -> Result<Self, Failure> {
+        let mut lines: Vec<Line> = Vec::new();
+        for file in files {
+            let new = row::read(&file)?;
+            // A later run's ceilings are for its own rows; they replace those of its backends.
+            lines.retain(|old| !new.iter().any(|new| replaces(new, old)));
+            lines.extend(new);
+        }
+        let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
+        Ok(Self { name: name.into(), lines })
+    }
+
+    /// Writes the page and its pictures.
+    fn write(&self, folder: &Path) -> Result<(), Failure> {
+        fs::create_dir_all(folder).map_err(|error| {
+            Failure::Failed(format!("{}: cannot be made: {error}", folder.display()))
+        })?;
+        let file = |end: &str| folder.join(format!("{}{end}", self.name));
+        let pictures = [("-roofline.svg", Parts::Rooflines), ("-bars.svg", Parts::Bars)];
+        for (end, parts) in pictures {
+            Picture::new(&file(end))?.draw_parts(&self.lines, parts)?;
+        }
+        Output::new(&file(".md"))?.place_bytes(self.page().as_bytes())?;
+        say(file(".md").display())
+    }
+
+    fn page(&self) -> String {
+        let (name, rows) = (&self.name, print::rows(&self.lines));
+        let mut page = format!("# {name}\n\n");
+        page += "Made by `windowpane report benches/results --into docs/benchmarks` from the runs \
+                 in\n";
+        page += &format!("`benches/results/{name}`: change those, not this page.\n\n");
+        for line in print::ceilings(&self.lines) {
+            page += &format!("- {line}\n");
+        }
+        page += &format!("\n![The cases on the rooflines]({name}-roofline.svg)\n\n");
+        page += &format!("![The contestants side by side]({name}-bars.svg)\n\n");
+        page += "Milliseconds of one launch, and the share of the device's ceiling that it \
+                 reaches; `~` marks\ntimes whose windows differ by more than 5 %.\n\n";
+        page += &format!("{}\n", print::table_of(Format::Markdown, &rows));
+        for line in means(&rows) {
+            page += &format!("\n{line}  ");
+        }
+        page.truncate(page.trim_end().len());
+        page + "\n"
+    }
+}
+
+/// Whether a line of a later file takes the place of an earlier one.
+fn replaces(new: &Line, old: &Line) -> bool {
+    match (new, old) {
+        (Line::Row(new), Line::Row(old)) => new.case() == old.case() && new.whose() == old.whose(),
+        (Line::Ceiling(new), Line::Ceiling(old)) => {
+            let of = |it: &row::Ceiling| (it.backend.clone(), it.ceiling.clone(), it.dtype.clone());
+            of(new) == of(old) && !new.backend.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// The geometric means of the ratios, by kind, pass and type; nothing without peers.
+fn means(rows: &[&Row]) -> Vec<String> {
+    let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
+    for rows in print::by_case(rows) {
+        let Some(ratio) = print::ratio(&rows) else { continue };
+        let name = format!("{} {} {}", rows[0].kind, rows[0].pass, rows[0].dtype);
+        match groups.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, ratios)) => ratios.push(ratio),
+            None => groups.push((name, vec![ratio])),
+        }
+    }
+    let told = |(name, ratios): (String, Vec<f64>)| {
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let cases = ratios.len();
+        format!("{name}: peer / ours {mean:.2} in the mean of {cases} cases, {worst:.2} at worst")
+    };
+    groups.into_iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn row(name: &str, whose: (&str, &str), ms: f64) -> Line {
+        let mut row = json!({
+            "name": name, "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+            "ms": ms,
+        });
+        row[whose.0] = json!(whose.1);
+        serde_json::from_value(row).expect("a row")
+    }
+
+    #[test]
+    fn ratios_are_of_the_fastest_of_each_side() {
+        let lines = [
+            row("a", ("backend", "cuda"), 1.0),
+            row("a", ("backend", "wgpu"), 2.0),
+            row("a", ("peer", "torch"), 4.0),
+            row("a", ("peer", "torch_compile"), 3.0),
+            row("b", ("backend", "cuda"), 1.0),
+            row("b", ("peer", "torch"), 12.0),
+            row("c", ("backend", "cuda"), 1.0),
+        ];
+        let told = means(&print::rows(&lines));
+        assert_eq!(
+            told,
+            ["maxpool fwd f32: peer / ours 6.00 in the mean of 2 cases, 3.00 at worst"]
+        );
+    }
+
+    #[test]
+    fn later_rows_take_the_place_of_earlier_ones() {
+        let old = row("a", ("backend", "cuda"), 1.0);
+        assert!(replaces(&row("a", ("backend", "cuda"), 2.0), &old));
+        assert!(!replaces(&row("a", ("backend", "wgpu"), 2.0), &old));
+        assert!(!replaces(&row("b", ("backend", "cuda"), 2.0), &old));
+    }
+}

@@ -1,0 +1,96 @@
+//! A plain copy: what every kernel that reads and writes as much is measured against.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::DType;
+
+use crate::Limits;
+use crate::dtype::elem;
+
+/// The units of a cube on a GPU.
+const UNITS: u32 = 256;
+
+/// The bytes in a row that a core copies before another one's begin.
+const RUN_BYTES: usize = 16 << 10;
+
+/// Copies `elements` of `dtype` from one buffer to another.
+///
+/// The launch is asynchronous. `elements` is at most `u32::MAX`, and both buffers hold as many.
+pub fn copy(client: &Client, dtype: DType, source: &Handle, target: &Handle, elements: usize) {
+    let bytes = elements as u64 * dtype.size() as u64;
+    let fits = source.size() >= bytes && target.size() >= bytes;
+    assert!(fits && u32::try_from(elements).is_ok(), "the caller sizes the buffers");
+    if elements == 0 {
+        return;
+    }
+    let limits = Limits::of(client);
+    let lanes = lanes_of(&limits, dtype, elements);
+    let vectors = elements / lanes;
+    // On a GPU neighbouring units read neighbouring vectors, one each; a core reads on and on.
+    let run = if limits.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };
+    let units = CubeDim::new_1d(limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)));
+    let cubes = cubecl::calculate_cube_count_elemwise(client, vectors.div_ceil(run), units);
+    // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
+    unsafe {
+        let source = BufferArg::from_raw_parts(source.clone(), vectors);
+        let target = BufferArg::from_raw_parts(target.clone(), vectors);
+        let vectors = vectors as u32;
+        copied::launch_unchecked(
+            client,
+            cubes,
+            units,
+            lanes,
+            source,
+            target,
+            vectors,
+            run as u32,
+            elem(dtype),
+        );
+    }
+}
+
+/// The widest vector that the device loads at once and that the elements are a multiple of.
+fn lanes_of(limits: &Limits, dtype: DType, elements: usize) -> usize {
+    let mut lanes = (limits.load_bytes / dtype.size()).max(1);
+    while !elements.is_multiple_of(lanes) {
+        lanes /= 2;
+    }
+    lanes
+}
+
+#[cube(launch_unchecked)]
+fn copied<S: Numeric, N: Size>(
+    source: &[Vector<S, N>],
+    target: &mut [Vector<S, N>],
+    vectors: u32,
+    #[comptime] run: u32,
+    #[define(S)] _stored: ElemType,
+) {
+    let first = ABSOLUTE_POS as u32 * run;
+    for step in 0..run {
+        let position = first + step;
+        if position < vectors {
+            target[position as usize] = source[position as usize];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_divide_the_elements() {
+        let limits = Limits {
+            load_bytes: 16,
+            units_per_cube: 1024,
+            cores: None,
+            buffer_bytes: 1 << 30,
+            ieee: true,
+        };
+        let lanes = |dtype, elements| lanes_of(&limits, dtype, elements);
+        assert_eq!((lanes(DType::F32, 1 << 20), lanes(DType::BF16, 1 << 20)), (4, 8));
+        assert_eq!((lanes(DType::F32, 6), lanes(DType::F32, 7), lanes(DType::U8, 24)), (2, 1, 8));
+    }
+}
