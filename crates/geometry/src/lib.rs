@@ -29,6 +29,7 @@
 //! number.
 #![no_std]
 
+mod activation;
 mod axis;
 mod dtype;
 mod error;
@@ -38,6 +39,7 @@ mod pooling;
 mod shape;
 mod window;
 
+pub use activation::{Activation, Precision, UnknownActivation};
 pub use axis::Axis;
 pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
