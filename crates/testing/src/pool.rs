@@ -35,23 +35,8 @@ impl PoolCase {
         (problem, batch, channels, layout, Fill::any()).prop_filter_map(
             "the window does not fit",
             |((axes, padding, rounding), batch, channels, layout, fill)| {
-                let of = |f: fn(&AxisCase) -> usize| {
-                    let numbers: Vec<_> = axes.iter().map(f).collect();
-                    Extents::try_from(&*numbers).expect("one to three axes")
-                };
-                let padding = match padding {
-                    PaddingKind::Explicit => {
-                        Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
-                    }
-                    PaddingKind::Valid => Padding::Valid,
-                    PaddingKind::Same(same) => Padding::Same(same),
-                };
-                let window = Window::new(of(|a| a.kernel))
-                    .stride(of(|a| a.stride))
-                    .dilation(of(|a| a.dilation))
-                    .padding(padding)
-                    .rounding(rounding);
-                let case = Self { batch, channels, space: of(|a| a.input), window, layout, fill };
+                let (space, window) = window_of(&axes, padding, rounding);
+                let case = Self { batch, channels, space, window, layout, fill };
                 case.pooling().ok().map(|_| case)
             },
         )
@@ -83,8 +68,33 @@ impl PoolCase {
     }
 }
 
+/// The extents and the window that axes describe.
+pub(crate) fn window_of(
+    axes: &[AxisCase],
+    padding: PaddingKind,
+    rounding: Rounding,
+) -> (Extents, Window) {
+    let of = |f: fn(&AxisCase) -> usize| {
+        let numbers: Vec<_> = axes.iter().map(f).collect();
+        Extents::try_from(&*numbers).expect("one to three axes")
+    };
+    let padding = match padding {
+        PaddingKind::Explicit => {
+            Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
+        }
+        PaddingKind::Valid => Padding::Valid,
+        PaddingKind::Same(same) => Padding::Same(same),
+    };
+    let window = Window::new(of(|a| a.kernel))
+        .stride(of(|a| a.stride))
+        .dilation(of(|a| a.dilation))
+        .padding(padding)
+        .rounding(rounding);
+    (of(|a| a.input), window)
+}
+
 #[derive(Clone, Copy, Debug)]
-struct AxisCase {
+pub(crate) struct AxisCase {
     input: usize,
     kernel: usize,
     stride: usize,
@@ -93,7 +103,7 @@ struct AxisCase {
     after: usize,
 }
 
-fn axis() -> impl Strategy<Value = AxisCase> {
+pub(crate) fn axis() -> impl Strategy<Value = AxisCase> {
     // Mostly the windows that people use, and now and then a long one.
     let kernel = prop_oneof![6 => 1..=4usize, 1 => 5..=13usize];
     let padding = || prop_oneof![4 => 0..=2usize, 1 => 3..=9usize];
@@ -110,13 +120,13 @@ fn axis() -> impl Strategy<Value = AxisCase> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum PaddingKind {
+pub(crate) enum PaddingKind {
     Explicit,
     Valid,
     Same(Same),
 }
 
-fn padding_kind() -> impl Strategy<Value = PaddingKind> {
+pub(crate) fn padding_kind() -> impl Strategy<Value = PaddingKind> {
     prop_oneof![
         3 => Just(PaddingKind::Explicit),
         1 => Just(PaddingKind::Valid),

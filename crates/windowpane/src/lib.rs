@@ -23,6 +23,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ceiling;
+mod conv;
 mod device;
 mod element;
 mod error;
@@ -34,6 +35,7 @@ mod plan;
 mod pool;
 mod tensor;
 
+pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
@@ -41,8 +43,8 @@ pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, MaxPool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
-    DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same, UnknownDType,
-    Window,
+    Activation, Convolution, DType, Divisor, Extents, Filter, FilterLayout, IndexBase, Layout,
+    Padding, Pooling, Precision, Rounding, Same, UnknownActivation, UnknownDType, Window,
 };
 
 /// The result of everything here that can fail.

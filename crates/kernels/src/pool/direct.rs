@@ -233,7 +233,7 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
 
 /// The position of the vector that this unit computes.
 #[cube]
-pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
+pub(crate) fn unit_position(#[comptime] runs: bool) -> u32 {
     if comptime!(runs) {
         UNIT_POS * CUBE_COUNT as u32 + CUBE_POS as u32
     } else {

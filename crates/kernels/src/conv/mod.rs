@@ -1,0 +1,24 @@
+//! Convolution: the dot product of what is inside a window with each filter.
+//!
+//! ```text
+//! y[n, o, f] = activation(Σ { x[n, o·s − before + t·d, c] · w[f, t, c] } + bias[f] + residual[n, o, f])
+//! ```
+//!
+//! Seen as one product of matrices, M = N·SZ_OUT rows (the windows) by K = HF·WF·C columns (the
+//! taps, their channels innermost) times K by NF (the filters). The first matrix is never built:
+//! index arithmetic stands for it. The ladder:
+//!
+//! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
+//!
+//! A sum that few units share is cut into parts, and the parts are added in a second pass in one
+//! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
+
+pub mod direct;
+mod epilogue;
+mod launch;
+pub mod plan;
+pub mod reduce;
+mod tensor;
+
+pub use launch::{Operands, launch};
+pub use plan::{Algorithm, Pass, Plan, PlanError, Request};
