@@ -222,7 +222,7 @@ fn divisor(text: &str) -> Result<Divisor, String> {
 }
 
 /// `same-upper`, `same-lower`, `valid`, or `1,1`, or `1:2,0:1` for before:after on each axis.
-fn padding(text: &str) -> Result<Padding, String> {
+pub(crate) fn padding(text: &str) -> Result<Padding, String> {
     match text {
         "valid" => return Ok(Padding::Valid),
         "same-upper" => return Ok(Padding::Same(Same::Upper)),
@@ -241,7 +241,7 @@ fn padding(text: &str) -> Result<Padding, String> {
 }
 
 /// 1, 2 or 3 numbers from 1, with commas.
-fn positive(text: &str) -> Result<Extents, String> {
+pub(crate) fn positive(text: &str) -> Result<Extents, String> {
     let extents = Extents::try_from(&*numbers(text)?).map_err(in_words)?;
     match extents.three(1).iter().position(|&extent| extent == 0) {
         Some(axis) => {

@@ -1,10 +1,14 @@
-//! The command line of windowpane: pooling on files, Composable Kernel's example, plans and devices.
+//! The command line of windowpane: pooling and convolution on files, Composable Kernel's example, plans and devices.
 //!
 //! `windowpane --help` lists the commands, and `windowpane COMMAND --help` ends with an example of
 //! each. Exit 0 on success, 1 when the work failed, 2 when the arguments are wrong; what is wrong
 //! is one line on stderr.
 
 mod args;
+mod conv;
+mod conv_args;
+mod conv_backward;
+mod conv_plan;
 mod devices;
 mod element;
 mod failure;
@@ -24,7 +28,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
-/// Pooling for every GPU, from one source.
+/// Pooling and convolution for every GPU, from one source.
 #[derive(Parser)]
 #[command(name = "windowpane", version)]
 struct Cli {
@@ -44,6 +48,10 @@ enum Command {
     /// Run, check and time one 3-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool3d")]
     Pool3d(seed::Pool3d),
+    /// Convolve a .npy file with filters from another.
+    Conv(conv::Conv),
+    /// The gradients of a convolution, from .npy files.
+    ConvBackward(conv_backward::ConvBackward),
     /// Show the kernel that would be chosen, its tiling and its symbols; launches nothing.
     Plan(plan::Plan),
 }
@@ -87,6 +95,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Pool(pool) => pool.run(),
         Command::Pool2d(pool) => pool.run(),
         Command::Pool3d(pool) => pool.run(),
+        Command::Conv(conv) => conv.run(),
+        Command::ConvBackward(conv) => conv.run(),
         Command::Plan(plan) => plan.run(),
     }
 }

@@ -93,3 +93,57 @@ impl fmt::Display for Precision {
         })
     }
 }
+
+/// A name that is not that of a precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownPrecision;
+
+impl fmt::Display for UnknownPrecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("unknown precision; use one of strict, tf32")
+    }
+}
+
+impl core::error::Error for UnknownPrecision {}
+
+impl FromStr for Precision {
+    type Err = UnknownPrecision;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPrecision> {
+        match name {
+            "strict" => Ok(Self::Strict),
+            "tf32" => Ok(Self::Tf32),
+            _ => Err(UnknownPrecision),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_read() {
+        for activation in [
+            Activation::None,
+            Activation::Relu,
+            Activation::Relu6,
+            Activation::Gelu,
+            Activation::Silu,
+            Activation::Leaky(0.25),
+        ] {
+            assert_eq!(activation.to_string().parse(), Ok(activation));
+        }
+        assert_eq!("leaky".parse(), Ok(Activation::Leaky(Activation::SLOPE)));
+        for bad in ["", "ReLU", "leaky:", "leaky:inf", "leaky:nan", "tanh"] {
+            assert!(bad.parse::<Activation>().is_err(), "{bad}");
+        }
+        for precision in [Precision::Strict, Precision::Tf32] {
+            assert_eq!(precision.to_string().parse(), Ok(precision));
+        }
+        assert!("f32".parse::<Precision>().is_err());
+    }
+}

@@ -37,9 +37,10 @@ mod extents;
 mod filter;
 mod pooling;
 mod shape;
+mod tile;
 mod window;
 
-pub use activation::{Activation, Precision, UnknownActivation};
+pub use activation::{Activation, Precision, UnknownActivation, UnknownPrecision};
 pub use axis::Axis;
 pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
@@ -47,6 +48,7 @@ pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
 pub use pooling::{Divisor, IndexBase, Pooling};
 pub use shape::{Layout, Shape, Strides};
+pub use tile::{Tile, Tiling, UnknownTiling};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 
 /// The axes that every problem is extended to: depth, height, width.

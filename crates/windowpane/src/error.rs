@@ -1,6 +1,6 @@
 use windowpane_geometry::{DType, Precision};
 
-use crate::{Algorithm, Backend, ConvAlgorithm, Device};
+use crate::{Algorithm, Backend, Device};
 
 /// What went wrong: what was asked, what was found, what to do.
 #[derive(Debug, thiserror::Error)]
@@ -21,10 +21,10 @@ pub enum Error {
     #[error(transparent)]
     ConvPlan(#[from] windowpane_kernels::conv::PlanError),
     /// The way to convolve that was asked for has no kernel on this device.
-    #[error("{device} has no {algorithm} kernel for this; leave the choice to the plan")]
+    #[error("{device} has no {wish} kernel for this; leave the choice to the plan")]
     NoConvKernel {
-        /// The algorithm asked for.
-        algorithm: ConvAlgorithm,
+        /// The algorithm asked for, or that a tile asks for one that is tiled.
+        wish: &'static str,
         /// The device.
         device: Device,
     },

@@ -44,7 +44,8 @@ pub use pool::{AvgPool, MaxPool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Extents, Filter, FilterLayout, IndexBase, Layout,
-    Padding, Pooling, Precision, Rounding, Same, UnknownActivation, UnknownDType, Window,
+    Padding, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation, UnknownDType,
+    UnknownPrecision, UnknownTiling, Window,
 };
 
 /// The result of everything here that can fail.

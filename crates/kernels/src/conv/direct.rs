@@ -15,7 +15,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
-use super::epilogue::{EpilogueForm, finish, slope};
+use super::epilogue::{Epilogue, EpilogueForm, finish, finish_at};
 use super::launch::{Operands, buffer, grid};
 use super::plan::{Pass, Plan, results, windows};
 use super::tensor::{Order, Place, TensorArgs, filter_args, offset, place, row, tensor_args};
@@ -111,11 +111,8 @@ pub(super) fn launch(
     let order = Order::from(conv.layout());
     match operands {
         Operands::Forward { x, w, bias, residual, activation, y } => {
-            let optional = |handle: Option<&Handle>, elements| match handle {
-                Some(handle) => ComptimeOptionArgs::Some(buffer(handle, elements)),
-                None => ComptimeOptionArgs::None,
-            };
-            let form = Form::new(conv, order, EpilogueForm::new(activation, dtype), plan);
+            let epilogue = Epilogue { bias, residual, activation };
+            let form = Form::new(conv, order, epilogue.form(dtype), plan);
             // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Place`.
             unsafe {
                 forward::launch_unchecked(
@@ -124,10 +121,10 @@ pub(super) fn launch(
                     units,
                     buffer(x, inputs),
                     buffer(w, weights),
-                    optional(bias, conv.filter().count()),
-                    optional(residual, outputs),
+                    epilogue.bias(conv.filter().count(), 1),
+                    epilogue.residual(outputs, 1),
                     buffer(y, outputs),
-                    problem_args(conv, elements, plan, slope(activation)),
+                    problem_args(conv, elements, plan, epilogue.slope()),
                     form,
                     elem(dtype),
                     elem(accumulator(dtype)),
@@ -191,9 +188,9 @@ pub(super) fn launch_filter(
 fn forward<S: Float, A: Float>(
     x: &[S],
     w: &[S],
-    bias: ComptimeOption<Box<[S]>>,
-    residual: ComptimeOption<Box<[S]>>,
-    y: &mut [S],
+    bias: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    residual: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    y: &mut [Vector<S, Const<1>>],
     problem: &Problem,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -232,18 +229,9 @@ fn forward<S: Float, A: Float>(
             }
         }
     }
-    #[comptime]
-    match &bias {
-        ComptimeOption::Some(bias) => sum += A::cast_from(bias[filter as usize]),
-        ComptimeOption::None => {}
-    }
-    #[comptime]
-    match &residual {
-        ComptimeOption::Some(residual) => sum += A::cast_from(residual[i as usize]),
-        ComptimeOption::None => {}
-    }
     let sum = Vector::<A, Const<1>>::new(sum);
-    y[i as usize] = finish::<S, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
+    y[i as usize] =
+        finish_at::<S, A, Const<1>>(&bias, &residual, sum, filter, i, problem.slope, form.epilogue);
 }
 
 /// Where the weight of a tap lies, from that of the first one.

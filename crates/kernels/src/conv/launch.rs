@@ -3,8 +3,9 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
+use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{direct, reduce};
+use super::{direct, reduce, wide};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -116,6 +117,13 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     match (operands, plan.algorithm) {
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Wide) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            wide::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
+            wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
         (Operands::Bias { dy, db }, _) => {
             in_parts(client, conv, request, plan, db, |sums| {
                 reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [dy, sums]);
@@ -124,7 +132,7 @@ pub fn launch(
         (Operands::Forward { .. } | Operands::Data { .. }, Algorithm::Direct) => {
             direct::launch(client, conv, dtype, plan, operands);
         }
-        (Operands::Filter { dy, x, dw }, Algorithm::Direct) => {
+        (Operands::Filter { dy, x, dw }, _) => {
             in_parts(client, conv, request, plan, dw, |sums| {
                 direct::launch_filter(client, conv, dtype, plan, [dy, x, sums]);
             });

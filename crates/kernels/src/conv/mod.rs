@@ -9,16 +9,20 @@
 //! index arithmetic stands for it. The ladder:
 //!
 //! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
+//! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
 
 pub mod direct;
 mod epilogue;
+mod gather;
 mod launch;
+mod pack;
 pub mod plan;
 pub mod reduce;
 mod tensor;
+pub mod wide;
 
 pub use launch::{Operands, launch};
-pub use plan::{Algorithm, Pass, Plan, PlanError, Request};
+pub use plan::{Algorithm, Pass, Plan, PlanError, Request, Wish};

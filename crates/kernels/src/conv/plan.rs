@@ -2,8 +2,10 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, LIMIT, Precision};
+use windowpane_geometry::{Convolution, DType, LIMIT, Precision, Tile, Tiling};
 
+use super::gather::{columns, phases};
+use super::pack::packed_elements;
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -48,14 +50,26 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
+    /// A processor's thread computes a few windows by a few vectors of filters.
+    Wide,
 }
 
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Wide => "wide",
         })
     }
+}
+
+/// What of a plan is asked for; the rest is the plan's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The kernel.
+    pub algorithm: Option<Algorithm>,
+    /// Numbers of its tile.
+    pub tiling: Tiling,
 }
 
 /// How a convolution will run.
@@ -67,6 +81,8 @@ impl fmt::Display for Algorithm {
 pub struct Plan {
     /// The kernel.
     pub algorithm: Algorithm,
+    /// How its product of matrices is cut up; none where it has no product.
+    pub tile: Option<Tile>,
     /// The units of a cube.
     pub units: u32,
     /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
@@ -84,15 +100,34 @@ const BUSY: usize = 1 << 16;
 const TERMS: usize = 64;
 
 impl Plan {
-    /// Chooses the kernel of a problem.
-    pub fn new(conv: &Convolution, request: Request, limits: &Limits) -> Result<Self, PlanError> {
+    /// Chooses the kernel of a problem, but for what is wished.
+    pub fn new(
+        conv: &Convolution,
+        request: Request,
+        wish: Wish,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
         check_problem(conv, request, limits)?;
-        Ok(Self {
-            algorithm: Algorithm::Direct,
-            units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
+        let tiled = wish.tiling != Tiling::default();
+        let candidates = Algorithm::LADDER.into_iter().filter(|algorithm| {
+            wish.algorithm.is_none_or(|wished| wished == *algorithm)
+                && !(tiled && *algorithm == Algorithm::Direct)
+        });
+        let algorithm =
+            candidates.into_iter().find(|algorithm| algorithm.can(conv, request, limits));
+        let Some(algorithm) = algorithm else {
+            return Err(PlanError::NoKernel { algorithm: wish.algorithm });
+        };
+        let tile = algorithm.tile(conv, request, limits).map(|tile| wish.tiling.over(tile));
+        let plan = Self {
+            algorithm,
+            tile,
+            units: algorithm.units(tile, limits),
             runs: limits.cores.is_some(),
             splits: splits(conv, request.pass, limits),
-        })
+        };
+        plan.check(conv, request, limits)?;
+        Ok(plan)
     }
 
     /// Refuses values that no kernel can run with.
@@ -105,6 +140,14 @@ impl Plan {
         check_problem(conv, request, limits)?;
         if self.units == 0 || self.units > limits.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
+        }
+        if !self.algorithm.can(conv, request, limits) {
+            return Err(PlanError::NoKernel { algorithm: Some(self.algorithm) });
+        }
+        match (self.algorithm, self.tile) {
+            (Algorithm::Direct, None) => {}
+            (Algorithm::Wide, Some(tile)) => check_wide(&tile, request, limits)?,
+            _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
         }
         let most = most_splits(conv, request.pass);
         if self.splits == 0 || self.splits > most {
@@ -119,16 +162,110 @@ impl Plan {
 
     /// The bytes of device memory that the launch takes beside its tensors.
     pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
-        match self.splits {
+        let parts = match self.splits {
             1 => 0,
-            splits => splits * results(conv, request.pass) * accumulator(request.dtype).size(),
-        }
+            splits => splits * results(conv, request.pass),
+        };
+        let packed = match (self.algorithm, self.tile) {
+            (Algorithm::Wide, Some(tile)) if request.pass != Pass::Bias => {
+                packed_elements(conv, request.pass, tile.elems_per_thread as usize)
+            }
+            _ => 0,
+        };
+        (parts + packed) * accumulator(request.dtype).size()
     }
 
     /// The type in which sums leave a kernel: parts of them keep all digits.
     pub(super) fn stored(&self, dtype: DType) -> DType {
         if self.splits > 1 { accumulator(dtype) } else { dtype }
     }
+}
+
+impl Algorithm {
+    /// Every algorithm, the fastest first.
+    const LADDER: [Self; 2] = [Self::Wide, Self::Direct];
+
+    /// Whether there is such a kernel for a problem and a device.
+    fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
+        match self {
+            Self::Direct => true,
+            Self::Wide => {
+                let gathers = matches!(request.pass, Pass::Forward | Pass::Data);
+                let packed = packed_elements(conv, request.pass, widest(request.dtype, limits));
+                limits.cores.is_some()
+                    && gathers
+                    && packed <= LIMIT
+                    && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+            }
+        }
+    }
+
+    /// The tile that suits a problem and a device.
+    fn tile(self, conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
+        match self {
+            Self::Direct => None,
+            Self::Wide => Some(wide_tile(conv, request, limits)),
+        }
+    }
+
+    /// The units of a cube.
+    fn units(self, _tile: Option<Tile>, limits: &Limits) -> u32 {
+        limits.cores.unwrap_or(UNITS.min(limits.units_per_cube))
+    }
+}
+
+/// More phases than this, each a launch, and a data gradient is computed directly.
+const MOST_PHASES: usize = 256;
+
+/// The sums that a vector register holds.
+fn widest(dtype: DType, limits: &Limits) -> usize {
+    (limits.load_bytes / accumulator(dtype).size()).max(1)
+}
+
+/// As many rows by vectors of sums as a processor's registers hold, with a term's weights and the
+/// number that they are multiplied with beside them.
+fn wide_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
+    let columns = columns(conv, request.pass);
+    let lanes = widest(request.dtype, limits).min(columns.next_power_of_two());
+    // 64-byte vectors come with 32 registers, shorter ones with 16.
+    let (registers, most) = if limits.load_bytes >= 64 { (31, 4) } else { (15, 2) };
+    let vectors = columns.div_ceil(lanes).min(most);
+    let rows = ((registers - 1 - vectors) / vectors).min(MOST_ROWS);
+    Tile {
+        block_m: rows as u32,
+        block_n: (vectors * lanes) as u32,
+        block_k: 1,
+        ratio_m: rows as u32,
+        ratio_n: vectors as u32,
+        elems_per_thread: lanes as u32,
+        stages: 1,
+    }
+}
+
+/// More rows than this hide no more latency.
+const MOST_ROWS: usize = 14;
+
+/// The most vectors of sums that a unit is compiled for.
+const MOST_SUMS: u32 = 64;
+
+fn check_wide(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+    let lanes = tile.elems_per_thread;
+    let widest = widest(request.dtype, limits) as u32;
+    let must_be = |name, found: u32, expected: u32| match found == expected {
+        true => Ok(()),
+        false => Err(PlanError::Tile { name, found, expected }),
+    };
+    if !lanes.is_power_of_two() || lanes > widest {
+        return Err(PlanError::Lanes { lanes, widest });
+    }
+    let sums = tile.ratio_m.saturating_mul(tile.ratio_n);
+    if sums == 0 || sums > MOST_SUMS {
+        return Err(PlanError::Sums { sums, limit: MOST_SUMS });
+    }
+    must_be("block_m", tile.block_m, tile.ratio_m)?;
+    must_be("block_n", tile.block_n, tile.ratio_n.saturating_mul(lanes))?;
+    must_be("block_k", tile.block_k, 1)?;
+    must_be("stages", tile.stages, 1)
 }
 
 /// The elements that a pass computes.
@@ -235,6 +372,47 @@ pub enum PlanError {
     /// A gradient is a sum over the windows of no sample.
     #[error("the batch is empty and so is the sum; make a tensor of zeros")]
     NoWindows,
+    /// No kernel, or not the one asked for, can do it on this device.
+    #[error("this device has no {} for this; leave the choice to the plan", match algorithm {
+        Some(algorithm) => format!("{algorithm} kernel"),
+        None => "tiled kernel".into(),
+    })]
+    NoKernel {
+        /// The kernel asked for.
+        algorithm: Option<Algorithm>,
+    },
+    /// A tile was given to a kernel that has none, or none to one that needs it.
+    #[error("the {algorithm} kernel and the tile do not belong together; plan again")]
+    Untiled {
+        /// The kernel.
+        algorithm: Algorithm,
+    },
+    /// A number of a tile does not fit the others.
+    #[error("{name} is {found} and the rest of the tile asks for {expected}")]
+    Tile {
+        /// The number's name.
+        name: &'static str,
+        /// What it is.
+        found: u32,
+        /// What it must be.
+        expected: u32,
+    },
+    /// The elements of a load are too many, or no power of two.
+    #[error("elems_per_thread is {lanes}; this device takes a power of two, {widest} at most")]
+    Lanes {
+        /// The elements asked for.
+        lanes: u32,
+        /// The most that the device loads at once.
+        widest: u32,
+    },
+    /// A unit has too many sums, or none.
+    #[error("ratio_m by ratio_n are {sums} pieces a unit; its registers take 1 to {limit}")]
+    Sums {
+        /// The pieces asked for.
+        sums: u32,
+        /// The most that a unit has.
+        limit: u32,
+    },
     /// A cube cannot have so many units.
     #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
     Units {

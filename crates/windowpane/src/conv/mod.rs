@@ -4,7 +4,7 @@ mod run;
 pub use plan::{ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
 
 use windowpane_geometry::{
-    Activation, DType, Extents, FilterLayout, Layout, Padding, Precision, Window,
+    Activation, DType, Extents, FilterLayout, Layout, Padding, Precision, Tiling, Window,
 };
 
 use crate::{Device, Result, Tensor};
@@ -35,6 +35,7 @@ pub struct Conv {
     pub(crate) activation: Activation,
     pub(crate) precision: Precision,
     pub(crate) algorithm: Option<ConvAlgorithm>,
+    pub(crate) tiling: Tiling,
 }
 
 impl Conv {
@@ -53,6 +54,7 @@ impl Conv {
             activation: Activation::default(),
             precision: Precision::default(),
             algorithm: None,
+            tiling: Tiling::default(),
         }
     }
 
@@ -109,6 +111,20 @@ impl Conv {
     /// Forces an algorithm in place of the plan's own choice.
     pub fn algorithm(mut self, algorithm: impl Into<Option<ConvAlgorithm>>) -> Self {
         self.algorithm = algorithm.into();
+        self
+    }
+
+    /// Sets the tile, or some of its numbers, in place of the plan's own.
+    ///
+    /// ```
+    /// use windowpane::{Conv, Tiling};
+    ///
+    /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
+    /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
+    /// # Ok::<(), windowpane::UnknownTiling>(())
+    /// ```
+    pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
+        self.tiling = tiling.into();
         self
     }
 
@@ -189,9 +205,15 @@ impl Conv {
         plan::plan(self, Pass::Filter, device, dtype, x, w)
     }
 
+    /// The dimensions of the filters that make an output of dimensions `dy` from an input of
+    /// dimensions `x`.
+    pub fn filter_dims(&self, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
+        plan::filter_dims(self, dy, x)
+    }
+
     /// The gradient with respect to the filters, of which there are as many as `dy` has channels.
     pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
-        let w = plan::filter_dims(self, dy.dims(), x.dims())?;
+        let w = self.filter_dims(dy.dims(), x.dims())?;
         let plan = self.plan_backward_filter(dy.device(), dy.dtype(), x.dims(), &w)?;
         self.backward_filter_as(&plan, dy, x)
     }

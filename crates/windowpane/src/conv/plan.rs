@@ -2,7 +2,7 @@ use core::fmt;
 use core::str::FromStr;
 
 use windowpane_geometry::{
-    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Window,
+    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Tiling, Window,
 };
 
 use super::Conv;
@@ -40,16 +40,19 @@ pub enum ConvAlgorithm {
     /// Every element of the result for itself: there for every problem, best for none but the
     /// smallest.
     Direct,
+    /// On a processor, a few windows by a few vectors of filters a thread.
+    Wide,
 }
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 1] = [Self::Direct];
+    pub const ALL: [Self; 2] = [Self::Direct, Self::Wide];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Wide => "wide",
         }
     }
 }
@@ -87,9 +90,10 @@ impl FromStr for ConvAlgorithm {
 pub struct ConvPlan {
     pub(super) device: Device,
     pub(super) pass: Pass,
+    /// The options that it was made for.
+    pub(super) conv: Conv,
     pub(super) problem: Convolution,
     pub(super) dtype: DType,
-    pub(super) precision: Precision,
     pub(super) choice: Choice,
 }
 
@@ -162,7 +166,7 @@ impl ConvPlan {
 
     #[cfg(feature = "kernels")]
     pub(super) fn request(&self) -> windowpane_kernels::conv::Request {
-        request(self.pass, self.dtype, self.precision)
+        request(self.pass, self.dtype, self.conv.precision)
     }
 
     /// The choices, and then the symbols of the problem: a name and a value each.
@@ -173,7 +177,7 @@ impl ConvPlan {
             ("device", format!("{} ({})", self.device, self.device.name())),
             ("algorithm", self.algorithm().to_string()),
             ("dtype", self.dtype.to_string()),
-            ("precision", self.precision.to_string()),
+            ("precision", self.conv.precision.to_string()),
             ("layouts", layouts),
         ];
         match &self.choice {
@@ -211,6 +215,22 @@ impl ConvPlan {
             ("M", output.batch() * output.plane()),
             ("K", filter.taps() * filter.channels()),
         ]);
+        #[cfg(feature = "kernels")]
+        if let Choice::Kernel(windowpane_kernels::conv::Plan { tile: Some(tile), .. }) =
+            &self.choice
+        {
+            let names = [
+                "BLOCK_M",
+                "BLOCK_N",
+                "BLOCK_K",
+                "RATIO_M",
+                "RATIO_N",
+                "ELEMS_PER_THREAD",
+                "STAGES",
+            ];
+            let fields = tile.fields().map(|(_, value)| value as usize);
+            symbols.extend(names.into_iter().zip(fields));
+        }
         symbols
     }
 }
@@ -268,9 +288,8 @@ fn choose(
     if !dtype.is_float() {
         return Err(Error::NotForIntegers { operator: pass.name(), dtype });
     }
-    let precision = conv.precision;
     let choice = choice(conv, pass, device, dtype, &problem)?;
-    Ok(ConvPlan { device: device.clone(), pass, problem, dtype, precision, choice })
+    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, dtype, choice })
 }
 
 fn choice(
@@ -284,8 +303,11 @@ fn choice(
     if let Some(client) = device.client() {
         use windowpane_kernels::{Limits, conv as kernels};
         let request = request(pass, dtype, conv.precision);
-        let plan = kernels::Plan::new(problem, request, &Limits::of(client))?;
-        return Ok(Choice::Kernel(plan));
+        let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
+        return match kernels::Plan::new(problem, request, wish, &Limits::of(client)) {
+            Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
+            plan => Ok(Choice::Kernel(plan?)),
+        };
     }
     let _ = (pass, dtype, problem);
     if conv.precision != Precision::Strict {
@@ -293,8 +315,17 @@ fn choice(
         return Err(Error::PrecisionUnsupported { precision, dtype, device });
     }
     match conv.algorithm {
-        None | Some(ConvAlgorithm::Direct) => Ok(Choice::Host),
+        None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
+        _ => Err(no_kernel(conv, device)),
     }
+}
+
+fn no_kernel(conv: &Conv, device: &Device) -> Error {
+    let wish = match conv.algorithm {
+        Some(algorithm) => algorithm.name(),
+        None => "tiled",
+    };
+    Error::NoConvKernel { wish, device: device.clone() }
 }
 
 #[cfg(feature = "kernels")]
@@ -314,7 +345,17 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
+        Algorithm::Wide => ConvAlgorithm::Wide,
         other => unreachable!("{other} has no public name"),
+    }
+}
+
+#[cfg(feature = "kernels")]
+fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
+    use windowpane_kernels::conv::Algorithm;
+    match algorithm {
+        ConvAlgorithm::Direct => Algorithm::Direct,
+        ConvAlgorithm::Wide => Algorithm::Wide,
     }
 }
 

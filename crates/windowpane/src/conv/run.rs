@@ -4,7 +4,7 @@ use windowpane_geometry::{Activation, Convolution, Shape};
 use windowpane_reference::conv as reference;
 
 use super::Conv;
-use super::plan::{Choice, ConvPlan, Pass, dims, problem};
+use super::plan::{Choice, ConvPlan, Pass, dims};
 use crate::element::{Element, sealed::Sealed, with_element};
 use crate::tensor::element_slice;
 use crate::{Error, Result, Tensor};
@@ -108,22 +108,29 @@ fn span(plan: &ConvPlan) -> tracing::Span {
 
 /// Refuses a plan that was made for another pass or other options.
 fn check_plan(conv: &Conv, plan: &ConvPlan, pass: Pass) -> Result<()> {
-    let asked_for = |pass: Pass, problem: &Convolution| {
-        let (layout, filter_layout) = (problem.layout(), problem.filter_layout());
-        format!("a {} to {} in {layout} {filter_layout}", pass.name(), problem.output().space())
-    };
-    let own = match pass {
-        // Of a bias's gradient only the layout matters.
-        Pass::Bias => plan.problem,
-        _ => problem(conv, &shape_dims(&plan.problem, plan.problem.input()), &filter_dims(plan))?,
-    };
-    let same_options =
-        own == plan.problem && own.layout() == conv.layout && plan.precision == conv.precision;
-    if plan.pass == pass && same_options {
+    if plan.pass == pass && shapes_what_is_computed(conv, pass) == plan_shape(plan) {
         return Ok(());
     }
-    let (asked, found) = (asked_for(plan.pass, &plan.problem), asked_for(pass, &own));
+    let describe = |pass: Pass, conv: &Conv| format!("{} by {conv:?}", pass.name());
+    let (asked, found) = (describe(plan.pass, &plan.conv), describe(pass, conv));
     Err(Error::PlanMismatch { asked, found })
+}
+
+fn plan_shape(plan: &ConvPlan) -> Conv {
+    shapes_what_is_computed(&plan.conv, plan.pass)
+}
+
+/// The options that a plan depends on: of a bias's gradient only the layout.
+fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
+    let Conv { window, groups, layout, filter_layout, precision, .. } = *conv;
+    match pass {
+        Pass::Bias => Conv::new([1]).layout(layout),
+        _ => Conv::over(window)
+            .groups(groups)
+            .layout(layout)
+            .filter_layout(filter_layout)
+            .precision(precision),
+    }
 }
 
 /// Refuses a tensor other than those that the plan was made for.
@@ -188,7 +195,7 @@ mod kernels {
             Pass::Filter => Operands::Filter { dy: first, x: second, dw: &out },
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
-        launch(client, &plan.problem, plan.dtype, plan.precision, kernel, operands)?;
+        launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
         Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work))
