@@ -14,6 +14,8 @@ pub struct Limits {
     pub units_per_cube: u32,
     /// The processor cores, where units are threads of a processor that each walk all cubes.
     pub cores: Option<u32>,
+    /// The memory that the units of a cube share, in bytes.
+    pub shared_bytes: usize,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
 }
@@ -26,6 +28,7 @@ impl Limits {
             load_bytes: (properties.hardware.load_width / 8) as usize,
             units_per_cube: properties.hardware.max_units_per_cube,
             cores: properties.hardware.num_cpu_cores,
+            shared_bytes: properties.hardware.max_shared_memory_size,
             buffer_bytes: properties.memory.max_page_size,
         }
     }

@@ -163,7 +163,7 @@ pub(super) fn launch_filter(
     [dy, x, dw]: [&Handle; 3],
 ) {
     let elements = results(conv, Pass::Filter) * plan.splits;
-    let stored = plan.stored(dtype);
+    let stored = plan.stored(Pass::Filter, dtype);
     let (cubes, units) = grid(client, plan, elements);
     let order = Order::from(conv.filter_layout());
     // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Place`.

@@ -61,7 +61,6 @@ pub(super) struct GatherArgs {
     pub(super) a_inner: u32,
     pub(super) a_group: u32,
     pub(super) b_inner: u32,
-    pub(super) b_column: u32,
     pub(super) b_group: u32,
     pub(super) out_batch: u32,
     pub(super) out_column: u32,
@@ -128,8 +127,9 @@ impl Sweep {
         }
     }
 
-    /// Whether some row may read outside the axis.
-    pub(super) fn clipped(&self) -> bool {
+    /// Whether some row reads outside the axis.
+    #[cfg(test)]
+    fn clipped(&self) -> bool {
         let last = self.start + (self.rows.saturating_sub(1) * self.step) as i64;
         let reach = self.taps.saturating_sub(1) as i64 * self.tap_step;
         let (low, high) = (self.start + reach.min(0), last + reach.max(0));
@@ -217,7 +217,6 @@ impl Gather {
             a.channel as u32,
             (a.channel * inner) as u32,
             steps.inner as u32,
-            steps.column as u32,
             steps.group as u32,
             out.batch as u32,
             out.channel as u32,
@@ -265,31 +264,59 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A row of the product: the coordinates that its first tap reads, and where its results begin.
+/// What of a product changes the code of a kernel: its options, never its extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatherForm {
+    /// The axes that the problem has.
+    rank: usize,
+    /// Whether reads may lie outside.
+    clipped: bool,
+    /// Whether the filters have one tap.
+    pointwise: bool,
+}
+
+impl GatherForm {
+    pub(super) fn new(conv: &Convolution, pass: Pass) -> Self {
+        let axes = conv.grid().axes();
+        let pointwise = conv.filter().taps() == 1;
+        let padded = axes.iter().any(|axis| axis.before() + axis.after() > 0);
+        let clipped = match pass {
+            // Not every window that a tap could name exists.
+            Pass::Data => !pointwise || padded,
+            _ => axes.iter().any(|axis| axis.clipped()),
+        };
+        Self { rank: conv.grid().rank(), clipped, pointwise }
+    }
+}
+
+/// A row of the product or one of its terms. A row has the coordinates that its first tap reads, a
+/// term what its tap adds to them; both have their parts of where the read element lies, and of
+/// where a result or a weight does.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(super) struct Row {
+pub(super) struct Point {
     pub(super) depth: i32,
     pub(super) height: i32,
     pub(super) width: i32,
-    /// Where the sample of `a` begins.
+    /// In `a`.
     pub(super) a: u32,
-    pub(super) out: u32,
+    /// Of a row in `out`, of a term in `b`.
+    pub(super) other: u32,
 }
 
-/// Row `m` of a group.
+/// Row `m`.
 #[cube]
-pub(super) fn row_of(gather: &GatherArgs, m: u32, group: u32) -> Row {
+pub(super) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Point {
     let (m, w) = gather.width.rows.div_mod(m);
-    let (m, h) = gather.height.rows.div_mod(m);
-    let (sample, d) = gather.depth.rows.div_mod(m);
-    Row {
-        depth: first_read(&gather.depth, d),
-        height: first_read(&gather.height, h),
-        width: first_read(&gather.width, w),
-        a: sample * gather.a_batch + group * gather.a_group,
-        out: sample * gather.out_batch
-            + group * gather.out_group
+    let (m, h) = if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+    Point {
+        depth: gather.depth.start + d as i32 * gather.depth.step,
+        height: gather.height.start + h as i32 * gather.height.step,
+        width: gather.width.start + w as i32 * gather.width.step,
+        a: sample * gather.a_batch,
+        other: sample * gather.out_batch
             + result(&gather.depth, d)
             + result(&gather.height, h)
             + result(&gather.width, w),
@@ -297,50 +324,93 @@ pub(super) fn row_of(gather: &GatherArgs, m: u32, group: u32) -> Row {
 }
 
 #[cube]
-fn first_read(sweep: &SweepArgs, q: u32) -> i32 {
-    sweep.start + q as i32 * sweep.step
-}
-
-#[cube]
 fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
 }
 
-/// What a row reads by one tap.
+/// Term `k`, channels innermost.
+#[cube]
+pub(super) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
+    if comptime!(form.pointwise) {
+        let tap = tap_point(gather, 0u32, 0u32, 0u32);
+        inner_point(gather, &tap, k)
+    } else {
+        let (tap, inner) = gather.inner.div_mod(k);
+        let (tap, tw) = gather.width.taps.div_mod(tap);
+        let (td, th) =
+            if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
+        let tap = tap_point(gather, td, th, tw);
+        inner_point(gather, &tap, inner)
+    }
+}
+
+/// The first term of tap (`td`, `th`, `tw`).
+#[cube]
+pub(super) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> Point {
+    Point {
+        depth: td as i32 * gather.depth.tap_step,
+        height: th as i32 * gather.height.tap_step,
+        width: tw as i32 * gather.width.tap_step,
+        a: 0u32,
+        other: weight(&gather.depth, td) + weight(&gather.height, th) + weight(&gather.width, tw),
+    }
+}
+
+#[cube]
+fn weight(sweep: &SweepArgs, t: u32) -> u32 {
+    sweep.b_first + t * sweep.b_step
+}
+
+/// The `inner`-th term of a tap.
+#[cube]
+fn inner_point(gather: &GatherArgs, tap: &Point, inner: u32) -> Point {
+    Point {
+        depth: tap.depth,
+        height: tap.height,
+        width: tap.width,
+        a: inner * gather.a_inner,
+        other: tap.other + inner * gather.b_inner,
+    }
+}
+
+/// What a row reads by a term.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Read {
     /// Whether it is inside the tensor.
     pub(super) inside: bool,
-    /// Where it lies, channel 0; somewhere inside where it does not.
+    /// Where it lies; where it does not, somewhere inside.
     pub(super) at: u32,
 }
 
-/// What a row reads by tap (`td`, `th`, `tw`).
+/// What a row and a term, whichever comes first, read together.
 #[cube]
-pub(super) fn read_of(gather: &GatherArgs, row: &Row, td: u32, th: u32, tw: u32) -> Read {
-    let d = row.depth + td as i32 * gather.depth.tap_step;
-    let h = row.height + th as i32 * gather.height.tap_step;
-    let w = row.width + tw as i32 * gather.width.tap_step;
-    let inside = d >= 0
-        && d < gather.depth.extent
-        && h >= 0
-        && h < gather.height.extent
-        && w >= 0
-        && w < gather.width.extent;
-    let at = d * gather.depth.a_step + h * gather.height.a_step + w * gather.width.a_step;
-    Read { inside, at: row.a + select(inside, at, 0i32) as u32 }
+pub(super) fn read_at(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> Read {
+    let d = one.depth + other.depth;
+    let h = one.height + other.height;
+    let w = one.width + other.width;
+    let mut at = w * gather.width.a_step;
+    let mut inside = is_inside(&gather.width, w, form);
+    if comptime!(form.rank > 1) {
+        at += h * gather.height.a_step;
+        inside = inside && is_inside(&gather.height, h, form);
+    }
+    if comptime!(form.rank > 2) {
+        at += d * gather.depth.a_step;
+        inside = inside && is_inside(&gather.depth, d, form);
+    }
+    let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
+    Read { inside, at: one.a + other.a + at as u32 }
 }
 
-/// Where the weights of a tap begin, before those of its group.
 #[cube]
-pub(super) fn tap_of(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> u32 {
-    gather.depth.b_first
-        + td * gather.depth.b_step
-        + gather.height.b_first
-        + th * gather.height.b_step
-        + gather.width.b_first
-        + tw * gather.width.b_step
+fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
+    if comptime!(form.clipped) { x >= 0 && x < sweep.extent } else { true.runtime() }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{direct, reduce, wide};
+use super::{direct, reduce, tiled, wide};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -124,6 +124,19 @@ pub fn launch(
         (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
             wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
         }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Tiled) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            tiled::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Tiled) => {
+            tiled::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Tiled) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                let operands = [x, dy, sums];
+                tiled::launch(client, conv, Pass::Filter, dtype, plan, operands, Epilogue::NONE);
+            });
+        }
         (Operands::Bias { dy, db }, _) => {
             in_parts(client, conv, request, plan, db, |sums| {
                 reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [dy, sums]);
@@ -151,7 +164,7 @@ fn in_parts(
     out: &Handle,
     sum: impl FnOnce(&Handle),
 ) {
-    if plan.splits == 1 {
+    if !plan.cuts(request.pass, request.dtype) {
         return sum(out);
     }
     let elements = results(conv, request.pass);

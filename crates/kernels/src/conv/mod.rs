@@ -9,6 +9,8 @@
 //! index arithmetic stands for it. The ladder:
 //!
 //! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
+//! * [`tiled`]: blocks of windows by filters a cube, staged in shared memory and summed in registers.
+//!   On every GPU; with rows and terms changing places, the gradient of the filters too.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
@@ -22,6 +24,7 @@ mod pack;
 pub mod plan;
 pub mod reduce;
 mod tensor;
+pub mod tiled;
 pub mod wide;
 
 pub use launch::{Operands, launch};

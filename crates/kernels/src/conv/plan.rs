@@ -6,6 +6,7 @@ use windowpane_geometry::{Convolution, DType, LIMIT, Precision, Tile, Tiling};
 
 use super::gather::{columns, phases};
 use super::pack::packed_elements;
+use super::tiled;
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -50,6 +51,8 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
+    /// The implicit product of matrices: blocks in shared memory, sums in registers.
+    Tiled,
     /// A processor's thread computes a few windows by a few vectors of filters.
     Wide,
 }
@@ -58,6 +61,7 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Tiled => "tiled",
             Self::Wide => "wide",
         })
     }
@@ -124,7 +128,10 @@ impl Plan {
             tile,
             units: algorithm.units(tile, limits),
             runs: limits.cores.is_some(),
-            splits: splits(conv, request.pass, limits),
+            splits: match tile {
+                Some(tile) if algorithm == Algorithm::Tiled => tiled_splits(conv, request, &tile),
+                _ => splits(conv, request.pass, limits),
+            },
         };
         plan.check(conv, request, limits)?;
         Ok(plan)
@@ -138,16 +145,17 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         check_problem(conv, request, limits)?;
-        if self.units == 0 || self.units > limits.units_per_cube {
-            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
-        }
         if !self.algorithm.can(conv, request, limits) {
             return Err(PlanError::NoKernel { algorithm: Some(self.algorithm) });
         }
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
+            (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
             (Algorithm::Wide, Some(tile)) => check_wide(&tile, request, limits)?,
             _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
+        }
+        if self.units == 0 || self.units > limits.units_per_cube {
+            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
         let most = most_splits(conv, request.pass);
         if self.splits == 0 || self.splits > most {
@@ -162,9 +170,9 @@ impl Plan {
 
     /// The bytes of device memory that the launch takes beside its tensors.
     pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
-        let parts = match self.splits {
-            1 => 0,
-            splits => splits * results(conv, request.pass),
+        let parts = match self.cuts(request.pass, request.dtype) {
+            false => 0,
+            true => self.splits * results(conv, request.pass),
         };
         let packed = match (self.algorithm, self.tile) {
             (Algorithm::Wide, Some(tile)) if request.pass != Pass::Bias => {
@@ -175,20 +183,36 @@ impl Plan {
         (parts + packed) * accumulator(request.dtype).size()
     }
 
-    /// The type in which sums leave a kernel: parts of them keep all digits.
-    pub(super) fn stored(&self, dtype: DType) -> DType {
-        if self.splits > 1 { accumulator(dtype) } else { dtype }
+    /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
+    /// with another number of parts, asks for no other kernel.
+    pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
+        let long = matches!(pass, Pass::Filter | Pass::Bias);
+        long && (self.splits > 1 || dtype != accumulator(dtype))
+    }
+
+    /// The type in which sums leave a kernel.
+    pub(super) fn stored(&self, pass: Pass, dtype: DType) -> DType {
+        if self.cuts(pass, dtype) { accumulator(dtype) } else { dtype }
     }
 }
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 2] = [Self::Wide, Self::Direct];
+    const LADDER: [Self; 3] = [Self::Wide, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
         match self {
             Self::Direct => true,
+            Self::Tiled => {
+                // A processor's barriers cost more than they bring.
+                limits.cores.is_none()
+                    && limits.shared_bytes > 0
+                    && request.pass != Pass::Bias
+                    && conv.groups() <= MOST_CUBES_Z
+                    && columns(conv, request.pass) <= MOST_CUBES_Z
+                    && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+            }
             Self::Wide => {
                 let gathers = matches!(request.pass, Pass::Forward | Pass::Data);
                 let packed = packed_elements(conv, request.pass, widest(request.dtype, limits));
@@ -204,15 +228,88 @@ impl Algorithm {
     fn tile(self, conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
         match self {
             Self::Direct => None,
+            Self::Tiled => Some(tiled_tile(conv, request, limits)),
             Self::Wide => Some(wide_tile(conv, request, limits)),
         }
     }
 
     /// The units of a cube.
-    fn units(self, _tile: Option<Tile>, limits: &Limits) -> u32 {
+    fn units(self, tile: Option<Tile>, limits: &Limits) -> u32 {
+        if let (Self::Tiled, Some(tile)) = (self, tile) {
+            return tiled::units(&tile);
+        }
         limits.cores.unwrap_or(UNITS.min(limits.units_per_cube))
     }
 }
+
+/// The cubes that every device takes on the second and the third axis of a launch.
+const MOST_CUBES_Z: usize = 65535;
+
+/// The most cubes that a long sum is cut up for, and the fewest blocks of terms that are worth one.
+const BUSY_CUBES: usize = 1024;
+const BLOCKS_A_PART: usize = 8;
+
+/// A block as wide as the filters are many, and the windows that keep its units busy.
+fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
+    let columns = columns(conv, request.pass);
+    let wide = accumulator(request.dtype).size() > 4;
+    let (block_m, block_n, ratio_m, ratio_n) = match columns {
+        _ if wide => (64, 64, 1, 1),
+        65.. => (128, 128, 2, 2),
+        33.. => (128, 64, 2, 2),
+        17.. => (128, 32, 2, 1),
+        _ => (128, 16, 2, 1),
+    };
+    let elems_per_thread = (limits.load_bytes / request.dtype.size()).clamp(1, 4) as u32;
+    let tile =
+        Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
+    let fits = |tile: &Tile| tiled::shared_bytes(tile, request.dtype) <= limits.shared_bytes;
+    match fits(&tile) {
+        true => tile,
+        false => Tile { stages: 1, ..tile },
+    }
+}
+
+fn check_tiled(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+    let widest = (limits.load_bytes / request.dtype.size()).max(1) as u32;
+    let lanes = tile.elems_per_thread;
+    if !lanes.is_power_of_two() || lanes > widest {
+        return Err(PlanError::Lanes { lanes, widest });
+    }
+    // A unit's pieces are 4 by 4 sums.
+    let sums = tile.ratio_m.saturating_mul(tile.ratio_n);
+    if sums == 0 || sums > MOST_PIECES {
+        return Err(PlanError::Sums { sums, limit: MOST_PIECES });
+    }
+    for (name, block, ratio) in
+        [("block_m", tile.block_m, tile.ratio_m), ("block_n", tile.block_n, tile.ratio_n)]
+    {
+        let of = ratio.saturating_mul(4);
+        if block == 0 || !block.is_multiple_of(of) || block > MOST_BLOCK {
+            return Err(PlanError::Block { name, block, of, limit: MOST_BLOCK });
+        }
+    }
+    let block = tile.block_k;
+    if block == 0 || !block.is_multiple_of(lanes) || block > MOST_BLOCK {
+        return Err(PlanError::Block { name: "block_k", block, of: lanes, limit: MOST_BLOCK });
+    }
+    if !(1..=2).contains(&tile.stages) {
+        return Err(PlanError::Stages { stages: tile.stages });
+    }
+    let (bytes, limit) = (tiled::shared_bytes(tile, request.dtype), limits.shared_bytes);
+    if bytes > limit {
+        return Err(PlanError::Shared { bytes, limit });
+    }
+    let (units, limit) = (tiled::units(tile), limits.units_per_cube);
+    if units > limit {
+        return Err(PlanError::Units { units, limit });
+    }
+    Ok(())
+}
+
+/// The most 4 by 4 pieces that a unit's registers hold, and the largest block that is compiled.
+const MOST_PIECES: u32 = 8;
+const MOST_BLOCK: u32 = 256;
 
 /// More phases than this, each a launch, and a data gradient is computed directly.
 const MOST_PHASES: usize = 256;
@@ -288,6 +385,20 @@ fn splits(conv: &Convolution, pass: Pass, limits: &Limits) -> usize {
     let busy = limits.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
     wanted.min(windows(conv) / TERMS).clamp(1, most_splits(conv, pass))
+}
+
+/// Cuts the sums of few blocks, for as many cubes as keep the device busy.
+fn tiled_splits(conv: &Convolution, request: Request, tile: &Tile) -> usize {
+    if request.pass != Pass::Filter {
+        return 1;
+    }
+    let lines = conv.filter().taps() * conv.filter().channels();
+    let blocks = lines.div_ceil(tile.block_m as usize)
+        * columns(conv, request.pass).div_ceil(tile.block_n as usize)
+        * conv.groups();
+    let most = most_splits(conv, request.pass).min(MOST_CUBES_Z / conv.groups());
+    let worth = windows(conv) / (tile.block_k as usize * BLOCKS_A_PART);
+    BUSY_CUBES.div_ceil(blocks).min(worth).clamp(1, most.max(1))
 }
 
 /// The most parts whose number a kernel can count.
@@ -404,6 +515,34 @@ pub enum PlanError {
         lanes: u32,
         /// The most that the device loads at once.
         widest: u32,
+    },
+    /// A block is no multiple of its pieces, or too large.
+    #[error("{name} is {block}; the rest of the tile asks for a multiple of {of}, {limit} at most")]
+    Block {
+        /// The number's name.
+        name: &'static str,
+        /// What it is.
+        block: u32,
+        /// What it must be a multiple of.
+        of: u32,
+        /// The largest block.
+        limit: u32,
+    },
+    /// A block is kept once or twice.
+    #[error("stages is {stages}; it is 1 or 2")]
+    Stages {
+        /// The stages asked for.
+        stages: u32,
+    },
+    /// A tile's blocks do not fit in shared memory.
+    #[error(
+        "the tile takes {bytes} bytes of shared memory, this device has {limit}; shrink a block"
+    )]
+    Shared {
+        /// The bytes of the tile.
+        bytes: usize,
+        /// The bytes that a cube has.
+        limit: usize,
     },
     /// A unit has too many sums, or none.
     #[error("ratio_m by ratio_n are {sums} pieces a unit; its registers take 1 to {limit}")]

@@ -14,7 +14,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Shape};
 
 use super::launch::{buffer, grid};
-use super::plan::Plan;
+use super::plan::{Pass, Plan};
 use super::tensor::{TensorArgs, offset, row, tensor_args};
 use crate::dtype::{accumulator, elem, round};
 use crate::pool::direct::unit_position;
@@ -78,7 +78,7 @@ pub(super) fn sum_rows(
     plan: &Plan,
     [dy, out]: [&Handle; 2],
 ) {
-    let stored = plan.stored(dtype);
+    let stored = plan.stored(Pass::Bias, dtype);
     let rows = output.batch() * output.plane();
     let sums = output.channels();
     let (cubes, units) = grid(client, plan, sums * plan.splits);

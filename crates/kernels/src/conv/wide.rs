@@ -18,7 +18,9 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType, Layout};
 
 use super::epilogue::{Epilogue, EpilogueForm, finish_at};
-use super::gather::{Gather, GatherArgs, Read, Row, columns, read_of, row_of, tap_of};
+use super::gather::{
+    Gather, GatherArgs, GatherForm, Point, Read, columns, read_at, row_point, tap_point,
+};
 use super::launch::buffer;
 use super::pack::{pack, packed_elements, packed_steps};
 use super::plan::{Pass, Plan, results};
@@ -30,6 +32,7 @@ struct Form {
     /// The rows and the vectors of a unit.
     rows: u32,
     vectors: u32,
+    gather: GatherForm,
     /// Whether results are stored a vector at a time.
     whole: bool,
     epilogue: EpilogueForm,
@@ -61,8 +64,13 @@ pub(super) fn launch(
     let packed = pack(client, conv, pass, dtype, plan, lanes, w);
     let columns = columns(conv, pass);
     let whole = conv.layout() == Layout::ChannelsLast && columns.is_multiple_of(lanes);
-    let form =
-        Form { rows: tile.ratio_m, vectors: tile.ratio_n, whole, epilogue: epilogue.form(dtype) };
+    let form = Form {
+        rows: tile.ratio_m,
+        vectors: tile.ratio_n,
+        gather: GatherForm::new(conv, pass),
+        whole,
+        epilogue: epilogue.form(dtype),
+    };
     let inputs = match pass {
         Pass::Data => conv.output().elements(),
         _ => conv.input().elements(),
@@ -126,11 +134,18 @@ fn wide<S: Float, A: Float, N: Size, O: Size>(
     let lanes = N::value() as u32;
     let first_column = column_block * comptime!(form.vectors) * lanes;
 
-    let mut rows = Sequence::<Row>::new();
+    let mut rows = Sequence::<Point>::new();
     let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
     #[unroll]
     for r in 0..form.rows {
-        rows.push(row_of(gather, min(first_row + r, gather.rows - 1), group));
+        let row = row_point(gather, min(first_row + r, gather.rows - 1), form.gather);
+        rows.push(Point {
+            depth: row.depth,
+            height: row.height,
+            width: row.width,
+            a: row.a + group * gather.a_group,
+            other: row.other + group * gather.out_group,
+        });
         #[unroll]
         for _ in 0..form.vectors {
             sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
@@ -142,13 +157,14 @@ fn wide<S: Float, A: Float, N: Size, O: Size>(
     for td in 0..gather.depth.taps_count {
         for th in 0..gather.height.taps_count {
             for tw in 0..gather.width.taps_count {
-                let weights = (tap_of(gather, td, th, tw) + first_weight) / lanes;
+                let tap = tap_point(gather, td, th, tw);
+                let weights = (tap.other + first_weight) / lanes;
                 let mut reads = Sequence::<Read>::new();
                 let mut all = true.runtime();
                 let mut any = false.runtime();
                 #[unroll]
                 for r in 0..form.rows {
-                    let read = read_of(gather, rows.index(r as usize), td, th, tw);
+                    let read = read_at(gather, rows.index(r as usize), &tap, form.gather);
                     all = all && read.inside;
                     any = any || read.inside;
                     reads.push(read);
@@ -244,7 +260,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
     out: &mut [Vector<S, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    row: &Row,
+    row: &Point,
     sum: Vector<A, N>,
     group: u32,
     column: u32,
@@ -253,7 +269,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
     if comptime!(form.whole) {
         if column < gather.columns {
             let lanes = N::value() as u32;
-            let at = (row.out + column) / lanes;
+            let at = (row.other + column) / lanes;
             let channel = (group * gather.columns + column) / lanes;
             let sum = Vector::<A, O>::cast_from(sum);
             out[at as usize] =
@@ -264,7 +280,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
         for lane in 0..N::value() {
             let column = column + lane as u32;
             if column < gather.columns {
-                let at = row.out + column * gather.out_column;
+                let at = row.other + column * gather.out_column;
                 let channel = group * gather.columns + column;
                 let sum = Vector::<A, O>::new(sum.extract(lane));
                 out[at as usize] = finish_at::<S, A, O>(

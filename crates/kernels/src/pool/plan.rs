@@ -281,8 +281,13 @@ mod tests {
     use super::*;
     use windowpane_geometry::{Extents, Shape, Window};
 
-    const GPU: Limits =
-        Limits { load_bytes: 16, units_per_cube: 1024, cores: None, buffer_bytes: 1 << 32 };
+    const GPU: Limits = Limits {
+        load_bytes: 16,
+        units_per_cube: 1024,
+        cores: None,
+        shared_bytes: 48 << 10,
+        buffer_bytes: 1 << 32,
+    };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
     fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {

@@ -40,18 +40,21 @@ pub enum ConvAlgorithm {
     /// Every element of the result for itself: there for every problem, best for none but the
     /// smallest.
     Direct,
+    /// Blocks of windows by filters in shared memory, summed in registers.
+    Tiled,
     /// On a processor, a few windows by a few vectors of filters a thread.
     Wide,
 }
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 2] = [Self::Direct, Self::Wide];
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Tiled, Self::Wide];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Tiled => "tiled",
             Self::Wide => "wide",
         }
     }
@@ -274,7 +277,9 @@ pub(super) fn plan_bias(
     let window = Window::new(one);
     let problem =
         Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
-    choose(conv, Pass::Bias, device, dtype, problem)
+    // Whatever kernel and tile are asked for, they are those of products of matrices.
+    let conv = conv.algorithm(None).tile(Tiling::default());
+    choose(&conv, Pass::Bias, device, dtype, problem)
 }
 
 fn choose(
@@ -300,11 +305,11 @@ fn choice(
     problem: &Convolution,
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
-    if let Some(client) = device.client() {
-        use windowpane_kernels::{Limits, conv as kernels};
+    if let Some(limits) = device.limits() {
+        use windowpane_kernels::conv as kernels;
         let request = request(pass, dtype, conv.precision);
         let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
-        return match kernels::Plan::new(problem, request, wish, &Limits::of(client)) {
+        return match kernels::Plan::new(problem, request, wish, &limits) {
             Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
             plan => Ok(Choice::Kernel(plan?)),
         };
@@ -345,6 +350,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
+        Algorithm::Tiled => ConvAlgorithm::Tiled,
         Algorithm::Wide => ConvAlgorithm::Wide,
         other => unreachable!("{other} has no public name"),
     }
@@ -355,6 +361,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
+        ConvAlgorithm::Tiled => Algorithm::Tiled,
         ConvAlgorithm::Wide => Algorithm::Wide,
     }
 }
