@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{direct, reduce, tiled, wide};
+use super::{depthwise, direct, reduce, tiled, wide};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -117,6 +117,13 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     match (operands, plan.algorithm) {
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Depthwise) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            depthwise::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Depthwise) => {
+            depthwise::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
         (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Wide) => {
             let epilogue = Epilogue { bias, residual, activation };
             wide::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);

@@ -11,11 +11,14 @@
 //! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
 //! * [`tiled`]: blocks of windows by filters a cube, staged in shared memory and summed in registers.
 //!   On every GPU; with rows and terms changing places, the gradient of the filters too.
+//! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
+//!   windows that read it.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
 
+pub mod depthwise;
 pub mod direct;
 mod epilogue;
 mod gather;

@@ -19,20 +19,99 @@ use super::plan::{Pass, Plan};
 use crate::dtype::{accumulator, elem};
 use crate::pool::direct::unit_position;
 
-/// The elements of packed filters, with columns rounded up to whole vectors.
-pub(super) fn packed_elements(conv: &Convolution, pass: Pass, lanes: usize) -> usize {
-    let columns = columns(conv, pass).next_multiple_of(lanes);
-    conv.groups() * conv.filter().taps() * inner(conv, pass) * columns
+/// How filters are laid out anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packing {
+    groups: usize,
+    taps: [usize; AXES],
+    inner: usize,
+    columns: usize,
+    lanes: usize,
+    /// Where the weights lie as they were given.
+    source: WeightSteps,
 }
 
-/// Where packed weights lie.
-pub(super) fn packed_steps(conv: &Convolution, pass: Pass, lanes: usize) -> WeightSteps {
-    let columns = columns(conv, pass).next_multiple_of(lanes);
-    let tap = inner(conv, pass) * columns;
-    let [_, height, width] = conv.filter().kernel().three(1);
-    let kernel: [usize; AXES] = [height * width * tap, width * tap, tap];
-    let group = conv.filter().taps() * tap;
-    WeightSteps { inner: columns, column: 1, group, kernel }
+impl Packing {
+    /// The columns of each group for themselves, in whole vectors.
+    pub(super) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
+        Self {
+            groups: conv.groups(),
+            taps: conv.filter().kernel().three(1),
+            inner: inner(conv, pass),
+            columns: columns(conv, pass),
+            lanes,
+            source: weight_steps(conv, pass),
+        }
+    }
+
+    /// All groups, of one column each, side by side.
+    pub(super) fn depthwise(conv: &Convolution, pass: Pass) -> Self {
+        let source = weight_steps(conv, pass);
+        let source = WeightSteps { column: source.group, group: 0, ..source };
+        Self { groups: 1, columns: conv.groups(), source, ..Self::new(conv, pass, 1) }
+    }
+
+    /// The columns, and zeros, that lie side by side.
+    fn width(&self) -> usize {
+        self.columns.next_multiple_of(self.lanes)
+    }
+
+    /// The elements of packed filters.
+    pub(super) fn elements(&self) -> usize {
+        self.groups * self.taps.iter().product::<usize>() * self.inner * self.width()
+    }
+
+    /// Where packed weights lie.
+    pub(super) fn steps(&self) -> WeightSteps {
+        let tap = self.inner * self.width();
+        let [depth, height, width] = self.taps;
+        let kernel = [height * width * tap, width * tap, tap];
+        WeightSteps { inner: self.width(), column: 1, group: depth * kernel[0], kernel }
+    }
+
+    /// Packs filters, in the type that sums have.
+    pub(super) fn pack(
+        &self,
+        client: &Client,
+        conv: &Convolution,
+        dtype: DType,
+        plan: &Plan,
+        w: &Handle,
+    ) -> Handle {
+        let elements = self.elements();
+        let packed = client.empty(elements * accumulator(dtype).size());
+        let [_, height, width] = self.taps;
+        let (cubes, units) = grid(client, plan, elements);
+        // SAFETY: a unit past the last element ends; a weight is read where there is one.
+        unsafe {
+            pack_weights::launch_unchecked(
+                client,
+                cubes,
+                units,
+                buffer(w, conv.filter().elements()),
+                buffer(&packed, elements),
+                PackArgsLaunch::new(
+                    elements as u32,
+                    self.columns as u32,
+                    self.width() as u32,
+                    self.inner as u32,
+                    self.taps.iter().product::<usize>() as u32,
+                    width as u32,
+                    height as u32,
+                    self.source.inner as u32,
+                    self.source.column as u32,
+                    self.source.group as u32,
+                    self.source.kernel[0] as u32,
+                    self.source.kernel[1] as u32,
+                    self.source.kernel[2] as u32,
+                ),
+                plan.runs,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        };
+        packed
+    }
 }
 
 #[derive(CubeType, CubeLaunch)]
@@ -50,53 +129,6 @@ struct PackArgs {
     depth_step: u32,
     height_step: u32,
     width_step: u32,
-}
-
-/// Packs filters, in the type that sums have.
-pub(super) fn pack(
-    client: &Client,
-    conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    plan: &Plan,
-    lanes: usize,
-    w: &Handle,
-) -> Handle {
-    let elements = packed_elements(conv, pass, lanes);
-    let packed = client.empty(elements * accumulator(dtype).size());
-    let columns = columns(conv, pass);
-    let steps = weight_steps(conv, pass);
-    let [_, height, width] = conv.filter().kernel().three(1);
-    let (cubes, units) = grid(client, plan, elements);
-    // SAFETY: a unit past the last element ends; a weight is read where there is one.
-    unsafe {
-        pack_weights::launch_unchecked(
-            client,
-            cubes,
-            units,
-            buffer(w, conv.filter().elements()),
-            buffer(&packed, elements),
-            PackArgsLaunch::new(
-                elements as u32,
-                columns as u32,
-                columns.next_multiple_of(lanes) as u32,
-                inner(conv, pass) as u32,
-                conv.filter().taps() as u32,
-                width as u32,
-                height as u32,
-                steps.inner as u32,
-                steps.column as u32,
-                steps.group as u32,
-                steps.kernel[0] as u32,
-                steps.kernel[1] as u32,
-                steps.kernel[2] as u32,
-            ),
-            plan.runs,
-            elem(dtype),
-            elem(accumulator(dtype)),
-        )
-    };
-    packed
 }
 
 #[cube(launch_unchecked)]

@@ -2,10 +2,10 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, LIMIT, Precision, Tile, Tiling};
+use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Tile, Tiling};
 
 use super::gather::{columns, phases};
-use super::pack::packed_elements;
+use super::pack::Packing;
 use super::tiled;
 use crate::Limits;
 use crate::dtype::accumulator;
@@ -51,6 +51,8 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
+    /// A filter a channel: a run of windows by a vector of channels a unit.
+    Depthwise,
     /// The implicit product of matrices: blocks in shared memory, sums in registers.
     Tiled,
     /// A processor's thread computes a few windows by a few vectors of filters.
@@ -61,6 +63,7 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Depthwise => "depthwise",
             Self::Tiled => "tiled",
             Self::Wide => "wide",
         })
@@ -150,6 +153,7 @@ impl Plan {
         }
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
+            (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
             (Algorithm::Wide, Some(tile)) => check_wide(&tile, request, limits)?,
             _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
@@ -176,8 +180,9 @@ impl Plan {
         };
         let packed = match (self.algorithm, self.tile) {
             (Algorithm::Wide, Some(tile)) if request.pass != Pass::Bias => {
-                packed_elements(conv, request.pass, tile.elems_per_thread as usize)
+                Packing::new(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
+            (Algorithm::Depthwise, _) => Packing::depthwise(conv, request.pass).elements(),
             _ => 0,
         };
         (parts + packed) * accumulator(request.dtype).size()
@@ -198,12 +203,20 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 3] = [Self::Wide, Self::Tiled, Self::Direct];
+    const LADDER: [Self; 4] = [Self::Depthwise, Self::Wide, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
         match self {
             Self::Direct => true,
+            Self::Depthwise => {
+                let one_each = conv.filter().channels() == 1
+                    && conv.filter().count() == conv.input().channels();
+                one_each
+                    && matches!(request.pass, Pass::Forward | Pass::Data)
+                    && conv.grid().axes()[AXES - 1].kernel() <= MOST_TAPS
+                    && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+            }
             Self::Tiled => {
                 // A processor's barriers cost more than they bring.
                 limits.cores.is_none()
@@ -215,7 +228,8 @@ impl Algorithm {
             }
             Self::Wide => {
                 let gathers = matches!(request.pass, Pass::Forward | Pass::Data);
-                let packed = packed_elements(conv, request.pass, widest(request.dtype, limits));
+                let lanes = widest(request.dtype, limits);
+                let packed = Packing::new(conv, request.pass, lanes).elements();
                 limits.cores.is_some()
                     && gathers
                     && packed <= LIMIT
@@ -228,6 +242,7 @@ impl Algorithm {
     fn tile(self, conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
         match self {
             Self::Direct => None,
+            Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
             Self::Tiled => Some(tiled_tile(conv, request, limits)),
             Self::Wide => Some(wide_tile(conv, request, limits)),
         }
@@ -314,6 +329,59 @@ const MOST_BLOCK: u32 = 256;
 /// More phases than this, each a launch, and a data gradient is computed directly.
 const MOST_PHASES: usize = 256;
 
+/// The taps along the width that a depthwise kernel unrolls.
+const MOST_TAPS: usize = 32;
+
+/// The rows of a unit of a GPU.
+const RUN: usize = 4;
+
+/// As many rows as leave a processor's registers room for the weights of a row of taps; few on a
+/// GPU, which has units for the others.
+fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
+    let widest = match limits.cores {
+        Some(_) => widest(request.dtype, limits),
+        None => (limits.load_bytes / request.dtype.size()).max(1),
+    };
+    let lanes = match conv.layout() {
+        Layout::ChannelsLast => 1 << conv.input().channels().trailing_zeros().min(widest.ilog2()),
+        Layout::ChannelsFirst => 1,
+    };
+    let registers: usize = if limits.load_bytes >= 64 { 30 } else { 14 };
+    let taps = conv.grid().axes()[AXES - 1].kernel();
+    let rows = match limits.cores {
+        Some(_) => registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS),
+        None => RUN,
+    };
+    Tile {
+        block_m: rows as u32,
+        block_n: lanes,
+        block_k: 1,
+        ratio_m: rows as u32,
+        ratio_n: 1,
+        elems_per_thread: lanes,
+        stages: 1,
+    }
+}
+
+fn check_depthwise(
+    tile: &Tile,
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Result<(), PlanError> {
+    check_wide(tile, request, limits)?;
+    let lanes = tile.elems_per_thread as usize;
+    let last = conv.layout() == Layout::ChannelsLast;
+    let channels = if last { conv.input().channels() } else { 1 };
+    if !channels.is_multiple_of(lanes) {
+        return Err(PlanError::Channels { lanes: tile.elems_per_thread, channels });
+    }
+    match tile.ratio_n {
+        1 => Ok(()),
+        found => Err(PlanError::Tile { name: "ratio_n", found, expected: 1 }),
+    }
+}
+
 /// The sums that a vector register holds.
 fn widest(dtype: DType, limits: &Limits) -> usize {
     (limits.load_bytes / accumulator(dtype).size()).max(1)
@@ -347,7 +415,10 @@ const MOST_SUMS: u32 = 64;
 
 fn check_wide(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
     let lanes = tile.elems_per_thread;
-    let widest = widest(request.dtype, limits) as u32;
+    let widest = match limits.cores {
+        Some(_) => widest(request.dtype, limits),
+        None => (limits.load_bytes / request.dtype.size()).max(1),
+    } as u32;
     let must_be = |name, found: u32, expected: u32| match found == expected {
         true => Ok(()),
         false => Err(PlanError::Tile { name, found, expected }),
@@ -515,6 +586,14 @@ pub enum PlanError {
         lanes: u32,
         /// The most that the device loads at once.
         widest: u32,
+    },
+    /// The elements of a load do not divide the channels that lie together.
+    #[error("elems_per_thread is {lanes}, which does not divide {channels} channels side by side")]
+    Channels {
+        /// The elements asked for.
+        lanes: u32,
+        /// The channels that lie together.
+        channels: usize,
     },
     /// A block is no multiple of its pieces, or too large.
     #[error("{name} is {block}; the rest of the tile asks for a multiple of {of}, {limit} at most")]

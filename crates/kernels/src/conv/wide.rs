@@ -22,9 +22,12 @@ use super::gather::{
     Gather, GatherArgs, GatherForm, Point, Read, columns, read_at, row_point, tap_point,
 };
 use super::launch::buffer;
-use super::pack::{pack, packed_elements, packed_steps};
+use super::pack::Packing;
 use super::plan::{Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
+
+/// The bytes of weights that stay near a core while all columns of a few rows are computed.
+const NEAR: usize = 128 << 10;
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +36,10 @@ struct Form {
     rows: u32,
     vectors: u32,
     gather: GatherForm,
+    /// Whether the terms of a tap lie side by side.
+    dense: bool,
+    /// Whether blocks of columns follow each other, or else blocks of rows.
+    columns_first: bool,
     /// Whether results are stored a vector at a time.
     whole: bool,
     epilogue: EpilogueForm,
@@ -61,13 +68,16 @@ pub(super) fn launch(
     // The plan was checked: it has a tile.
     let Some(tile) = plan.tile else { return };
     let lanes = tile.elems_per_thread as usize;
-    let packed = pack(client, conv, pass, dtype, plan, lanes, w);
+    let packing = Packing::new(conv, pass, lanes);
+    let packed = packing.pack(client, conv, dtype, plan, w);
     let columns = columns(conv, pass);
     let whole = conv.layout() == Layout::ChannelsLast && columns.is_multiple_of(lanes);
     let form = Form {
         rows: tile.ratio_m,
         vectors: tile.ratio_n,
         gather: GatherForm::new(conv, pass),
+        dense: conv.layout() == Layout::ChannelsLast,
+        columns_first: packing.elements() / conv.groups() * accumulator(dtype).size() <= NEAR,
         whole,
         epilogue: epilogue.form(dtype),
     };
@@ -76,7 +86,6 @@ pub(super) fn launch(
         _ => conv.input().elements(),
     };
     let (results, out_lanes) = (results(conv, pass), if whole { lanes } else { 1 });
-    let steps = packed_steps(conv, pass, lanes);
     let column_blocks = columns.div_ceil(tile.block_n as usize);
     for gather in Gather::all(conv, pass) {
         let row_blocks = gather.rows(conv).div_ceil(tile.ratio_m as usize);
@@ -92,11 +101,11 @@ pub(super) fn launch(
                 lanes,
                 out_lanes,
                 buffer(a, inputs),
-                buffer(&packed, packed_elements(conv, pass, lanes) / lanes),
+                buffer(&packed, packing.elements() / lanes),
                 epilogue.bias(conv.filter().count(), out_lanes),
                 epilogue.residual(results, out_lanes),
                 buffer(out, results / out_lanes),
-                gather.args(conv, &steps),
+                gather.args(conv, &packing.steps()),
                 BlockArgsLaunch::new(
                     blocks as u32,
                     row_blocks as u32,
@@ -108,6 +117,20 @@ pub(super) fn launch(
                 elem(accumulator(dtype)),
             )
         }
+    }
+}
+
+/// The group, the block of rows and the block of columns of a unit's turn.
+#[cube]
+fn place_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
+    if comptime!(columns_first) {
+        let (rest, column_block) = block.column_blocks.div_mod(i);
+        let (group, row_block) = block.row_blocks.div_mod(rest);
+        (group, row_block, column_block)
+    } else {
+        let (rest, row_block) = block.row_blocks.div_mod(i);
+        let (group, column_block) = block.column_blocks.div_mod(rest);
+        (group, row_block, column_block)
     }
 }
 
@@ -128,8 +151,7 @@ fn wide<S: Float, A: Float, N: Size, O: Size>(
     if i >= block.blocks {
         terminate!();
     }
-    let (column_block, row_block) = block.row_blocks.div_mod(i);
-    let (group, column_block) = block.column_blocks.div_mod(column_block);
+    let (group, row_block, column_block) = place_of(block, i, form.columns_first);
     let first_row = row_block * comptime!(form.rows);
     let lanes = N::value() as u32;
     let first_column = column_block * comptime!(form.vectors) * lanes;
@@ -152,13 +174,16 @@ fn wide<S: Float, A: Float, N: Size, O: Size>(
         }
     }
 
-    let vectors_a_term = gather.b_inner / lanes;
+    // Positions as wide as addresses are: what wraps cannot be folded into them.
+    let vectors_a_term = (gather.b_inner / lanes) as usize;
+    let step = if comptime!(form.dense) { 1usize.runtime() } else { gather.a_inner as usize };
+    let terms = gather.inner_count as usize;
     let first_weight = group * gather.b_group + first_column;
     for td in 0..gather.depth.taps_count {
         for th in 0..gather.height.taps_count {
             for tw in 0..gather.width.taps_count {
                 let tap = tap_point(gather, td, th, tw);
-                let weights = (tap.other + first_weight) / lanes;
+                let weights = ((tap.other + first_weight) / lanes) as usize;
                 let mut reads = Sequence::<Read>::new();
                 let mut all = true.runtime();
                 let mut any = false.runtime();
@@ -170,28 +195,28 @@ fn wide<S: Float, A: Float, N: Size, O: Size>(
                     reads.push(read);
                 }
                 if all {
-                    for k in 0..gather.inner_count {
+                    for k in 0..terms {
                         let weights = weights + k * vectors_a_term;
                         add_term::<S, A, N>(
                             a,
                             packed,
                             &reads,
                             &mut sums,
-                            k * gather.a_inner,
+                            k * step,
                             weights,
                             false,
                             form,
                         );
                     }
                 } else if any {
-                    for k in 0..gather.inner_count {
+                    for k in 0..terms {
                         let weights = weights + k * vectors_a_term;
                         add_term::<S, A, N>(
                             a,
                             packed,
                             &reads,
                             &mut sums,
-                            k * gather.a_inner,
+                            k * step,
                             weights,
                             true,
                             form,
@@ -226,20 +251,20 @@ fn add_term<S: Float, A: Float, N: Size>(
     packed: &[Vector<A, N>],
     reads: &Sequence<Read>,
     sums: &mut Sequence<RuntimeCell<Vector<A, N>>>,
-    term: u32,
-    weights: u32,
+    term: usize,
+    weights: usize,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
     let mut b = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for v in 0..form.vectors {
-        b.push(packed[(weights + v) as usize]);
+        b.push(packed[weights + comptime!(v as usize)]);
     }
     #[unroll]
     for r in 0..form.rows {
         let read = reads.index(r as usize);
-        let value = A::cast_from(a[(read.at + term) as usize]);
+        let value = A::cast_from(a[read.at as usize + term]);
         let value =
             if comptime!(clipped) { select(read.inside, value, A::from_int(0)) } else { value };
         let value = Vector::<A, N>::new(value);

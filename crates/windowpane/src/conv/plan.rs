@@ -40,6 +40,8 @@ pub enum ConvAlgorithm {
     /// Every element of the result for itself: there for every problem, best for none but the
     /// smallest.
     Direct,
+    /// A filter a channel, a run of windows at a time.
+    Depthwise,
     /// Blocks of windows by filters in shared memory, summed in registers.
     Tiled,
     /// On a processor, a few windows by a few vectors of filters a thread.
@@ -48,12 +50,13 @@ pub enum ConvAlgorithm {
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Tiled, Self::Wide];
+    pub const ALL: [Self; 4] = [Self::Direct, Self::Depthwise, Self::Tiled, Self::Wide];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Depthwise => "depthwise",
             Self::Tiled => "tiled",
             Self::Wide => "wide",
         }
@@ -350,6 +353,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
+        Algorithm::Depthwise => ConvAlgorithm::Depthwise,
         Algorithm::Tiled => ConvAlgorithm::Tiled,
         Algorithm::Wide => ConvAlgorithm::Wide,
         other => unreachable!("{other} has no public name"),
@@ -361,6 +365,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
+        ConvAlgorithm::Depthwise => Algorithm::Depthwise,
         ConvAlgorithm::Tiled => Algorithm::Tiled,
         ConvAlgorithm::Wide => Algorithm::Wide,
     }
