@@ -13,5 +13,5 @@ mod dtype;
 mod limits;
 pub mod pool;
 
-pub use limits::{Limits, supports};
+pub use limits::{Fragment, Fragments, Limits, supports};
 pub use windowpane_geometry::DType;

@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, reduce, tiled, wide};
+use super::{depthwise, direct, matrix, reduce, tiled, wide};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -130,6 +130,21 @@ pub fn launch(
         }
         (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
             wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Matrix) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            let tensors = [x, w, y];
+            matrix::launch(client, conv, Pass::Forward, dtype, precision, plan, tensors, epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Matrix) => {
+            let (tensors, none) = ([dy, w, dx], Epilogue::NONE);
+            matrix::launch(client, conv, Pass::Data, dtype, precision, plan, tensors, none);
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Matrix) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                let (tensors, none) = ([x, dy, sums], Epilogue::NONE);
+                matrix::launch(client, conv, Pass::Filter, dtype, precision, plan, tensors, none);
+            });
         }
         (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Tiled) => {
             let epilogue = Epilogue { bias, residual, activation };

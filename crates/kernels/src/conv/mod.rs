@@ -11,6 +11,8 @@
 //! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
 //! * [`tiled`]: blocks of windows by filters a cube, staged in shared memory and summed in registers.
 //!   On every GPU; with rows and terms changing places, the gradient of the filters too.
+//! * [`matrix`]: the same with fragments multiplied by matrix units, where the device has them for the
+//!   type: `f16` and `bf16`, and `f32` where tf32 is asked for.
 //! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
 //!   windows that read it.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
@@ -23,6 +25,7 @@ pub mod direct;
 mod epilogue;
 mod gather;
 mod launch;
+pub mod matrix;
 mod pack;
 pub mod plan;
 pub mod reduce;

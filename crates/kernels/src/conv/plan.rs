@@ -6,9 +6,9 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, phases};
 use super::pack::Packing;
-use super::tiled;
-use crate::Limits;
+use super::{matrix, tiled};
 use crate::dtype::accumulator;
+use crate::{Fragment, Fragments, Limits};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +53,8 @@ pub enum Algorithm {
     Direct,
     /// A filter a channel: a run of windows by a vector of channels a unit.
     Depthwise,
+    /// The implicit product of matrices, its fragments multiplied by matrix units.
+    Matrix,
     /// The implicit product of matrices: blocks in shared memory, sums in registers.
     Tiled,
     /// A processor's thread computes a few windows by a few vectors of filters.
@@ -64,6 +66,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
+            Self::Matrix => "matrix",
             Self::Tiled => "tiled",
             Self::Wide => "wide",
         })
@@ -90,6 +93,8 @@ pub struct Plan {
     pub algorithm: Algorithm,
     /// How its product of matrices is cut up; none where it has no product.
     pub tile: Option<Tile>,
+    /// The fragments of its matrix units, and the units of a plane.
+    pub(super) matrix: Option<(Fragment, u32)>,
     /// The units of a cube.
     pub units: u32,
     /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
@@ -129,10 +134,13 @@ impl Plan {
         let plan = Self {
             algorithm,
             tile,
-            units: algorithm.units(tile, limits),
+            matrix: fragment(request, limits).filter(|_| algorithm == Algorithm::Matrix),
+            units: algorithm.units(request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
-                Some(tile) if algorithm == Algorithm::Tiled => tiled_splits(conv, request, &tile),
+                Some(tile) if matches!(algorithm, Algorithm::Tiled | Algorithm::Matrix) => {
+                    tiled_splits(conv, request, &tile)
+                }
                 _ => splits(conv, request.pass, limits),
             },
         };
@@ -154,6 +162,7 @@ impl Plan {
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
+            (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
             (Algorithm::Wide, Some(tile)) => check_wide(&tile, request, limits)?,
             _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
@@ -203,11 +212,24 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 4] = [Self::Depthwise, Self::Wide, Self::Tiled, Self::Direct];
+    const LADDER: [Self; 5] =
+        [Self::Depthwise, Self::Wide, Self::Matrix, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
+        if request.precision == Precision::Tf32 && self != Self::Matrix {
+            return request.pass == Pass::Bias;
+        }
         match self {
+            // The same product, on other units.
+            Self::Matrix => {
+                fragment(request, limits).is_some()
+                    && Self::Tiled.can(
+                        conv,
+                        Request { precision: Precision::Strict, ..request },
+                        limits,
+                    )
+            }
             Self::Direct => true,
             Self::Depthwise => {
                 let one_each = conv.filter().channels() == 1
@@ -243,15 +265,25 @@ impl Algorithm {
         match self {
             Self::Direct => None,
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
+            Self::Matrix => matrix_tile(conv, request, limits),
             Self::Tiled => Some(tiled_tile(conv, request, limits)),
             Self::Wide => Some(wide_tile(conv, request, limits)),
         }
     }
 
     /// The units of a cube.
-    fn units(self, tile: Option<Tile>, limits: &Limits) -> u32 {
+    fn units(self, request: Request, tile: Option<Tile>, limits: &Limits) -> u32 {
+        if let (Self::Matrix, Some(tile), Some((fragment, plane))) =
+            (self, tile, fragment(request, limits))
+        {
+            return match matrix_blocks(&tile, fragment) {
+                Ok(()) => matrix::units(&tile, fragment, plane),
+                // Refused before anything is launched.
+                Err(_) => plane,
+            };
+        }
         if let (Self::Tiled, Some(tile)) = (self, tile) {
-            return tiled::units(&tile);
+            return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
         }
         limits.cores.unwrap_or(UNITS.min(limits.units_per_cube))
     }
@@ -275,7 +307,7 @@ fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
         17.. => (128, 32, 2, 1),
         _ => (128, 16, 2, 1),
     };
-    let elems_per_thread = (limits.load_bytes / request.dtype.size()).clamp(1, 4) as u32;
+    let elems_per_thread = widest_load(request.dtype, limits) as u32;
     let tile =
         Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
     let fits = |tile: &Tile| tiled::shared_bytes(tile, request.dtype) <= limits.shared_bytes;
@@ -286,12 +318,25 @@ fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
 }
 
 fn check_tiled(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
-    let widest = (limits.load_bytes / request.dtype.size()).max(1) as u32;
+    let widest = widest_load(request.dtype, limits) as u32;
     let lanes = tile.elems_per_thread;
     if !lanes.is_power_of_two() || lanes > widest {
         return Err(PlanError::Lanes { lanes, widest });
     }
-    // A unit's pieces are 4 by 4 sums.
+    check_pieces(tile)?;
+    let (bytes, limit) = (tiled::shared_bytes(tile, request.dtype), limits.shared_bytes);
+    if bytes > limit {
+        return Err(PlanError::Shared { bytes, limit });
+    }
+    let (units, limit) = (tiled::units(tile), limits.units_per_cube);
+    if units > limit {
+        return Err(PlanError::Units { units, limit });
+    }
+    Ok(())
+}
+
+/// Refuses blocks that are not made of whole pieces, which are 4 by 4 sums.
+fn check_pieces(tile: &Tile) -> Result<(), PlanError> {
     let sums = tile.ratio_m.saturating_mul(tile.ratio_n);
     if sums == 0 || sums > MOST_PIECES {
         return Err(PlanError::Sums { sums, limit: MOST_PIECES });
@@ -305,17 +350,91 @@ fn check_tiled(tile: &Tile, request: Request, limits: &Limits) -> Result<(), Pla
         }
     }
     let block = tile.block_k;
+    let lanes = tile.elems_per_thread;
     if block == 0 || !block.is_multiple_of(lanes) || block > MOST_BLOCK {
         return Err(PlanError::Block { name: "block_k", block, of: lanes, limit: MOST_BLOCK });
     }
     if !(1..=2).contains(&tile.stages) {
         return Err(PlanError::Stages { stages: tile.stages });
     }
-    let (bytes, limit) = (tiled::shared_bytes(tile, request.dtype), limits.shared_bytes);
-    if bytes > limit {
-        return Err(PlanError::Shared { bytes, limit });
+    Ok(())
+}
+
+/// The fragments that a request's products are made of, where the device has matrix units for them,
+/// and the units of a plane.
+fn fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
+    let Fragments { f16, bf16, tf32 } = limits.matrix;
+    let fragment = match (request.dtype, request.precision) {
+        (DType::F16, Precision::Strict) => f16,
+        (DType::BF16, Precision::Strict) => bf16,
+        (DType::F32, Precision::Tf32) => tf32,
+        _ => None,
+    };
+    fragment.zip(limits.plane)
+}
+
+/// A block as wide as the filters are many, for 8 planes, or 4 where they are few.
+fn matrix_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
+    let (fragment, plane) = fragment(request, limits)?;
+    let (block_m, block_n, ratio_m, ratio_n) = match columns(conv, request.pass) {
+        65.. => (128, 128, 4, 2),
+        33.. => (128, 64, 2, 2),
+        17.. => (128, 32, 2, 1),
+        _ => (128, 16, 2, 1),
+    };
+    let elems_per_thread = (limits.load_bytes / request.dtype.size()).clamp(1, 8) as u32;
+    // As many bytes of terms whatever their type.
+    let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
+    let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 };
+    let fits = |tile: &Tile| {
+        matrix::shared_bytes(tile, fragment, plane, request.dtype) <= limits.shared_bytes
+    };
+    Some(match fits(&tile) {
+        true => tile,
+        false => Tile { stages: 1, ..tile },
+    })
+}
+
+/// Refuses blocks that are not made of whole fragments.
+fn matrix_blocks(tile: &Tile, fragment: Fragment) -> Result<(), PlanError> {
+    let sums = tile.ratio_m.saturating_mul(tile.ratio_n);
+    if sums == 0 || sums > MOST_FRAGMENTS {
+        return Err(PlanError::Sums { sums, limit: MOST_FRAGMENTS });
     }
-    let (units, limit) = (tiled::units(tile), limits.units_per_cube);
+    for (name, block, of) in [
+        ("block_m", tile.block_m, tile.ratio_m.saturating_mul(fragment.m)),
+        ("block_n", tile.block_n, tile.ratio_n.saturating_mul(fragment.n)),
+        ("block_k", tile.block_k, fragment.k),
+        ("block_k", tile.block_k, tile.elems_per_thread),
+    ] {
+        if block == 0 || !block.is_multiple_of(of) || block > MOST_BLOCK {
+            return Err(PlanError::Block { name, block, of, limit: MOST_BLOCK });
+        }
+    }
+    Ok(())
+}
+
+/// The most fragments of sums that a plane's registers hold.
+const MOST_FRAGMENTS: u32 = 16;
+
+fn check_matrix(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+    let Some((fragment, plane)) = fragment(request, limits) else {
+        return Err(PlanError::NoKernel { algorithm: Some(Algorithm::Matrix) });
+    };
+    let widest = (limits.load_bytes / request.dtype.size()).clamp(1, 8) as u32;
+    let lanes = tile.elems_per_thread;
+    if !lanes.is_power_of_two() || lanes > widest {
+        return Err(PlanError::Lanes { lanes, widest });
+    }
+    matrix_blocks(tile, fragment)?;
+    if !(1..=2).contains(&tile.stages) {
+        return Err(PlanError::Stages { stages: tile.stages });
+    }
+    let bytes = matrix::shared_bytes(tile, fragment, plane, request.dtype);
+    if bytes > limits.shared_bytes {
+        return Err(PlanError::Shared { bytes, limit: limits.shared_bytes });
+    }
+    let (units, limit) = (matrix::units(tile, fragment, plane), limits.units_per_cube);
     if units > limit {
         return Err(PlanError::Units { units, limit });
     }
@@ -340,7 +459,7 @@ const RUN: usize = 4;
 fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
     let widest = match limits.cores {
         Some(_) => widest(request.dtype, limits),
-        None => (limits.load_bytes / request.dtype.size()).max(1),
+        None => widest_load(request.dtype, limits),
     };
     let lanes = match conv.layout() {
         Layout::ChannelsLast => 1 << conv.input().channels().trailing_zeros().min(widest.ilog2()),
@@ -382,6 +501,11 @@ fn check_depthwise(
     }
 }
 
+/// The elements of a GPU's load: not more than the vectors that every language has.
+fn widest_load(dtype: DType, limits: &Limits) -> usize {
+    (limits.load_bytes / dtype.size()).clamp(1, 4)
+}
+
 /// The sums that a vector register holds.
 fn widest(dtype: DType, limits: &Limits) -> usize {
     (limits.load_bytes / accumulator(dtype).size()).max(1)
@@ -417,7 +541,7 @@ fn check_wide(tile: &Tile, request: Request, limits: &Limits) -> Result<(), Plan
     let lanes = tile.elems_per_thread;
     let widest = match limits.cores {
         Some(_) => widest(request.dtype, limits),
-        None => (limits.load_bytes / request.dtype.size()).max(1),
+        None => widest_load(request.dtype, limits),
     } as u32;
     let must_be = |name, found: u32, expected: u32| match found == expected {
         true => Ok(()),
@@ -489,10 +613,12 @@ fn check_problem(conv: &Convolution, request: Request, limits: &Limits) -> Resul
         return Err(PlanError::Integers { dtype });
     }
     if precision == Precision::Tf32 {
-        return Err(match dtype {
-            DType::F32 => PlanError::NoTf32,
-            _ => PlanError::Tf32OfOther { dtype },
-        });
+        if dtype != DType::F32 {
+            return Err(PlanError::Tf32OfOther { dtype });
+        }
+        if fragment(request, limits).is_none() {
+            return Err(PlanError::NoTf32);
+        }
     }
     let sizes = [conv.input().elements(), conv.output().elements(), conv.filter().elements()];
     for elements in sizes {

@@ -286,6 +286,8 @@ mod tests {
         units_per_cube: 1024,
         cores: None,
         shared_bytes: 48 << 10,
+        plane: Some(32),
+        matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
         buffer_bytes: 1 << 32,
     };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };

@@ -44,13 +44,16 @@ pub enum ConvAlgorithm {
     Depthwise,
     /// Blocks of windows by filters in shared memory, summed in registers.
     Tiled,
+    /// The same, multiplied by matrix units.
+    Matrix,
     /// On a processor, a few windows by a few vectors of filters a thread.
     Wide,
 }
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Depthwise, Self::Tiled, Self::Wide];
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::Depthwise, Self::Tiled, Self::Matrix, Self::Wide];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
@@ -58,6 +61,7 @@ impl ConvAlgorithm {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
             Self::Tiled => "tiled",
+            Self::Matrix => "matrix",
             Self::Wide => "wide",
         }
     }
@@ -354,6 +358,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
         Algorithm::Depthwise => ConvAlgorithm::Depthwise,
+        Algorithm::Matrix => ConvAlgorithm::Matrix,
         Algorithm::Tiled => ConvAlgorithm::Tiled,
         Algorithm::Wide => ConvAlgorithm::Wide,
         other => unreachable!("{other} has no public name"),
@@ -366,6 +371,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
         ConvAlgorithm::Depthwise => Algorithm::Depthwise,
+        ConvAlgorithm::Matrix => Algorithm::Matrix,
         ConvAlgorithm::Tiled => Algorithm::Tiled,
         ConvAlgorithm::Wide => Algorithm::Wide,
     }
