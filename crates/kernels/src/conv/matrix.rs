@@ -36,6 +36,9 @@ use super::plan::{Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
 use crate::limits::Fragment;
 
+/// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
+const ALIGNMENT: usize = 32;
+
 /// The columns that a unit stores at once.
 const QUAD: u32 = 4;
 
@@ -301,11 +304,11 @@ fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: S
     let stages = comptime!(form.tile.stages);
     let mut shared_a = Shared::<[Vector<E, NA>]>::new_aligned_slice(
         comptime!((stage_a * stages) as usize),
-        16usize,
+        ALIGNMENT,
     );
     let mut shared_b = Shared::<[Vector<E, NB>]>::new_aligned_slice(
         comptime!((stage_b * stages) as usize),
-        16usize,
+        ALIGNMENT,
     );
 
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
@@ -682,7 +685,7 @@ fn store<A: Float, R: Float, O: Size>(
     let planes = comptime!(form.units() / units);
     let mut laid = Shared::<[Vector<A, Const<4>>]>::new_aligned_slice(
         comptime!((quads * planes) as usize),
-        16usize,
+        ALIGNMENT,
     );
     let mine = plane * quads;
     let base = part * block.part_step + group * block.out_group;

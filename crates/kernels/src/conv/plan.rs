@@ -221,14 +221,9 @@ impl Algorithm {
             return request.pass == Pass::Bias;
         }
         match self {
-            // The same product, on other units.
+            // The same product as the tiled one's, on other units.
             Self::Matrix => {
-                fragment(request, limits).is_some()
-                    && Self::Tiled.can(
-                        conv,
-                        Request { precision: Precision::Strict, ..request },
-                        limits,
-                    )
+                is_product(conv, request, limits) && matrix_tile(conv, request, limits).is_some()
             }
             Self::Direct => true,
             Self::Depthwise => {
@@ -240,13 +235,7 @@ impl Algorithm {
                     && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
             }
             Self::Tiled => {
-                // A processor's barriers cost more than they bring.
-                limits.cores.is_none()
-                    && limits.shared_bytes > 0
-                    && request.pass != Pass::Bias
-                    && conv.groups() <= MOST_CUBES_Z
-                    && columns(conv, request.pass) <= MOST_CUBES_Z
-                    && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+                is_product(conv, request, limits) && tiled_tile(conv, request, limits).is_some()
             }
             Self::Wide => {
                 let gathers = matches!(request.pass, Pass::Forward | Pass::Data);
@@ -266,7 +255,7 @@ impl Algorithm {
             Self::Direct => None,
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
             Self::Matrix => matrix_tile(conv, request, limits),
-            Self::Tiled => Some(tiled_tile(conv, request, limits)),
+            Self::Tiled => tiled_tile(conv, request, limits),
             Self::Wide => Some(wide_tile(conv, request, limits)),
         }
     }
@@ -297,7 +286,7 @@ const BUSY_CUBES: usize = 1024;
 const BLOCKS_A_PART: usize = 8;
 
 /// A block as wide as the filters are many, and the windows that keep its units busy.
-fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
+fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
     let columns = columns(conv, request.pass);
     let wide = accumulator(request.dtype).size() > 4;
     let (block_m, block_n, ratio_m, ratio_n) = match columns {
@@ -310,11 +299,15 @@ fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
     let elems_per_thread = widest_load(request.dtype, limits) as u32;
     let tile =
         Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
-    let fits = |tile: &Tile| tiled::shared_bytes(tile, request.dtype) <= limits.shared_bytes;
-    match fits(&tile) {
-        true => tile,
-        false => Tile { stages: 1, ..tile },
-    }
+    smaller(tile).into_iter().find(|tile| check_tiled(tile, request, limits).is_ok())
+}
+
+/// A tile and what may take its place where a device has too little shared memory for it.
+fn smaller(tile: Tile) -> [Tile; 4] {
+    let single = Tile { stages: 1, ..tile };
+    let low = Tile { block_m: 64, ratio_m: (tile.ratio_m / 2).max(1), ..single };
+    let narrow = Tile { block_n: low.block_n.min(32), ratio_n: 1, ..low };
+    [tile, single, low, narrow]
 }
 
 fn check_tiled(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
@@ -375,7 +368,7 @@ fn fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
 
 /// A block as wide as the filters are many, for 8 planes, or 4 where they are few.
 fn matrix_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
-    let (fragment, plane) = fragment(request, limits)?;
+    let (fragment, _) = fragment(request, limits)?;
     let (block_m, block_n, ratio_m, ratio_n) = match columns(conv, request.pass) {
         65.. => (128, 128, 4, 2),
         33.. => (128, 64, 2, 2),
@@ -386,13 +379,7 @@ fn matrix_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<
     // As many bytes of terms whatever their type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
     let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 };
-    let fits = |tile: &Tile| {
-        matrix::shared_bytes(tile, fragment, plane, request.dtype) <= limits.shared_bytes
-    };
-    Some(match fits(&tile) {
-        true => tile,
-        false => Tile { stages: 1, ..tile },
-    })
+    smaller(tile).into_iter().find(|tile| check_matrix(tile, request, limits).is_ok())
 }
 
 /// Refuses blocks that are not made of whole fragments.
@@ -444,6 +431,16 @@ fn check_matrix(tile: &Tile, request: Request, limits: &Limits) -> Result<(), Pl
 /// The most 4 by 4 pieces that a unit's registers hold, and the largest block that is compiled.
 const MOST_PIECES: u32 = 8;
 const MOST_BLOCK: u32 = 256;
+
+/// Whether a GPU computes a problem as a product of matrices.
+fn is_product(conv: &Convolution, request: Request, limits: &Limits) -> bool {
+    // A processor's barriers cost more than they bring.
+    limits.cores.is_none()
+        && request.pass != Pass::Bias
+        && conv.groups() <= MOST_CUBES_Z
+        && columns(conv, request.pass) <= MOST_CUBES_Z
+        && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+}
 
 /// More phases than this, each a launch, and a data gradient is computed directly.
 const MOST_PHASES: usize = 256;
@@ -773,4 +770,165 @@ pub enum PlanError {
         /// The most that there are.
         most: usize,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windowpane_geometry::{Extents, Filter, FilterLayout, Shape, Window};
+
+    const FRAGMENT: Fragment = Fragment { m: 16, n: 16, k: 16 };
+    const GPU: Limits = Limits {
+        load_bytes: 16,
+        units_per_cube: 1024,
+        cores: None,
+        shared_bytes: 48 << 10,
+        plane: Some(32),
+        matrix: Fragments {
+            f16: Some(FRAGMENT),
+            bf16: Some(FRAGMENT),
+            tf32: Some(Fragment { k: 8, ..FRAGMENT }),
+        },
+        buffer_bytes: 1 << 34,
+    };
+    const PLAIN: Limits = Limits { matrix: Fragments { f16: None, bf16: None, tf32: None }, ..GPU };
+    const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), plane: Some(1), ..PLAIN };
+
+    const F32: Request =
+        Request { pass: Pass::Forward, dtype: DType::F32, precision: Precision::Strict };
+    const BF16: Request = Request { dtype: DType::BF16, ..F32 };
+    const TF32: Request = Request { precision: Precision::Tf32, ..F32 };
+
+    fn conv(batch: usize, channels: usize, filters: usize, groups: usize) -> Convolution {
+        let shape = Shape::new(batch, channels, Extents::from([28, 28])).unwrap();
+        let filter = Filter::new(filters, channels / groups, Extents::from([3, 3])).unwrap();
+        let window = Window::new([3, 3]).padding([1, 1]);
+        let layout = FilterLayout::Fhwc;
+        Convolution::new(shape, filter, &window, groups, Layout::ChannelsLast, layout).unwrap()
+    }
+
+    fn plan(conv: &Convolution, request: Request, limits: &Limits) -> Result<Plan, PlanError> {
+        Plan::new(conv, request, Wish::default(), limits)
+    }
+
+    fn algorithm(conv: &Convolution, request: Request, limits: &Limits) -> Algorithm {
+        plan(conv, request, limits).unwrap().algorithm
+    }
+
+    #[test]
+    fn each_device_has_its_kernel() {
+        let dense = conv(8, 64, 128, 1);
+        assert_eq!(algorithm(&dense, F32, &GPU), Algorithm::Tiled);
+        assert_eq!(algorithm(&dense, BF16, &GPU), Algorithm::Matrix);
+        assert_eq!(algorithm(&dense, TF32, &GPU), Algorithm::Matrix);
+        assert_eq!(algorithm(&dense, BF16, &PLAIN), Algorithm::Tiled);
+        assert_eq!(
+            algorithm(&dense, BF16, &Limits { shared_bytes: 0, ..PLAIN }),
+            Algorithm::Direct
+        );
+        assert_eq!(algorithm(&dense, F32, &PROCESSOR), Algorithm::Wide);
+        for limits in [GPU, PROCESSOR] {
+            assert_eq!(algorithm(&conv(8, 64, 64, 64), F32, &limits), Algorithm::Depthwise);
+        }
+    }
+
+    /// Every plan passes its own check, whatever the pass, the type and the counts.
+    #[test]
+    fn what_is_planned_can_run() {
+        for (channels, filters, groups) in [
+            (3, 64, 1),
+            (64, 256, 1),
+            (256, 256, 32),
+            (7, 7, 7),
+            (1, 1, 1),
+            (96, 20, 4),
+            (8, 40, 8),
+        ] {
+            for batch in [1, 8, 512] {
+                let conv = conv(batch, channels, filters, groups);
+                for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                    for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
+                        for limits in [GPU, PLAIN, PROCESSOR, Limits { shared_bytes: 16384, ..GPU }]
+                        {
+                            let request = Request { pass, ..request };
+                            match plan(&conv, request, &limits) {
+                                Ok(plan) => assert_eq!(plan.check(&conv, request, &limits), Ok(())),
+                                Err(error) => {
+                                    let none = limits.matrix.tf32.is_none();
+                                    let expected = match none {
+                                        true => PlanError::NoTf32,
+                                        false => PlanError::NoKernel { algorithm: None },
+                                    };
+                                    assert_eq!(
+                                        (request.precision, error),
+                                        (Precision::Tf32, expected)
+                                    );
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The tile, which the code of a kernel depends on, is that of any batch.
+    #[test]
+    fn a_tile_does_not_depend_on_the_batch() {
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            for limits in [GPU, PROCESSOR] {
+                let request = Request { pass, ..BF16 };
+                let tile = |batch| plan(&conv(batch, 48, 80, 1), request, &limits).unwrap().tile;
+                assert_eq!(tile(1), tile(300));
+            }
+        }
+    }
+
+    #[test]
+    fn an_impossible_tile_is_refused_by_its_limit() {
+        let conv = conv(8, 64, 128, 1);
+        let refused = |text: &str, request: Request, limits: &Limits| {
+            let wish = Wish { tiling: text.parse().unwrap(), algorithm: None };
+            Plan::new(&conv, request, wish, limits).unwrap_err().to_string()
+        };
+        for request in [F32, BF16, TF32] {
+            assert!(refused("block_m=100", request, &GPU).contains("block_m is 100"));
+            assert!(refused("block_n=4096", request, &GPU).contains("block_n is 4096"));
+            assert!(refused("block_k=5", request, &GPU).contains("block_k is 5"));
+            assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n are"));
+            assert!(refused("stages=3", request, &GPU).contains("stages is 3"));
+            assert!(refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread is 3"));
+            assert!(refused("elems_per_thread=64", request, &GPU).contains("power of two"));
+            assert!(
+                refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152")
+            );
+        }
+        let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
+        assert!(units.contains("4096 units"), "{units}");
+        assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m is 7"));
+        assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k is 2"));
+    }
+
+    #[test]
+    fn long_sums_are_cut_and_short_ones_are_not() {
+        let filter = Request { pass: Pass::Filter, ..F32 };
+        assert!(plan(&conv(128, 64, 64, 1), filter, &GPU).unwrap().splits > 8);
+        assert_eq!(
+            plan(&conv(1, 4, 4, 1), Request { pass: Pass::Data, ..F32 }, &GPU).unwrap().splits,
+            1
+        );
+        let bias = Request { pass: Pass::Bias, ..F32 };
+        let plan = plan(&conv(128, 64, 64, 1), bias, &GPU).unwrap();
+        assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
+    }
+
+    #[test]
+    fn tf32_is_of_f32_and_of_matrix_units() {
+        let conv = conv(1, 8, 8, 1);
+        let of_bf16 = Request { dtype: DType::BF16, ..TF32 };
+        assert!(matches!(plan(&conv, of_bf16, &GPU), Err(PlanError::Tf32OfOther { .. })));
+        assert_eq!(plan(&conv, TF32, &PLAIN), Err(PlanError::NoTf32));
+        let wish = Wish { algorithm: Some(Algorithm::Tiled), ..Wish::default() };
+        assert!(Plan::new(&conv, TF32, wish, &GPU).is_err());
+    }
 }

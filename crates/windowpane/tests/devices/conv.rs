@@ -3,12 +3,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     Activation, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error, Layout, Precision,
-    Same, Tensor,
+    Same, Tensor, Tiling,
 };
 use windowpane_reference::conv as reference;
 use windowpane_testing::{
-    ConvCase, Fill, Flavour, Named, Role, assert_same, assert_totals, named_device,
-    on_every_device, on_one_type, proptest,
+    ConvCase, Fill, Flavour, Named, Role, assert_same, assert_totals, assert_totals_tf32,
+    named_device, on_every_device, on_one_type, proptest,
 };
 
 type Check = Result<(), TestCaseError>;
@@ -60,6 +60,17 @@ on_every_device! {
     fn filter_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
         let (case, pick, algorithm) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, algorithm))
+    }
+
+    /// SEMANTICS 6.3 and 7: with tf32, where a device has it, within the bound of rounded factors.
+    fn tf32_is_within_its_bound(device, case in ConvCase::any()) {
+        check_tf32(device, &case)
+    }
+
+    /// Tiles of every shape that a device accepts compute the same sums.
+    fn any_tile_is_right(device, case in (ConvCase::any(), tile())) {
+        let (case, tiling) = case;
+        check_tile(device, &case, tiling)
     }
 
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
@@ -139,6 +150,54 @@ fn check_filter<T: Element>(
     let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
     let db = ok(ok(conv.backward_bias(&dy))?.to_vec::<T>())?;
     assert_totals(&db, &reference::bias_gradient_totals(&case.problem(), &gradients))
+}
+
+fn check_tf32(device: &Device, case: &ConvCase) -> Check {
+    let conv = case.conv().precision(Precision::Tf32);
+    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
+    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
+    let plan = match conv.plan(device, DType::F32, x.dims(), w.dims()) {
+        Ok(plan) => plan,
+        // Never chosen silently: a device without it says so, by its name or by the precision's.
+        Err(error) if error.to_string().contains("tf32") => return Ok(()),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+    };
+    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
+    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
+    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
+    assert_totals_tf32(&y, &expected)
+}
+
+/// Some numbers of a tile, small enough that even few devices' limits refuse them.
+fn tile() -> impl Strategy<Value = Tiling> {
+    use proptest::option::of;
+    use proptest::sample::select;
+    let block = || of(select(vec![16u32, 32, 48, 64, 128]));
+    let ratio = || of(1..=4u32);
+    let rest = (of(select(vec![8u32, 16, 32])), of(select(vec![1u32, 2, 4])), of(1..=2u32));
+    (block(), block(), ratio(), ratio(), rest).prop_map(
+        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m,
+            ratio_n,
+            elems_per_thread,
+            stages,
+        },
+    )
+}
+
+fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
+    let conv = case.conv().tile(tiling);
+    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
+    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
+    // A tile that cannot be is refused when it is planned, and never later.
+    let Ok(plan) = conv.plan(device, DType::F32, x.dims(), w.dims()) else { return Ok(()) };
+    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
+    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
+    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
+    assert_totals(&y, &expected)
 }
 
 fn check_adjoint(device: &Device, case: &ConvCase, algorithm: Option<ConvAlgorithm>) -> Check {
