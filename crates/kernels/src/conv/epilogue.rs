@@ -229,7 +229,7 @@ fn exponential<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
         let odd = (bits & Vector::new(1u32)).equal(&Vector::new(1u32));
         power = select_many(odd, power * factor, power);
         factor = factor * factor;
-        bits = bits >> Vector::new(1u32);
+        bits >>= Vector::new(1u32);
     }
     let down = steps.less_than(&Vector::new(A::from_int(0)));
     let value = select_many(down, series / power, series * power);

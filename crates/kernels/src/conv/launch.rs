@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, matrix, reduce, tiled, wide};
+use super::{depthwise, direct, matrix, reduce, tiled, wide, wide_filter};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -157,6 +157,11 @@ pub fn launch(
             in_parts(client, conv, request, plan, dw, |sums| {
                 let operands = [x, dy, sums];
                 tiled::launch(client, conv, Pass::Filter, dtype, plan, operands, Epilogue::NONE);
+            });
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Wide) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                wide_filter::launch(client, conv, dtype, plan, [dy, x, sums]);
             });
         }
         (Operands::Bias { dy, db }, _) => {

@@ -16,6 +16,7 @@
 //! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
 //!   windows that read it.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
+//! * [`wide_filter`]: likewise for the gradient of the filters.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
@@ -32,6 +33,7 @@ pub mod reduce;
 mod tensor;
 pub mod tiled;
 pub mod wide;
+pub mod wide_filter;
 
 pub use launch::{Operands, launch};
 pub use plan::{Algorithm, Pass, Plan, PlanError, Request, Wish};

@@ -141,6 +141,7 @@ impl Plan {
                 Some(tile) if matches!(algorithm, Algorithm::Tiled | Algorithm::Matrix) => {
                     tiled_splits(conv, request, &tile)
                 }
+                _ if algorithm == Algorithm::Wide => 1,
                 _ => splits(conv, request.pass, limits),
             },
         };
@@ -164,7 +165,16 @@ impl Plan {
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
             (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
-            (Algorithm::Wide, Some(tile)) => check_wide(&tile, request, limits)?,
+            (Algorithm::Wide, Some(tile)) => {
+                check_wide(&tile, request, limits)?;
+                let (lanes, channels) = (tile.elems_per_thread, together(conv));
+                if request.pass == Pass::Filter && !channels.is_multiple_of(lanes as usize) {
+                    return Err(PlanError::Channels { lanes, channels });
+                }
+                if self.splits != 1 {
+                    return Err(PlanError::Splits { splits: self.splits, most: 1 });
+                }
+            }
             _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
         }
         if self.units == 0 || self.units > limits.units_per_cube {
@@ -188,7 +198,7 @@ impl Plan {
             true => self.splits * results(conv, request.pass),
         };
         let packed = match (self.algorithm, self.tile) {
-            (Algorithm::Wide, Some(tile)) if request.pass != Pass::Bias => {
+            (Algorithm::Wide, Some(tile)) if request.pass != Pass::Filter => {
                 Packing::new(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
             (Algorithm::Depthwise, _) => Packing::depthwise(conv, request.pass).elements(),
@@ -238,6 +248,9 @@ impl Algorithm {
                 is_product(conv, request, limits) && tiled_tile(conv, request, limits).is_some()
             }
             Self::Wide => {
+                if request.pass == Pass::Filter {
+                    return limits.cores.is_some();
+                }
                 let gathers = matches!(request.pass, Pass::Forward | Pass::Data);
                 let lanes = widest(request.dtype, limits);
                 let packed = Packing::new(conv, request.pass, lanes).elements();
@@ -512,7 +525,11 @@ fn widest(dtype: DType, limits: &Limits) -> usize {
 /// number that they are multiplied with beside them.
 fn wide_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
     let columns = columns(conv, request.pass);
-    let lanes = widest(request.dtype, limits).min(columns.next_power_of_two());
+    let lanes = widest(request.dtype, limits).min(match request.pass {
+        // Vectors of the output's gradient, as it lies.
+        Pass::Filter => 1 << together(conv).trailing_zeros().min(30),
+        _ => columns.next_power_of_two(),
+    });
     // 64-byte vectors come with 32 registers, shorter ones with 16.
     let (registers, most) = if limits.load_bytes >= 64 { (31, 4) } else { (15, 2) };
     let vectors = columns.div_ceil(lanes).min(most);
@@ -525,6 +542,14 @@ fn wide_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
         ratio_n: vectors as u32,
         elems_per_thread: lanes as u32,
         stages: 1,
+    }
+}
+
+/// The filters of a group that lie together in memory.
+fn together(conv: &Convolution) -> usize {
+    match conv.layout() {
+        Layout::ChannelsLast => conv.filter().count() / conv.groups(),
+        Layout::ChannelsFirst => 1,
     }
 }
 

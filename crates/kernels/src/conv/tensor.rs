@@ -22,22 +22,22 @@ pub(super) struct TensorArgs {
     pub(super) width_step: u32,
 }
 
-/// The order in which the elements of a tensor lie in memory, the outermost first.
+/// The order in which the elements of a tensor lie in memory, named by what is innermost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Order {
     /// Sample, position, channel.
-    ChannelsInnermost,
+    Channels,
     /// Sample, channel, position.
-    PositionsInnermost,
+    Positions,
     /// Position, channel, sample.
-    SamplesInnermost,
+    Samples,
 }
 
 impl From<Layout> for Order {
     fn from(layout: Layout) -> Self {
         match layout {
-            Layout::ChannelsLast => Self::ChannelsInnermost,
-            Layout::ChannelsFirst => Self::PositionsInnermost,
+            Layout::ChannelsLast => Self::Channels,
+            Layout::ChannelsFirst => Self::Positions,
         }
     }
 }
@@ -45,9 +45,9 @@ impl From<Layout> for Order {
 impl From<FilterLayout> for Order {
     fn from(layout: FilterLayout) -> Self {
         match layout {
-            FilterLayout::Fhwc => Self::ChannelsInnermost,
-            FilterLayout::Fchw => Self::PositionsInnermost,
-            FilterLayout::Hwcf => Self::SamplesInnermost,
+            FilterLayout::Fhwc => Self::Channels,
+            FilterLayout::Fchw => Self::Positions,
+            FilterLayout::Hwcf => Self::Samples,
         }
     }
 }
@@ -91,13 +91,13 @@ pub(super) struct Place {
 /// The element that lies `i`-th in memory.
 #[cube]
 pub(super) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Order) -> Place {
-    if comptime!(order == Order::ChannelsInnermost) {
+    if comptime!(order == Order::Channels) {
         let (position, channel) = tensor.channels.div_mod(i);
         let (position, width) = tensor.width.div_mod(position);
         let (position, height) = tensor.height.div_mod(position);
         let (sample, depth) = tensor.depth.div_mod(position);
         Place { sample, channel, depth, height, width }
-    } else if comptime!(order == Order::PositionsInnermost) {
+    } else if comptime!(order == Order::Positions) {
         let (position, width) = tensor.width.div_mod(i);
         let (position, height) = tensor.height.div_mod(position);
         let (position, depth) = tensor.depth.div_mod(position);

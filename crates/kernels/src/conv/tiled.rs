@@ -561,7 +561,7 @@ fn multiply<A: Float>(
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
     let my_a = offset_a + UNIT_POS / units_n;
     let my_b = offset_b + UNIT_POS % units_n;
-    let unrolled = comptime!(if form.tile.block_k % 4 == 0 { 4u32 } else { 1u32 });
+    let unrolled = comptime!(if form.tile.block_k.is_multiple_of(4) { 4u32 } else { 1u32 });
     for step in 0..comptime!(form.tile.block_k / unrolled) {
         #[unroll]
         for k in 0..unrolled {

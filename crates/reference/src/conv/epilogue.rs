@@ -40,15 +40,7 @@ pub fn activate(activation: Activation, v: f64) -> f64 {
                 v
             }
         }
-        Activation::Relu6 => {
-            if v < 0.0 {
-                0.0
-            } else if v > 6.0 {
-                6.0
-            } else {
-                v
-            }
-        }
+        Activation::Relu6 => v.clamp(0.0, 6.0),
         Activation::Gelu => v * 0.5 * (1.0 + erf(v * FRAC_1_SQRT_2)),
         Activation::Silu => v / (1.0 + (-v).exp()),
         Activation::Leaky(slope) => {
