@@ -308,7 +308,7 @@ fn divisor(text: &str) -> Result<Divisor, String> {
 }
 
 /// `same-upper`, `same-lower`, `valid`, or `1,1`, or `1:2,0:1` for before:after on each axis.
-fn padding(text: &str) -> Result<Padding, String> {
+pub(crate) fn padding(text: &str) -> Result<Padding, String> {
     match text {
         "valid" => return Ok(Padding::Valid),
         "same-upper" => return Ok(Padding::Same(Same::Upper)),

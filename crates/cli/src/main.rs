@@ -1,5 +1,5 @@
-//! The command line of windowpane: pooling on files, Composable Kernel's example, benchmarks, plans
-//! and devices.
+//! The command line of windowpane: pooling and convolution on files, Composable Kernel's example,
+//! benchmarks, plans and devices.
 //!
 //! `windowpane --help` lists the commands, and `windowpane COMMAND --help` ends with an example of
 //! each. Exit 0 on success, 1 when the work failed, 2 when the arguments are wrong; what is wrong
@@ -8,6 +8,10 @@
 mod args;
 mod backward;
 mod bench;
+mod conv;
+mod conv_args;
+mod conv_backward;
+mod conv_plan;
 mod devices;
 mod element;
 mod failure;
@@ -28,7 +32,7 @@ use clap::{Parser, Subcommand};
 
 use failure::Failure;
 
-/// Pooling for every GPU, from one source.
+/// Pooling and convolution for every GPU, from one source.
 #[derive(Parser)]
 #[command(name = "windowpane", version)]
 struct Cli {
@@ -58,6 +62,10 @@ enum Command {
     Verify(bench::Verify),
     /// Join recorded runs, ours and peers', into tables and pictures.
     Report(bench::Report),
+    /// Convolve a .npy file with filters from another.
+    Conv(conv::Conv),
+    /// The gradients of a convolution, from .npy files.
+    ConvBackward(conv_backward::ConvBackward),
     /// Show the kernel that would be chosen, its tiling and its symbols; launches nothing.
     Plan(plan::Plan),
 }
@@ -106,6 +114,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Bench(bench) => bench.run(),
         Command::Verify(verify) => verify.run(),
         Command::Report(report) => report.run(),
+        Command::Conv(conv) => conv.run(),
+        Command::ConvBackward(conv) => conv.run(),
         Command::Plan(plan) => plan.run(),
     }
 }

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use windowpane::{DType, Device, IndexBase, Tensor};
 
 use crate::args::{On, PoolArgs, Shape, index_base, shape};
+use crate::conv_plan::PlanConv;
 use crate::failure::Failure;
 use crate::progress::say;
 use crate::table;
@@ -25,6 +26,8 @@ pub(crate) struct Plan {
 enum Operator {
     /// How a pooling would run.
     Pool(PlanPool),
+    /// How a convolution would run, and its symbol table.
+    Conv(PlanConv),
 }
 
 #[derive(Args)]
@@ -55,6 +58,7 @@ impl Plan {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.operator {
             Operator::Pool(plan) => plan.run(),
+            Operator::Conv(plan) => plan.run(),
         }
     }
 }

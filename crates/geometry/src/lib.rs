@@ -31,6 +31,7 @@
 //! number.
 #![no_std]
 
+mod activation;
 mod axis;
 mod dtype;
 mod error;
@@ -38,8 +39,10 @@ mod extents;
 mod filter;
 mod pooling;
 mod shape;
+mod tile;
 mod window;
 
+pub use activation::{Activation, Precision, UnknownActivation, UnknownPrecision};
 pub use axis::Axis;
 pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
@@ -47,6 +50,7 @@ pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
 pub use pooling::{Divisor, Exponent, IndexBase, Pooling};
 pub use shape::{Layout, Shape, Strides};
+pub use tile::{Tile, Tiling, UnknownTiling};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 
 /// The axes that every problem is extended to: depth, height, width.

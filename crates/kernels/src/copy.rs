@@ -86,6 +86,9 @@ mod tests {
             load_bytes: 16,
             units_per_cube: 1024,
             cores: None,
+            shared_bytes: 48 << 10,
+            plane: Some(32),
+            matrix: crate::Fragments::default(),
             buffer_bytes: 1 << 30,
             ieee: true,
         };

@@ -3,11 +3,12 @@
 //! This crate links no runtime: it launches on the [`Client`](cubecl::client::Client) and the
 //! buffers that its caller holds. Framework authors start here; everybody else uses `windowpane`.
 //!
-//! Each operator has a room ([`pool`]) with the same furniture: the room's own page states the
+//! Each operator has a room ([`pool`], [`conv`]) with the same furniture: the room's own page states the
 //! formula and the ladder of kernels; `plan` chooses among them, as a pure function of the
 //! problem and the device's [`Limits`]; then one file a kernel.
 
 mod axis;
+pub mod conv;
 mod copy;
 mod dtype;
 mod limits;
@@ -15,6 +16,6 @@ pub mod pool;
 mod random;
 
 pub use copy::copy;
-pub use limits::{Limits, has_powers, supports};
+pub use limits::{Fragment, Fragments, Limits, has_powers, supports};
 pub use random::fill_random;
 pub use windowpane_geometry::DType;

@@ -1,4 +1,5 @@
 use cubecl::client::Client;
+use cubecl::ir::{ElemType, FloatKind};
 use windowpane_geometry::{DType, Exponent};
 
 use crate::dtype::{accumulator, elem};
@@ -14,11 +15,54 @@ pub struct Limits {
     pub units_per_cube: u32,
     /// The processor cores, where units are threads of a processor that each walk all cubes.
     pub cores: Option<u32>,
+    /// The memory that the units of a cube share, in bytes.
+    pub shared_bytes: usize,
+    /// The units of a plane, where all planes have as many.
+    pub plane: Option<u32>,
+    /// The fragments that matrix units multiply, in sums of `f32`.
+    pub matrix: Fragments,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
     /// Whether maxima and conversions are IEEE 754's as they stand, as where LLVM makes the code:
     /// +0 above −0, and bf16 rounded to nearest even.
     pub ieee: bool,
+}
+
+/// The piece of a product that matrix units multiply at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fragment {
+    /// Its rows.
+    pub m: u32,
+    /// Its columns.
+    pub n: u32,
+    /// Its terms.
+    pub k: u32,
+}
+
+/// The fragments of a device, for each type of factors; none where it has no matrix units for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Fragments {
+    /// Of `f16`.
+    pub f16: Option<Fragment>,
+    /// Of `bf16`.
+    pub bf16: Option<Fragment>,
+    /// Of `f32` rounded to tf32.
+    pub tf32: Option<Fragment>,
+}
+
+impl Fragments {
+    fn of(client: &Client) -> Self {
+        let find = |factor: FloatKind| {
+            let (factor, sum) = (ElemType::Float(factor), ElemType::Float(FloatKind::F32));
+            let known = client.features().matmul.cmma.iter().filter(|config| {
+                (config.a_type, config.b_type, config.cd_type) == (factor, factor, sum)
+            });
+            // Square ones: the same fragment serves rows and columns.
+            let square = known.filter(|config| (config.m, config.n) == (16, 16));
+            square.map(|config| Fragment { m: config.m, n: config.n, k: config.k }).next()
+        };
+        Self { f16: find(FloatKind::F16), bf16: find(FloatKind::BF16), tf32: find(FloatKind::TF32) }
+    }
 }
 
 impl Limits {
@@ -29,6 +73,10 @@ impl Limits {
             load_bytes: (properties.hardware.load_width / 8) as usize,
             units_per_cube: properties.hardware.max_units_per_cube,
             cores: properties.hardware.num_cpu_cores,
+            shared_bytes: properties.hardware.max_shared_memory_size,
+            plane: (properties.hardware.plane_size_min == properties.hardware.plane_size_max)
+                .then_some(properties.hardware.plane_size_min),
+            matrix: Fragments::of(client),
             buffer_bytes: properties.memory.max_page_size,
             ieee: ["cuda", "cpu"].contains(&client.name()),
         }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use windowpane_geometry::{
     Convolution, Extents, Filter, FilterLayout, Layout, Same, Shape, Window,
 };
+use windowpane_reference::conv::Epilogue;
 use windowpane_reference::{Scalar, conv};
 
 fn convolutions() -> impl Strategy<Value = Convolution> {
@@ -88,8 +89,8 @@ proptest! {
             dx[at_x] += g[at_y] * w[at_w];
             dw[at_w] += g[at_y] * x[at_x];
         }
-        prop_assert_eq!(&conv::forward(&conv, &x, &w, None), &y);
-        let totals = conv::forward_totals(&conv, &x, &w, None);
+        prop_assert_eq!(&conv::forward(&conv, &x, &w, Epilogue::NONE), &y);
+        let totals = conv::forward_totals(&conv, &x, &w, Epilogue::NONE);
         prop_assert_eq!(totals.iter().map(|t| t.value).collect::<Vec<_>>(), y.clone());
         prop_assert_eq!(totals.iter().map(|t| t.terms).collect::<Vec<_>>(), terms);
         prop_assert_eq!(&conv::data_gradient(&conv, &g, &w), &dx);
@@ -100,7 +101,7 @@ proptest! {
             Layout::ChannelsLast => at % filters,
             Layout::ChannelsFirst => at / conv.output().plane() % filters,
         };
-        let with_bias = conv::forward(&conv, &x, &w, Some(&bias));
+        let with_bias = conv::forward(&conv, &x, &w, Epilogue::bias(&bias));
         let mut db = vec![0.0; filters];
         for (at, y) in y.iter().enumerate() {
             prop_assert_eq!(with_bias[at], y + bias[filter_of(at)]);
@@ -113,7 +114,7 @@ proptest! {
     #[test]
     fn gradients_are_adjoint((conv, [x, w, _, g]) in with_integers()) {
         let inner = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let forward = inner(&conv::forward(&conv, &x, &w, None), &g);
+        let forward = inner(&conv::forward(&conv, &x, &w, Epilogue::NONE), &g);
         prop_assert_eq!(inner(&x, &conv::data_gradient(&conv, &g, &w)), forward);
         prop_assert_eq!(inner(&w, &conv::filter_gradient(&conv, &g, &x)), forward);
     }
@@ -139,9 +140,9 @@ proptest! {
         };
         let (ax, aw, ag) = (absolute(&x), absolute(&w), absolute(&g));
         check(
-            conv::forward(&conv, &x, &w, Some(&bias)),
-            conv::forward_totals(&conv, &x, &w, Some(&bias)),
-            conv::forward(&conv, &ax, &aw, Some(&absolute(&bias))),
+            conv::forward(&conv, &x, &w, Epilogue::bias(&bias)),
+            conv::forward_totals(&conv, &x, &w, Epilogue::bias(&bias)),
+            conv::forward(&conv, &ax, &aw, Epilogue::bias(&absolute(&bias))),
         )?;
         check(
             conv::data_gradient(&conv, &g, &w),
@@ -173,8 +174,8 @@ fn an_image_by_hand() {
     let x = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     let w = [1.0, 10.0, 100.0, 1000.0];
     let valid = new(Window::new([2, 2]));
-    assert_eq!(conv::forward(&valid, &x, &w, None), [5421.0, 6532.0, 8754.0, 9865.0]);
-    assert_eq!(conv::forward(&valid, &x, &w, Some(&[0.5]))[0], 5421.5);
+    assert_eq!(conv::forward(&valid, &x, &w, Epilogue::NONE), [5421.0, 6532.0, 8754.0, 9865.0]);
+    assert_eq!(conv::forward(&valid, &x, &w, Epilogue::bias(&[0.5]))[0], 5421.5);
     let g = [1.0, 0.0, 0.0, 2.0];
     let dx = conv::data_gradient(&valid, &g, &w);
     assert_eq!(dx, [1.0, 10.0, 0.0, 100.0, 1002.0, 20.0, 0.0, 200.0, 2000.0]);
@@ -182,7 +183,7 @@ fn an_image_by_hand() {
     assert_eq!(conv::bias_gradient(&valid, &g), [3.0]);
     // The odd padding goes at the end.
     let same = new(Window::new([2, 2]).padding(Same::Upper));
-    let y = conv::forward(&same, &x, &w, None);
+    let y = conv::forward(&same, &x, &w, Epilogue::NONE);
     assert_eq!(y, [5421.0, 6532.0, 603.0, 8754.0, 9865.0, 906.0, 87.0, 98.0, 9.0]);
 }
 
@@ -195,7 +196,7 @@ fn nothing_in_nothing_out() {
         let window = Window::new([3]);
         let conv = Convolution::new(shape, filter, &window, 1, layout, FilterLayout::Fhwc).unwrap();
         let w = [1.0f32; 12];
-        assert!(conv::forward(&conv, &[], &w, None).is_empty());
+        assert!(conv::forward(&conv, &[], &w, Epilogue::NONE).is_empty());
         assert!(conv::data_gradient(&conv, &[], &w).is_empty());
         assert_eq!(conv::filter_gradient::<f32>(&conv, &[], &[]), [0.0; 12]);
         assert_eq!(conv::bias_gradient::<f32>(&conv, &[]), [0.0; 2]);

@@ -39,6 +39,19 @@ pub fn assert_totals<T: Element>(found: &[T], expected: &[Total]) -> Result<(), 
     Ok(())
 }
 
+/// Fails unless every sum is within the bound of SEMANTICS §7 for factors rounded to tf32 first:
+/// `2·u_in·Σ|terms|` more.
+pub fn assert_totals_tf32(found: &[f32], expected: &[Total]) -> Result<(), TestCaseError> {
+    /// The unit roundoff of 11 digits.
+    const TF32: f64 = 1.0 / 2048.0;
+    // What the bound has for so many more terms is what it lacks.
+    let wider = expected.iter().map(|total| {
+        let share = 2.0 * TF32 / f32::ROUNDOFF / total.terms.max(1) as f64;
+        Total { magnitude: total.magnitude * (1.0 + share), ..*total }
+    });
+    assert_totals(found, &wider.collect::<Vec<_>>())
+}
+
 fn check_lengths(found: usize, expected: usize) -> Result<(), TestCaseError> {
     if found == expected { Ok(()) } else { fail(format!("{found} elements, not {expected}")) }
 }

@@ -14,16 +14,41 @@
 //! absence is a failure. `WINDOWPANE_CASES` sets how many cases each test draws (64).
 
 mod bounds;
+mod conv;
 mod data;
 mod devices;
 mod pool;
 
-pub use bounds::{assert_same, assert_totals};
+pub use bounds::{assert_same, assert_totals, assert_totals_tf32};
+pub use conv::{ConvCase, Role};
 pub use data::{Fill, Flavour};
 pub use devices::{Named, named_device, run_cases};
 pub use pool::PoolCase;
 #[doc(hidden)]
 pub use proptest;
+
+/// Calls a check for one of the listed element types: that of those the device has which `pick`
+/// picks.
+#[macro_export]
+macro_rules! on_one_type {
+    ($device:expr, $pick:expr, [$($T:ident),*], $check:ident($($argument:expr),*)) => {{
+        let types = [$(<$T as windowpane::Element>::DTYPE),*];
+        let types: Vec<_> = types.into_iter().filter(|dtype| $device.supports(*dtype)).collect();
+        let picked = *$pick.get(&types);
+        $crate::on_one_type!(@each picked, [$($T),*], $check, $device, ($($argument),*))
+    }};
+    (@each $picked:ident, [$($T:ident),*], $check:ident, $device:expr, $arguments:tt) => {{
+        $(if $picked == <$T as windowpane::Element>::DTYPE {
+            return $crate::on_one_type!(@call $check::<$T>, $device, $arguments).map_err(|error| {
+                $crate::proptest::test_runner::TestCaseError::fail(format!("{}: {error}", $picked))
+            });
+        })*
+        unreachable!("{} is one of those listed", $picked)
+    }};
+    (@call $check:expr, $device:expr, ($($argument:expr),*)) => {
+        $check($device, $($argument),*)
+    };
+}
 
 /// Runs a property on every device: see the crate's own page.
 #[macro_export]

@@ -77,22 +77,11 @@ impl PoolCase {
         (problem, batch, channels, layout, Fill::any()).prop_filter_map(
             "the window does not fit",
             |((axes, padding, rounding, adaptive), batch, channels, layout, fill)| {
-                let of = |f| extents(&axes, f);
-                let padding = match padding {
-                    PaddingKind::Explicit => {
-                        Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
-                    }
-                    PaddingKind::Valid => Padding::Valid,
-                    PaddingKind::Same(same) => Padding::Same(same),
-                };
-                let asked = Window::new(of(|a| a.kernel))
-                    .stride(of(|a| a.stride))
-                    .dilation(of(|a| a.dilation))
-                    .padding(padding)
-                    .rounding(rounding);
+                let (space, asked) = window_of(&axes, padding, rounding);
                 // As many windows as the kernel has taps.
-                let window = if adaptive { Window::adaptive(of(|a| a.kernel)) } else { asked };
-                let case = Self { batch, channels, space: of(|a| a.input), window, layout, fill };
+                let taps = extents(&axes, |axis| axis.kernel);
+                let window = if adaptive { Window::adaptive(taps) } else { asked };
+                let case = Self { batch, channels, space, window, layout, fill };
                 case.pooling().ok().map(|_| case)
             },
         )
@@ -124,8 +113,30 @@ impl PoolCase {
     }
 }
 
+/// The extents and the window that axes describe.
+pub(crate) fn window_of(
+    axes: &[AxisCase],
+    padding: PaddingKind,
+    rounding: Rounding,
+) -> (Extents, Window) {
+    let of = |f| extents(axes, f);
+    let padding = match padding {
+        PaddingKind::Explicit => {
+            Padding::Explicit { before: of(|a| a.before), after: of(|a| a.after) }
+        }
+        PaddingKind::Valid => Padding::Valid,
+        PaddingKind::Same(same) => Padding::Same(same),
+    };
+    let window = Window::new(of(|a| a.kernel))
+        .stride(of(|a| a.stride))
+        .dilation(of(|a| a.dilation))
+        .padding(padding)
+        .rounding(rounding);
+    (of(|a| a.input), window)
+}
+
 #[derive(Clone, Copy, Debug)]
-struct AxisCase {
+pub(crate) struct AxisCase {
     input: usize,
     kernel: usize,
     stride: usize,
@@ -140,7 +151,7 @@ fn extents(axes: &[AxisCase], of: fn(&AxisCase) -> usize) -> Extents {
     Extents::try_from(&*numbers).expect("one to three axes")
 }
 
-fn axis() -> impl Strategy<Value = AxisCase> {
+pub(crate) fn axis() -> impl Strategy<Value = AxisCase> {
     // Mostly the windows that people use, and now and then a long one.
     let kernel = prop_oneof![6 => 1..=4usize, 1 => 5..=13usize];
     let padding = || prop_oneof![4 => 0..=2usize, 1 => 3..=9usize];
@@ -157,13 +168,13 @@ fn axis() -> impl Strategy<Value = AxisCase> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum PaddingKind {
+pub(crate) enum PaddingKind {
     Explicit,
     Valid,
     Same(Same),
 }
 
-fn padding_kind() -> impl Strategy<Value = PaddingKind> {
+pub(crate) fn padding_kind() -> impl Strategy<Value = PaddingKind> {
     prop_oneof![
         3 => Just(PaddingKind::Explicit),
         1 => Just(PaddingKind::Valid),

@@ -279,6 +279,17 @@ impl Device {
         self.inner.client.as_ref()
     }
 
+    /// What plans need to know of the device; nothing on `host`.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn limits(&self) -> Option<windowpane_kernels::Limits> {
+        let mut limits = windowpane_kernels::Limits::of(self.client()?);
+        // Mesa's software Vulkan, at least to 22.3, ends the process where SPIR-V shares memory.
+        if self.backend() == Backend::Vulkan && self.name().contains("llvmpipe") {
+            limits.shared_bytes = 0;
+        }
+        Some(limits)
+    }
+
     #[cfg(feature = "kernels")]
     pub(crate) fn failure(&self, work: &str, error: &dyn fmt::Display) -> Error {
         Error::Device { device: self.clone(), work: work.into(), reason: cube::one_line(error) }

@@ -1,4 +1,4 @@
-use windowpane_geometry::DType;
+use windowpane_geometry::{DType, Precision};
 
 use crate::{Algorithm, Backend, Device};
 
@@ -16,6 +16,28 @@ pub enum Error {
     #[cfg(feature = "kernels")]
     #[error(transparent)]
     Plan(#[from] windowpane_kernels::pool::PlanError),
+    /// No kernel can convolve it on this device.
+    #[cfg(feature = "kernels")]
+    #[error(transparent)]
+    ConvPlan(#[from] windowpane_kernels::conv::PlanError),
+    /// The way to convolve that was asked for has no kernel on this device.
+    #[error("{device} has no {wish} kernel for this; leave the choice to the plan")]
+    NoConvKernel {
+        /// The algorithm asked for, or that a tile asks for one that is tiled.
+        wish: &'static str,
+        /// The device.
+        device: Device,
+    },
+    /// The device does not compute in this precision.
+    #[error("{device} does not compute {dtype} in {precision}; leave the precision strict")]
+    PrecisionUnsupported {
+        /// The precision asked for.
+        precision: Precision,
+        /// The type asked for.
+        dtype: DType,
+        /// The device.
+        device: Device,
+    },
     /// The algorithm asked for has no kernel on this device.
     #[error("{device} has no {algorithm} kernel for this; leave the choice to the plan")]
     NoKernel {

@@ -23,6 +23,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ceiling;
+mod conv;
 mod device;
 mod element;
 mod error;
@@ -35,6 +36,7 @@ mod pool;
 mod tensor;
 
 pub use ceiling::Unit;
+pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
@@ -42,8 +44,9 @@ pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
-    DType, Divisor, Exponent, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Same,
-    UnknownDType, Window,
+    Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
+    Layout, Padding, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
+    UnknownDType, UnknownPrecision, UnknownTiling, Window,
 };
 
 /// The result of everything here that can fail.

@@ -217,7 +217,7 @@ impl Block {
 }
 
 /// More windows over a block than this, or more inputs in it, are left to the plain gather.
-const MOST_WINDOWS: usize = 48;
+const MOST_WINDOWS: usize = 36;
 const MOST_INPUTS: usize = 16;
 
 /// The lanes that may lie along the width, and whether blocks serve the problem at all.
@@ -399,10 +399,13 @@ fn gather_blocks<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, unit, form);
-    if comptime!(!form.channels && form.fold.is_max()) {
-        // One warp would cross the edges and run both.
-        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
-    } else if is_interior(problem, &place, form) {
+    // A width without channels is one along which a warp would cross the edges, and run both.
+    let inner = if comptime!(form.channels || !form.fold.is_max()) {
+        is_interior(problem, &place, form)
+    } else {
+        false.runtime()
+    };
+    if inner {
         let form = comptime!(form.interior());
         block::<S, A, N>(dy, &winners, dx, problem, &place, form);
     } else {

@@ -333,7 +333,7 @@ fn is_whole<N: Size>(problem: &Problem, site: &Site, #[comptime] form: Form) -> 
 
 /// The position of the vector that this unit computes.
 #[cube]
-pub(super) fn unit_position(#[comptime] runs: bool) -> u32 {
+pub(crate) fn unit_position(#[comptime] runs: bool) -> u32 {
     if comptime!(runs) {
         UNIT_POS * CUBE_COUNT as u32 + CUBE_POS as u32
     } else {

@@ -158,7 +158,7 @@ impl Plan {
             return None;
         }
         let plan = Self::direct(pooling, reduction, dtype, limits);
-        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..plan }.tuned();
+        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..plan };
         let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
         Some(Self { workspace, ..plan })
     }
@@ -207,16 +207,13 @@ impl Plan {
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        Some(
-            Self {
-                algorithm: Algorithm::Strip,
-                lanes: across.unwrap_or(plan.lanes),
-                across: across.is_some(),
-                strip,
-                ..plan
-            }
-            .tuned(),
-        )
+        Some(Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(plan.lanes),
+            across: across.is_some(),
+            strip,
+            ..plan
+        })
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
@@ -260,30 +257,21 @@ impl Plan {
             return None;
         }
         let across = lanes_across(pooling, widest_load(dtype, limits));
-        Some(
-            Self {
-                algorithm: Algorithm::Strip,
-                lanes: across.unwrap_or(plan.lanes),
-                across: across.is_some(),
-                strip: match along.stride() {
-                    s if s >= along.kernel() || along.output() == 1 => 1,
-                    1 => 4,
-                    _ => 2,
-                },
-                ..plan
-            }
-            .tuned(),
-        )
-    }
-
-    fn tuned(mut self) -> Self {
-        if let Ok(s) = std::env::var("WP_STRIP") {
-            self.strip = s.parse().unwrap();
-        }
-        if let Ok(s) = std::env::var("WP_UNITS") {
-            self.units = s.parse().unwrap();
-        }
-        self
+        let longest = match along.stride() {
+            s if s >= along.kernel() || along.output() == 1 => 1,
+            1 => 4,
+            _ => 2,
+        };
+        let row = pooling.grid().taps() / along.kernel();
+        let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
+        let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
+        Some(Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(plan.lanes),
+            across: across.is_some(),
+            strip: [4, 2].into_iter().find(fits).unwrap_or(1),
+            ..plan
+        })
     }
 
     /// Whether neighbouring units would read and write far apart: strips along the width of
@@ -565,6 +553,9 @@ mod tests {
         load_bytes: 16,
         units_per_cube: 1024,
         cores: None,
+        shared_bytes: 48 << 10,
+        plane: Some(32),
+        matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
         buffer_bytes: 1 << 32,
         ieee: true,
     };

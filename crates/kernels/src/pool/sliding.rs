@@ -133,13 +133,10 @@ fn passes(pooling: &Pooling, reduction: Reduction, plan: &Plan, dtype: DType) ->
         };
         let outputs = axes[axis].output();
         let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
-        let lanes =
-            lanes(inner, outputs, block(&axes[axis]) / axes[axis].stride(), dtypes, turns, plan);
-        let lanes = if indexed && channels == 1 {
-            [1, lanes[1].min(if turns { lanes[1] } else { 1 })]
-        } else {
-            lanes
-        };
+        // Lanes with positions are channels of one pixel.
+        let neighbours = if indexed { channels } else { inner };
+        let run = block(&axes[axis]) / axes[axis].stride();
+        let lanes = lanes(neighbours, outputs, run, dtypes, turns, plan);
         let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);

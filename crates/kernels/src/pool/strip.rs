@@ -262,13 +262,14 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(problem, strips, unit, form);
-    if comptime!(form.splits()) {
-        if is_interior(problem, strips, &place, form) {
-            let form = comptime!(form.interior());
-            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
-        } else {
-            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
-        }
+    let inner = if comptime!(form.splits()) {
+        is_interior(problem, strips, &place, form)
+    } else {
+        false.runtime()
+    };
+    if inner {
+        let form = comptime!(form.interior());
+        compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
     } else {
         compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
     }
@@ -326,9 +327,12 @@ fn compute<S: Float, A: Float, N: Size>(
         }
         let site = site_of(problem, place, i, form);
         let vector = place.output + i * place.step;
-        if comptime!(form.along.whole) {
-            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
-        } else if place.first + i < outputs_along(strips, form) {
+        let there = if comptime!(form.along.whole) {
+            true.runtime()
+        } else {
+            place.first + i < outputs_along(strips, form)
+        };
+        if there {
             finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
         }
     }

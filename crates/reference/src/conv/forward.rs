@@ -1,35 +1,45 @@
 use rayon::prelude::*;
 use windowpane_geometry::{AXES, Convolution, Layout};
 
+use super::epilogue::{Epilogue, activate, activate_total};
 use crate::total::Accumulator;
 use crate::{Scalar, Total, check_length, taps};
 
-/// The convolution of `x` with the filters `w`, with a number for each filter added to it.
-pub fn forward<T: Scalar>(conv: &Convolution, x: &[T], w: &[T], bias: Option<&[T]>) -> Vec<T> {
-    convolve(conv, x, w, bias, |sum: f64| T::from_f64(sum))
+/// The convolution of `x` with the filters `w`, and what follows it.
+pub fn forward<T: Scalar>(
+    conv: &Convolution,
+    x: &[T],
+    w: &[T],
+    epilogue: Epilogue<'_, T>,
+) -> Vec<T> {
+    let round = |sum| T::from_f64(activate(epilogue.activation, sum));
+    convolve(conv, x, w, epilogue, round)
 }
 
-/// The convolution, unrounded, with what a bound needs. A bias is one of the terms.
+/// The convolution, unrounded, with what a bound needs. Bias and residual are two of the terms.
 pub fn forward_totals<T: Scalar>(
     conv: &Convolution,
     x: &[T],
     w: &[T],
-    bias: Option<&[T]>,
+    epilogue: Epilogue<'_, T>,
 ) -> Vec<Total> {
-    convolve(conv, x, w, bias, |sum: Total| sum)
+    convolve(conv, x, w, epilogue, |sum| activate_total(epilogue.activation, sum))
 }
 
 fn convolve<T: Scalar, A: Accumulator, Y: Send>(
     conv: &Convolution,
     x: &[T],
     w: &[T],
-    bias: Option<&[T]>,
+    Epilogue { bias, residual, .. }: Epilogue<'_, T>,
     finish: impl Fn(A) -> Y + Send + Sync,
 ) -> Vec<Y> {
     check_length("the input", x.len(), conv.input().elements());
     check_length("the filter", w.len(), conv.filter().elements());
     if let Some(bias) = bias {
         check_length("the bias", bias.len(), conv.filter().count());
+    }
+    if let Some(residual) = residual {
+        check_length("the residual", residual.len(), conv.output().elements());
     }
     (0..conv.output().elements())
         .into_par_iter()
@@ -38,6 +48,9 @@ fn convolve<T: Scalar, A: Accumulator, Y: Send>(
             let mut sum: A = dot(conv, x, w, n, f, o);
             if let Some(bias) = bias {
                 sum.add(bias[f].to_f64());
+            }
+            if let Some(residual) = residual {
+                sum.add(residual[i].to_f64());
             }
             finish(sum)
         })

@@ -1,22 +1,24 @@
 //! Convolution: the dot product of what is inside a window with each filter.
 //!
 //! ```text
-//! y[n, o, f] = Σ { x[n, x(o, t), c] · w[f, t, c] : t inside, c in f's group } (+ bias[f])
+//! y[n, o, f] = f(Σ { x[n, x(o, t), c] · w[f, t, c] : t inside, c in f's group } + bias + residual)
 //!
 //! x(o, t) = o·s − before + t·d         on each axis, as windowpane-geometry says
 //! ```
 //!
-//! * [`forward()`]: the sum as it stands.
+//! * [`forward()`]: the sum as it stands, and the [`Epilogue`] that follows it.
 //! * [`data_gradient`], [`filter_gradient`], [`bias_gradient`]: its derivatives, as scatters.
 //!
 //! Each is a sum in `f64` rounded once; the same name with `_totals` gives the unrounded sum with
 //! what a bound on a kernel's error is made of.
 
 mod backward;
+mod epilogue;
 mod forward;
 
 pub use backward::{
     bias_gradient, bias_gradient_totals, data_gradient, data_gradient_totals, filter_gradient,
     filter_gradient_totals,
 };
+pub use epilogue::{Epilogue, activate};
 pub use forward::{forward, forward_totals};

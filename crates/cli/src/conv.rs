@@ -1,0 +1,77 @@
+//! `windowpane conv`: one convolution on files.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use windowpane::Activation;
+
+use crate::args::On;
+use crate::conv_args::{ConvArgs, File, activation, axes_of, check_memory, read_optional, summary};
+use crate::failure::Failure;
+use crate::output::{Output, write_all};
+use crate::progress::{Progress, say};
+
+const EXAMPLE: &str = "\
+Example: 3×3 filters (NF,H,W,C) over an image batch (N,H,W,C), a bias and a ReLU
+  windowpane conv images.npy filters.npy -o out.npy --padding 1,1 --bias b.npy --activation relu
+
+The files hold float64, 32 or 16. bf16 is read from float32 files, with --dtype bf16, and written to
+them. The output file appears whole or not at all.";
+
+/// The arguments of `conv`.
+#[derive(Args)]
+#[command(after_help = EXAMPLE)]
+pub(crate) struct Conv {
+    /// The array to convolve
+    #[arg(value_name = "INPUT.npy")]
+    input: PathBuf,
+    /// The filters, which set the window's extents
+    #[arg(value_name = "WEIGHT.npy")]
+    weight: PathBuf,
+    /// Where the result goes
+    #[arg(short, long, value_name = "OUT.npy")]
+    output: PathBuf,
+    /// A number for each filter, added to its sums
+    #[arg(long, value_name = "B.npy")]
+    bias: Option<PathBuf>,
+    /// An array of the output's dimensions, added after the bias
+    #[arg(long, value_name = "R.npy")]
+    residual: Option<PathBuf>,
+    /// What becomes of a sum at last: none, relu, relu6, gelu, silu, leaky or leaky:SLOPE
+    #[arg(long, value_name = "NAME", value_parser = activation, default_value = "none")]
+    activation: Activation,
+    #[command(flatten)]
+    conv: ConvArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+impl Conv {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let device = self.on.open()?;
+        let output = Output::new(&self.output)?;
+        let progress = Progress::new(self.on.quiet, format!("reading {}", self.input.display()));
+        let (x, w) = (File::read(&self.input)?, File::read(&self.weight)?);
+        let bias = read_optional(self.bias.as_ref())?;
+        let residual = read_optional(self.residual.as_ref())?;
+
+        axes_of(&x.name, x.dims())?;
+        let kernel = self.conv.kernel(&w.name, w.dims())?;
+        let conv = self.conv.operator(kernel)?.activation(self.activation);
+        let dtype = self.conv.dtype.unwrap_or(x.tensor.dtype());
+        let plan = conv.plan(&device, dtype, x.dims(), w.dims())?;
+        check_memory(plan.problem().output().elements(), dtype)?;
+
+        progress.now(format!("convolving on {device}"));
+        let (x, w) = (x.upload(dtype, &device)?, w.upload(dtype, &device)?);
+        let bias = bias.map(|bias| bias.upload(dtype, &device)).transpose()?;
+        let residual = residual.map(|residual| residual.upload(dtype, &device)).transpose()?;
+        let (y, time) =
+            device.time(|| conv.forward_as(&plan, &x, &w, bias.as_ref(), residual.as_ref()))?;
+        let summary = summary(&plan, dtype, &y, time);
+        progress.now(format!("writing {}", self.output.display()));
+        write_all(&[(output, y)])?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+}

@@ -1,0 +1,271 @@
+//! What the commands of convolution have in common.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use windowpane::{
+    Activation, Conv, ConvAlgorithm, DType, Device, Extents, FilterLayout, Layout, Padding,
+    Precision, Tensor, Tiling, Window,
+};
+
+use crate::args::{natural, padding, positive};
+use crate::failure::Failure;
+
+/// The window, the layouts and the kernel of a convolution.
+#[derive(Args)]
+pub(crate) struct ConvArgs {
+    /// The step between windows, a number an axis [default: 1]
+    #[arg(long, value_name = "S,…", value_parser = positive)]
+    stride: Option<Extents>,
+    /// 1,1 or 1:2,0:1 for before:after on each axis, or same-upper, same-lower, valid
+    #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid")]
+    padding: Padding,
+    /// The step between the taps of a window, a number an axis [default: 1]
+    #[arg(long, value_name = "D,…", value_parser = positive)]
+    dilation: Option<Extents>,
+    /// The groups that channels and filters are divided into
+    #[arg(long, value_name = "G", value_parser = natural, default_value = "1")]
+    groups: usize,
+    /// Data and filters: nhwc_fhwc, nhwc_hwcf, nchw_fchw or another pair; nwc_fwc and the like for
+    /// 1-D, ndhwc_fdhwc for 3-D [default: channels last in both]
+    #[arg(long, value_name = "DATA_FILTERS", value_parser = layouts)]
+    layout: Option<Layouts>,
+    /// strict, or tf32 where the device has it: f32 with factors rounded to 11 bits
+    #[arg(long, default_value = "strict")]
+    precision: Precision,
+    /// The tiling, or some of its numbers: block_m=128,block_n=128,block_k=32,ratio_m=2,ratio_n=2
+    #[arg(long, value_name = "NAME=NUMBER,…")]
+    tile: Option<Tiling>,
+    /// auto, or the kernel by its name, as `plan conv` prints it
+    #[arg(long, value_parser = algorithm, default_value = "auto")]
+    algorithm: Auto,
+    /// Compute in f64, f32, f16 or bf16 [default: the file's type, else f32]
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) dtype: Option<DType>,
+}
+
+/// A way to convolve, or the plan's own choice.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Auto(Option<ConvAlgorithm>);
+
+fn algorithm(text: &str) -> Result<Auto, String> {
+    match text {
+        "auto" => Ok(Auto(None)),
+        name => match name.parse() {
+            Ok(algorithm) => Ok(Auto(Some(algorithm))),
+            Err(error) => Err(format!("{error}")),
+        },
+    }
+}
+
+/// The layouts of data and filters, and the number of axes that their names have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layouts {
+    rank: usize,
+    data: Layout,
+    filters: FilterLayout,
+}
+
+/// `nhwc_fhwc` and its like.
+fn layouts(text: &str) -> Result<Layouts, String> {
+    let known = || {
+        ["w", "hw", "dhw"].into_iter().zip(1..).flat_map(|(axes, rank)| {
+            let data = [
+                (format!("n{axes}c"), Layout::ChannelsLast),
+                (format!("nc{axes}"), Layout::ChannelsFirst),
+            ];
+            let filters = [
+                (format!("f{axes}c"), FilterLayout::Fhwc),
+                (format!("{axes}cf"), FilterLayout::Hwcf),
+                (format!("fc{axes}"), FilterLayout::Fchw),
+            ];
+            data.into_iter().flat_map(move |(data_name, data)| {
+                filters.clone().map(move |(name, filters)| {
+                    (format!("{data_name}_{name}"), Layouts { rank, data, filters })
+                })
+            })
+        })
+    };
+    known().find(|(name, _)| name == text).map(|(_, layouts)| layouts).ok_or_else(|| {
+        let names: Vec<_> = known().map(|(name, _)| name).collect();
+        format!("unknown layout; use one of {}", names.join(", "))
+    })
+}
+
+impl ConvArgs {
+    /// The operator for arrays of so many axes: `kernel` comes from the filters, or where those are
+    /// what is asked for, from an argument.
+    pub(crate) fn operator(&self, kernel: Extents) -> Result<Conv, Failure> {
+        let rank = kernel.rank();
+        let padding = match self.padding {
+            Padding::Explicit { before, .. } => Some(before),
+            _ => None,
+        };
+        for (flag, extents) in
+            [("stride", self.stride), ("padding", padding), ("dilation", self.dilation)]
+        {
+            if let Some(found) = extents.map(|extents| extents.rank()).filter(|n| *n != rank) {
+                return Err(Failure::Arguments(format!(
+                    "--{flag} has {found} numbers and the filters have {rank} axes; give one an axis"
+                )));
+            }
+        }
+        let layouts = self.layouts(rank)?;
+        let mut window = Window::new(kernel).padding(self.padding);
+        if let Some(stride) = self.stride {
+            window = window.stride(stride);
+        }
+        if let Some(dilation) = self.dilation {
+            window = window.dilation(dilation);
+        }
+        Ok(Conv::over(window)
+            .groups(self.groups)
+            .layout(layouts.data)
+            .filter_layout(layouts.filters)
+            .precision(self.precision)
+            .tile(self.tile.unwrap_or_default())
+            .algorithm(self.algorithm.0))
+    }
+
+    fn layouts(&self, rank: usize) -> Result<Layouts, Failure> {
+        let (data, filters) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        let layouts = self.layout.unwrap_or(Layouts { rank, data, filters });
+        if layouts.rank != rank {
+            return Err(Failure::Arguments(format!(
+                "--layout names {} axes and the arrays have {rank}; name those that they have",
+                layouts.rank,
+            )));
+        }
+        Ok(layouts)
+    }
+
+    /// The taps of filters with these dimensions.
+    pub(crate) fn kernel(&self, whose: &str, dims: &[usize]) -> Result<Extents, Failure> {
+        let rank = axes_of(whose, dims)?;
+        let first = match self.layouts(rank)?.filters {
+            FilterLayout::Fhwc => 1,
+            FilterLayout::Hwcf => 0,
+            FilterLayout::Fchw => 2,
+        };
+        Extents::try_from(&dims[first..first + rank]).map_err(|error| Failure::Work(error.into()))
+    }
+
+    /// The dimensions of an input whose spatial extents are known, by what it is convolved to and
+    /// with.
+    pub(crate) fn input_dims(
+        &self,
+        output: &[usize],
+        filters: &[usize],
+        size: Extents,
+    ) -> Result<Vec<usize>, Failure> {
+        let layouts = self.layouts(size.rank())?;
+        let channels = match layouts.filters {
+            FilterLayout::Fhwc => filters[filters.len() - 1],
+            FilterLayout::Hwcf => filters[filters.len() - 2],
+            FilterLayout::Fchw => filters[1],
+        };
+        let channels = channels.saturating_mul(self.groups);
+        let mut dims = vec![output[0]];
+        dims.extend(size.as_slice());
+        match layouts.data {
+            Layout::ChannelsLast => dims.push(channels),
+            Layout::ChannelsFirst => dims.insert(1, channels),
+        }
+        Ok(dims)
+    }
+}
+
+/// The spatial axes of an array.
+pub(crate) fn axes_of(whose: &str, dims: &[usize]) -> Result<usize, Failure> {
+    match dims.len() {
+        3..=5 => Ok(dims.len() - 2),
+        n => Err(Failure::Failed(format!(
+            "{whose} has {n} dimensions, {dims:?}; a convolution has 3, 4 or 5"
+        ))),
+    }
+}
+
+/// An array from a file, and the file's name.
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) tensor: Tensor,
+}
+
+impl File {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let tensor = Tensor::read_npy(&Device::host(), path)?;
+        Ok(Self { name: path.display().to_string(), tensor })
+    }
+
+    pub(crate) fn dims(&self) -> &[usize] {
+        self.tensor.dims()
+    }
+
+    /// The array in this type on a device.
+    pub(crate) fn upload(&self, dtype: DType, device: &Device) -> Result<Tensor, Failure> {
+        Ok(self.tensor.to_dtype(dtype)?.to_device(device)?)
+    }
+}
+
+/// An optional array from a file.
+pub(crate) fn read_optional(path: Option<&PathBuf>) -> Result<Option<File>, Failure> {
+    path.map(|path| File::read(path)).transpose()
+}
+
+/// Refuses a result that this machine's memory cannot hold, which would otherwise end the program
+/// in the middle of the work.
+pub(crate) fn check_memory(elements: usize, dtype: DType) -> Result<(), Failure> {
+    // Once on the device, once read back, and once as it is written.
+    let bytes = elements.checked_mul(2 * dtype.size() + size_of::<f64>());
+    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "{elements} results do not fit in this machine's memory; make the problem smaller"
+    )))
+}
+
+/// What was done, for people: a line.
+pub(crate) fn summary(
+    plan: &windowpane::ConvPlan,
+    dtype: DType,
+    result: &Tensor,
+    time: std::time::Duration,
+) -> String {
+    let (device, seconds) = (plan.device(), time.as_secs_f64());
+    let compiling = match device.backend() {
+        windowpane::Backend::Host => "",
+        _ => " with compiling",
+    };
+    format!(
+        "{} {dtype} → {:?} on {device}, {}, {:.3} ms{compiling}",
+        plan.pass().name(),
+        result.dims(),
+        plan.algorithm(),
+        seconds * 1e3,
+    )
+}
+
+/// An activation, its name checked by its own parser.
+pub(crate) fn activation(text: &str) -> Result<Activation, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_pairs_of_one_rank() {
+        let of = |text: &str| layouts(text).map(|found| (found.rank, found.data, found.filters));
+        let (last, first) = (Layout::ChannelsLast, Layout::ChannelsFirst);
+        assert_eq!(of("nhwc_fhwc"), Ok((2, last, FilterLayout::Fhwc)));
+        assert_eq!(of("nhwc_hwcf"), Ok((2, last, FilterLayout::Hwcf)));
+        assert_eq!(of("nchw_fchw"), Ok((2, first, FilterLayout::Fchw)));
+        assert_eq!(of("nwc_fwc"), Ok((1, last, FilterLayout::Fhwc)));
+        assert_eq!(of("ncdhw_dhwcf"), Ok((3, first, FilterLayout::Hwcf)));
+        for bad in ["", "nhwc", "nhwc_fwc", "NHWC_FHWC", "nhwc_fhwc_"] {
+            assert!(layouts(bad).unwrap_err().contains("nchw_fchw"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `windowpane conv-backward`: the gradients of a convolution, from files.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use windowpane::Extents;
+
+use crate::args::{On, positive};
+use crate::conv_args::{ConvArgs, File, axes_of, check_memory, summary};
+use crate::failure::Failure;
+use crate::output::{Output, write_all};
+use crate::progress::{Progress, say};
+
+const DATA_EXAMPLE: &str = "\
+Example: back through the convolution that `windowpane conv x.npy w.npy -o y.npy --padding 1,1` is
+  windowpane conv-backward data dy.npy w.npy --input-size 32,32 -o dx.npy --padding 1,1";
+
+const WEIGHT_EXAMPLE: &str = "\
+Example: what the filters of `windowpane conv x.npy w.npy -o y.npy --padding 1,1` answer for
+  windowpane conv-backward weight dy.npy x.npy --kernel 3,3 -o dw.npy --padding 1,1";
+
+/// The arguments of `conv-backward`.
+#[derive(Args)]
+pub(crate) struct ConvBackward {
+    #[command(subcommand)]
+    with_respect_to: WithRespectTo,
+}
+
+#[derive(Subcommand)]
+enum WithRespectTo {
+    /// The gradient with respect to the input.
+    #[command(after_help = DATA_EXAMPLE)]
+    Data(Data),
+    /// The gradient with respect to the filters.
+    #[command(after_help = WEIGHT_EXAMPLE)]
+    Weight(Weight),
+}
+
+#[derive(Args)]
+struct Data {
+    /// The gradient with respect to the output
+    #[arg(value_name = "GRAD.npy")]
+    gradient: PathBuf,
+    /// The filters
+    #[arg(value_name = "WEIGHT.npy")]
+    weight: PathBuf,
+    /// The spatial extents of the input, which strides leave open
+    #[arg(long, value_name = "L,…", value_parser = positive)]
+    input_size: Extents,
+    /// Where the gradient of the input goes
+    #[arg(short, long, value_name = "DX.npy")]
+    output: PathBuf,
+    #[command(flatten)]
+    conv: ConvArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+#[derive(Args)]
+struct Weight {
+    /// The gradient with respect to the output
+    #[arg(value_name = "GRAD.npy")]
+    gradient: PathBuf,
+    /// The input
+    #[arg(value_name = "INPUT.npy")]
+    input: PathBuf,
+    /// The filters' extents: 1, 2 or 3 numbers
+    #[arg(long, value_name = "K,…", value_parser = positive)]
+    kernel: Extents,
+    /// Where the gradient of the filters goes
+    #[arg(short, long, value_name = "DW.npy")]
+    output: PathBuf,
+    #[command(flatten)]
+    conv: ConvArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+impl ConvBackward {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        match &self.with_respect_to {
+            WithRespectTo::Data(data) => data.run(),
+            WithRespectTo::Weight(weight) => weight.run(),
+        }
+    }
+}
+
+impl Data {
+    fn run(&self) -> Result<(), Failure> {
+        let device = self.on.open()?;
+        let output = Output::new(&self.output)?;
+        let progress = Progress::new(self.on.quiet, "reading");
+        let (dy, w) = (File::read(&self.gradient)?, File::read(&self.weight)?);
+        let rank = axes_of(&dy.name, dy.dims())?;
+        check_rank("--input-size", self.input_size, rank)?;
+        let kernel = self.conv.kernel(&w.name, w.dims())?;
+        check_same_rank(&w, kernel.rank(), rank)?;
+        let conv = self.conv.operator(kernel)?;
+        let x = self.conv.input_dims(dy.dims(), w.dims(), self.input_size)?;
+        let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
+        let plan = conv.plan_backward_data(&device, dtype, &x, w.dims())?;
+        check_memory(plan.problem().input().elements(), dtype)?;
+
+        progress.now(format!("working on {device}"));
+        let (dy, w) = (dy.upload(dtype, &device)?, w.upload(dtype, &device)?);
+        let (dx, time) = device.time(|| conv.backward_data_as(&plan, &dy, &w))?;
+        let summary = summary(&plan, dtype, &dx, time);
+        write_all(&[(output, dx)])?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+}
+
+impl Weight {
+    fn run(&self) -> Result<(), Failure> {
+        let device = self.on.open()?;
+        let output = Output::new(&self.output)?;
+        let progress = Progress::new(self.on.quiet, "reading");
+        let (dy, x) = (File::read(&self.gradient)?, File::read(&self.input)?);
+        let rank = axes_of(&dy.name, dy.dims())?;
+        check_rank("--kernel", self.kernel, rank)?;
+        check_same_rank(&x, axes_of(&x.name, x.dims())?, rank)?;
+        let conv = self.conv.operator(self.kernel)?;
+        let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
+        let w = conv.filter_dims(dy.dims(), x.dims())?;
+        let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
+        check_memory(plan.problem().filter().elements(), dtype)?;
+
+        progress.now(format!("working on {device}"));
+        let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);
+        let (dw, time) = device.time(|| conv.backward_filter_as(&plan, &dy, &x))?;
+        let summary = summary(&plan, dtype, &dw, time);
+        write_all(&[(output, dw)])?;
+        drop(progress);
+        if self.on.quiet { Ok(()) } else { say(summary) }
+    }
+}
+
+fn check_rank(flag: &str, extents: Extents, rank: usize) -> Result<(), Failure> {
+    match extents.rank() {
+        found if found == rank => Ok(()),
+        found => Err(Failure::Arguments(format!(
+            "{flag} has {found} numbers and the gradient has {rank} axes; give one an axis"
+        ))),
+    }
+}
+
+fn check_same_rank(file: &File, found: usize, rank: usize) -> Result<(), Failure> {
+    if found == rank {
+        return Ok(());
+    }
+    let (name, dims) = (&file.name, file.dims());
+    Err(Failure::Failed(format!("{name} has {found} axes, {dims:?}, and the gradient has {rank}")))
+}

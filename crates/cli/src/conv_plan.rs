@@ -1,0 +1,87 @@
+//! `windowpane plan conv`: how a convolution would run.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, ValueEnum};
+use windowpane::DType;
+
+use crate::args::{On, Shape, shape};
+use crate::conv_args::{ConvArgs, File, axes_of};
+use crate::failure::Failure;
+use crate::progress::say;
+use crate::table;
+
+const EXAMPLE: &str = "\
+Example: 64 filters of 3×3 over 8 images of 56×56 with 64 channels
+  windowpane plan conv --shape 8,56,56,64 --weight-shape 64,3,3,64 --padding 1,1";
+
+/// The arguments of `plan conv`.
+#[derive(Args)]
+#[command(
+    after_help = EXAMPLE,
+    group = ArgGroup::new("array").args(["input", "shape"]).required(true),
+    group = ArgGroup::new("filters").args(["weight", "weight_shape"]).required(true),
+)]
+pub(crate) struct PlanConv {
+    /// An array, of which only dimensions and type are used
+    #[arg(value_name = "INPUT.npy", requires = "weight")]
+    input: Option<PathBuf>,
+    /// The filters, of which only the dimensions are used
+    #[arg(value_name = "WEIGHT.npy", requires = "input")]
+    weight: Option<PathBuf>,
+    /// The array's dimensions in the order of memory, in place of a file
+    #[arg(long, value_name = "N,…", value_parser = shape, requires = "weight_shape")]
+    shape: Option<Shape>,
+    /// The filters' dimensions in the order of memory
+    #[arg(long, value_name = "NF,…", value_parser = shape, requires = "shape")]
+    weight_shape: Option<Shape>,
+    /// What is computed: forward, data (the input's gradient) or weight (the filters')
+    #[arg(long, value_enum, default_value = "forward")]
+    pass: Pass,
+    #[command(flatten)]
+    conv: ConvArgs,
+    #[command(flatten)]
+    on: On,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Pass {
+    // No help texts: with them clap sets every flag's help on lines of its own.
+    Forward,
+    Data,
+    Weight,
+}
+
+impl PlanConv {
+    pub(crate) fn run(&self) -> Result<(), Failure> {
+        let (x, dtype) = dims(self.input.as_ref(), self.shape.as_ref())?;
+        let (w, _) = dims(self.weight.as_ref(), self.weight_shape.as_ref())?;
+        axes_of("the input", &x)?;
+        let conv = self.conv.operator(self.conv.kernel("the filter", &w)?)?;
+        let device = self.on.open()?;
+        let dtype = self.conv.dtype.unwrap_or(dtype);
+        let plan = match self.pass {
+            Pass::Forward => conv.plan(&device, dtype, &x, &w)?,
+            Pass::Data => conv.plan_backward_data(&device, dtype, &x, &w)?,
+            Pass::Weight => conv.plan_backward_filter(&device, dtype, &x, &w)?,
+        };
+        let mut table = table::new();
+        for (name, value) in plan.rows() {
+            table.add_row([name, &value]);
+        }
+        say(table)
+    }
+}
+
+/// Dimensions from a file or an argument, and the file's type.
+fn dims(file: Option<&PathBuf>, shape: Option<&Shape>) -> Result<(Vec<usize>, DType), Failure> {
+    match (file, shape) {
+        (Some(path), _) => {
+            let file = File::read(path)?;
+            Ok((file.dims().to_vec(), file.tensor.dtype()))
+        }
+        (None, shape) => {
+            Ok((shape.map(|Shape(dims)| dims.clone()).unwrap_or_default(), DType::F32))
+        }
+    }
+}

@@ -1,0 +1,173 @@
+use core::fmt;
+use core::str::FromStr;
+
+/// How the implicit product of matrices is cut up.
+///
+/// A cube of units computes `block_m` windows of `block_n` filters, `block_k` terms at a time. In
+/// it a unit, or where matrix units do the work a plane, computes `ratio_m` by `ratio_n` of the
+/// pieces that its kernel is made of: 4 by 4 sums in registers, one row by one vector on a
+/// processor, 16 by 16 on matrix units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// The windows of a cube.
+    pub block_m: u32,
+    /// The filters of a cube.
+    pub block_n: u32,
+    /// The terms that are loaded at a time.
+    pub block_k: u32,
+    /// The pieces of a unit, or a plane, along the windows.
+    pub ratio_m: u32,
+    /// The pieces of a unit, or a plane, along the filters.
+    pub ratio_n: u32,
+    /// The elements of a load, at most.
+    pub elems_per_thread: u32,
+    /// The blocks of terms that are kept at a time: with 2 the next one loads meanwhile.
+    pub stages: u32,
+}
+
+impl Tile {
+    /// The names, as they are printed and written on the command line, and the numbers.
+    pub fn fields(&self) -> [(&'static str, u32); 7] {
+        [
+            ("block_m", self.block_m),
+            ("block_n", self.block_n),
+            ("block_k", self.block_k),
+            ("ratio_m", self.ratio_m),
+            ("ratio_n", self.ratio_n),
+            ("elems_per_thread", self.elems_per_thread),
+            ("stages", self.stages),
+        ]
+    }
+}
+
+/// Prints `block_m=128,block_n=128,…`.
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (name, value)) in self.fields().into_iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            write!(f, "{comma}{name}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The numbers of a [`Tile`] that are asked for; the others are the plan's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are those of a tile")]
+pub struct Tiling {
+    pub block_m: Option<u32>,
+    pub block_n: Option<u32>,
+    pub block_k: Option<u32>,
+    pub ratio_m: Option<u32>,
+    pub ratio_n: Option<u32>,
+    pub elems_per_thread: Option<u32>,
+    pub stages: Option<u32>,
+}
+
+impl Tiling {
+    /// A tile with the numbers that are asked for in the place of its own.
+    pub fn over(&self, tile: Tile) -> Tile {
+        Tile {
+            block_m: self.block_m.unwrap_or(tile.block_m),
+            block_n: self.block_n.unwrap_or(tile.block_n),
+            block_k: self.block_k.unwrap_or(tile.block_k),
+            ratio_m: self.ratio_m.unwrap_or(tile.ratio_m),
+            ratio_n: self.ratio_n.unwrap_or(tile.ratio_n),
+            elems_per_thread: self.elems_per_thread.unwrap_or(tile.elems_per_thread),
+            stages: self.stages.unwrap_or(tile.stages),
+        }
+    }
+
+    fn field(&mut self, name: &str) -> Option<&mut Option<u32>> {
+        Some(match name {
+            "block_m" => &mut self.block_m,
+            "block_n" => &mut self.block_n,
+            "block_k" => &mut self.block_k,
+            "ratio_m" => &mut self.ratio_m,
+            "ratio_n" => &mut self.ratio_n,
+            "elems_per_thread" => &mut self.elems_per_thread,
+            "stages" => &mut self.stages,
+            _ => return None,
+        })
+    }
+}
+
+/// Every number is asked for.
+impl From<Tile> for Tiling {
+    fn from(tile: Tile) -> Self {
+        Self {
+            block_m: Some(tile.block_m),
+            block_n: Some(tile.block_n),
+            block_k: Some(tile.block_k),
+            ratio_m: Some(tile.ratio_m),
+            ratio_n: Some(tile.ratio_n),
+            elems_per_thread: Some(tile.elems_per_thread),
+            stages: Some(tile.stages),
+        }
+    }
+}
+
+/// What is no list of a tile's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownTiling;
+
+impl fmt::Display for UnknownTiling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a tile is a list of NAME=NUMBER, the names being block_m, block_n, block_k, ratio_m, \
+             ratio_n, elems_per_thread and stages, once each, the numbers 1 or more",
+        )
+    }
+}
+
+impl core::error::Error for UnknownTiling {}
+
+impl FromStr for Tiling {
+    type Err = UnknownTiling;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTiling> {
+        let mut tiling = Self::default();
+        for pair in text.split(',') {
+            let (name, number) = pair.split_once('=').ok_or(UnknownTiling)?;
+            let field = tiling.field(name.trim()).ok_or(UnknownTiling)?;
+            let number = number.trim();
+            match number.parse() {
+                Ok(value) if value > 0 && !number.starts_with('+') && field.is_none() => {
+                    *field = Some(value);
+                }
+                _ => return Err(UnknownTiling),
+            }
+        }
+        Ok(tiling)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+    use alloc::string::ToString;
+
+    use super::*;
+
+    const TILE: Tile = Tile {
+        block_m: 128,
+        block_n: 64,
+        block_k: 16,
+        ratio_m: 2,
+        ratio_n: 3,
+        elems_per_thread: 4,
+        stages: 1,
+    };
+
+    #[test]
+    fn what_is_printed_is_read() {
+        assert_eq!(TILE.to_string().parse::<Tiling>().unwrap(), Tiling::from(TILE));
+        let some: Tiling = "block_n=32, stages=2".parse().unwrap();
+        assert_eq!(some.over(TILE), Tile { block_n: 32, stages: 2, ..TILE });
+        for bad in
+            ["", "block_m", "block_m=", "block_m=0", "block_m=-1", "m=1", "stages=1,stages=2"]
+        {
+            assert!(bad.parse::<Tiling>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! The implicit product of matrices: which element of which tensor stands where.
+//!
+//! ```text
+//! out[m, n] = Σ { a[m, k] · b[k, n] : k }
+//!
+//! forward   m = (sample, window)      k = (tap, channel)    n = filter
+//! data      m = (sample, coordinate)  k = (tap, filter)     n = channel
+//! ```
+//!
+//! On each axis a row at position `q` reads, by its `j`-th tap, coordinate
+//!
+//! ```text
+//! x(q, j) = start + q·step + j·tap_step             of an axis of `extent` coordinates
+//! ```
+//!
+//! Forward this is the window's own formula. A gradient of the data reads the windows over a
+//! coordinate, and a stride leaves only some taps to each: coordinates are taken `stride` apart, one
+//! *phase* after another, and in a phase the taps are the same for all, every `stride/g`-th, and the
+//! windows that they name `dilation/g` apart, `g` being what stride and dilation have in common. So
+//! each phase is a product like the forward one, and no tap is tried in vain.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, Convolution};
+
+use super::plan::Pass;
+
+/// One axis of a product, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct SweepArgs {
+    /// The rows' positions.
+    pub(super) rows: FastDivmod<u32>,
+    pub(super) start: i32,
+    pub(super) step: i32,
+    pub(super) tap_step: i32,
+    pub(super) extent: i32,
+    pub(super) taps: FastDivmod<u32>,
+    pub(super) taps_count: u32,
+    /// The steps in memory between coordinates, taps and results, and the first tap and result.
+    pub(super) a_step: i32,
+    pub(super) b_first: u32,
+    pub(super) b_step: u32,
+    pub(super) out_first: u32,
+    pub(super) out_step: u32,
+}
+
+/// A product, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct GatherArgs {
+    pub(super) depth: SweepArgs,
+    pub(super) height: SweepArgs,
+    pub(super) width: SweepArgs,
+    /// The rows, the columns of a group, and the terms of a tap.
+    pub(super) rows: u32,
+    pub(super) columns: u32,
+    pub(super) inner: FastDivmod<u32>,
+    pub(super) inner_count: u32,
+    /// The steps in memory to the next sample, term or column, and group.
+    pub(super) a_batch: u32,
+    pub(super) a_inner: u32,
+    pub(super) a_group: u32,
+    pub(super) b_inner: u32,
+    pub(super) b_group: u32,
+    pub(super) out_batch: u32,
+    pub(super) out_column: u32,
+    pub(super) out_group: u32,
+}
+
+/// One axis of a product, as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sweep {
+    pub(super) rows: usize,
+    pub(super) start: i64,
+    pub(super) step: usize,
+    pub(super) tap_step: i64,
+    pub(super) extent: usize,
+    pub(super) taps: usize,
+    /// The first tap of the filter, and how many taps on the next one is.
+    pub(super) tap_first: usize,
+    pub(super) tap_jump: usize,
+    /// The first row's place among the results, and how far on the next one is.
+    pub(super) out_first: usize,
+    pub(super) out_step: usize,
+}
+
+impl Sweep {
+    /// The windows of an axis, each reading the input by its taps.
+    pub(super) fn forward(axis: &Axis) -> Self {
+        Self {
+            rows: axis.output(),
+            start: axis.start(0),
+            step: axis.stride(),
+            tap_step: axis.dilation() as i64,
+            extent: axis.input(),
+            taps: axis.kernel(),
+            tap_first: 0,
+            tap_jump: 1,
+            out_first: 0,
+            out_step: 1,
+        }
+    }
+
+    /// Every `stride`-th coordinate of an axis from `phase` on, each reading the windows over it.
+    pub(super) fn data(axis: &Axis, phase: usize) -> Self {
+        let (s, d) = (axis.stride(), axis.dilation());
+        let common = gcd(s, d);
+        let distance = phase + axis.before();
+        // The window over the coordinate by tap t is (distance − t·d)/s, where s divides.
+        let first = (0..axis.kernel().min(s / common))
+            .find(|t| (distance as i64 - (t * d) as i64).rem_euclid(s as i64) == 0);
+        let (tap_first, taps) = match first {
+            Some(first) => (first, (axis.kernel() - first).div_ceil(s / common)),
+            None => (0, 0),
+        };
+        Self {
+            rows: (axis.input() - phase).div_ceil(s),
+            start: (distance as i64 - (tap_first * d) as i64).div_euclid(s as i64),
+            step: 1,
+            tap_step: -((d / common) as i64),
+            extent: axis.output(),
+            taps,
+            tap_first,
+            tap_jump: s / common,
+            out_first: phase,
+            out_step: s,
+        }
+    }
+
+    /// Whether some row reads outside the axis.
+    #[cfg(test)]
+    fn clipped(&self) -> bool {
+        let last = self.start + (self.rows.saturating_sub(1) * self.step) as i64;
+        let reach = self.taps.saturating_sub(1) as i64 * self.tap_step;
+        let (low, high) = (self.start + reach.min(0), last + reach.max(0));
+        low < 0 || high >= self.extent as i64
+    }
+
+    fn args(&self, a_step: usize, b_step: usize, out_step: usize) -> SweepArgsLaunch {
+        SweepArgsLaunch::new(
+            self.rows as u32,
+            self.start as i32,
+            self.step as i32,
+            self.tap_step as i32,
+            self.extent as i32,
+            self.taps as u32,
+            self.taps as u32,
+            a_step as i32,
+            (self.tap_first * b_step) as u32,
+            (self.tap_jump * b_step) as u32,
+            (self.out_first * out_step) as u32,
+            (self.out_step * out_step) as u32,
+        )
+    }
+}
+
+/// A product of matrices: a convolution, or one phase of its data gradient.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gather {
+    pub(super) axes: [Sweep; AXES],
+    pass: Pass,
+}
+
+/// Where a weight lies: steps to the next term of a tap, column, group and tap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WeightSteps {
+    pub(super) inner: usize,
+    pub(super) column: usize,
+    pub(super) group: usize,
+    pub(super) kernel: [usize; AXES],
+}
+
+impl Gather {
+    /// The products that a pass is made of: one forward, one a phase for the data.
+    pub(super) fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> {
+        let axes = *conv.grid().axes();
+        let phases = phases(conv, pass);
+        let [_, height, width] = phases;
+        (0..phases.iter().product()).map(move |i| {
+            let phase = [i / width / height, i / width % height, i % width];
+            let sweep = |i: usize| match pass {
+                Pass::Data => Sweep::data(&axes[i], phase[i]),
+                _ => Sweep::forward(&axes[i]),
+            };
+            Self { axes: [sweep(0), sweep(1), sweep(2)], pass }
+        })
+    }
+
+    /// The rows of the product.
+    pub(super) fn rows(&self, conv: &Convolution) -> usize {
+        conv.input().batch() * self.axes.iter().map(|axis| axis.rows).product::<usize>()
+    }
+
+    /// The terms of each sum.
+    pub(super) fn terms(&self, conv: &Convolution) -> usize {
+        self.axes.iter().map(|axis| axis.taps).product::<usize>() * inner(conv, self.pass)
+    }
+
+    /// The arguments of a kernel, the weights lying as `steps` say.
+    pub(super) fn args(&self, conv: &Convolution, steps: &WeightSteps) -> GatherArgsLaunch {
+        let (input, output) = (conv.input(), conv.output());
+        let (a, out) = match self.pass {
+            Pass::Data => (output.strides(conv.layout()), input.strides(conv.layout())),
+            _ => (input.strides(conv.layout()), output.strides(conv.layout())),
+        };
+        let (inner, columns) = (inner(conv, self.pass), columns(conv, self.pass));
+        let axis = |i: usize| self.axes[i].args(a.space[i], steps.kernel[i], out.space[i]);
+        GatherArgsLaunch::new(
+            axis(0),
+            axis(1),
+            axis(2),
+            self.rows(conv) as u32,
+            columns as u32,
+            inner as u32,
+            inner as u32,
+            a.batch as u32,
+            a.channel as u32,
+            (a.channel * inner) as u32,
+            steps.inner as u32,
+            steps.group as u32,
+            out.batch as u32,
+            out.channel as u32,
+            (out.channel * columns) as u32,
+        )
+    }
+}
+
+/// The phases on each axis.
+pub(super) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
+    match pass {
+        Pass::Data => conv.grid().axes().each_ref().map(|axis| axis.stride().min(axis.input())),
+        _ => [1; AXES],
+    }
+}
+
+/// The terms of a tap: what is summed over beside the taps.
+pub(super) fn inner(conv: &Convolution, pass: Pass) -> usize {
+    match pass {
+        Pass::Data => conv.filter().count() / conv.groups(),
+        _ => conv.filter().channels(),
+    }
+}
+
+/// The columns of a group.
+pub(super) fn columns(conv: &Convolution, pass: Pass) -> usize {
+    match pass {
+        Pass::Data => conv.filter().channels(),
+        _ => conv.filter().count() / conv.groups(),
+    }
+}
+
+/// Where the weights lie as they were given.
+pub(super) fn weight_steps(conv: &Convolution, pass: Pass) -> WeightSteps {
+    let steps = conv.filter().strides(conv.filter_layout());
+    let (inner, column) = match pass {
+        Pass::Data => (steps.count, steps.channel),
+        _ => (steps.channel, steps.count),
+    };
+    let group = steps.count * (conv.filter().count() / conv.groups());
+    WeightSteps { inner, column, group, kernel: steps.kernel }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// What of a product changes the code of a kernel: its options, never its extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatherForm {
+    /// The axes that the problem has.
+    rank: usize,
+    /// Whether reads may lie outside.
+    clipped: bool,
+    /// Whether the filters have one tap.
+    pointwise: bool,
+}
+
+impl GatherForm {
+    pub(super) fn new(conv: &Convolution, pass: Pass) -> Self {
+        let axes = conv.grid().axes();
+        let pointwise = conv.filter().taps() == 1;
+        let padded = axes.iter().any(|axis| axis.before() + axis.after() > 0);
+        let clipped = match pass {
+            // Not every window that a tap could name exists.
+            Pass::Data => !pointwise || padded,
+            _ => axes.iter().any(|axis| axis.clipped()),
+        };
+        Self { rank: conv.grid().rank(), clipped, pointwise }
+    }
+}
+
+/// A row of the product or one of its terms. A row has the coordinates that its first tap reads, a
+/// term what its tap adds to them; both have their parts of where the read element lies, and of
+/// where a result or a weight does.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Point {
+    pub(super) depth: i32,
+    pub(super) height: i32,
+    pub(super) width: i32,
+    /// In `a`.
+    pub(super) a: u32,
+    /// Of a row in `out`, of a term in `b`.
+    pub(super) other: u32,
+}
+
+/// Row `m`.
+#[cube]
+pub(super) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Point {
+    let (m, w) = gather.width.rows.div_mod(m);
+    let (m, h) = if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+    Point {
+        depth: gather.depth.start + d as i32 * gather.depth.step,
+        height: gather.height.start + h as i32 * gather.height.step,
+        width: gather.width.start + w as i32 * gather.width.step,
+        a: sample * gather.a_batch,
+        other: sample * gather.out_batch
+            + result(&gather.depth, d)
+            + result(&gather.height, h)
+            + result(&gather.width, w),
+    }
+}
+
+#[cube]
+fn result(sweep: &SweepArgs, q: u32) -> u32 {
+    sweep.out_first + q * sweep.out_step
+}
+
+/// Term `k`, channels innermost.
+#[cube]
+pub(super) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
+    if comptime!(form.pointwise) {
+        let tap = tap_point(gather, 0u32, 0u32, 0u32);
+        inner_point(gather, &tap, k)
+    } else {
+        let (tap, inner) = gather.inner.div_mod(k);
+        let (tap, tw) = gather.width.taps.div_mod(tap);
+        let (td, th) =
+            if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
+        let tap = tap_point(gather, td, th, tw);
+        inner_point(gather, &tap, inner)
+    }
+}
+
+/// The first term of tap (`td`, `th`, `tw`).
+#[cube]
+pub(super) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> Point {
+    Point {
+        depth: td as i32 * gather.depth.tap_step,
+        height: th as i32 * gather.height.tap_step,
+        width: tw as i32 * gather.width.tap_step,
+        a: 0u32,
+        other: weight(&gather.depth, td) + weight(&gather.height, th) + weight(&gather.width, tw),
+    }
+}
+
+#[cube]
+fn weight(sweep: &SweepArgs, t: u32) -> u32 {
+    sweep.b_first + t * sweep.b_step
+}
+
+/// The `inner`-th term of a tap.
+#[cube]
+fn inner_point(gather: &GatherArgs, tap: &Point, inner: u32) -> Point {
+    Point {
+        depth: tap.depth,
+        height: tap.height,
+        width: tap.width,
+        a: inner * gather.a_inner,
+        other: tap.other + inner * gather.b_inner,
+    }
+}
+
+/// What a row reads by a term.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Read {
+    /// Whether it is inside the tensor.
+    pub(super) inside: bool,
+    /// Where it lies; where it does not, somewhere inside.
+    pub(super) at: u32,
+}
+
+/// What a row and a term, whichever comes first, read together.
+#[cube]
+pub(super) fn read_at(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> Read {
+    let d = one.depth + other.depth;
+    let h = one.height + other.height;
+    let w = one.width + other.width;
+    let mut at = w * gather.width.a_step;
+    let mut inside = is_inside(&gather.width, w, form);
+    if comptime!(form.rank > 1) {
+        at += h * gather.height.a_step;
+        inside = inside && is_inside(&gather.height, h, form);
+    }
+    if comptime!(form.rank > 2) {
+        at += d * gather.depth.a_step;
+        inside = inside && is_inside(&gather.depth, d, form);
+    }
+    let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
+    Read { inside, at: one.a + other.a + at as u32 }
+}
+
+#[cube]
+fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
+    if comptime!(form.clipped) { x >= 0 && x < sweep.extent } else { true.runtime() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windowpane_geometry::{Extents, Window};
+
+    fn axis(input: usize, kernel: usize, stride: usize, dilation: usize, before: usize) -> Axis {
+        let window = Window::new([kernel]).stride([stride]).dilation([dilation]);
+        let window = window.padding([(before, kernel * dilation)]);
+        *window.over(Extents::from([input])).unwrap().axis(0)
+    }
+
+    /// Every coordinate meets every window over it once, by the right tap, and nothing else.
+    #[test]
+    fn phases_find_the_windows_over_each_coordinate() {
+        for (kernel, stride, dilation) in
+            [(1, 1, 1), (3, 1, 1), (3, 2, 1), (4, 2, 3), (3, 4, 2), (5, 3, 2), (2, 6, 4), (7, 4, 6)]
+        {
+            for (input, before) in [(1, 0), (7, 0), (12, 1), (9, 5), (13, 20)] {
+                let axis = axis(input, kernel, stride, dilation, before);
+                let mut found = vec![vec![]; input];
+                for phase in 0..stride.min(input) {
+                    let sweep = Sweep::data(&axis, phase);
+                    for q in 0..sweep.rows {
+                        for j in 0..sweep.taps {
+                            let o =
+                                sweep.start + (q * sweep.step) as i64 + j as i64 * sweep.tap_step;
+                            let inside = 0 <= o && o < sweep.extent as i64;
+                            assert!(inside || sweep.clipped(), "{axis:?} {sweep:?}");
+                            if inside {
+                                let tap = sweep.tap_first + j * sweep.tap_jump;
+                                found[sweep.out_first + q * sweep.out_step].push((o as usize, tap));
+                            }
+                        }
+                    }
+                }
+                for (x, found) in found.iter_mut().enumerate() {
+                    found.sort_unstable();
+                    let windows = axis.windows_over(x);
+                    let expected: Vec<_> =
+                        windows.filter_map(|o| Some((o, axis.tap_of(o, x)?))).collect();
+                    assert_eq!(*found, expected, "coordinate {x} of {axis:?}");
+                }
+            }
+        }
+    }
+}

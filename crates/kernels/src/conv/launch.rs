@@ -1,0 +1,214 @@
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::{Activation, Convolution, DType, Precision};
+
+use super::epilogue::Epilogue;
+use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
+use super::{depthwise, direct, matrix, reduce, tiled, wide, wide_filter};
+use crate::Limits;
+use crate::dtype::accumulator;
+
+/// The tensors of a launch, all of one type.
+#[derive(Clone, Copy, Debug)]
+pub enum Operands<'a> {
+    /// The convolution, and what follows each sum.
+    Forward {
+        /// The input.
+        x: &'a Handle,
+        /// The filters.
+        w: &'a Handle,
+        /// A number for each filter.
+        bias: Option<&'a Handle>,
+        /// A tensor of the output's shape.
+        residual: Option<&'a Handle>,
+        /// What becomes of a sum at last.
+        activation: Activation,
+        /// The output.
+        y: &'a Handle,
+    },
+    /// The gradient with respect to the input.
+    Data {
+        /// The gradient with respect to the sums.
+        dy: &'a Handle,
+        /// The filters.
+        w: &'a Handle,
+        /// The gradient of the input.
+        dx: &'a Handle,
+    },
+    /// The gradient with respect to the filters.
+    Filter {
+        /// The gradient with respect to the sums.
+        dy: &'a Handle,
+        /// The input.
+        x: &'a Handle,
+        /// The gradient of the filters.
+        dw: &'a Handle,
+    },
+    /// The gradient with respect to the bias.
+    Bias {
+        /// The gradient with respect to the sums.
+        dy: &'a Handle,
+        /// The gradient of the bias.
+        db: &'a Handle,
+    },
+}
+
+impl Operands<'_> {
+    /// What the launch computes.
+    pub fn pass(&self) -> Pass {
+        match self {
+            Self::Forward { .. } => Pass::Forward,
+            Self::Data { .. } => Pass::Data,
+            Self::Filter { .. } => Pass::Filter,
+            Self::Bias { .. } => Pass::Bias,
+        }
+    }
+
+    /// Refuses buffers that are smaller than their tensors.
+    fn check(&self, conv: &Convolution, dtype: DType) -> Result<(), PlanError> {
+        let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
+        let (weights, filters) = (conv.filter().elements(), conv.filter().count());
+        let check = |pairs: &[(&Handle, usize)]| {
+            pairs.iter().try_for_each(|(handle, elements)| holds(handle, dtype, *elements))
+        };
+        match *self {
+            Self::Forward { x, w, bias, residual, y, .. } => {
+                check(&[(x, inputs), (w, weights), (y, outputs)])?;
+                bias.map_or(Ok(()), |bias| holds(bias, dtype, filters))?;
+                residual.map_or(Ok(()), |residual| holds(residual, dtype, outputs))
+            }
+            Self::Data { dy, w, dx } => check(&[(dy, outputs), (w, weights), (dx, inputs)]),
+            Self::Filter { dy, x, dw } => check(&[(dy, outputs), (x, inputs), (dw, weights)]),
+            Self::Bias { dy, db } => check(&[(dy, outputs), (db, filters)]),
+        }
+    }
+}
+
+/// Refuses a buffer that is smaller than its tensor.
+fn holds(handle: &Handle, dtype: DType, elements: usize) -> Result<(), PlanError> {
+    let (needed, found) = (elements as u64 * dtype.size() as u64, handle.size());
+    if found < needed {
+        return Err(PlanError::BufferTooSmall { needed, found });
+    }
+    Ok(())
+}
+
+/// Launches a convolution or one of its gradients.
+///
+/// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
+/// result. A gradient of the filters or the bias over no windows is refused: nothing would be
+/// launched, and its zeros are the caller's to make.
+pub fn launch(
+    client: &Client,
+    conv: &Convolution,
+    dtype: DType,
+    precision: Precision,
+    plan: &Plan,
+    operands: Operands<'_>,
+) -> Result<(), PlanError> {
+    let request = Request { pass: operands.pass(), dtype, precision };
+    plan.check(conv, request, &Limits::of(client))?;
+    operands.check(conv, dtype)?;
+    if results(conv, request.pass) == 0 {
+        return Ok(());
+    }
+    if windows(conv) == 0 {
+        return Err(PlanError::NoWindows);
+    }
+    match (operands, plan.algorithm) {
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Depthwise) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            depthwise::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Depthwise) => {
+            depthwise::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Wide) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            wide::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
+            wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Matrix) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            let tensors = [x, w, y];
+            matrix::launch(client, conv, Pass::Forward, dtype, precision, plan, tensors, epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Matrix) => {
+            let (tensors, none) = ([dy, w, dx], Epilogue::NONE);
+            matrix::launch(client, conv, Pass::Data, dtype, precision, plan, tensors, none);
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Matrix) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                let (tensors, none) = ([x, dy, sums], Epilogue::NONE);
+                matrix::launch(client, conv, Pass::Filter, dtype, precision, plan, tensors, none);
+            });
+        }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Tiled) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            tiled::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Tiled) => {
+            tiled::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Tiled) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                let operands = [x, dy, sums];
+                tiled::launch(client, conv, Pass::Filter, dtype, plan, operands, Epilogue::NONE);
+            });
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Wide) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                wide_filter::launch(client, conv, dtype, plan, [dy, x, sums]);
+            });
+        }
+        (Operands::Bias { dy, db }, _) => {
+            in_parts(client, conv, request, plan, db, |sums| {
+                reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [dy, sums]);
+            });
+        }
+        (Operands::Forward { .. } | Operands::Data { .. }, Algorithm::Direct) => {
+            direct::launch(client, conv, dtype, plan, operands);
+        }
+        (Operands::Filter { dy, x, dw }, _) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                direct::launch_filter(client, conv, dtype, plan, [dy, x, sums]);
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Has sums written where they belong, or where the plan cuts them into parts, the parts written
+/// elsewhere and then added.
+fn in_parts(
+    client: &Client,
+    conv: &Convolution,
+    request: Request,
+    plan: &Plan,
+    out: &Handle,
+    sum: impl FnOnce(&Handle),
+) {
+    if !plan.cuts(request.pass, request.dtype) {
+        return sum(out);
+    }
+    let elements = results(conv, request.pass);
+    let parts = client.empty(plan.splits * elements * accumulator(request.dtype).size());
+    sum(&parts);
+    reduce::add_parts(client, request.dtype, plan, [&parts, out], elements);
+}
+
+/// The cubes, and the units of each, that give every piece of work its unit.
+pub(super) fn grid(client: &Client, plan: &Plan, work: usize) -> (CubeCount, CubeDim) {
+    let units = CubeDim::new_1d(plan.units);
+    (cubecl::calculate_cube_count_elemwise(client, work, units), units)
+}
+
+/// A tensor of so many elements, or vectors of them.
+pub(super) fn buffer(handle: &Handle, elements: usize) -> BufferArg {
+    // SAFETY: `Operands::check` has seen that the handle holds the elements, or they are a
+    // workspace that was made for them.
+    unsafe { BufferArg::from_raw_parts(handle.clone(), elements) }
+}

@@ -1,0 +1,39 @@
+//! Convolution: the dot product of what is inside a window with each filter.
+//!
+//! ```text
+//! y[n, o, f] = activation(Σ { x[n, o·s − before + t·d, c] · w[f, t, c] } + bias[f] + residual[n, o, f])
+//! ```
+//!
+//! Seen as one product of matrices, M = N·SZ_OUT rows (the windows) by K = HF·WF·C columns (the
+//! taps, their channels innermost) times K by NF (the filters). The first matrix is never built:
+//! index arithmetic stands for it. The ladder:
+//!
+//! * [`direct`]: one unit an output element reads every tap inside. Right for every problem.
+//! * [`tiled`]: blocks of windows by filters a cube, staged in shared memory and summed in registers.
+//!   On every GPU; with rows and terms changing places, the gradient of the filters too.
+//! * [`matrix`]: the same with fragments multiplied by matrix units, where the device has them for the
+//!   type: `f16` and `bf16`, and `f32` where tf32 is asked for.
+//! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
+//!   windows that read it.
+//! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
+//! * [`wide_filter`]: likewise for the gradient of the filters.
+//!
+//! A sum that few units share is cut into parts, and the parts are added in a second pass in one
+//! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
+
+pub mod depthwise;
+pub mod direct;
+mod epilogue;
+mod gather;
+mod launch;
+pub mod matrix;
+mod pack;
+pub mod plan;
+pub mod reduce;
+mod tensor;
+pub mod tiled;
+pub mod wide;
+pub mod wide_filter;
+
+pub use launch::{Operands, launch};
+pub use plan::{Algorithm, Pass, Plan, PlanError, Request, Wish};

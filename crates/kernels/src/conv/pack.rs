@@ -1,0 +1,160 @@
+//! The filters laid out anew: group, tap, term, column, the columns of a group side by side and as
+//! many as whole vectors hold.
+//!
+//! ```text
+//! packed[g, t, k, n] = w[n of g, t, k of g], 0 where there is no such column
+//! ```
+//!
+//! A processor's vectors lie along the columns, whatever the layout that the filters came in.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Convolution, DType};
+
+use super::gather::{WeightSteps, columns, inner, weight_steps};
+use super::launch::{buffer, grid};
+use super::plan::{Pass, Plan};
+use crate::dtype::{accumulator, elem};
+use crate::pool::direct::unit_position;
+
+/// How filters are laid out anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packing {
+    groups: usize,
+    taps: [usize; AXES],
+    inner: usize,
+    columns: usize,
+    lanes: usize,
+    /// Where the weights lie as they were given.
+    source: WeightSteps,
+}
+
+impl Packing {
+    /// The columns of each group for themselves, in whole vectors.
+    pub(super) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
+        Self {
+            groups: conv.groups(),
+            taps: conv.filter().kernel().three(1),
+            inner: inner(conv, pass),
+            columns: columns(conv, pass),
+            lanes,
+            source: weight_steps(conv, pass),
+        }
+    }
+
+    /// All groups, of one column each, side by side.
+    pub(super) fn depthwise(conv: &Convolution, pass: Pass) -> Self {
+        let source = weight_steps(conv, pass);
+        let source = WeightSteps { column: source.group, group: 0, ..source };
+        Self { groups: 1, columns: conv.groups(), source, ..Self::new(conv, pass, 1) }
+    }
+
+    /// The columns, and zeros, that lie side by side.
+    fn width(&self) -> usize {
+        self.columns.next_multiple_of(self.lanes)
+    }
+
+    /// The elements of packed filters.
+    pub(super) fn elements(&self) -> usize {
+        self.groups * self.taps.iter().product::<usize>() * self.inner * self.width()
+    }
+
+    /// Where packed weights lie.
+    pub(super) fn steps(&self) -> WeightSteps {
+        let tap = self.inner * self.width();
+        let [depth, height, width] = self.taps;
+        let kernel = [height * width * tap, width * tap, tap];
+        WeightSteps { inner: self.width(), column: 1, group: depth * kernel[0], kernel }
+    }
+
+    /// Packs filters, in the type that sums have.
+    pub(super) fn pack(
+        &self,
+        client: &Client,
+        conv: &Convolution,
+        dtype: DType,
+        plan: &Plan,
+        w: &Handle,
+    ) -> Handle {
+        let elements = self.elements();
+        let packed = client.empty(elements * accumulator(dtype).size());
+        let [_, height, width] = self.taps;
+        let (cubes, units) = grid(client, plan, elements);
+        // SAFETY: a unit past the last element ends; a weight is read where there is one.
+        unsafe {
+            pack_weights::launch_unchecked(
+                client,
+                cubes,
+                units,
+                buffer(w, conv.filter().elements()),
+                buffer(&packed, elements),
+                PackArgsLaunch::new(
+                    elements as u32,
+                    self.columns as u32,
+                    self.width() as u32,
+                    self.inner as u32,
+                    self.taps.iter().product::<usize>() as u32,
+                    width as u32,
+                    height as u32,
+                    self.source.inner as u32,
+                    self.source.column as u32,
+                    self.source.group as u32,
+                    self.source.kernel[0] as u32,
+                    self.source.kernel[1] as u32,
+                    self.source.kernel[2] as u32,
+                ),
+                plan.runs,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        };
+        packed
+    }
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct PackArgs {
+    elements: u32,
+    columns: u32,
+    columns_whole: FastDivmod<u32>,
+    inner: FastDivmod<u32>,
+    taps: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    inner_step: u32,
+    column_step: u32,
+    group_step: u32,
+    depth_step: u32,
+    height_step: u32,
+    width_step: u32,
+}
+
+#[cube(launch_unchecked)]
+fn pack_weights<S: Float, A: Float>(
+    w: &[S],
+    packed: &mut [A],
+    args: &PackArgs,
+    #[comptime] runs: bool,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = unit_position(runs);
+    if i >= args.elements {
+        terminate!();
+    }
+    let (rest, column) = args.columns_whole.div_mod(i);
+    let (rest, term) = args.inner.div_mod(rest);
+    let (group, tap) = args.taps.div_mod(rest);
+    let (tap, tw) = args.width.div_mod(tap);
+    let (td, th) = args.height.div_mod(tap);
+    let there = column < args.columns;
+    let at = select(there, column, 0u32) * args.column_step
+        + term * args.inner_step
+        + group * args.group_step
+        + td * args.depth_step
+        + th * args.height_step
+        + tw * args.width_step;
+    packed[i as usize] = select(there, A::cast_from(w[at as usize]), A::from_int(0));
+}

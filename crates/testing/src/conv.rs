@@ -1,0 +1,173 @@
+use proptest::prelude::*;
+use windowpane::{Activation, Conv, Element};
+use windowpane_geometry::{
+    Convolution, DType, Extents, Filter, FilterLayout, Layout, Rounding, Shape, Window,
+};
+
+use crate::pool::{axis, padding_kind, window_of};
+use crate::{Fill, Flavour};
+
+/// A convolution problem and its numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvCase {
+    /// The samples.
+    pub batch: usize,
+    /// The groups.
+    pub groups: usize,
+    /// The channels of a group.
+    pub channels: usize,
+    /// The filters of a group.
+    pub filters: usize,
+    /// The spatial extents.
+    pub space: Extents,
+    /// The window.
+    pub window: Window,
+    /// The layout of input and output.
+    pub layout: Layout,
+    /// The layout of the filters.
+    pub filter_layout: FilterLayout,
+    /// What follows a sum.
+    pub activation: Activation,
+    /// Whether a bias is added.
+    pub bias: bool,
+    /// Whether a residual is added.
+    pub residual: bool,
+    /// The numbers.
+    pub fill: Fill,
+}
+
+/// The tensors of a convolution, each of which has numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Role {
+    Input,
+    Filter,
+    Bias,
+    Residual,
+    OutputGradient,
+}
+
+impl ConvCase {
+    /// Any problem that geometry accepts, small enough to be many: one channel and three, counts
+    /// that vectors and tiles divide and that they do not, depthwise, empty batches.
+    pub fn any() -> impl Strategy<Value = Self> {
+        let problem = (1..=3usize).prop_flat_map(|rank| {
+            (proptest::collection::vec(axis(), rank), padding_kind(), Just(Rounding::Floor))
+        });
+        let count = || prop_oneof![4 => 1..=5usize, 1 => Just(8), 1 => Just(16), 1 => 17..=40usize];
+        // Each group sees few, or all channels are one group's, or each channel is a group.
+        let counts = prop_oneof![
+            3 => (Just(1), count(), count()),
+            1 => (2..=4usize, 1..=5usize, 1..=5usize),
+            1 => (count(), Just(1), Just(1)),
+            1 => (2..=3usize, Just(8), Just(16)),
+        ];
+        let layouts = (
+            prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)],
+            prop_oneof![
+                Just(FilterLayout::Fhwc),
+                Just(FilterLayout::Hwcf),
+                Just(FilterLayout::Fchw)
+            ],
+        );
+        let batch = prop_oneof![1 => Just(0usize), 9 => 1..=3usize];
+        let epilogue = (activation(), any::<bool>(), any::<bool>());
+        (problem, batch, counts, layouts, epilogue, Fill::any()).prop_filter_map(
+            "the window does not fit",
+            |((axes, padding, rounding), batch, counts, layouts, epilogue, fill)| {
+                let (space, window) = window_of(&axes, padding, rounding);
+                let (groups, channels, filters) = counts;
+                let (layout, filter_layout) = layouts;
+                let (activation, bias, residual) = epilogue;
+                let case = Self {
+                    batch,
+                    groups,
+                    channels,
+                    filters,
+                    space,
+                    window,
+                    layout,
+                    filter_layout,
+                    activation,
+                    bias,
+                    residual,
+                    fill,
+                };
+                case.convolution().ok().map(|_| case)
+            },
+        )
+    }
+
+    /// The problem as geometry knows it.
+    pub fn convolution(&self) -> Result<Convolution, windowpane_geometry::Error> {
+        let input = Shape::new(self.batch, self.groups * self.channels, self.space)?;
+        let filters = self.groups * self.filters;
+        let kernel = self.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+        let filter = Filter::new(filters, self.channels, kernel)?;
+        let (layout, filter_layout) = (self.layout, self.filter_layout);
+        Convolution::new(input, filter, &self.window, self.groups, layout, filter_layout)
+    }
+
+    /// The problem, which geometry has accepted.
+    ///
+    /// # Panics
+    /// If the case was not drawn but written, and geometry refuses it.
+    pub fn problem(&self) -> Convolution {
+        self.convolution().expect("geometry accepts the case")
+    }
+
+    /// The operator.
+    pub fn conv(&self) -> Conv {
+        Conv::over(self.window)
+            .groups(self.groups)
+            .layout(self.layout)
+            .filter_layout(self.filter_layout)
+            .activation(self.activation)
+    }
+
+    /// The dimensions of a tensor in memory order.
+    pub fn dims(&self, role: Role) -> Vec<usize> {
+        let problem = self.problem();
+        match role {
+            Role::Input => problem.input().dims(self.layout).collect(),
+            Role::Filter => problem.filter().dims(self.filter_layout).collect(),
+            Role::Bias => vec![problem.filter().count()],
+            Role::Residual | Role::OutputGradient => problem.output().dims(self.layout).collect(),
+        }
+    }
+
+    /// The elements of a tensor. NaN and infinities are the input's and the output gradient's
+    /// alone: a weight that is none times the zeros of the padding is left open by the contract.
+    pub fn elements<T: Element>(&self, role: Role) -> Vec<T> {
+        let len = self.dims(role).iter().product();
+        let fill = self.fill_of(role);
+        // Products, and their sums, must be finite in f16 too.
+        let scale = match (T::DTYPE, role) {
+            (_, Role::Input) => 1.0,
+            (DType::F16, _) => 1.0 / 64.0,
+            _ => 1.0,
+        };
+        let elements = fill.elements::<T>(len);
+        elements.into_iter().map(|x| T::from_f64(x.to_f64() * scale)).collect()
+    }
+
+    fn fill_of(&self, role: Role) -> Fill {
+        let Fill { flavour, seed } = self.fill;
+        let flavour = match (flavour, role) {
+            (Flavour::Special, Role::Filter | Role::Bias | Role::Residual) => Flavour::Ties,
+            _ => flavour,
+        };
+        Fill { flavour, seed: seed.wrapping_add((role as u64) << 32) }
+    }
+}
+
+fn activation() -> impl Strategy<Value = Activation> {
+    prop_oneof![
+        3 => Just(Activation::None),
+        1 => Just(Activation::Relu),
+        1 => Just(Activation::Relu6),
+        1 => Just(Activation::Gelu),
+        1 => Just(Activation::Silu),
+        1 => prop_oneof![Just(0.01f32), Just(0.3), Just(-2.0)].prop_map(Activation::Leaky),
+    ]
+}

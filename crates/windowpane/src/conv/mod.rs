@@ -1,0 +1,247 @@
+mod plan;
+mod run;
+
+pub use plan::{ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
+
+use windowpane_geometry::{
+    Activation, DType, Extents, FilterLayout, Layout, Padding, Precision, Tiling, Window,
+};
+
+use crate::{Device, Result, Tensor};
+
+/// Convolution, as networks mean it: the dot product of each window with each filter.
+///
+/// What follows a sum happens in this order, in the sum's own precision: a bias is added, a
+/// residual is added, an activation is applied, and the result is rounded once.
+///
+/// ```
+/// use windowpane::{Activation, Conv, Device, Same, Tensor};
+///
+/// let device = Device::host();
+/// let x = Tensor::from_slice(&device, &[1.0f32, -2.0, 3.0, 4.0], [1, 4, 1])?; // N, W, C
+/// let w = Tensor::from_slice(&device, &[1.0f32, 0.0, -1.0], [1, 3, 1])?; // NF, WF, C
+/// let conv = Conv::new([3]).padding(Same::Upper).activation(Activation::Relu);
+/// assert_eq!(conv.forward(&x, &w, None)?.to_vec::<f32>()?, [2.0, 0.0, 0.0, 3.0]);
+/// # Ok::<(), windowpane::Error>(())
+/// ```
+///
+/// The gradients are those of the sum: `dy` is what comes back through activation and residual.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Conv {
+    pub(crate) window: Window,
+    pub(crate) groups: usize,
+    pub(crate) layout: Layout,
+    pub(crate) filter_layout: FilterLayout,
+    pub(crate) activation: Activation,
+    pub(crate) precision: Precision,
+    pub(crate) algorithm: Option<ConvAlgorithm>,
+    pub(crate) tiling: Tiling,
+}
+
+impl Conv {
+    /// A convolution with filters of so many taps on each axis, one step apart.
+    pub fn new(kernel: impl Into<Extents>) -> Self {
+        Self::over(Window::new(kernel))
+    }
+
+    /// A convolution over a window that is described already.
+    pub fn over(window: Window) -> Self {
+        Self {
+            window,
+            groups: 1,
+            layout: Layout::default(),
+            filter_layout: FilterLayout::default(),
+            activation: Activation::default(),
+            precision: Precision::default(),
+            algorithm: None,
+            tiling: Tiling::default(),
+        }
+    }
+
+    /// Sets the step between two windows; 1 by default.
+    pub fn stride(mut self, stride: impl Into<Extents>) -> Self {
+        self.window = self.window.stride(stride);
+        self
+    }
+
+    /// Sets the padding: `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before and after,
+    /// [`Same`](crate::Same), or [`Padding::Valid`], which is the default.
+    pub fn padding(mut self, padding: impl Into<Padding>) -> Self {
+        self.window = self.window.padding(padding);
+        self
+    }
+
+    /// Sets the step between two taps.
+    pub fn dilation(mut self, dilation: impl Into<Extents>) -> Self {
+        self.window = self.window.dilation(dilation);
+        self
+    }
+
+    /// Sets how many groups channels and filters are divided into: the filters of a group see
+    /// only its channels. As many groups as channels is a depthwise convolution.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.groups = groups;
+        self
+    }
+
+    /// Sets the layout of input and output; channels-last by default.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Sets the layout of the filters; [`FilterLayout::Fhwc`] by default.
+    pub fn filter_layout(mut self, layout: FilterLayout) -> Self {
+        self.filter_layout = layout;
+        self
+    }
+
+    /// Sets what becomes of a sum after bias and residual; nothing by default.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = activation;
+        self
+    }
+
+    /// Sets how exact the products of `f32` are; strict by default.
+    pub fn precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
+    /// Forces an algorithm in place of the plan's own choice.
+    pub fn algorithm(mut self, algorithm: impl Into<Option<ConvAlgorithm>>) -> Self {
+        self.algorithm = algorithm.into();
+        self
+    }
+
+    /// Sets the tile, or some of its numbers, in place of the plan's own.
+    ///
+    /// ```
+    /// use windowpane::{Conv, Tiling};
+    ///
+    /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
+    /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
+    /// # Ok::<(), windowpane::UnknownTiling>(())
+    /// ```
+    pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
+        self.tiling = tiling.into();
+        self
+    }
+
+    /// Says how [`forward`](Self::forward) would run, without running it; `x` and `w` are the
+    /// dimensions of input and filters.
+    pub fn plan(
+        &self,
+        device: &Device,
+        dtype: DType,
+        x: &[usize],
+        w: &[usize],
+    ) -> Result<ConvPlan> {
+        plan::plan(self, Pass::Forward, device, dtype, x, w)
+    }
+
+    /// Convolves, adding a number for each filter.
+    pub fn forward(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
+        self.forward_as(&plan, x, w, bias, None)
+    }
+
+    /// Convolves, adding a number for each filter and a tensor of the output's shape.
+    pub fn forward_with_residual(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        bias: Option<&Tensor>,
+        residual: &Tensor,
+    ) -> Result<Tensor> {
+        let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
+        self.forward_as(&plan, x, w, bias, Some(residual))
+    }
+
+    /// Convolves as planned.
+    pub fn forward_as(
+        &self,
+        plan: &ConvPlan,
+        x: &Tensor,
+        w: &Tensor,
+        bias: Option<&Tensor>,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        run::forward(self, plan, [x, w], bias, residual)
+    }
+
+    /// Says how [`backward_data`](Self::backward_data) would run; `x` and `w` are the dimensions
+    /// of input and filters.
+    pub fn plan_backward_data(
+        &self,
+        device: &Device,
+        dtype: DType,
+        x: &[usize],
+        w: &[usize],
+    ) -> Result<ConvPlan> {
+        plan::plan(self, Pass::Data, device, dtype, x, w)
+    }
+
+    /// The gradient with respect to an input of dimensions `dims`.
+    pub fn backward_data(&self, dy: &Tensor, w: &Tensor, dims: &[usize]) -> Result<Tensor> {
+        let plan = self.plan_backward_data(dy.device(), dy.dtype(), dims, w.dims())?;
+        self.backward_data_as(&plan, dy, w)
+    }
+
+    /// The gradient with respect to the input, as planned.
+    pub fn backward_data_as(&self, plan: &ConvPlan, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
+        run::backward(self, plan, Pass::Data, &[dy, w])
+    }
+
+    /// Says how [`backward_filter`](Self::backward_filter) would run; `x` and `w` are the
+    /// dimensions of input and filters.
+    pub fn plan_backward_filter(
+        &self,
+        device: &Device,
+        dtype: DType,
+        x: &[usize],
+        w: &[usize],
+    ) -> Result<ConvPlan> {
+        plan::plan(self, Pass::Filter, device, dtype, x, w)
+    }
+
+    /// The dimensions of the filters that make an output of dimensions `dy` from an input of
+    /// dimensions `x`.
+    pub fn filter_dims(&self, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
+        plan::filter_dims(self, dy, x)
+    }
+
+    /// The gradient with respect to the filters, of which there are as many as `dy` has channels.
+    pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        let w = self.filter_dims(dy.dims(), x.dims())?;
+        let plan = self.plan_backward_filter(dy.device(), dy.dtype(), x.dims(), &w)?;
+        self.backward_filter_as(&plan, dy, x)
+    }
+
+    /// The gradient with respect to the filters, as planned.
+    pub fn backward_filter_as(&self, plan: &ConvPlan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
+        run::backward(self, plan, Pass::Filter, &[dy, x])
+    }
+
+    /// Says how [`backward_bias`](Self::backward_bias) would run; `dy` are the dimensions of the
+    /// output.
+    pub fn plan_backward_bias(
+        &self,
+        device: &Device,
+        dtype: DType,
+        dy: &[usize],
+    ) -> Result<ConvPlan> {
+        plan::plan_bias(self, device, dtype, dy)
+    }
+
+    /// The gradient with respect to the bias: the sum of all windows, for each filter.
+    pub fn backward_bias(&self, dy: &Tensor) -> Result<Tensor> {
+        let plan = self.plan_backward_bias(dy.device(), dy.dtype(), dy.dims())?;
+        self.backward_bias_as(&plan, dy)
+    }
+
+    /// The gradient with respect to the bias, as planned.
+    pub fn backward_bias_as(&self, plan: &ConvPlan, dy: &Tensor) -> Result<Tensor> {
+        run::backward(self, plan, Pass::Bias, &[dy])
+    }
+}

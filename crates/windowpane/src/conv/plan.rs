@@ -1,0 +1,401 @@
+use core::fmt;
+use core::str::FromStr;
+
+use windowpane_geometry::{
+    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Tiling, Window,
+};
+
+use super::Conv;
+use crate::{Device, Error, Result};
+
+/// What of a convolution is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pass {
+    /// The output.
+    Forward,
+    /// The gradient with respect to the input.
+    Data,
+    /// The gradient with respect to the filters.
+    Filter,
+    /// The gradient with respect to the bias.
+    Bias,
+}
+
+impl Pass {
+    /// What is computed, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "convolution",
+            Self::Data => "convolution's data gradient",
+            Self::Filter => "convolution's filter gradient",
+            Self::Bias => "convolution's bias gradient",
+        }
+    }
+}
+
+/// A way to convolve, whatever the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ConvAlgorithm {
+    /// Every element of the result for itself: there for every problem, best for none but the
+    /// smallest.
+    Direct,
+    /// A filter a channel, a run of windows at a time.
+    Depthwise,
+    /// Blocks of windows by filters in shared memory, summed in registers.
+    Tiled,
+    /// The same, multiplied by matrix units.
+    Matrix,
+    /// On a processor, a few windows by a few vectors of filters a thread.
+    Wide,
+}
+
+impl ConvAlgorithm {
+    /// Every algorithm.
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::Depthwise, Self::Tiled, Self::Matrix, Self::Wide];
+
+    /// The name as it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Depthwise => "depthwise",
+            Self::Tiled => "tiled",
+            Self::Matrix => "matrix",
+            Self::Wide => "wide",
+        }
+    }
+}
+
+impl fmt::Display for ConvAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A name that is not that of a way to convolve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
+pub struct UnknownConvAlgorithm(String);
+
+fn names() -> String {
+    ConvAlgorithm::ALL.map(ConvAlgorithm::name).join(", ")
+}
+
+impl FromStr for ConvAlgorithm {
+    type Err = UnknownConvAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownConvAlgorithm> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or_else(|| UnknownConvAlgorithm(name.into()))
+    }
+}
+
+/// How a convolution or a gradient of it will run: the kernel, its tiling and its symbol table.
+///
+/// A plan is made before anything is launched, prints as a table, may be changed, and then runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConvPlan {
+    pub(super) device: Device,
+    pub(super) pass: Pass,
+    /// The options that it was made for.
+    pub(super) conv: Conv,
+    pub(super) problem: Convolution,
+    pub(super) dtype: DType,
+    pub(super) choice: Choice,
+}
+
+/// What a plan chose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Choice {
+    /// The scalar reference.
+    Host,
+    /// A kernel.
+    #[cfg(feature = "kernels")]
+    Kernel(windowpane_kernels::conv::Plan),
+}
+
+impl ConvPlan {
+    /// The device that it was made for.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What it computes.
+    pub fn pass(&self) -> Pass {
+        self.pass
+    }
+
+    /// The way it convolves.
+    pub fn algorithm(&self) -> ConvAlgorithm {
+        match &self.choice {
+            Choice::Host => ConvAlgorithm::Direct,
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => public(plan.algorithm),
+        }
+    }
+
+    /// The problem. That of a bias's gradient is a convolution of one tap with the same output.
+    pub fn problem(&self) -> &Convolution {
+        &self.problem
+    }
+
+    /// The multiplications and additions that it takes, those with padding counted.
+    pub fn operations(&self) -> u64 {
+        let output = self.problem.output().elements() as u64;
+        match self.pass {
+            Pass::Bias => output,
+            _ => {
+                2 * output
+                    * (self.problem.filter().taps() * self.problem.filter().channels()) as u64
+            }
+        }
+    }
+
+    /// The bytes of device memory that it needs beside its tensors.
+    pub fn workspace(&self) -> usize {
+        match &self.choice {
+            Choice::Host => 0,
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => plan.workspace(&self.problem, self.request()),
+        }
+    }
+
+    /// The kernel's own plan, to override field by field; none on `host`.
+    ///
+    /// A value that cannot be run is refused when the plan is used.
+    #[cfg(feature = "kernels")]
+    pub fn kernel_mut(&mut self) -> Option<&mut windowpane_kernels::conv::Plan> {
+        match &mut self.choice {
+            Choice::Kernel(plan) => Some(plan),
+            Choice::Host => None,
+        }
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(super) fn request(&self) -> windowpane_kernels::conv::Request {
+        request(self.pass, self.dtype, self.conv.precision)
+    }
+
+    /// The choices, and then the symbols of the problem: a name and a value each.
+    pub fn rows(&self) -> Vec<(&'static str, String)> {
+        let layouts = format!("{} {}", self.problem.layout(), self.problem.filter_layout());
+        let mut rows = vec![
+            ("operator", self.pass.name().into()),
+            ("device", format!("{} ({})", self.device, self.device.name())),
+            ("algorithm", self.algorithm().to_string()),
+            ("dtype", self.dtype.to_string()),
+            ("precision", self.conv.precision.to_string()),
+            ("layouts", layouts),
+        ];
+        match &self.choice {
+            Choice::Host => {}
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => rows.extend([
+                ("units", plan.units.to_string()),
+                ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),
+                ("splits", plan.splits.to_string()),
+            ]),
+        }
+        rows.push(("workspace", format!("{} B", self.workspace())));
+        rows.extend(self.symbols().into_iter().map(|(name, value)| (name, value.to_string())));
+        rows
+    }
+
+    /// The symbol table: the problem in the letters of its formula, and the tile that computes it.
+    ///
+    /// M, NF and K are those of the implicit product of matrices, for the forward pass:
+    /// M = N·SZ_OUT windows by K = HF·WF·C taps and channels by NF filters.
+    pub fn symbols(&self) -> Vec<(&'static str, usize)> {
+        let (input, output) = (self.problem.input(), self.problem.output());
+        let filter = self.problem.filter();
+        let axes = self.problem.grid().axes();
+        let names = [["D", "DF", "D_OUT"], ["H", "HF", "H_OUT"], ["W", "WF", "W_OUT"]];
+        let own = names.iter().zip(axes).skip(names.len() - self.problem.grid().rank());
+        let mut symbols = vec![("N", input.batch()), ("C", input.channels())];
+        symbols.extend(own.clone().map(|(name, axis)| (name[0], axis.input())));
+        symbols.extend(own.clone().map(|(name, axis)| (name[1], axis.kernel())));
+        symbols.push(("NF", filter.count()));
+        symbols.extend(own.map(|(name, axis)| (name[2], axis.output())));
+        symbols.extend([
+            ("SZ_OUT", output.plane()),
+            ("GROUPS", self.problem.groups()),
+            ("M", output.batch() * output.plane()),
+            ("K", filter.taps() * filter.channels()),
+        ]);
+        #[cfg(feature = "kernels")]
+        if let Choice::Kernel(windowpane_kernels::conv::Plan { tile: Some(tile), .. }) =
+            &self.choice
+        {
+            let names = [
+                "BLOCK_M",
+                "BLOCK_N",
+                "BLOCK_K",
+                "RATIO_M",
+                "RATIO_N",
+                "ELEMS_PER_THREAD",
+                "STAGES",
+            ];
+            let fields = tile.fields().map(|(_, value)| value as usize);
+            symbols.extend(names.into_iter().zip(fields));
+        }
+        symbols
+    }
+}
+
+impl fmt::Display for ConvPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in self.rows() {
+            writeln!(f, "{name:<16}{value}")?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn plan(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    x: &[usize],
+    w: &[usize],
+) -> Result<ConvPlan> {
+    let problem = problem(conv, x, w)?;
+    choose(conv, pass, device, dtype, problem)
+}
+
+/// The bias's gradient is that of any convolution with this output: of one tap, say.
+pub(super) fn plan_bias(
+    conv: &Conv,
+    device: &Device,
+    dtype: DType,
+    dy: &[usize],
+) -> Result<ConvPlan> {
+    let output = Shape::from_dims(dy, conv.layout)?;
+    let one = match output.space().rank() {
+        1 => Extents::from([1]),
+        2 => Extents::from([1, 1]),
+        _ => Extents::from([1, 1, 1]),
+    };
+    let channels = output.channels();
+    let filter = Filter::new(channels, 1, one)?;
+    let window = Window::new(one);
+    let problem =
+        Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
+    // Whatever kernel and tile are asked for, they are those of products of matrices.
+    let conv = conv.algorithm(None).tile(Tiling::default());
+    choose(&conv, Pass::Bias, device, dtype, problem)
+}
+
+fn choose(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    problem: Convolution,
+) -> Result<ConvPlan> {
+    device.require(dtype)?;
+    if !dtype.is_float() {
+        return Err(Error::NotForIntegers { operator: pass.name(), dtype });
+    }
+    let choice = choice(conv, pass, device, dtype, &problem)?;
+    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, dtype, choice })
+}
+
+fn choice(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    problem: &Convolution,
+) -> Result<Choice> {
+    #[cfg(feature = "kernels")]
+    if let Some(limits) = device.limits() {
+        use windowpane_kernels::conv as kernels;
+        let request = request(pass, dtype, conv.precision);
+        let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
+        return match kernels::Plan::new(problem, request, wish, &limits) {
+            Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
+            plan => Ok(Choice::Kernel(plan?)),
+        };
+    }
+    let _ = (pass, dtype, problem);
+    if conv.precision != Precision::Strict {
+        let (precision, device) = (conv.precision, device.clone());
+        return Err(Error::PrecisionUnsupported { precision, dtype, device });
+    }
+    match conv.algorithm {
+        None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
+        _ => Err(no_kernel(conv, device)),
+    }
+}
+
+fn no_kernel(conv: &Conv, device: &Device) -> Error {
+    let wish = match conv.algorithm {
+        Some(algorithm) => algorithm.name(),
+        None => "tiled",
+    };
+    Error::NoConvKernel { wish, device: device.clone() }
+}
+
+#[cfg(feature = "kernels")]
+fn request(pass: Pass, dtype: DType, precision: Precision) -> windowpane_kernels::conv::Request {
+    use windowpane_kernels::conv;
+    let pass = match pass {
+        Pass::Forward => conv::Pass::Forward,
+        Pass::Data => conv::Pass::Data,
+        Pass::Filter => conv::Pass::Filter,
+        Pass::Bias => conv::Pass::Bias,
+    };
+    conv::Request { pass, dtype, precision }
+}
+
+#[cfg(feature = "kernels")]
+fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
+    use windowpane_kernels::conv::Algorithm;
+    match algorithm {
+        Algorithm::Direct => ConvAlgorithm::Direct,
+        Algorithm::Depthwise => ConvAlgorithm::Depthwise,
+        Algorithm::Matrix => ConvAlgorithm::Matrix,
+        Algorithm::Tiled => ConvAlgorithm::Tiled,
+        Algorithm::Wide => ConvAlgorithm::Wide,
+        other => unreachable!("{other} has no public name"),
+    }
+}
+
+#[cfg(feature = "kernels")]
+fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
+    use windowpane_kernels::conv::Algorithm;
+    match algorithm {
+        ConvAlgorithm::Direct => Algorithm::Direct,
+        ConvAlgorithm::Depthwise => Algorithm::Depthwise,
+        ConvAlgorithm::Matrix => Algorithm::Matrix,
+        ConvAlgorithm::Tiled => Algorithm::Tiled,
+        ConvAlgorithm::Wide => Algorithm::Wide,
+    }
+}
+
+/// The problem of tensors with these dimensions.
+pub(super) fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<Convolution> {
+    let input = Shape::from_dims(x, conv.layout)?;
+    let filter = Filter::from_dims(w, conv.filter_layout)?;
+    let Conv { window, groups, layout, filter_layout, .. } = *conv;
+    Ok(Convolution::new(input, filter, &window, groups, layout, filter_layout)?)
+}
+
+/// The dimensions of the filters that made an output of one from an input.
+pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
+    let output = Shape::from_dims(dy, conv.layout)?;
+    let input = Shape::from_dims(x, conv.layout)?;
+    // Where groups do not divide the channels, the problem says so.
+    let channels = input.channels() / conv.groups.max(1);
+    let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+    let filter = Filter::new(output.channels(), channels.max(1), kernel)?;
+    Ok(dims(&filter, conv.filter_layout))
+}
+
+pub(super) fn dims(filter: &Filter, layout: FilterLayout) -> Vec<usize> {
+    filter.dims(layout).collect()
+}

@@ -1,0 +1,203 @@
+//! How a convolution runs: plan, check, and then the reference or a kernel.
+
+use windowpane_geometry::{Activation, Convolution, Shape};
+use windowpane_reference::conv as reference;
+
+use super::Conv;
+use super::plan::{Choice, ConvPlan, Pass, dims};
+use crate::element::{Element, sealed::Sealed, with_element};
+use crate::tensor::element_slice;
+use crate::{Error, Result, Tensor};
+
+/// The output of a convolution.
+pub(super) fn forward(
+    conv: &Conv,
+    plan: &ConvPlan,
+    [x, w]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    residual: Option<&Tensor>,
+) -> Result<Tensor> {
+    check_plan(conv, plan, Pass::Forward)?;
+    let output = shape_dims(&plan.problem, plan.problem.output());
+    check_tensor(plan, "input", x, &shape_dims(&plan.problem, plan.problem.input()))?;
+    check_tensor(plan, "filter", w, &filter_dims(plan))?;
+    if let Some(bias) = bias {
+        check_tensor(plan, "bias", bias, &[plan.problem.filter().count()])?;
+    }
+    if let Some(residual) = residual {
+        check_tensor(plan, "residual", residual, &output)?;
+    }
+    let _entered = span(plan).entered();
+    match &plan.choice {
+        Choice::Host => {
+            let y = with_element!(plan.dtype, T => {
+                T::into_host(reference::forward(&plan.problem, on_host::<T>(x), on_host::<T>(w), reference::Epilogue {
+                    bias: bias.map(on_host::<T>),
+                    residual: residual.map(on_host::<T>),
+                    activation: conv.activation,
+                }))
+            });
+            Ok(Tensor::on_host(&plan.device, output, y))
+        }
+        #[cfg(feature = "kernels")]
+        Choice::Kernel(kernel) => {
+            kernels::run(plan, kernel, output, &[x, w], [bias, residual], conv.activation)
+        }
+    }
+}
+
+/// A gradient: with respect to the data from `[dy, w]`, to the filter from `[dy, x]`, to the bias
+/// from `[dy]`.
+pub(super) fn backward(
+    conv: &Conv,
+    plan: &ConvPlan,
+    pass: Pass,
+    inputs: &[&Tensor],
+) -> Result<Tensor> {
+    check_plan(conv, plan, pass)?;
+    let problem = &plan.problem;
+    let input = shape_dims(problem, problem.input());
+    let output = shape_dims(problem, problem.output());
+    let (names, shapes, result) = match pass {
+        Pass::Data => (["output gradient", "filter"], vec![output, filter_dims(plan)], input),
+        Pass::Filter => (["output gradient", "input"], vec![output, input], filter_dims(plan)),
+        _ => (["output gradient", ""], vec![output], vec![problem.filter().count()]),
+    };
+    for ((name, tensor), dims) in names.iter().zip(inputs).zip(&shapes) {
+        check_tensor(plan, name, tensor, dims)?;
+    }
+    let _entered = span(plan).entered();
+    match &plan.choice {
+        Choice::Host => {
+            let gradient = with_element!(plan.dtype, T => {
+                T::into_host(gradient_on_host::<T>(problem, pass, inputs))
+            });
+            Ok(Tensor::on_host(&plan.device, result, gradient))
+        }
+        #[cfg(feature = "kernels")]
+        Choice::Kernel(kernel) => {
+            kernels::run(plan, kernel, result, inputs, [None, None], Activation::None)
+        }
+    }
+}
+
+fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Tensor]) -> Vec<T> {
+    let dy = on_host::<T>(inputs[0]);
+    match pass {
+        Pass::Data => reference::data_gradient(problem, dy, on_host::<T>(inputs[1])),
+        Pass::Filter => reference::filter_gradient(problem, dy, on_host::<T>(inputs[1])),
+        _ => reference::bias_gradient(problem, dy),
+    }
+}
+
+/// The elements of a tensor that is known to be on `host`, and of this type.
+fn on_host<T: Element>(tensor: &Tensor) -> &[T] {
+    element_slice(tensor.host_buffer().expect("a tensor on host has its elements there"))
+}
+
+fn span(plan: &ConvPlan) -> tracing::Span {
+    tracing::debug_span!(
+        "conv",
+        operator = plan.pass.name(),
+        device = %plan.device,
+        algorithm = %plan.algorithm(),
+        input = ?shape_dims(&plan.problem, plan.problem.input()),
+        filter = ?filter_dims(plan),
+    )
+}
+
+/// Refuses a plan that was made for another pass or other options.
+fn check_plan(conv: &Conv, plan: &ConvPlan, pass: Pass) -> Result<()> {
+    if plan.pass == pass && shapes_what_is_computed(conv, pass) == plan_shape(plan) {
+        return Ok(());
+    }
+    let describe = |pass: Pass, conv: &Conv| format!("{} by {conv:?}", pass.name());
+    let (asked, found) = (describe(plan.pass, &plan.conv), describe(pass, conv));
+    Err(Error::PlanMismatch { asked, found })
+}
+
+fn plan_shape(plan: &ConvPlan) -> Conv {
+    shapes_what_is_computed(&plan.conv, plan.pass)
+}
+
+/// The options that a plan depends on: of a bias's gradient only the layout.
+fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
+    let Conv { window, groups, layout, filter_layout, precision, .. } = *conv;
+    match pass {
+        Pass::Bias => Conv::new([1]).layout(layout),
+        _ => Conv::over(window)
+            .groups(groups)
+            .layout(layout)
+            .filter_layout(filter_layout)
+            .precision(precision),
+    }
+}
+
+/// Refuses a tensor other than those that the plan was made for.
+fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize]) -> Result<()> {
+    if *tensor.device() != plan.device {
+        let found = tensor.device().clone();
+        return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
+    }
+    if (tensor.dtype(), tensor.dims()) == (plan.dtype, planned) {
+        return Ok(());
+    }
+    let asked = format!("{name} {} {planned:?}", plan.dtype);
+    let found = format!("{name} {} {:?}", tensor.dtype(), tensor.dims());
+    Err(Error::PlanMismatch { asked, found })
+}
+
+fn shape_dims(problem: &Convolution, shape: Shape) -> Vec<usize> {
+    shape.dims(problem.layout()).collect()
+}
+
+fn filter_dims(plan: &ConvPlan) -> Vec<usize> {
+    dims(&plan.problem.filter(), plan.problem.filter_layout())
+}
+
+#[cfg(feature = "kernels")]
+mod kernels {
+    use windowpane_kernels::conv::{Operands, Plan, launch};
+
+    use super::*;
+
+    /// Launches a pass on tensors that were checked.
+    pub(super) fn run(
+        plan: &ConvPlan,
+        kernel: &Plan,
+        dims: Vec<usize>,
+        inputs: &[&Tensor],
+        [bias, residual]: [Option<&Tensor>; 2],
+        activation: Activation,
+    ) -> Result<Tensor> {
+        let bytes = dims.iter().product::<usize>() * plan.dtype.size();
+        let handles: Option<Vec<_>> = inputs.iter().map(|input| input.handle()).collect();
+        let Some([(client, first), rest @ ..]) = handles.as_deref() else {
+            // An empty batch: nothing to launch, and a sum over it is 0.
+            return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
+        };
+        let out = client.empty(bytes);
+        let second = rest.first().map_or(*first, |(_, handle)| handle);
+        let optional = |tensor: Option<&'_ Tensor>| {
+            tensor.and_then(|tensor| tensor.handle()).map(|(_, handle)| handle.clone())
+        };
+        let (bias, residual) = (optional(bias), optional(residual));
+        let operands = match plan.pass {
+            Pass::Forward => Operands::Forward {
+                x: first,
+                w: second,
+                bias: bias.as_ref(),
+                residual: residual.as_ref(),
+                activation,
+                y: &out,
+            },
+            Pass::Data => Operands::Data { dy: first, w: second, dx: &out },
+            Pass::Filter => Operands::Filter { dy: first, x: second, dw: &out },
+            Pass::Bias => Operands::Bias { dy: first, db: &out },
+        };
+        launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)?;
+        let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
+        let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
+        Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work))
+    }
+}

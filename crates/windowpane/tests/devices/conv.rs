@@ -1,0 +1,359 @@
+use half::{bf16, f16};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use windowpane::{
+    Activation, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error, Layout, Precision,
+    Same, Tensor, Tiling,
+};
+use windowpane_reference::conv as reference;
+use windowpane_testing::{
+    ConvCase, Fill, Flavour, Named, Role, assert_same, assert_totals, assert_totals_tf32,
+    named_device, on_every_device, on_one_type, proptest,
+};
+
+type Check = Result<(), TestCaseError>;
+
+/// Every algorithm of the ladder, and the plan's own choice.
+fn algorithm() -> impl Strategy<Value = Option<ConvAlgorithm>> {
+    let forced = proptest::sample::select(ConvAlgorithm::ALL.to_vec()).prop_map(Some);
+    prop_oneof![1 => Just(None), 3 => forced]
+}
+
+/// A plan, or nothing where the forced algorithm is not for this problem or device.
+fn planned(plan: windowpane::Result<ConvPlan>) -> Result<Option<ConvPlan>, TestCaseError> {
+    match plan {
+        Ok(plan) => Ok(Some(plan)),
+        Err(Error::NoConvKernel { .. }) => Ok(None),
+        Err(error) => Err(TestCaseError::fail(error.to_string())),
+    }
+}
+
+/// What fails is told with the case, not by a panic.
+fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
+    result.map_err(|error| TestCaseError::fail(error.to_string()))
+}
+
+/// A tensor of the case, and its elements.
+fn tensor<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    role: Role,
+) -> Result<(Tensor, Vec<T>), TestCaseError> {
+    let elements = case.elements::<T>(role);
+    Ok((ok(Tensor::from_slice(device, &elements, case.dims(role)))?, elements))
+}
+
+on_every_device! {
+    /// SEMANTICS 6.1 to 6.4 and 7: the sum, and what follows it, within the derived bound.
+    fn convolution_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
+        let (case, pick, algorithm) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_forward(&case, algorithm))
+    }
+
+    /// SEMANTICS 6.5 and 7: the gradient of the input.
+    fn data_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
+        let (case, pick, algorithm) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_data(&case, algorithm))
+    }
+
+    /// SEMANTICS 6.5 and 7: the gradients of filters and bias.
+    fn filter_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
+        let (case, pick, algorithm) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, algorithm))
+    }
+
+    /// SEMANTICS 6.3 and 7: with tf32, where a device has it, within the bound of rounded factors.
+    fn tf32_is_within_its_bound(device, case in ConvCase::any()) {
+        check_tf32(device, &case)
+    }
+
+    /// Tiles of every shape that a device accepts compute the same sums.
+    fn any_tile_is_right(device, case in (ConvCase::any(), tile())) {
+        let (case, tiling) = case;
+        check_tile(device, &case, tiling)
+    }
+
+    /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
+    fn gradients_are_adjoint(device, case in (ConvCase::any(), algorithm())) {
+        let (case, algorithm) = case;
+        check_adjoint(device, &case, algorithm)
+    }
+}
+
+fn check_forward<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    algorithm: Option<ConvAlgorithm>,
+) -> Check {
+    let conv = case.conv().algorithm(algorithm);
+    let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
+    let (w, weights) = tensor::<T>(device, case, Role::Filter)?;
+    let (bias, biases) = tensor::<T>(device, case, Role::Bias)?;
+    let (residual, residuals) = tensor::<T>(device, case, Role::Residual)?;
+    let Some(plan) = planned(conv.plan(device, T::DTYPE, x.dims(), w.dims()))? else {
+        return Ok(());
+    };
+    let y = conv.forward_as(
+        &plan,
+        &x,
+        &w,
+        case.bias.then_some(&bias),
+        case.residual.then_some(&residual),
+    );
+    let y = ok(ok(y)?.to_vec::<T>())?;
+    let epilogue = reference::Epilogue {
+        bias: case.bias.then_some(&*biases),
+        residual: case.residual.then_some(&*residuals),
+        activation: case.activation,
+    };
+    assert_totals(&y, &reference::forward_totals(&case.problem(), &inputs, &weights, epilogue))
+}
+
+fn check_data<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    algorithm: Option<ConvAlgorithm>,
+) -> Check {
+    let conv = case.conv().algorithm(algorithm);
+    let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
+    let (w, weights) = tensor::<T>(device, case, Role::Filter)?;
+    let dims = case.dims(Role::Input);
+    let plan = conv.plan_backward_data(device, T::DTYPE, &dims, w.dims());
+    let Some(plan) = planned(plan)? else { return Ok(()) };
+    let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
+    assert_totals(&dx, &reference::data_gradient_totals(&case.problem(), &gradients, &weights))
+}
+
+fn check_filter<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    algorithm: Option<ConvAlgorithm>,
+) -> Check {
+    let conv = case.conv().algorithm(algorithm);
+    let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
+    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
+    let finite = match case.fill.flavour {
+        Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
+        _ => case.fill,
+    };
+    let finite = ConvCase { fill: finite, ..*case };
+    let (dy, gradients) = tensor::<T>(device, &finite, Role::OutputGradient)?;
+    let w = case.dims(Role::Filter);
+    let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), &w);
+    let Some(plan) = planned(plan)? else { return Ok(()) };
+    let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
+    assert_totals(&dw, &reference::filter_gradient_totals(&case.problem(), &gradients, &inputs))?;
+    // SEMANTICS 5.3: the same bits again.
+    let again = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
+    assert_same(&again, &dw)?;
+
+    let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
+    let db = ok(ok(conv.backward_bias(&dy))?.to_vec::<T>())?;
+    assert_totals(&db, &reference::bias_gradient_totals(&case.problem(), &gradients))
+}
+
+fn check_tf32(device: &Device, case: &ConvCase) -> Check {
+    let conv = case.conv().precision(Precision::Tf32);
+    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
+    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
+    let plan = match conv.plan(device, DType::F32, x.dims(), w.dims()) {
+        Ok(plan) => plan,
+        // Never chosen silently: a device without it says so, by its name or by the precision's.
+        Err(error) if error.to_string().contains("tf32") => return Ok(()),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+    };
+    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
+    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
+    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
+    assert_totals_tf32(&y, &expected)
+}
+
+/// Some numbers of a tile, small enough that even few devices' limits refuse them.
+fn tile() -> impl Strategy<Value = Tiling> {
+    use proptest::option::of;
+    use proptest::sample::select;
+    let block = || of(select(vec![16u32, 32, 48, 64, 128]));
+    let ratio = || of(1..=4u32);
+    let rest = (of(select(vec![8u32, 16, 32])), of(select(vec![1u32, 2, 4])), of(1..=2u32));
+    (block(), block(), ratio(), ratio(), rest).prop_map(
+        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m,
+            ratio_n,
+            elems_per_thread,
+            stages,
+        },
+    )
+}
+
+fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
+    let conv = case.conv().tile(tiling);
+    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
+    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
+    // A tile that cannot be is refused when it is planned, and never later.
+    let Ok(plan) = conv.plan(device, DType::F32, x.dims(), w.dims()) else { return Ok(()) };
+    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
+    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
+    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
+    assert_totals(&y, &expected)
+}
+
+fn check_adjoint(device: &Device, case: &ConvCase, algorithm: Option<ConvAlgorithm>) -> Check {
+    let fill = Fill { flavour: Flavour::Ties, ..case.fill };
+    let case = ConvCase { fill, activation: Activation::None, ..*case };
+    let conv = case.conv().algorithm(algorithm);
+    let (x, inputs) = tensor::<f32>(device, &case, Role::Input)?;
+    let (w, weights) = tensor::<f32>(device, &case, Role::Filter)?;
+    let (dy, gradients) = tensor::<f32>(device, &case, Role::OutputGradient)?;
+    let results = [
+        conv.forward(&x, &w, None),
+        conv.backward_data(&dy, &w, x.dims()),
+        conv.backward_filter(&dy, &x),
+    ];
+    // Not all passes may have the forced algorithm; those that have agree.
+    let mut products = vec![];
+    for (result, other) in results.into_iter().zip([&gradients, &inputs, &weights]) {
+        match result {
+            Err(Error::NoConvKernel { .. }) => {}
+            result => products.push(inner(&ok(ok(result)?.to_vec::<f32>())?, other)),
+        }
+    }
+    match products.iter().all(|product| *product == products[0]) {
+        true => Ok(()),
+        false => Err(TestCaseError::fail(format!("the inner products are {products:?}"))),
+    }
+}
+
+fn inner(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+}
+
+/// Every device that is there.
+fn devices() -> Vec<Device> {
+    windowpane::Backend::ALL
+        .into_iter()
+        .filter_map(|backend| match named_device(backend) {
+            Named::Found(device) => Some(device),
+            Named::Skipped(_) => None,
+        })
+        .collect()
+}
+
+/// Numbers for a tensor.
+fn filled(device: &Device, dims: &[usize], seed: u64) -> (Tensor, Vec<f32>) {
+    let fill = Fill { flavour: Flavour::Mixed, seed };
+    let elements = fill.elements::<f32>(dims.iter().product());
+    (Tensor::from_slice(device, &elements, dims).unwrap(), elements)
+}
+
+/// Sums that are cut into parts: few weights under many windows.
+#[test]
+fn long_sums_are_added_in_parts() {
+    for device in devices() {
+        let (x, inputs) = filled(&device, &[3, 41, 29, 3], 1);
+        let (dy, gradients) = filled(&device, &[3, 41, 29, 5], 2);
+        let conv = Conv::new([3, 2]).padding(Same::Upper);
+        let plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), &[5, 3, 2, 3]).unwrap();
+        #[cfg(feature = "kernels")]
+        if let Some(kernel) = plan.clone().kernel_mut() {
+            // A processor's few threads have sums enough.
+            assert!(kernel.splits > 1 || kernel.runs, "{device}: {kernel:?}");
+        }
+        let dw = conv.backward_filter_as(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::filter_gradient_totals(plan.problem(), &gradients, &inputs);
+        assert_totals(&dw, &expected).unwrap();
+        let db = conv.backward_bias(&dy).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::bias_gradient_totals(plan.problem(), &gradients);
+        assert_totals(&db, &expected).unwrap();
+    }
+}
+
+/// A plan runs what it was made for, and nothing else.
+#[test]
+fn a_plan_for_something_else_is_refused() {
+    for device in devices() {
+        let (x, _) = filled(&device, &[1, 7, 6, 2], 1);
+        let (w, _) = filled(&device, &[3, 3, 3, 2], 2);
+        let conv = Conv::new([3, 3]);
+        let plan = conv.plan(&device, DType::F32, x.dims(), w.dims()).unwrap();
+        let y = conv.forward_as(&plan, &x, &w, None, None).unwrap();
+        let refused = |result: windowpane::Result<Tensor>| {
+            assert!(matches!(result, Err(Error::PlanMismatch { .. })), "{device}: {result:?}");
+        };
+        refused(conv.stride([2, 2]).forward_as(&plan, &x, &w, None, None));
+        refused(conv.layout(Layout::ChannelsFirst).forward_as(&plan, &x, &w, None, None));
+        refused(conv.backward_data_as(&plan, &y, &w));
+        refused(conv.backward_bias_as(&plan, &y));
+        refused(conv.forward_as(&plan, &y, &w, None, None));
+        refused(conv.forward_as(&plan, &x, &w, Some(&x), None));
+        refused(conv.forward_as(&plan, &x, &w, None, Some(&x)));
+    }
+}
+
+/// What no device can do is refused in one line that names the numbers.
+#[test]
+fn what_cannot_be_done_is_refused() {
+    for device in devices() {
+        let (x, _) = filled(&device, &[1, 5, 4, 6], 1);
+        let (w, _) = filled(&device, &[4, 3, 3, 2], 2);
+        let error = |result: windowpane::Result<Tensor>| {
+            let line = result.expect_err("refused").to_string();
+            assert_eq!(line.lines().count(), 1, "{line}");
+            line
+        };
+        let conv = Conv::new([3, 3]);
+        assert!(
+            error(conv.forward(&x, &w, None)).contains("2 channels but 6 channels in 1 groups")
+        );
+        assert!(error(conv.groups(4).forward(&x, &w, None)).contains("6, which 4 groups"));
+        assert!(error(Conv::new([3, 2]).groups(3).forward(&x, &w, None)).contains("width"));
+        assert!(error(conv.groups(0).forward(&x, &w, None)).contains("groups is 0"));
+        let tf32 = Conv::new([3, 3]).precision(Precision::Tf32);
+        for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::F32) {
+            let plan = tf32.plan(&device, dtype, &[1, 5, 4, 6], &[4, 3, 3, 6]);
+            assert!(plan.is_err(), "{device} {dtype}: {plan:?}");
+        }
+        let integers = conv.plan(&device, DType::I32, &[1, 5, 4, 6], &[4, 3, 3, 6]);
+        assert!(integers.is_err_and(|error| error.to_string().contains("i32")), "{device}");
+    }
+}
+
+/// A batch or an image of another size compiles nothing: its kernels are those of the first.
+///
+/// Every launch of the process is counted, so that the test runs itself again, alone.
+#[cfg(feature = "kernels")]
+#[test]
+fn new_sizes_compile_nothing_new() {
+    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
+        let alone = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "conv::new_sizes_compile_nothing_new", "--nocapture"])
+            .env("WINDOWPANE_ALONE", "yes")
+            .output()
+            .unwrap();
+        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+        return;
+    }
+    for device in devices().into_iter().filter(|device| device.client().is_some()) {
+        for algorithm in ConvAlgorithm::ALL {
+            let conv = Conv::new([3, 3]).stride([1, 2]).padding([1, 1]).algorithm(algorithm);
+            let convolve = |[n, h, w]: [usize; 3]| {
+                let (x, _) = filled(&device, &[n, h, w, 8], 1);
+                let (weights, _) = filled(&device, &[16, 3, 3, 8], 2);
+                match conv.forward(&x, &weights, None) {
+                    Err(Error::NoConvKernel { .. }) => {}
+                    y => y.unwrap().wait().unwrap(),
+                }
+            };
+            let all = cubecl::launched::LaunchedKernels::new();
+            let one = cubecl::launched::LaunchedKernels::new();
+            convolve([1, 8, 8]);
+            let one = one.finish();
+            for size in [[5, 8, 8], [2, 31, 17], [1, 64, 9], [7, 20, 3]] {
+                convolve(size);
+            }
+            assert_eq!(all.finish(), one, "{device} {algorithm}: another size, another kernel");
+        }
+    }
+}
