@@ -90,7 +90,7 @@ mod tests {
             plane: Some(32),
             matrix: crate::Fragments::default(),
             buffer_bytes: 1 << 30,
-            ieee: true,
+            llvm: true,
         };
         let lanes = |dtype, elements| lanes_of(&limits, dtype, elements);
         assert_eq!((lanes(DType::F32, 1 << 20), lanes(DType::BF16, 1 << 20)), (4, 8));

@@ -109,7 +109,7 @@ impl MaximumForm {
     pub(crate) fn new(dtype: DType, limits: &Limits) -> Self {
         match dtype {
             dtype if !dtype.is_float() => Self::Integers,
-            _ if limits.ieee => Self::Native,
+            _ if limits.llvm => Self::Native,
             DType::F32 => Self::Bits,
             _ => Self::Sum,
         }

@@ -23,9 +23,9 @@ pub struct Limits {
     pub matrix: Fragments,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
-    /// Whether maxima and conversions are IEEE 754's as they stand, as where LLVM makes the code:
-    /// +0 above −0, and bf16 rounded to nearest even.
-    pub ieee: bool,
+    /// Whether LLVM makes the code: maxima and conversions are then IEEE 754's as they stand, +0 above
+    /// −0 and bf16 rounded to nearest even, and vectors stay whole.
+    pub llvm: bool,
 }
 
 /// The piece of a product that matrix units multiply at once.
@@ -52,6 +52,10 @@ pub struct Fragments {
 
 impl Fragments {
     fn of(client: &Client) -> Self {
+        // WGSL has no words for what the device under it may have.
+        if client.name() == "wgpu<wgsl>" {
+            return Self::default();
+        }
         let find = |factor: FloatKind| {
             let (factor, sum) = (ElemType::Float(factor), ElemType::Float(FloatKind::F32));
             let known = client.features().matmul.cmma.iter().filter(|config| {
@@ -78,7 +82,7 @@ impl Limits {
                 .then_some(properties.hardware.plane_size_min),
             matrix: Fragments::of(client),
             buffer_bytes: properties.memory.max_page_size,
-            ieee: ["cuda", "cpu"].contains(&client.name()),
+            llvm: ["cuda", "cpu"].contains(&client.name()),
         }
     }
 }

@@ -140,7 +140,8 @@ pub(super) fn finish_at<S: Float, A: Float, N: Size>(
     finish::<S, A, N>(sum, slope, form)
 }
 
-/// Selects rather than takes maxima, so that a NaN stays one.
+/// Selects rather than takes maxima, so that a NaN stays one; and says so, for a shader compiler may
+/// make a maximum of a selection.
 #[cube]
 fn activate<A: Float, N: Size>(
     v: Vector<A, N>,
@@ -149,11 +150,11 @@ fn activate<A: Float, N: Size>(
 ) -> Vector<A, N> {
     let zero = Vector::<A, N>::new(A::from_int(0));
     if comptime!(form.activation == Kind::Relu) {
-        select_many(v.less_than(&zero), zero, v)
+        select_many(v.is_nan(), v, select_many(v.less_than(&zero), zero, v))
     } else if comptime!(form.activation == Kind::Relu6) {
         let six = Vector::<A, N>::new(A::from_int(6));
-        let v = select_many(v.less_than(&zero), zero, v);
-        select_many(v.greater_than(&six), six, v)
+        let low = select_many(v.less_than(&zero), zero, v);
+        select_many(v.is_nan(), v, select_many(low.greater_than(&six), six, low))
     } else if comptime!(form.activation == Kind::Leaky) {
         select_many(v.less_than(&zero), v * Vector::new(A::cast_from(slope)), v)
     } else if comptime!(form.activation == Kind::Silu) {

@@ -388,7 +388,7 @@ fn matrix_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<
         17.. => (128, 32, 2, 1),
         _ => (128, 16, 2, 1),
     };
-    let elems_per_thread = (limits.load_bytes / request.dtype.size()).clamp(1, 8) as u32;
+    let elems_per_thread = widest_factor_load(request.dtype, limits);
     // As many bytes of terms whatever their type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
     let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 };
@@ -421,7 +421,7 @@ fn check_matrix(tile: &Tile, request: Request, limits: &Limits) -> Result<(), Pl
     let Some((fragment, plane)) = fragment(request, limits) else {
         return Err(PlanError::NoKernel { algorithm: Some(Algorithm::Matrix) });
     };
-    let widest = (limits.load_bytes / request.dtype.size()).clamp(1, 8) as u32;
+    let widest = widest_factor_load(request.dtype, limits);
     let lanes = tile.elems_per_thread;
     if !lanes.is_power_of_two() || lanes > widest {
         return Err(PlanError::Lanes { lanes, widest });
@@ -514,6 +514,13 @@ fn check_depthwise(
 /// The elements of a GPU's load: not more than the vectors that every language has.
 fn widest_load(dtype: DType, limits: &Limits) -> usize {
     (limits.load_bytes / dtype.size()).clamp(1, 4)
+}
+
+/// The factors that a load for matrix units may bring: four where vectors of more are taken apart
+/// for a shading language, which copies of them do not survive.
+fn widest_factor_load(dtype: DType, limits: &Limits) -> u32 {
+    let most = if limits.llvm { 8 } else { 4 };
+    (limits.load_bytes / dtype.size()).clamp(1, most) as u32
 }
 
 /// The sums that a vector register holds.
@@ -815,7 +822,7 @@ mod tests {
             tf32: Some(Fragment { k: 8, ..FRAGMENT }),
         },
         buffer_bytes: 1 << 34,
-        ieee: true,
+        llvm: true,
     };
     const PLAIN: Limits = Limits { matrix: Fragments { f16: None, bf16: None, tf32: None }, ..GPU };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), plane: Some(1), ..PLAIN };

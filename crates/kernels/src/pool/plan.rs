@@ -220,7 +220,7 @@ impl Plan {
         let accumulator = match reduction {
             // A GPU that compares halves compares two at a time.
             Reduction::Max(Output::Values)
-                if dtype.is_float() && limits.ieee && limits.cores.is_none() =>
+                if dtype.is_float() && limits.llvm && limits.cores.is_none() =>
             {
                 dtype
             }
@@ -241,7 +241,7 @@ impl Plan {
             workspace: 0,
             accumulator,
             maximum: MaximumForm::new(accumulator, limits),
-            rounds: dtype == DType::BF16 && !limits.ieee,
+            rounds: dtype == DType::BF16 && !limits.llvm,
         }
     }
 
@@ -557,7 +557,7 @@ mod tests {
         plane: Some(32),
         matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
         buffer_bytes: 1 << 32,
-        ieee: true,
+        llvm: true,
     };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
 
