@@ -158,13 +158,18 @@ impl Tensor {
             }
             return Ok(());
         }
-        if let (Data::Host(target), Data::Host(source)) = (&mut self.data, &source.data) {
-            target.copy_from(source);
-            return Ok(());
+        match (&mut self.data, &source.data) {
+            (Data::Host(target), Data::Host(source)) => {
+                target.copy_from(source);
+                Ok(())
+            }
+            // A clone holds the memory.
+            #[cfg(feature = "kernels")]
+            _ => {
+                *self = Self::random(&self.device, self.dtype, &self.dims, 0)?;
+                self.copy_from(source)
+            }
         }
-        // A clone holds the memory.
-        *self = Self::random(&self.device, self.dtype, &self.dims, 0)?;
-        self.copy_from(source)
     }
 
     /// A tensor whose elements are in the host's memory: on `host`, or empty.

@@ -113,7 +113,7 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let algorithm = match Self::strip(pooling, reduction, dtype, limits) {
             Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
-            _ if Self::slides(pooling) => Algorithm::Sliding,
+            _ if Self::slides(pooling, reduction) => Algorithm::Sliding,
             _ => Algorithm::Direct,
         };
         Self::with(algorithm, pooling, reduction, dtype, limits)
@@ -142,7 +142,10 @@ impl Plan {
     }
 
     /// Whether walking pays: windows are large, and there are many along each line.
-    fn slides(pooling: &Pooling) -> bool {
+    fn slides(pooling: &Pooling, reduction: Reduction) -> bool {
+        if matches!(reduction, Reduction::Norm(_)) {
+            return false;
+        }
         let axes = pooling.grid().axes();
         let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
         pooling.grid().taps() > UNROLLED_TAPS && sliding::fits(pooling) && axes.iter().all(many)

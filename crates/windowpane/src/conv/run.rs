@@ -1,6 +1,8 @@
 //! How a convolution runs: plan, check, and then the reference or a kernel.
 
-use windowpane_geometry::{Activation, Convolution, Shape};
+#[cfg(feature = "kernels")]
+use windowpane_geometry::Activation;
+use windowpane_geometry::{Convolution, Shape};
 use windowpane_reference::conv as reference;
 
 use super::Conv;

@@ -209,6 +209,10 @@ pub(super) fn run(
     forward(plan, x, Spare::default())
 }
 
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
+)]
 fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tensor>)> {
     check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
     let _entered = span(plan).entered();
@@ -231,6 +235,10 @@ pub(super) fn run_backward(
     backward(plan, dy, winners, Spare::default())
 }
 
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
+)]
 fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) -> Result<Tensor> {
     check_tensor(plan, dy, plan.dtype, plan.pooling.output())?;
     if let Some(winners) = winners {
@@ -497,6 +505,10 @@ pub(super) fn run_lp_backward(
     norm_backward(plan, p, dy, x, Spare::default())
 }
 
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
+)]
 fn norm_backward(
     plan: &Plan,
     p: Exponent,
@@ -546,6 +558,10 @@ pub(super) fn run_unpool(
     unpool(plan, from, indices, Spare::default())
 }
 
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, unused_mut, reason = "only kernels write into spare memory")
+)]
 fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Result<Tensor> {
     let (pooling, operator) = (&plan.pooling, plan.operator);
     let (base, shapes) = match operator {
