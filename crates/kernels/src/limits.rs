@@ -52,10 +52,6 @@ pub struct Fragments {
 
 impl Fragments {
     fn of(client: &Client) -> Self {
-        // WGSL has no words for what the device under it may have.
-        if client.name().starts_with("wgpu<wgsl") {
-            return Self::default();
-        }
         let find = |factor: FloatKind| {
             let (factor, sum) = (ElemType::Float(factor), ElemType::Float(FloatKind::F32));
             let known = client.features().matmul.cmma.iter().filter(|config| {

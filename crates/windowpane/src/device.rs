@@ -283,6 +283,10 @@ impl Device {
     #[cfg(feature = "kernels")]
     pub(crate) fn limits(&self) -> Option<windowpane_kernels::Limits> {
         let mut limits = windowpane_kernels::Limits::of(self.client()?);
+        if self.backend() == Backend::Wgpu {
+            // WGSL has no words for the matrix units that its device reports.
+            limits.matrix = windowpane_kernels::Fragments::default();
+        }
         // Mesa's software Vulkan, at least to 22.3, ends the process where SPIR-V shares memory.
         if self.backend() == Backend::Vulkan && self.name().contains("llvmpipe") {
             limits.shared_bytes = 0;
