@@ -581,7 +581,8 @@ mod tests {
         assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &PROCESSOR), 16);
         assert_eq!(lanes(6, Layout::ChannelsLast, DType::F32, &GPU), 2);
         assert_eq!(lanes(3, Layout::ChannelsLast, DType::F32, &GPU), 1);
-        assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 1);
+        // Along the width, of which there are 56 in and 54 out.
+        assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 2);
     }
 
     #[test]
