@@ -19,13 +19,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::backward_strip;
-use super::direct::{Fold, indexing, unit_position};
-use super::launch::{buffer, check_buffers, check_indices, grid};
+use super::direct::{Fold, counted_at, indexing, unit_position};
+use super::launch::{buffer, check_buffers, check_indices, grid, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
-use crate::axis::{
-    AxisArgs, AxisForm, Shares, axis_args, padded_taps, share_above, share_below, shares, taps_of,
-};
+use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
 
 /// What a gradient goes back through.
@@ -39,7 +37,7 @@ pub enum Gradient {
 
 impl Gradient {
     /// The pooling that it is the gradient of.
-    fn reduction(self) -> Reduction {
+    pub(super) fn reduction(self) -> Reduction {
         match self {
             Self::Max(base) => Reduction::Max(Output::ValuesAndIndices(base)),
             Self::Average(divisor) => Reduction::Average(divisor),
@@ -75,10 +73,6 @@ pub fn launch_backward(
     }
     let vectors = inputs / plan.lanes;
     let (cubes, units) = grid(client, plan, vectors);
-    let winners = match winners {
-        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs, plan)),
-        None => ComptimeOptionArgs::None,
-    };
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
         backward::launch_unchecked(
@@ -87,7 +81,7 @@ pub fn launch_backward(
             units,
             plan.lanes,
             buffer(dy, outputs, plan),
-            winners,
+            optional(winners, outputs, plan),
             buffer(dx, inputs, plan),
             problem_args(pooling, gradient, plan, vectors),
             Form::new(pooling, gradient, plan),
@@ -145,13 +139,9 @@ pub(super) fn problem_args(
     vectors: usize,
 ) -> ProblemLaunch {
     let [depth, height, width] = pooling.grid().axes().each_ref().map(cover_args);
-    let (base, divisor) = match gradient {
-        Gradient::Max(base) => (base, 1),
-        Gradient::Average(Divisor::Fixed(n)) => (IndexBase::Plane, n),
-        Gradient::Average(_) => (IndexBase::Plane, 1),
-    };
+    let reduction = gradient.reduction();
     let pixel_vectors = (pixel_channels(pooling) / plan.lanes) as u32;
-    let [batch, channel, position] = indexing(pooling, base);
+    let [batch, channel, position] = indexing(pooling, reduction.base());
     ProblemLaunch::new(
         vectors as u32,
         pixel_vectors,
@@ -159,7 +149,7 @@ pub(super) fn problem_args(
         depth,
         height,
         width,
-        divisor,
+        reduction.fixed_divisor(),
         batch,
         channel,
         position,
@@ -417,20 +407,9 @@ fn divisor<A: Float>(problem: &Problem, od: i32, oh: i32, ow: i32, #[comptime] f
     if comptime!(form.fold == Fold::AverageFixed) {
         A::cast_from(problem.divisor)
     } else {
-        let taps = counted(&problem.depth, od, form.axes[0], form.fold)
-            * counted(&problem.height, oh, form.axes[1], form.fold)
-            * counted(&problem.width, ow, form.axes[2], form.fold);
+        let taps = counted_at(&problem.depth.axis, od as u32, form.axes[0], form.fold)
+            * counted_at(&problem.height.axis, oh as u32, form.axes[1], form.fold)
+            * counted_at(&problem.width.axis, ow as u32, form.axes[2], form.fold);
         A::cast_from(taps)
-    }
-}
-
-/// The taps of one axis that a divisor counts.
-#[cube]
-fn counted(args: &CoverArgs, o: i32, #[comptime] form: AxisForm, #[comptime] fold: Fold) -> i32 {
-    let taps = taps_of(&args.axis, o as u32, form);
-    if comptime!(fold == Fold::AverageValid) {
-        taps.end - taps.first
-    } else {
-        padded_taps(&args.axis, &taps, form)
     }
 }

@@ -19,13 +19,13 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
-use super::direct::{Fold, indexing, pixel_vectors, unit_position};
-use super::launch::{buffer, grid};
+use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
+use super::launch::{buffer, grid, optional};
 use super::plan::Plan;
-use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{elem, round};
 
 /// Launches the gradient by blocks; the caller has checked the plan and the buffers.
@@ -46,10 +46,6 @@ pub(super) fn launch(
         inputs / plan.lanes / pixel / vectors_on_axes(pooling, plan).iter().product::<usize>();
     let units = samples * pixel * places.iter().product::<usize>();
     let (cubes, dim) = grid(client, plan, units);
-    let winners = match winners {
-        Some(winners) => ComptimeOptionArgs::Some(buffer(winners, outputs, plan)),
-        None => ComptimeOptionArgs::None,
-    };
     // SAFETY: windows and inputs that are not there are neither read nor written.
     unsafe {
         gather_blocks::launch_unchecked(
@@ -58,7 +54,7 @@ pub(super) fn launch(
             dim,
             plan.lanes,
             buffer(dy, outputs, plan),
-            winners,
+            optional(winners, outputs, plan),
             buffer(dx, inputs, plan),
             blocks_args(pooling, gradient, plan, units, places),
             form,
@@ -132,17 +128,9 @@ fn blocks_args(
             inputs[i] as i32,
         )
     });
-    let (base, divisor) = match gradient {
-        Gradient::Max(base) => (base, 1),
-        Gradient::Average(Divisor::Fixed(n)) => (IndexBase::Plane, n),
-        Gradient::Average(_) => (IndexBase::Plane, 1),
-    };
-    let full = match gradient {
-        Gradient::Average(Divisor::Fixed(n)) => f64::from(n),
-        _ => pooling.grid().taps() as f64,
-    };
+    let reduction = gradient.reduction();
     let pixel = pixel_vectors(pooling, plan);
-    let [index_batch, index_channel, index_position] = indexing(pooling, base);
+    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     BlocksLaunch::new(
         units as u32,
         pixel,
@@ -150,8 +138,8 @@ fn blocks_args(
         depth,
         height,
         width,
-        divisor,
-        InputScalar::new(1.0 / full, elem(plan.accumulator)),
+        reduction.fixed_divisor(),
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
         index_batch,
         index_position,
         if plan.across { index_position } else { index_channel },
@@ -356,31 +344,6 @@ impl Form {
         let first = self.windows()[2].0 * self.lanes as i32;
         let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
         ((element / self.lanes) as usize, (element % self.lanes) as usize)
-    }
-
-    /// The loaded vector in which input vector `x` finds window `step`, and, of each lane, the
-    /// element there; none where the lane has no such window.
-    fn find(&self, x: [u32; AXES], step: [u32; AXES], lane: u32) -> Option<(usize, usize)> {
-        if step[2] >= self.over_lane(x[2], lane).1 {
-            return None;
-        }
-        let line = self.line_over(x, [step[0], step[1]]);
-        let (vector, element) = self.on_line(x[2], step[2], lane);
-        Some((line * self.windows()[2].1 as usize + vector, element))
-    }
-
-    /// The loaded vector that all lanes of `x` read alike, lanes being channels.
-    fn vector(&self, x: [u32; AXES], step: [u32; AXES]) -> usize {
-        self.find(x, step, 0).map_or(0, |found| found.0)
-    }
-
-    /// The loaded vector and element of a lane that has the window.
-    fn lane(&self, x: [u32; AXES], step: [u32; AXES], lane: usize) -> (usize, usize) {
-        self.find(x, step, lane as u32).unwrap_or((0, 0))
-    }
-
-    fn lane_has(&self, x: [u32; AXES], step: [u32; AXES], lane: usize) -> bool {
-        self.find(x, step, lane as u32).is_some()
     }
 }
 
@@ -596,32 +559,36 @@ fn gather<A: Float, N: Size>(
     #[unroll]
     for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
         let step = comptime!(Form::split(steps, i));
-        let window = window_at::<A, N>(windows, x, step, form);
+        let line = comptime!(form.line_over(x, [step[0], step[1]]));
+        let window = window_at::<A, N>(windows, line, x[2], step[2], form);
         sum += select_many(window.winner.equal(&index), window.share, zero);
     }
     sum
 }
 
-/// The window `step` of those over input vector `x`: of each lane its own.
+/// The window `step` on `line` of those over input vector `w`: of each lane its own.
 #[cube]
 fn window_at<A: Float, N: Size>(
     windows: &Sequence<Window<A, N>>,
-    #[comptime] x: [u32; AXES],
-    #[comptime] step: [u32; AXES],
+    #[comptime] line: usize,
+    #[comptime] w: u32,
+    #[comptime] step: u32,
     #[comptime] form: Form,
 ) -> Window<A, N> {
+    let first = comptime!(line * form.windows()[2].1 as usize);
     if comptime!(form.lanes == 1) {
-        let window = windows.index(comptime!(form.vector(x, step)));
+        let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
         Window::<A, N> { share: window.share, winner: window.winner }
     } else {
         let mut share = Vector::<A, N>::new(A::from_int(0));
         let mut winner = Vector::<i32, N>::new(-1i32);
         #[unroll]
         for lane in 0..N::value() {
-            if comptime!(form.lane_has(x, step, lane)) {
-                let (vector, element) = comptime!(form.lane(x, step, lane));
-                share.insert(lane, windows.index(vector).share.extract(element));
-                winner.insert(lane, windows.index(vector).winner.extract(element));
+            if comptime!(form.over_lane(w, lane as u32).1 > step) {
+                let (vector, element) = comptime!(form.on_line(w, step, lane as u32));
+                let window = windows.index(comptime!(first + vector));
+                share.insert(lane, window.share.extract(element));
+                winner.insert(lane, window.winner.extract(element));
             }
         }
         Window::<A, N> { share, winner }
@@ -642,43 +609,18 @@ fn lines<A: Float, N: Size>(
         for w in 0..comptime!(form.inputs()[2]) {
             let steps = comptime!(form.steps([0, 0, w])[2]);
             let mut sum = if comptime!(steps > 0) {
-                line_share::<A, N>(windows, line, w, 0u32, form)
+                window_at::<A, N>(windows, line as usize, w, 0u32, form).share
             } else {
                 Vector::<A, N>::new(A::from_int(0))
             };
             #[unroll]
             for step in 1..steps {
-                sum += line_share::<A, N>(windows, line, w, step, form);
+                sum += window_at::<A, N>(windows, line as usize, w, step, form).share;
             }
             lines.push(sum);
         }
     }
     lines
-}
-
-/// What input vector `w` of a line gets from window `step` of `line`.
-#[cube]
-fn line_share<A: Float, N: Size>(
-    windows: &Sequence<Window<A, N>>,
-    #[comptime] line: u32,
-    #[comptime] w: u32,
-    #[comptime] step: u32,
-    #[comptime] form: Form,
-) -> Vector<A, N> {
-    let first = comptime!((line * form.windows()[2].1) as usize);
-    if comptime!(form.lanes == 1) {
-        windows.index(comptime!(first + form.on_line(w, step, 0).0)).share
-    } else {
-        let mut share = Vector::<A, N>::new(A::from_int(0));
-        #[unroll]
-        for lane in 0..N::value() {
-            if comptime!(form.over_lane(w, lane as u32).1 > step) {
-                let (vector, element) = comptime!(form.on_line(w, step, lane as u32));
-                share.insert(lane, windows.index(comptime!(first + vector)).share.extract(element));
-            }
-        }
-        share
-    }
 }
 
 /// Adds up the shares of an input from the lines of windows over it.
@@ -769,17 +711,19 @@ fn share<A: Float, N: Size>(
     if comptime!(form.fold.is_max() || form.divides_once()) {
         gradient
     } else {
-        let plane = counted(&problem.depth, d, form.axes[0], form.fold)
-            * counted(&problem.height, h, form.axes[1], form.fold);
+        let plane = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
+            * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
         let mut divisors = Vector::<A, N>::new(A::from_int(1));
         if comptime!(form.lanes == 1) {
-            let taps = plane * counted(&problem.width, w, form.axes[2], form.fold);
+            let taps =
+                plane * counted_at(&problem.width.axis, w as u32, form.axes[2].form, form.fold);
             divisors = over::<A, N>(Vector::new(A::cast_from(taps)), form);
         } else {
             #[unroll]
             for i in 0..N::value() {
                 let o = w * N::value() as i32 + i as i32;
-                let taps = plane * counted(&problem.width, o, form.axes[2], form.fold);
+                let taps =
+                    plane * counted_at(&problem.width.axis, o as u32, form.axes[2].form, form.fold);
                 divisors.insert(i, A::cast_from(taps));
             }
             divisors = over::<A, N>(divisors, form);
@@ -795,17 +739,6 @@ fn over<A: Float, N: Size>(divisors: Vector<A, N>, #[comptime] form: Form) -> Ve
         Vector::<A, N>::new(A::from_int(1)) / divisors
     } else {
         divisors
-    }
-}
-
-/// The taps of one axis that a divisor counts.
-#[cube]
-fn counted(args: &BlockAxis, o: i32, #[comptime] block: Block, #[comptime] fold: Fold) -> i32 {
-    let taps = taps_of(&args.axis, o as u32, block.form);
-    if comptime!(fold == Fold::AverageValid) {
-        taps.end - taps.first
-    } else {
-        padded_taps(&args.axis, &taps, block.form)
     }
 }
 

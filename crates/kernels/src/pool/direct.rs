@@ -53,15 +53,7 @@ pub(super) fn problem_args(
 ) -> ProblemLaunch {
     let [depth, height, width]: [AxisArgsLaunch; AXES] =
         pooling.grid().axes().each_ref().map(axis_args);
-    let divisor = match reduction {
-        Reduction::Average(Divisor::Fixed(n)) => n,
-        _ => 1,
-    };
-    let base = match reduction {
-        Reduction::Max(Output::ValuesAndIndices(base)) => base,
-        _ => IndexBase::Plane,
-    };
-    let [index_batch, index_channel, index_position] = indexing(pooling, base);
+    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     let index_lane = match plan.across {
         true => index_position * pooling.grid().axes()[AXES - 1].stride() as u32,
         false => index_channel,
@@ -74,7 +66,7 @@ pub(super) fn problem_args(
         depth,
         height,
         width,
-        divisor,
+        reduction.fixed_divisor(),
         InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
         index_batch,
         index_position,
@@ -89,7 +81,7 @@ pub(super) fn pixel_vectors(pooling: &Pooling, plan: &Plan) -> u32 {
 }
 
 /// What the sum of a window with all its taps inside is divided by.
-fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
+pub(super) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
     match reduction {
         Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
         _ => pooling.grid().taps() as f64,
@@ -512,16 +504,35 @@ fn counted_taps(
     width: &Taps,
     #[comptime] form: Form,
 ) -> i32 {
-    match form.fold {
-        Fold::AverageValid => {
-            (depth.end - depth.first) * (height.end - height.first) * (width.end - width.first)
-        }
-        _ => {
-            padded_taps(&problem.depth, depth, form.depth)
-                * padded_taps(&problem.height, height, form.height)
-                * padded_taps(&problem.width, width, form.width)
-        }
+    counted(&problem.depth, depth, form.depth, form.fold)
+        * counted(&problem.height, height, form.height, form.fold)
+        * counted(&problem.width, width, form.width, form.fold)
+}
+
+/// The taps of one axis that a divisor counts.
+#[cube]
+fn counted(
+    axis: &AxisArgs,
+    taps: &Taps,
+    #[comptime] form: AxisForm,
+    #[comptime] fold: Fold,
+) -> i32 {
+    if comptime!(fold == Fold::AverageValid) {
+        taps.end - taps.first
+    } else {
+        padded_taps(axis, taps, form)
     }
+}
+
+/// The taps of one axis that the divisor of the window at `o` counts.
+#[cube]
+pub(super) fn counted_at(
+    axis: &AxisArgs,
+    o: u32,
+    #[comptime] form: AxisForm,
+    #[comptime] fold: Fold,
+) -> i32 {
+    counted(axis, &taps_of(axis, o, form), form, fold)
 }
 
 /// The index that is returned for the tap at this position of the plane.

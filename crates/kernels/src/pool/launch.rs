@@ -37,22 +37,13 @@ pub fn launch(
         lp::launch(client, pooling, p, [dtype; 2], plan, [input, output]);
         return Ok(());
     }
-    if plan.algorithm == Algorithm::Sliding {
-        sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
-        return Ok(());
-    }
-    let work = match plan.algorithm {
-        Algorithm::Strip => strip::units(pooling, plan),
-        _ => outputs / plan.lanes,
-    };
-    let (cubes, units) = grid(client, plan, work);
-    let indices = match indices {
-        Some(indices) => ComptimeOptionArgs::Some(buffer(indices, outputs, plan)),
-        None => ComptimeOptionArgs::None,
-    };
     match plan.algorithm {
+        Algorithm::Sliding => {
+            sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
-        Algorithm::Direct | Algorithm::Sliding => unsafe {
+        Algorithm::Direct => unsafe {
+            let (cubes, units) = grid(client, plan, outputs / plan.lanes);
             direct::launch_unchecked(
                 client,
                 cubes,
@@ -60,7 +51,7 @@ pub fn launch(
                 plan.lanes,
                 buffer(input, inputs, plan),
                 buffer(output, outputs, plan),
-                indices,
+                optional(indices, outputs, plan),
                 problem_args(pooling, reduction, dtype, plan),
                 Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
@@ -69,6 +60,7 @@ pub fn launch(
         },
         // SAFETY: as above; vectors outside the input are moved inside before they are read.
         Algorithm::Strip => unsafe {
+            let (cubes, units) = grid(client, plan, strip::units(pooling, plan));
             strip::strip::launch_unchecked(
                 client,
                 cubes,
@@ -76,7 +68,7 @@ pub fn launch(
                 plan.lanes,
                 buffer(input, inputs, plan),
                 buffer(output, outputs, plan),
-                indices,
+                optional(indices, outputs, plan),
                 problem_args(pooling, reduction, dtype, plan),
                 strip::strips_args(pooling, plan),
                 strip::Form::new(pooling, reduction, dtype, plan),
@@ -136,6 +128,32 @@ pub(super) fn check_indices(
 
 /// A tensor of so many elements as a kernel's vectors.
 pub(super) fn buffer(handle: &Handle, elements: usize, plan: &Plan) -> BufferArg {
-    // SAFETY: `check_buffers` has seen that the handle holds `elements` elements.
-    unsafe { BufferArg::from_raw_parts(handle.clone(), elements / plan.lanes) }
+    vectors(handle, elements, plan.lanes)
+}
+
+/// The same, where the kernel may have it or not.
+pub(super) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
+    handle: Option<&Handle>,
+    elements: usize,
+    plan: &Plan,
+) -> ComptimeOptionArgs<T> {
+    optional_vectors(handle, elements, plan.lanes)
+}
+
+/// A tensor of so many elements as vectors of so many lanes.
+pub(super) fn vectors(handle: &Handle, elements: usize, lanes: usize) -> BufferArg {
+    // SAFETY: `check_buffers` has seen that the handle holds `elements` elements, or it was made so.
+    unsafe { BufferArg::from_raw_parts(handle.clone(), elements / lanes) }
+}
+
+/// The same, where the kernel may have it or not.
+pub(super) fn optional_vectors<T: LaunchArg<RuntimeArg = BufferArg>>(
+    handle: Option<&Handle>,
+    elements: usize,
+    lanes: usize,
+) -> ComptimeOptionArgs<T> {
+    match handle {
+        Some(handle) => ComptimeOptionArgs::Some(vectors(handle, elements, lanes)),
+        None => ComptimeOptionArgs::None,
+    }
 }

@@ -32,6 +32,24 @@ pub enum Output {
     ValuesAndIndices(IndexBase),
 }
 
+impl Reduction {
+    /// What indices count; the plane, where there are none.
+    pub(super) fn base(self) -> IndexBase {
+        match self {
+            Self::Max(Output::ValuesAndIndices(base)) => base,
+            _ => IndexBase::Plane,
+        }
+    }
+
+    /// What a fixed divisor divides by; 1, where there is none.
+    pub(super) fn fixed_divisor(self) -> u32 {
+        match self {
+            Self::Average(Divisor::Fixed(n)) => n,
+            _ => 1,
+        }
+    }
+}
+
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -111,10 +129,13 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = match Self::strip(pooling, reduction, dtype, limits) {
-            Some(strip) if !strip.scatters(pooling) => Algorithm::Strip,
-            _ if Self::slides(pooling, reduction) => Algorithm::Sliding,
-            _ => Algorithm::Direct,
+        let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
+        let algorithm = if fits(Algorithm::Strip) && !scatters(pooling, limits) {
+            Algorithm::Strip
+        } else if fits(Algorithm::Sliding) && slides(pooling) {
+            Algorithm::Sliding
+        } else {
+            Algorithm::Direct
         };
         Self::with(algorithm, pooling, reduction, dtype, limits)
     }
@@ -128,42 +149,19 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
-        match algorithm {
-            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
-            Algorithm::Strip => {
-                let plan = Self::strip(pooling, reduction, dtype, limits);
-                plan.ok_or(PlanError::NotFor { algorithm })
-            }
-            Algorithm::Sliding => {
-                let plan = Self::sliding(pooling, reduction, dtype, limits);
-                plan.ok_or(PlanError::NotFor { algorithm })
-            }
-        }
-    }
-
-    /// Whether walking pays: windows are large, and there are many along each line.
-    fn slides(pooling: &Pooling, reduction: Reduction) -> bool {
-        if matches!(reduction, Reduction::Norm(_)) {
-            return false;
-        }
-        let axes = pooling.grid().axes();
-        let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
-        pooling.grid().taps() > UNROLLED_TAPS && sliding::fits(pooling) && axes.iter().all(many)
-    }
-
-    fn sliding(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        limits: &Limits,
-    ) -> Option<Self> {
-        if !sliding::fits(pooling) || matches!(reduction, Reduction::Norm(_)) {
-            return None;
-        }
+        algorithm.check(pooling, reduction)?;
         let plan = Self::direct(pooling, reduction, dtype, limits);
-        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..plan };
+        Ok(match algorithm {
+            Algorithm::Direct => plan,
+            Algorithm::Strip => plan.strip(pooling, dtype, limits),
+            Algorithm::Sliding => plan.sliding(pooling, reduction, dtype),
+        })
+    }
+
+    fn sliding(self, pooling: &Pooling, reduction: Reduction, dtype: DType) -> Self {
+        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..self };
         let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
-        Some(Self { workspace, ..plan })
+        Self { workspace, ..plan }
     }
 
     /// Chooses the kernel of a problem's gradient.
@@ -209,14 +207,7 @@ impl Plan {
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
-        let across = lanes_across(pooling, widest_load(dtype, limits));
-        Some(Self {
-            algorithm: Algorithm::Strip,
-            lanes: across.unwrap_or(plan.lanes),
-            across: across.is_some(),
-            strip,
-            ..plan
-        })
+        Some(plan.in_strips(strip, pooling, dtype, limits))
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
@@ -235,11 +226,7 @@ impl Plan {
             across: false,
             strip: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
-            // The taps of a fitted window follow from the extents, which must not change the kernel.
-            unrolled: pooling.grid().taps() <= UNROLLED_TAPS
-                && !pooling.grid().is_fitted()
-                // Its kernels visit the taps twice, by loops.
-                && !matches!(reduction, Reduction::Norm(_)),
+            unrolled: unrolls(pooling, reduction),
             runs: limits.cores.is_some(),
             workspace: 0,
             accumulator,
@@ -248,18 +235,8 @@ impl Plan {
         }
     }
 
-    fn strip(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        limits: &Limits,
-    ) -> Option<Self> {
+    fn strip(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let plan = Self::direct(pooling, reduction, dtype, limits);
-        if !plan.unrolled || along.dilation() > 1 {
-            return None;
-        }
-        let across = lanes_across(pooling, widest_load(dtype, limits));
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
@@ -268,20 +245,20 @@ impl Plan {
         let row = pooling.grid().taps() / along.kernel();
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
-        Some(Self {
-            algorithm: Algorithm::Strip,
-            lanes: across.unwrap_or(plan.lanes),
-            across: across.is_some(),
-            strip: [4, 2].into_iter().find(fits).unwrap_or(1),
-            ..plan
-        })
+        self.in_strips([4, 2].into_iter().find(fits).unwrap_or(1), pooling, dtype, limits)
     }
 
-    /// Whether neighbouring units would read and write far apart: strips along the width of
-    /// single-element pixels.
-    fn scatters(&self, pooling: &Pooling) -> bool {
-        let last = pooling.grid().axes().len() - 1;
-        !self.runs && pixel_channels(pooling) == 1 && outermost(pooling) == last
+    /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
+    /// they may be.
+    fn in_strips(self, strip: usize, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+        let across = lanes_across(pooling, widest_load(dtype, limits));
+        Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(self.lanes),
+            across: across.is_some(),
+            strip,
+            ..self
+        }
     }
 
     /// Refuses values that no kernel can run with.
@@ -297,13 +274,7 @@ impl Plan {
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
         }
-        let strip = Algorithm::Strip;
-        if self.algorithm == strip && Self::strip(pooling, reduction, dtype, limits).is_none() {
-            return Err(PlanError::NotFor { algorithm: strip });
-        }
-        if self.algorithm == Algorithm::Sliding && !sliding::fits(pooling) {
-            return Err(PlanError::NotFor { algorithm: self.algorithm });
-        }
+        self.algorithm.check(pooling, reduction)?;
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
@@ -358,6 +329,49 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+impl Algorithm {
+    /// Whether the kernel can compute the problem.
+    fn fits(self, pooling: &Pooling, reduction: Reduction) -> bool {
+        match self {
+            Self::Direct => true,
+            Self::Strip => {
+                let along = &pooling.grid().axes()[outermost(pooling)];
+                unrolls(pooling, reduction) && along.dilation() == 1
+            }
+            Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
+        }
+    }
+
+    /// Refuses the kernel where it cannot.
+    fn check(self, pooling: &Pooling, reduction: Reduction) -> Result<(), PlanError> {
+        match self.fits(pooling, reduction) {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm: self }),
+        }
+    }
+}
+
+/// Whether the loops over the taps are unrolled: few taps, and not those of a fitted window, which
+/// follow from the extents and must not change the kernel. A norm visits its taps twice, by loops.
+fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
+    let grid = pooling.grid();
+    let norm = matches!(reduction, Reduction::Norm(_));
+    grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
+}
+
+/// Whether walking pays: windows are large, and there are many along each line.
+fn slides(pooling: &Pooling) -> bool {
+    let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
+    pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
+}
+
+/// Whether the units of strips would read and write far from their neighbours: strips along the
+/// width of single-element pixels, on a GPU.
+fn scatters(pooling: &Pooling, limits: &Limits) -> bool {
+    let along_width = outermost(pooling) == AXES - 1;
+    limits.cores.is_none() && pixel_channels(pooling) == 1 && along_width
 }
 
 /// The most outputs of a strip.

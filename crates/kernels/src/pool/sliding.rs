@@ -22,13 +22,13 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 
-use super::direct::{Fold, indexing, unit_position};
-use super::launch::grid;
+use super::direct::{Accumulator, Fold, counted_at, indexing, unit_position};
+use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
-use crate::axis::{AxisArgs, AxisForm, axis_args, padded_taps, taps_of};
+use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, elem, maximum, round};
 
 /// The most inputs of a block: what their prefixes and suffixes leave of the registers.
@@ -69,7 +69,7 @@ pub(super) fn workspace(
     plan: &Plan,
     dtype: DType,
 ) -> usize {
-    passes(pooling, reduction, plan, dtype).iter().map(|pass| pass.bytes(true)).sum()
+    passes(pooling, reduction, plan, dtype).iter().map(Walk::workspace).sum()
 }
 
 /// A pass along one axis.
@@ -80,7 +80,6 @@ struct Walk {
     inner: usize,
     /// Whether the outputs of a line are neighbours, not those of neighbouring lines.
     turns: bool,
-    first: bool,
     last: bool,
     /// The lanes of what is read, and of what is written.
     lanes: [usize; 2],
@@ -93,11 +92,15 @@ struct Walk {
 }
 
 impl Walk {
-    /// The bytes that it writes where that is not the result.
-    fn bytes(&self, workspace: bool) -> usize {
+    /// The elements that it writes.
+    fn written(&self) -> usize {
+        self.outer * self.outputs * self.inner
+    }
+
+    /// The bytes of workspace that it writes: none, where it writes the result.
+    fn workspace(&self) -> usize {
         let index = if self.indexed { DType::I32.size() } else { 0 };
-        let elements = self.outer * self.outputs * self.inner;
-        if workspace && self.last { 0 } else { elements * (self.dtypes[1].size() + index) }
+        if self.last { 0 } else { self.written() * (self.dtypes[1].size() + index) }
     }
 }
 
@@ -141,19 +144,7 @@ fn passes(pooling: &Pooling, reduction: Reduction, plan: &Plan, dtype: DType) ->
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
         let run = if plan.runs { blocks } else { blocks.div_ceil(pieces) };
-        passes.push(Walk {
-            axis,
-            outer,
-            inner,
-            turns,
-            first,
-            last,
-            lanes,
-            dtypes,
-            indexed,
-            outputs,
-            run,
-        });
+        passes.push(Walk { axis, outer, inner, turns, last, lanes, dtypes, indexed, outputs, run });
     }
     passes
 }
@@ -231,7 +222,6 @@ struct Form {
     whole: u32,
     rest: u32,
     turns: bool,
-    first: bool,
     last: bool,
     channels: bool,
     /// The axes before this one.
@@ -255,7 +245,7 @@ pub(super) fn launch(
     let mut positions: Option<Handle> = None;
     let mut elements = pooling.input().elements();
     for walk in &passes {
-        let written = walk.outer * walk.outputs * walk.inner;
+        let written = walk.written();
         let (next, next_positions) = match walk.last {
             true => (output.clone(), indices.cloned()),
             false => (
@@ -263,22 +253,11 @@ pub(super) fn launch(
                 walk.indexed.then(|| client.empty(written * DType::I32.size())),
             ),
         };
-        // SAFETY: every buffer holds what its pass reads or writes.
-        let buffer = |handle: &Handle, elements: usize, lanes: usize| unsafe {
-            BufferArg::from_raw_parts(handle.clone(), elements / lanes)
-        };
-        let known = match &positions {
-            Some(handle) => ComptimeOptionArgs::Some(buffer(handle, elements, walk.lanes[0])),
-            None => ComptimeOptionArgs::None,
-        };
-        let found = match &next_positions {
-            Some(handle) => ComptimeOptionArgs::Some(buffer(handle, written, walk.lanes[1])),
-            None => ComptimeOptionArgs::None,
-        };
         let axis = &pooling.grid().axes()[walk.axis];
         let blocks = (walk.outputs * axis.stride()).div_ceil(block(axis));
         let pieces = blocks.div_ceil(walk.run);
-        let units = walk.outer * pieces * walk.inner / walk.lanes[0];
+        let [read, write] = walk.lanes;
+        let units = walk.outer * pieces * walk.inner / read;
         let (cubes, dim) = grid(client, plan, units);
         // SAFETY: coordinates are moved inside the line before they are read, and outputs that are
         // not there are not written.
@@ -287,12 +266,12 @@ pub(super) fn launch(
                 client,
                 cubes,
                 dim,
-                walk.lanes[0],
-                walk.lanes[1],
-                buffer(&values, elements, walk.lanes[0]),
-                known,
-                buffer(&next, written, walk.lanes[1]),
-                found,
+                read,
+                write,
+                vectors(&values, elements, read),
+                optional_vectors(positions.as_ref(), elements, read),
+                vectors(&next, written, write),
+                optional_vectors(next_positions.as_ref(), written, write),
                 pass_args(pooling, reduction, plan, walk, units, pieces, blocks),
                 Form::new(pooling, reduction, dtype, plan, walk),
                 elem(walk.dtypes[0]),
@@ -315,15 +294,7 @@ fn pass_args(
 ) -> PassLaunch {
     let axes = pooling.grid().axes();
     let pixel = (pixel_channels(pooling) / walk.lanes[0]).max(1) as u32;
-    let base = match reduction {
-        Reduction::Max(Output::ValuesAndIndices(base)) => base,
-        _ => IndexBase::Plane,
-    };
-    let [index_batch, index_channel, index_position] = indexing(pooling, base);
-    let divisor = match reduction {
-        Reduction::Average(Divisor::Fixed(n)) => n,
-        _ => 1,
-    };
+    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     let taps = pooling.grid().taps();
     let lead = if walk.turns { outermost(pooling) } else { walk.axis };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
@@ -345,7 +316,7 @@ fn pass_args(
         if walk.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
         axis_args(&axes[0]),
         axis_args(&axes[1]),
-        divisor,
+        reduction.fixed_divisor(),
         taps as i32,
         InputScalar::new(1.0 / taps as f64, elem(plan.accumulator)),
         index_batch,
@@ -355,6 +326,16 @@ fn pass_args(
 }
 
 impl Form {
+    /// The outputs of a line in a vector that is written.
+    fn group(&self) -> usize {
+        if self.turns { self.written } else { 1 }
+    }
+
+    /// The result, and its lane, that lane `m` of written vector `g` of a block is.
+    fn source(&self, g: usize, m: usize) -> (usize, usize) {
+        if self.turns { (g * self.written + m, 0) } else { (g, m) }
+    }
+
     fn new(
         pooling: &Pooling,
         reduction: Reduction,
@@ -385,20 +366,12 @@ impl Form {
             whole: ((axis.kernel() - 1) / block) as u32,
             rest: ((axis.kernel() - 1) % block) as u32,
             turns: walk.turns,
-            first: walk.first,
             last: walk.last,
             channels: pooling.layout() == Layout::ChannelsLast && pixel_channels(pooling) > 1,
             others: walk.axis,
             written: walk.lanes[1],
         }
     }
-}
-
-/// What has been folded: a maximum and the plane position where it was, or a sum.
-#[derive(CubeType)]
-struct Folded<A: Float, N: Size> {
-    value: Vector<A, N>,
-    position: Vector<i32, N>,
 }
 
 /// What is kept of a block from one step to the next.
@@ -518,14 +491,14 @@ fn kept<A: Float, N: Size>() -> Kept<A, N> {
 }
 
 #[cube]
-fn keep<A: Float, N: Size>(kept: &Kept<A, N>, folded: &Folded<A, N>) {
+fn keep<A: Float, N: Size>(kept: &Kept<A, N>, folded: &Accumulator<A, N>) {
     kept.value.store(folded.value);
     kept.position.store(folded.position);
 }
 
 #[cube]
-fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Folded<A, N> {
-    Folded::<A, N> { value: kept.value.read(), position: kept.position.read() }
+fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
+    Accumulator::<A, N> { value: kept.value.read(), position: kept.position.read() }
 }
 
 /// The folds of the first 1, 2, … inputs of a block.
@@ -537,9 +510,9 @@ fn prefixes<S: Float, A: Float, N: Size>(
     line: &Line,
     block: u32,
     #[comptime] form: Form,
-) -> Sequence<Folded<A, N>> {
+) -> Sequence<Accumulator<A, N>> {
     let elements = elements::<S, A, N>(input, positions, pass, line, block, form);
-    let mut prefixes = Sequence::<Folded<A, N>>::new();
+    let mut prefixes = Sequence::<Accumulator<A, N>>::new();
     prefixes.push(same::<A, N>(elements.index(0usize)));
     #[unroll]
     for j in 1..form.block {
@@ -562,10 +535,10 @@ fn suffixes<S: Float, A: Float, N: Size>(
     line: &Line,
     block: u32,
     #[comptime] form: Form,
-) -> Sequence<Folded<A, N>> {
+) -> Sequence<Accumulator<A, N>> {
     let elements = elements::<S, A, N>(input, positions, pass, line, block, form);
     let last = comptime!((form.block - 1) as usize);
-    let mut suffixes = Sequence::<Folded<A, N>>::new();
+    let mut suffixes = Sequence::<Accumulator<A, N>>::new();
     suffixes.push(same::<A, N>(elements.index(last)));
     #[unroll]
     for j in 1..form.block {
@@ -586,9 +559,9 @@ fn elements<S: Float, A: Float, N: Size>(
     line: &Line,
     block: u32,
     #[comptime] form: Form,
-) -> Sequence<Folded<A, N>> {
+) -> Sequence<Accumulator<A, N>> {
     let first = (block * form.block) as i32 - pass.axis.before;
-    let mut elements = Sequence::<Folded<A, N>>::new();
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.block {
         let x = first + j as i32;
@@ -607,24 +580,24 @@ fn elements<S: Float, A: Float, N: Size>(
                 Vector::new((line.position + there as u32 * pass.inner_pixels) as i32)
             }
         };
-        elements.push(Folded::<A, N> { value, position });
+        elements.push(Accumulator::<A, N> { value, position });
     }
     elements
 }
 
 #[cube]
-fn same<A: Float, N: Size>(folded: &Folded<A, N>) -> Folded<A, N> {
-    Folded::<A, N> { value: folded.value, position: folded.position }
+fn same<A: Float, N: Size>(folded: &Accumulator<A, N>) -> Accumulator<A, N> {
+    Accumulator::<A, N> { value: folded.value, position: folded.position }
 }
 
 /// Two folds as one. Of equal maxima the one at the lower position is the winner, of NaN the one
 /// at the higher: axes may be walked in any order.
 #[cube]
 fn both<A: Float, N: Size>(
-    a: &Folded<A, N>,
-    b: &Folded<A, N>,
+    a: &Accumulator<A, N>,
+    b: &Accumulator<A, N>,
     #[comptime] form: Form,
-) -> Folded<A, N> {
+) -> Accumulator<A, N> {
     if comptime!(form.fold == Fold::MaxAndIndex) {
         let earlier = b.position.less_than(&a.position);
         let wins = b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier));
@@ -635,15 +608,15 @@ fn both<A: Float, N: Size>(
         } else {
             wins
         };
-        Folded::<A, N> {
+        Accumulator::<A, N> {
             value: maximum::<A, N>(a.value, b.value, form.maximum),
             position: select_many(wins, b.position, a.position),
         }
     } else if comptime!(form.fold.is_max()) {
         let value = maximum::<A, N>(a.value, b.value, form.maximum);
-        Folded::<A, N> { value, position: a.position }
+        Accumulator::<A, N> { value, position: a.position }
     } else {
-        Folded::<A, N> { value: a.value + b.value, position: a.position }
+        Accumulator::<A, N> { value: a.value + b.value, position: a.position }
     }
 }
 
@@ -656,10 +629,10 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     pass: &Pass,
     line: &Line,
     start: u32,
-    suffixes: &Sequence<Folded<A, N>>,
+    suffixes: &Sequence<Accumulator<A, N>>,
     totals: &Sequence<Kept<A, N>>,
     ending: &Sequence<Kept<A, N>>,
-    prefixes: &Sequence<Folded<A, N>>,
+    prefixes: &Sequence<Accumulator<A, N>>,
     #[comptime] form: Form,
 ) {
     // The whole blocks of a window that ends in the earlier of its two last blocks, and of the rest.
@@ -676,7 +649,7 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         if comptime!(form.whole > 1) { both::<A, N>(&middle, &newest, form) } else { newest };
 
     let first = start * comptime!(form.block / form.stride);
-    let mut results = Sequence::<Folded<A, N>>::new();
+    let mut results = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for i in 0..comptime!(form.block / form.stride) {
         let from = comptime!((form.block - 1 - i * form.stride) as usize);
@@ -695,38 +668,26 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         };
         results.push(finished::<A, N>(pass, line, first + i, folded, form));
     }
-    if comptime!(form.turns) {
-        #[unroll]
-        for g in 0..comptime!((form.block / form.stride) as usize / form.written) {
-            let o = first + comptime!((g * form.written) as u32);
-            if o < pass.outputs {
-                let mut value = Vector::<A, M>::new(A::from_int(0));
-                let mut position = Vector::<i32, M>::new(0i32);
-                #[unroll]
-                for m in 0..M::value() {
-                    let result = results.index(comptime!(g * form.written + m));
-                    value.insert(m, result.value.extract(0usize));
-                    position.insert(m, result.position.extract(0usize));
-                }
-                let at = (line.output + o) / comptime!(form.written as u32);
-                write::<T, A, M>(output, indices, at, value, position, form);
+    let group = comptime!(form.group());
+    #[unroll]
+    for g in 0..comptime!((form.block / form.stride) as usize / group) {
+        let o = first + comptime!((g * group) as u32);
+        if o < pass.outputs {
+            let mut value = Vector::<A, M>::new(A::from_int(0));
+            let mut position = Vector::<i32, M>::new(0i32);
+            #[unroll]
+            for m in 0..M::value() {
+                let (i, lane) = comptime!(form.source(g, m));
+                let result = results.index(i);
+                value.insert(m, result.value.extract(lane));
+                position.insert(m, result.position.extract(lane));
             }
-        }
-    } else {
-        #[unroll]
-        for i in 0..comptime!(form.block / form.stride) {
-            if first + i < pass.outputs {
-                let result = results.index(comptime!(i as usize));
-                let mut value = Vector::<A, M>::new(A::from_int(0));
-                let mut position = Vector::<i32, M>::new(0i32);
-                #[unroll]
-                for m in 0..M::value() {
-                    value.insert(m, result.value.extract(m));
-                    position.insert(m, result.position.extract(m));
-                }
-                let at = line.output + (first + i) * pass.inner_vectors;
-                write::<T, A, M>(output, indices, at, value, position, form);
-            }
+            let at = if comptime!(form.turns) {
+                (line.output + o) / comptime!(group as u32)
+            } else {
+                line.output + o * pass.inner_vectors
+            };
+            write::<T, A, M>(output, indices, at, value, position, form);
         }
     }
 }
@@ -754,9 +715,9 @@ fn finished<A: Float, N: Size>(
     pass: &Pass,
     line: &Line,
     o: u32,
-    folded: Folded<A, N>,
+    folded: Accumulator<A, N>,
     #[comptime] form: Form,
-) -> Folded<A, N> {
+) -> Accumulator<A, N> {
     if comptime!(!form.last || form.fold == Fold::Max) {
         folded
     } else {
@@ -780,10 +741,10 @@ fn finished<A: Float, N: Size>(
                 };
                 position.insert(i, position.extract(i) + base + step);
             }
-            Folded::<A, N> { value: folded.value, position }
+            Accumulator::<A, N> { value: folded.value, position }
         } else {
             let value = average::<A, N>(pass, others, o, folded.value, form);
-            Folded::<A, N> { value, position: folded.position }
+            Accumulator::<A, N> { value, position: folded.position }
         }
     }
 }
@@ -800,12 +761,12 @@ fn average<A: Float, N: Size>(
         divided::<A, N>(sum, A::cast_from(pass.divisor), form)
     } else {
         let (d, h) = pass.height.div_mod(others);
-        let own = counted(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
+        let own = counted_at(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
         let others = if comptime!(form.others == 2) {
-            counted(&pass.depth_axis, d, form.depth, form.fold)
-                * counted(&pass.height_axis, h, form.height, form.fold)
+            counted_at(&pass.depth_axis, d, form.depth, form.fold)
+                * counted_at(&pass.height_axis, h, form.height, form.fold)
         } else if comptime!(form.others == 1) {
-            counted(&pass.depth_axis, d, form.depth, form.fold)
+            counted_at(&pass.depth_axis, d, form.depth, form.fold)
         } else {
             1i32.runtime()
         };
@@ -833,16 +794,5 @@ fn divided<A: Float, N: Size>(
         sum * Vector::new(A::from_int(1) / divisor)
     } else {
         sum / Vector::new(divisor)
-    }
-}
-
-/// The taps of one axis that a divisor counts.
-#[cube]
-fn counted(args: &AxisArgs, o: u32, #[comptime] form: AxisForm, #[comptime] fold: Fold) -> i32 {
-    let taps = taps_of(args, o, form);
-    if comptime!(fold == Fold::AverageValid) {
-        taps.end - taps.first
-    } else {
-        padded_taps(args, &taps, form)
     }
 }

@@ -131,8 +131,8 @@ fn choose(
     pooling: &Pooling,
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
-    if let Some(client) = device.client() {
-        return choose_kernel(options, operator, client, device, dtype, pooling);
+    if let (Some(client), Some(limits)) = (device.client(), device.limits()) {
+        return choose_kernel(options, operator, (client, &limits), device, dtype, pooling);
     }
     let _ = dtype;
     match options.algorithm {
@@ -155,13 +155,13 @@ fn choose(
 fn choose_kernel(
     options: &Options,
     operator: Operator,
-    client: &cubecl::client::Client,
+    (client, limits): (&cubecl::client::Client, &windowpane_kernels::Limits),
     device: &Device,
     dtype: DType,
     pooling: &Pooling,
 ) -> Result<Choice> {
-    use windowpane_kernels::{Limits, has_powers, pool};
-    let (reduction, limits) = (operator.reduction(), Limits::of(client));
+    use windowpane_kernels::{has_powers, pool};
+    let reduction = operator.reduction();
     let named = match options.algorithm {
         None => None,
         Some(algorithm) => {
@@ -171,9 +171,9 @@ fn choose_kernel(
     };
     let planned = |kernel| match operator {
         Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
-            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, &limits)
+            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, limits)
         }
-        _ => pool::Plan::with(kernel, pooling, reduction, dtype, &limits),
+        _ => pool::Plan::with(kernel, pooling, reduction, dtype, limits),
     };
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
@@ -184,12 +184,12 @@ fn choose_kernel(
             plan => plan,
         },
         (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
-            pool::Plan::unpool(pooling, base, dtype, &limits)
+            pool::Plan::unpool(pooling, base, dtype, limits)
         }
         (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
-            pool::Plan::gradient(pooling, reduction, dtype, &limits)
+            pool::Plan::gradient(pooling, reduction, dtype, limits)
         }
-        _ => pool::Plan::new(pooling, reduction, dtype, &limits),
+        _ => pool::Plan::new(pooling, reduction, dtype, limits),
     };
     let mut plan = plan?;
     if let Operator::NormBackward(p) = operator {
