@@ -865,6 +865,86 @@ mod bench {
         }
     }
 
+    /// A small convolution of this pass.
+    fn conv(pass: &str, dtype: &str, layout: &str) -> Value {
+        let mut conv = case("small", "conv", pass, dtype, layout);
+        (conv["cout"], conv["groups"]) = (json!(12), json!(2));
+        conv
+    }
+
+    /// Convolutions are timed and verified on every device, and rows tell of their arithmetic.
+    #[test]
+    fn convolutions_are_timed_and_verified_on_every_backend() {
+        let folder = Folder::new();
+        let mut video = conv("fwd", "f32", "nhwc");
+        for field in ["size", "k", "s", "p", "d"] {
+            video[field] = json!([video[field][0], video[field][0], video[field][0]]);
+        }
+        let cases = [
+            conv("fwd", "f32", "nhwc"),
+            conv("dgrad", "f32", "nchw"),
+            conv("wgrad", "f32", "nhwc"),
+            video,
+        ];
+        let file = write(&folder, &cases);
+        let mut backends: Vec<_> =
+            Device::all().iter().map(|device| device.backend().name()).collect();
+        backends.dedup();
+        let backend = ["--backend", &backends.join(",")];
+        let lines = rows(&run_with(&["bench", "--cases", &file], &backend).succeeded());
+        let (ceilings, timed) = split(&lines);
+        assert_eq!(timed.len(), cases.len() * backends.len());
+        for (i, row) in timed.iter().enumerate() {
+            let axes = if i / backends.len() == 3 { 3 } else { 2 };
+            let (inputs, windows) = (2 * 12u32.pow(axes), 2 * 6u32.pow(axes));
+            let taps = 3u32.pow(axes);
+            let bytes = 4 * (8 * inputs + 12 * windows + 12 * taps * 4);
+            let operations = f64::from(2 * windows * 12 * taps * 4);
+            let (ms, gbs) = (number(row, "ms"), number(row, "gbs"));
+            assert!((gbs * ms * 1e6 / f64::from(bytes) - 1.0).abs() < 1e-3, "{row}");
+            assert!((number(row, "tflops") * ms * 1e9 / operations - 1.0).abs() < 1e-3, "{row}");
+            assert!((0.0..=1.0).contains(&number(row, "error_in_bounds")), "{row}");
+            // The nearer of two ceilings: the largest copy's, and the fastest arithmetic's.
+            let own = ceilings.iter().filter(|line| line["backend"] == row["backend"]);
+            let most =
+                |name: &str| own.clone().filter_map(|line| line[name].as_f64()).reduce(f64::max);
+            let computed = most("tflops").map_or(0.0, |most| number(row, "tflops") / most);
+            let copy = own.clone().next().expect("a copy");
+            let fraction = computed.max(gbs / number(copy, "gbs"));
+            assert!((number(row, "ceiling_fraction") / fraction - 1.0).abs() < 1e-3, "{row}");
+        }
+        let verified = rows(&run_with(&["verify", "--cases", &file], &backend).succeeded());
+        assert_eq!(verified.len(), timed.len());
+        for row in &verified {
+            assert!((0.0..=1.0).contains(&number(row, "error_in_bounds")), "{row}");
+            assert!(number(row, "outputs") > 0.0 && number(row, "samples") == 2.0, "{row}");
+        }
+    }
+
+    /// A kernel and a tile are forced on all cases; those that have none say so.
+    #[test]
+    fn kernels_and_tiles_can_be_forced() {
+        let folder = Folder::new();
+        let cases = [conv("fwd", "f32", "nhwc"), case("x", "maxpool", "fwd", "f32", "nhwc")];
+        let file = write(&folder, &cases);
+        let bench = |flags: &[&str]| run(&[&["bench", "--cases", &file], flags].concat());
+        let ran = bench(&["--algorithm", "direct"]).succeeded();
+        assert!(rows(&ran).iter().skip(1).all(|row| row["algorithm"] == json!("direct")));
+        bench(&["--algorithm", "fast"]).refused(2, "to convolve");
+        let ran = bench(&["--algorithm", "sliding"]);
+        ran.refused(1, "1 of 2 cases");
+        assert!(rows(&ran)[1]["error"].as_str().expect("an error").contains("no way to convolve"));
+        if let Some(device) = Device::all().into_iter().find(|it| it.backend().name() == "wgpu") {
+            let on = ["--backend", device.backend().name(), "--filter", "conv"];
+            let forced = ["--algorithm", "tiled", "--tile", "block_m=32,block_n=16,ratio_m=1"];
+            let ran = run_with(&[&["bench", "--cases", &file], &forced[..]].concat(), &on);
+            let row = rows(&ran.succeeded()).pop().expect("a row");
+            assert_eq!(row["algorithm"], json!("tiled"), "{row}");
+            let tile = row["tile"].as_str().expect("a tile");
+            assert!(tile.contains("block_m=32,block_n=16") && tile.contains("ratio_m=1"), "{tile}");
+        }
+    }
+
     /// A case that fails is a row that says why, and the others run all the same.
     #[test]
     fn a_failed_case_is_a_row_that_says_so() {

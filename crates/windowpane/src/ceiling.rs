@@ -47,6 +47,8 @@ pub enum Unit {
     Vector,
     /// Whole tiles of matrices, summed in f32.
     Matrix,
+    /// The same of `f32` that is rounded to tf32 first.
+    MatrixTf32,
 }
 
 impl Device {
@@ -94,6 +96,10 @@ mod cube {
         unit: Unit,
     ) -> Result<Option<f64>, ThroughputError> {
         let Some(elem) = float(dtype) else { return Ok(None) };
+        let factor = match unit {
+            Unit::MatrixTf32 => ElemType::Float(FloatKind::TF32),
+            _ => elem,
+        };
         let probes: Vec<_> = match unit {
             // Some devices store and convert a type, and compute in another.
             Unit::Vector if !client.features().type_usage(elem).contains(TypeUsage::Arithmetic) => {
@@ -104,10 +110,11 @@ mod cube {
                     |lanes| compute_direct::build_kernel(client, elem, config(client, lanes));
                 WIDTHS.map(build).into()
             }
-            Unit::Matrix => tiles(client, elem)
+            Unit::MatrixTf32 if elem != ElemType::Float(FloatKind::F32) => return Ok(None),
+            Unit::Matrix | Unit::MatrixTf32 => tiles(client, factor)
                 .into_iter()
                 .map(|tile| {
-                    let mode = ThroughputMode::ComputeCmma { dtype: elem, config: tile };
+                    let mode = ThroughputMode::ComputeCmma { dtype: factor, config: tile };
                     let key = ThroughputKey { mode };
                     compute_cmma::build_kernel(client, key, tile, config(client, 1))
                 })

@@ -33,6 +33,7 @@ mod files;
 mod nd;
 mod plan;
 mod pool;
+mod spare;
 mod tensor;
 
 pub use ceiling::Unit;

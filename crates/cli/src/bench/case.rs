@@ -4,7 +4,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use windowpane::{DType, Layout};
+use windowpane::{DType, Layout, Precision};
 
 use crate::failure::Failure;
 
@@ -16,6 +16,9 @@ pub(super) struct Case {
     pub(super) pass: String,
     pub(super) dtype: String,
     pub(super) layout: String,
+    /// How exact the products of f32 are, where it is not strict.
+    #[serde(default)]
+    pub(super) precision: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -58,6 +61,11 @@ impl Case {
                 Err(Failure::Failed(format!("there is no layout `{other}`; use nhwc or nchw")))
             }
         }
+    }
+
+    pub(super) fn precision(&self) -> Result<Precision, Failure> {
+        let Some(name) = &self.precision else { return Ok(Precision::Strict) };
+        name.parse().map_err(|error| Failure::Failed(format!("`{name}`: {error}")))
     }
 
     /// A pass that the kind has not.

@@ -1,6 +1,6 @@
 //! What a device can do at most, measured in the run by the stopwatch that measures the cases.
 
-use windowpane::{Backend, DType, Device, Result, Tensor, Unit};
+use windowpane::{Backend, DType, Device, Precision, Result, Tensor, Unit};
 
 use super::Work;
 use super::case::Case;
@@ -43,12 +43,12 @@ impl Ceilings {
         // The largest first: it is what cases are measured by.
         lines.reverse();
         let mut arithmetic: Vec<(String, f64)> = Vec::new();
-        for dtype in types(cases).into_iter().filter(|_| device.backend() != Backend::Host) {
-            progress(format!("measuring how fast {device} computes in {dtype}"));
-            for (name, unit) in [("vector", Unit::Vector), ("matrix", Unit::Matrix)] {
-                let Some(line) = of_arithmetic(&device, dtype, name, unit) else { continue };
+        for factors in factors(cases).into_iter().filter(|_| device.backend() != Backend::Host) {
+            progress(format!("measuring how fast {device} computes in {}", factors.name));
+            for (name, unit) in factors.units {
+                let Some(line) = of_arithmetic(&device, &factors, name, *unit) else { continue };
                 if let Some(tflops) = line.tflops {
-                    arithmetic.push((dtype.to_string(), tflops * 1e12));
+                    arithmetic.push((factors.name.into(), tflops * 1e12));
                 }
                 lines.push(line);
             }
@@ -61,9 +61,9 @@ impl Ceilings {
         self.lines.iter()
     }
 
-    /// What a case of a type, which moves so many bytes, is compared with.
-    pub(super) fn against(&self, dtype: &str, bytes: u64) -> Against {
-        let own = self.arithmetic.iter().filter(|(name, _)| name == dtype);
+    /// What a case is compared with that computes on these factors and moves so many bytes.
+    pub(super) fn against(&self, factors: &str, bytes: u64) -> Against {
+        let own = self.arithmetic.iter().filter(|(name, _)| name == factors);
         Against {
             copy: self.copies.last().map_or(f64::NAN, |(_, per_s)| *per_s),
             sized: (self.copies.len() > 1).then(|| between(&self.copies, bytes)),
@@ -95,22 +95,39 @@ fn copies(stopwatch: &mut Stopwatch) -> std::result::Result<Vec<(u64, f64)>, Fai
     Ok(copies)
 }
 
-fn of_arithmetic(device: &Device, dtype: DType, name: &str, unit: Unit) -> Option<Ceiling> {
-    match device.arithmetic_ceiling(dtype, unit) {
-        Ok(per_s) => Some(Ceiling::arithmetic(device, name, dtype.name(), per_s?)),
-        Err(error) => Some(Ceiling::failed(device, name, dtype.name(), error.to_string())),
+/// What products are made of: a type, or `f32` rounded to tf32; and the units that make them.
+struct Factors {
+    name: &'static str,
+    dtype: DType,
+    units: &'static [(&'static str, Unit)],
+}
+
+fn of_arithmetic(device: &Device, factors: &Factors, name: &str, unit: Unit) -> Option<Ceiling> {
+    match device.arithmetic_ceiling(factors.dtype, unit) {
+        Ok(per_s) => Some(Ceiling::arithmetic(device, name, factors.name, per_s?)),
+        Err(error) => Some(Ceiling::failed(device, name, factors.name, error.to_string())),
     }
 }
 
-/// The types of the cases that there is arithmetic in.
-fn types(cases: &[Case]) -> Vec<DType> {
-    let mut types: Vec<DType> = Vec::new();
-    for dtype in cases.iter().filter_map(|case| case.dtype().ok()).filter(|it| it.is_float()) {
-        if !types.contains(&dtype) {
-            types.push(dtype);
+/// What the cases make products of.
+fn factors(cases: &[Case]) -> Vec<Factors> {
+    let mut all: Vec<Factors> = Vec::new();
+    for case in cases {
+        let Ok(dtype) = case.dtype() else { continue };
+        let factors = match case.precision() {
+            Ok(Precision::Tf32) if dtype == DType::F32 => {
+                Factors { name: "tf32", dtype, units: &[("matrix", Unit::MatrixTf32)] }
+            }
+            _ => {
+                let units = &[("vector", Unit::Vector), ("matrix", Unit::Matrix)];
+                Factors { name: dtype.name(), dtype, units }
+            }
+        };
+        if dtype.is_float() && !all.iter().any(|known| known.name == factors.name) {
+            all.push(factors);
         }
     }
-    types
+    all
 }
 
 /// The speed at so many bytes: between two sizes along the logarithm, outside of all the nearest.

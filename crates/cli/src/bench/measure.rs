@@ -54,6 +54,8 @@ pub(super) struct Measured {
     /// The launches of a window.
     pub(super) launches: u32,
     pub(super) algorithm: String,
+    /// How a product of matrices is cut up.
+    pub(super) tile: Option<String>,
     pub(super) bytes: u64,
     pub(super) operations: Option<u64>,
     /// All operations, those of a pooling among them.
@@ -126,6 +128,7 @@ impl Stopwatch {
             windows: seconds.len() as u32,
             launches,
             algorithm: work.algorithm(),
+            tile: work.tile(),
             bytes: work.bytes(),
             operations: work.operations(),
             arithmetic: work.arithmetic(),

@@ -1,17 +1,20 @@
 //! `windowpane bench`, `verify` and `report`: many cases, several backends side by side, what they
 //! compute held to the reference, and peers beside them.
 //!
-//! A new kind of case is a file beside [`pool`], and a line of [`ready`] and of [`check`].
+//! A new kind of case is a file beside [`pool`] and [`conv`], and a line of [`ready`] and of [`check`].
 
 mod against;
 mod case;
 mod ceiling;
+mod conv;
+mod forced;
 mod measure;
 mod plot;
 mod pool;
 mod print;
 mod report;
 mod row;
+mod sliding;
 mod verify;
 
 use std::any::Any;
@@ -19,7 +22,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use windowpane::{Backend, Device};
+use windowpane::{Backend, Device, Tiling};
 
 use crate::element::Comparison;
 use crate::failure::Failure;
@@ -28,6 +31,7 @@ use crate::progress::Progress;
 use against::Earlier;
 use case::Case;
 use ceiling::Ceilings;
+use forced::{Auto, Forced};
 use measure::{Measured, Stopwatch};
 use plot::Picture;
 use print::Printer;
@@ -42,12 +46,16 @@ Example: the average cases of a file on two backends, an object a line
 
 A case a line: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8, \"c\": 64, \"size\": [56, 56],
 \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\", \"layout\": \"nhwc\", \"indices\": false}.
+A convolution (kind conv, pass fwd, dgrad or wgrad) has no indices and has \"cout\" and \"groups\",
+and may have \"precision\": \"tf32\"; its filters are laid out as its data.
 Times are the device's own, the median of several windows of many launches each; with --flush-cache
 a window is one launch, and before it, untimed, 384 MB are filled with random numbers. Before a case
 is timed, a part of it is computed and held to the reference.";
 
-/// The taps that the reference computes for the check before a case is timed.
+/// The taps that the reference computes for the check before a case is timed, and the
+/// multiplications, of which a tap has one a channel.
 const QUICK_CHECK: u64 = 1 << 22;
+const QUICK_PRODUCTS: u64 = 1 << 24;
 
 /// The cases, and where they run.
 #[derive(Args)]
@@ -66,6 +74,13 @@ struct Cases {
     /// this text in them
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// auto, or one way for all cases: to pool direct, strip or sliding; to convolve the kernel by
+    /// its name, as `plan conv` prints it
+    #[arg(long, value_name = "NAME", value_parser = forced::algorithm, default_value = "auto")]
+    algorithm: Auto,
+    /// The tiling of all convolutions, or some of its numbers: block_m=128,block_n=128,block_k=32
+    #[arg(long, value_name = "NAME=NUMBER,…")]
+    tile: Option<Tiling>,
     /// How the results are printed [default: table on a terminal, else json]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -121,6 +136,10 @@ trait Work: Send {
     fn wait(&self) -> windowpane::Result<()>;
     /// The algorithm that was chosen.
     fn algorithm(&self) -> String;
+    /// How its product of matrices is cut up, if it is one.
+    fn tile(&self) -> Option<String> {
+        None
+    }
     /// The fewest bytes that a launch moves.
     fn bytes(&self) -> u64;
     /// The additions and multiplications of a launch, where they are what it is measured by.
@@ -144,21 +163,41 @@ struct Checked {
 }
 
 /// Makes a case ready on a device.
-fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failure> {
+fn ready(case: &Case, device: &Device, forced: Forced) -> Result<Box<dyn Work>, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" => pool::ready(case, device),
-        other => {
-            Err(Failure::Failed(format!("there is no kind `{other}`; use one of maxpool, avgpool")))
-        }
+        "maxpool" | "avgpool" => pool::ready(case, device, forced),
+        "conv" => conv::ready(case, device, forced),
+        other => Err(no_kind(other)),
     }
+}
+
+fn no_kind(other: &str) -> Failure {
+    Failure::Failed(format!("there is no kind `{other}`; use one of maxpool, avgpool, conv"))
 }
 
 /// Runs as much of a case as makes at most so many taps, and compares the results with the
 /// reference's.
-fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
+fn check(case: &Case, device: &Device, forced: Forced, taps: u64) -> Result<Checked, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" => pool::check(case, device, taps),
-        other => Err(Failure::Failed(format!("there is no reference for `{other}` here"))),
+        "maxpool" | "avgpool" => pool::check(case, device, forced, taps),
+        "conv" => conv::check(case, device, forced, taps),
+        other => Err(no_kind(other)),
+    }
+}
+
+/// How much of a case the reference computes before it is timed.
+fn quick(case: &Case) -> u64 {
+    match &*case.kind {
+        "conv" => QUICK_PRODUCTS,
+        _ => QUICK_CHECK,
+    }
+}
+
+/// The type of the factors of a case's products, as ceilings name it.
+fn factors(case: &Case) -> String {
+    match &*case.kind {
+        "conv" => conv::arithmetic(case),
+        _ => case.dtype.clone(),
     }
 }
 
@@ -219,13 +258,14 @@ impl Bench {
     ) -> Result<(Measured, Against), String> {
         guarded(|| {
             let device = stopwatch.device().clone();
-            let mut work = ready(case, &device)?;
+            let forced = self.cases.forced();
+            let mut work = ready(case, &device, forced)?;
             let error = match self.unchecked {
                 true => None,
-                false => Some(right(&check(case, &device, QUICK_CHECK)?)?),
+                false => Some(right(&check(case, &device, forced, quick(case))?)?),
             };
             let measured = Measured { error, ..stopwatch.measure(&mut *work)? };
-            let against = ceilings.against(&case.dtype, measured.bytes);
+            let against = ceilings.against(&factors(case), measured.bytes);
             Ok((measured, against))
         })
     }
@@ -262,6 +302,10 @@ impl Cases {
             }));
         }
         Ok(cases)
+    }
+
+    fn forced(&self) -> Forced {
+        Forced { algorithm: self.algorithm.0, tile: self.tile }
     }
 
     fn devices(&self) -> Result<Vec<Device>, Failure> {

@@ -1,26 +1,20 @@
 //! Pooling as a case: the kinds `maxpool` and `avgpool`.
 
 use serde::Deserialize;
-use windowpane::{
-    AvgPool, Device, Divisor, Extents, IndexBase, Layout, MaxPool, Plan, Result, Tensor, Window,
-};
+use windowpane::{AvgPool, Device, Divisor, IndexBase, MaxPool, Plan, Result, Tensor};
 use windowpane_reference::pool::{backward, direct};
 
 use super::case::Case;
-use super::{Checked, Work};
+use super::sliding::Sliding;
+use super::{Checked, Forced, Work};
 use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
 struct Fields {
-    n: usize,
-    c: usize,
-    size: Vec<usize>,
-    k: Vec<usize>,
-    s: Vec<usize>,
-    p: Vec<usize>,
-    d: Vec<usize>,
+    #[serde(flatten)]
+    sliding: Sliding,
     #[serde(default)]
     indices: bool,
 }
@@ -46,21 +40,30 @@ struct Pooling {
     results: Vec<Tensor>,
 }
 
-pub(super) fn ready(case: &Case, device: &Device) -> Result<Box<dyn Work>, Failure> {
+pub(super) fn ready(
+    case: &Case,
+    device: &Device,
+    forced: Forced,
+) -> Result<Box<dyn Work>, Failure> {
     let (fields, dtype) = (case.fields::<Fields>()?, case.dtype()?);
-    let pooling =
-        fields.ready(case, device, |dims, seed| Tensor::random(device, dtype, dims, seed))?;
+    let pooling = fields
+        .ready(case, device, forced, |dims, seed| Tensor::random(device, dtype, dims, seed))?;
     Ok(Box::new(pooling))
 }
 
 /// Runs the case on as much of it as makes at most so many taps, and compares all results with the
 /// reference's.
-pub(super) fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, Failure> {
+pub(super) fn check(
+    case: &Case,
+    device: &Device,
+    forced: Forced,
+    taps: u64,
+) -> Result<Checked, Failure> {
     let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
-    let fields = whole.smaller(case, device, taps)?;
-    let size = (fields.size != whole.size).then(|| fields.size.clone());
+    let fields = whole.smaller(case, device, forced, taps)?;
+    let size = (fields.sliding.size != whole.sliding.size).then(|| fields.sliding.size.clone());
     with_element!(dtype, T => {
-        let mut pooling = fields.ready(case, device, |dims, seed| {
+        let mut pooling = fields.ready(case, device, forced, |dims, seed| {
             let len = dims.iter().product::<usize>() + seed as usize;
             // Another seed is another place in the same numbers.
             let numbers: Vec<T> = element::numbers(len).skip(seed as usize).collect();
@@ -70,17 +73,23 @@ pub(super) fn check(case: &Case, device: &Device, taps: u64) -> Result<Checked, 
         let comparison = pooling.compare::<T>()?;
         let outputs = pooling.results.first().map_or(0, Tensor::len);
         let algorithm = pooling.algorithm();
-        Ok(Checked { algorithm, samples: fields.n, of: whole.n, size, outputs, comparison })
+        Ok(Checked { algorithm, samples: fields.sliding.n, of: whole.sliding.n, size, outputs, comparison })
     })
 }
 
 impl Fields {
     /// What the case computes and how, without a launch.
-    fn plan(&self, case: &Case, device: &Device) -> Result<(Operator, Plan), Failure> {
+    fn plan(
+        &self,
+        case: &Case,
+        device: &Device,
+        forced: Forced,
+    ) -> Result<(Operator, Plan), Failure> {
         let (dtype, layout) = (case.dtype()?, case.layout()?);
-        let (window, dims) = (self.window()?, self.dims(layout));
-        let max = MaxPool::over(window).layout(layout);
-        let average = AvgPool::over(window).layout(layout).divisor(DIVISOR);
+        let algorithm = forced.of_pooling()?;
+        let (window, dims) = (self.sliding.window()?, self.sliding.dims(layout));
+        let max = MaxPool::over(window).layout(layout).algorithm(algorithm);
+        let average = AvgPool::over(window).layout(layout).divisor(DIVISOR).algorithm(algorithm);
         Ok(match (&*case.kind, &*case.pass) {
             ("maxpool", "fwd") if self.indices => {
                 (Operator::MaxWithIndices, max.plan_with_indices(device, dtype, &dims)?)
@@ -98,25 +107,21 @@ impl Fields {
     /// As much of the case as has at most so many taps: fewer samples, and where one has more,
     /// smaller ones, in which every window still meets all edges. Kernels are the same for all
     /// batches and extents.
-    fn smaller(&self, case: &Case, device: &Device, most: u64) -> Result<Self, Failure> {
+    fn smaller(
+        &self,
+        case: &Case,
+        device: &Device,
+        forced: Forced,
+        most: u64,
+    ) -> Result<Self, Failure> {
         let mut fields = self.clone();
         // What the whole case is asked for is refused for what it is.
-        let all = arithmetic(&self.plan(case, device)?.1);
-        let each = (all / self.n.max(1) as u64).max(1);
-        fields.n = self.n.min(usize::try_from(most / each).unwrap_or(self.n).max(1));
-        while arithmetic(&fields.plan(case, device)?.1) > most && fields.halve() {}
+        let all = arithmetic(&self.plan(case, device, forced)?.1);
+        let each = (all / self.sliding.n.max(1) as u64).max(1);
+        fields.sliding.n =
+            self.sliding.n.min(usize::try_from(most / each).unwrap_or(self.sliding.n).max(1));
+        while arithmetic(&fields.plan(case, device, forced)?.1) > most && fields.sliding.halve() {}
         Ok(fields)
-    }
-
-    /// Halves the longest axis that is not short already; whether there was one.
-    fn halve(&mut self) -> bool {
-        // The window, and as many steps as strips and vectors of outputs are long.
-        let steps = 32;
-        let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];
-        let long = (0..self.size.len()).filter(|i| self.size[*i] > least(*i));
-        let Some(longest) = long.max_by_key(|i| self.size[*i]) else { return false };
-        self.size[longest] = (self.size[longest] / 2).max(least(longest));
-        true
     }
 
     /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions.
@@ -124,44 +129,25 @@ impl Fields {
         &self,
         case: &Case,
         device: &Device,
+        forced: Forced,
         fill: impl Fn(&[usize], u32) -> Result<Tensor>,
     ) -> Result<Pooling, Failure> {
-        let (operator, plan) = self.plan(case, device)?;
+        let (operator, plan) = self.plan(case, device, forced)?;
         let layout = case.layout()?;
         let output: Vec<usize> = plan.pooling().output().dims(layout).collect();
         let inputs = match operator {
             Operator::Max | Operator::MaxWithIndices | Operator::Average => {
-                vec![fill(&self.dims(layout), 1)?]
+                vec![fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::MaxGradient => {
-                let pool = MaxPool::over(self.window()?).layout(layout);
-                let (_, winners) = pool.forward_with_indices(&fill(&self.dims(layout), 1)?)?;
+                let pool = MaxPool::over(self.sliding.window()?).layout(layout);
+                let (_, winners) =
+                    pool.forward_with_indices(&fill(&self.sliding.dims(layout), 1)?)?;
                 vec![fill(&output, 2)?, winners]
             }
             Operator::AverageGradient => vec![fill(&output, 2)?],
         };
         Ok(Pooling { operator, plan, inputs, results: Vec::new() })
-    }
-
-    fn window(&self) -> Result<Window, Failure> {
-        let extents = |name: &str, numbers: &[usize]| {
-            Extents::try_from(numbers)
-                .map_err(|error| Failure::Failed(format!("`{name}`: {error}")))
-        };
-        Ok(Window::new(extents("k", &self.k)?)
-            .stride(extents("s", &self.s)?)
-            .padding(extents("p", &self.p)?)
-            .dilation(extents("d", &self.d)?))
-    }
-
-    /// The input's dimensions, in the order of memory.
-    fn dims(&self, layout: Layout) -> Vec<usize> {
-        let (before, after) = match layout {
-            Layout::ChannelsLast => (None, Some(self.c)),
-            Layout::ChannelsFirst => (Some(self.c), None),
-        };
-        let space = self.size.iter().copied();
-        [self.n].into_iter().chain(before).chain(space).chain(after).collect()
     }
 }
 
@@ -230,7 +216,7 @@ fn arithmetic(plan: &Plan) -> u64 {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use windowpane::DType;
+    use windowpane::{DType, Window};
 
     use super::*;
 
@@ -248,15 +234,18 @@ mod tests {
         for (kind, pass) in
             [("maxpool", "fwd"), ("maxpool", "bwd"), ("avgpool", "fwd"), ("avgpool", "bwd")]
         {
-            let checked = check(&case(kind, pass), &Device::host(), u64::MAX).expect("it runs");
+            let checked = check(&case(kind, pass), &Device::host(), Forced::default(), u64::MAX)
+                .expect("it runs");
             assert_eq!(checked.comparison.wrong, None, "{kind} {pass}");
             assert!((0.0..=1.0).contains(&checked.comparison.worst), "{kind} {pass}");
             assert_eq!((checked.samples, checked.of), (3, 3));
         }
         let checked =
-            check(&case("avgpool", "fwd"), &Device::host(), 2 * 100 * 9).expect("it runs");
+            check(&case("avgpool", "fwd"), &Device::host(), Forced::default(), 2 * 100 * 9)
+                .expect("it runs");
         assert_eq!((checked.samples, checked.outputs), (2, 2 * 100));
-        let checked = check(&case("avgpool", "fwd"), &Device::host(), 0).expect("it runs");
+        let checked =
+            check(&case("avgpool", "fwd"), &Device::host(), Forced::default(), 0).expect("it runs");
         // As small already as it is halved to.
         assert_eq!((checked.samples, checked.size), (1, None));
     }
@@ -265,9 +254,12 @@ mod tests {
     fn large_samples_are_made_smaller() {
         let case = case("maxpool", "fwd");
         let whole: Fields = case.fields().expect("fields");
-        let large = Fields { size: vec![1000, 70], ..whole };
-        let smaller = |most| large.smaller(&case, &Device::host(), most).expect("a plan");
-        let all = arithmetic(&large.plan(&case, &Device::host()).expect("a plan").1);
+        let large = Fields { sliding: Sliding { size: vec![1000, 70], ..whole.sliding }, ..whole };
+        let smaller = |most| {
+            large.smaller(&case, &Device::host(), Forced::default(), most).expect("a plan").sliding
+        };
+        let all =
+            arithmetic(&large.plan(&case, &Device::host(), Forced::default()).expect("a plan").1);
         assert_eq!((smaller(all).n, smaller(all).size), (3, vec![1000, 70]));
         assert_eq!((smaller(all / 6).n, smaller(all / 6).size), (1, vec![500, 70]));
         // The window of three, and 32 steps of two.
@@ -285,8 +277,9 @@ mod tests {
                 let numbers: Vec<f32> = element::numbers(dims.iter().product()).collect();
                 Tensor::from_slice(&host, &numbers, dims)
             };
-            let mut pooling =
-                fields.ready(&case(kind, "fwd"), &host, numbers).expect("it is ready");
+            let mut pooling = fields
+                .ready(&case(kind, "fwd"), &host, Forced::default(), numbers)
+                .expect("it is ready");
             let right = std::mem::replace(&mut pooling.plan, plan);
             pooling.launch().expect("it runs");
             pooling.plan = right;

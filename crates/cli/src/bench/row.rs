@@ -84,6 +84,9 @@ pub(super) struct Row {
     pub(super) pass: String,
     pub(super) dtype: String,
     pub(super) layout: String,
+    /// How exact the products of f32 are, where it is not strict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) precision: Option<String>,
     /// Ours; a peer's rows have its name instead.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) backend: String,
@@ -107,6 +110,9 @@ pub(super) enum Outcome {
 pub(super) struct Time {
     #[serde(default)]
     pub(super) algorithm: String,
+    /// How a product of matrices is cut up, as `--tile` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) tile: Option<String>,
     pub(super) ms: f64,
     /// Of the fastest window.
     #[serde(default)]
@@ -167,6 +173,7 @@ impl Row {
             pass: case.pass.clone(),
             dtype: case.dtype.clone(),
             layout: case.layout.clone(),
+            precision: case.precision.clone(),
             backend: device.backend().name().into(),
             device: device.name().into(),
             peer: None,
@@ -214,6 +221,7 @@ impl Time {
         let intensity = measured.arithmetic as f64 / measured.bytes.max(1) as f64;
         Self {
             algorithm: measured.algorithm.clone(),
+            tile: measured.tile.clone(),
             ms: rounded(measured.seconds * 1e3),
             ms_fastest: Some(rounded(measured.fastest * 1e3)),
             gbs: rounded(bytes_per_s / 1e9),

@@ -17,7 +17,8 @@ Example: every case of a file on two backends
 
 The error is the worst element's, in units of its bound: 0 is bit for bit, above 1 is wrong. Of a
 case with more taps than --taps only so many samples are computed, and smaller ones if one has more;
-its row says how many of how many, and of what extents.";
+its row says how many of how many, and of what extents. Of a convolution so large all filters and
+channels are computed, and some are compared; `outputs` says how many results.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -25,7 +26,7 @@ its row says how many of how many, and of what extents.";
 pub(crate) struct Verify {
     #[command(flatten)]
     cases: Cases,
-    /// The most taps that the reference computes of a case
+    /// The most taps, or for a convolution multiplications, that the reference computes of a case
     #[arg(long, value_name = "N", default_value_t = 1 << 24)]
     taps: u64,
 }
@@ -64,6 +65,7 @@ enum Outcome {
 impl Verify {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let (cases, devices) = (self.cases.read()?, self.cases.devices()?);
+        let forced = self.cases.forced();
         let format = print::format(self.cases.format);
         let total = cases.len() * devices.len();
         let progress = Progress::of(self.cases.quiet, total);
@@ -71,7 +73,8 @@ impl Verify {
         for case in &cases {
             for device in &devices {
                 progress.now(format!("{} on {device}", case.path()));
-                let row = Row::new(case, device, guarded(|| check(case, device, self.taps)));
+                let row =
+                    Row::new(case, device, guarded(|| check(case, device, forced, self.taps)));
                 if format == Format::Json {
                     progress.say(row::json(&row)?)?;
                 }

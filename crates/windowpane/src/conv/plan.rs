@@ -2,11 +2,12 @@ use core::fmt;
 use core::str::FromStr;
 
 use windowpane_geometry::{
-    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Tiling, Window,
+    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Tile, Tiling, Window,
 };
 
 use super::Conv;
-use crate::{Device, Error, Result};
+use super::run::run_again;
+use crate::{Device, Error, Result, Tensor};
 
 /// What of a convolution is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,6 +153,51 @@ impl ConvPlan {
                     * (self.problem.filter().taps() * self.problem.filter().channels()) as u64
             }
         }
+    }
+
+    /// The fewest bytes that it moves: every input read once, the output written once. A bias
+    /// and a residual are not counted.
+    pub fn bytes(&self) -> u64 {
+        let (input, output) = (self.problem.input(), self.problem.output());
+        let elements = match self.pass {
+            Pass::Bias => output.elements() + self.problem.filter().count(),
+            _ => input.elements() + self.problem.filter().elements() + output.elements(),
+        };
+        (elements * self.dtype.size()) as u64
+    }
+
+    /// How its product of matrices is cut up; none where it is no such product.
+    pub fn tile(&self) -> Option<Tile> {
+        match &self.choice {
+            Choice::Host => None,
+            #[cfg(feature = "kernels")]
+            Choice::Kernel(plan) => plan.tile,
+        }
+    }
+
+    /// Runs as planned, again and again with no new memory: `results` is that of the last run, or
+    /// none, and becomes that of this one. A result that a clone holds is left alone and has new
+    /// memory in its place.
+    ///
+    /// `inputs` are what the pass reads: forward the input and the filters, then a bias and then a
+    /// residual where they are wanted; backward the output's gradient, and of input and filters
+    /// the one that the gradient is not of.
+    ///
+    /// ```
+    /// use windowpane::{Conv, DType, Device, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let w = Tensor::from_slice(&host, &[1.0f32, -1.0], [1, 2, 1])?;
+    /// let plan = Conv::new([2]).plan(&host, DType::F32, &[1, 3, 1], w.dims())?;
+    /// let mut results = Vec::new();
+    /// for frame in [[1.0f32, 5.0, 2.0], [7.0, 0.0, 3.0]] {
+    ///     plan.run(&[&Tensor::from_slice(&host, &frame, [1, 3, 1])?, &w], &mut results)?;
+    /// }
+    /// assert_eq!(results[0].to_vec::<f32>()?, [7.0, -3.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn run(&self, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
+        run_again(self, inputs, results)
     }
 
     /// The bytes of device memory that it needs beside its tensors.

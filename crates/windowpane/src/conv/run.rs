@@ -1,13 +1,12 @@
 //! How a convolution runs: plan, check, and then the reference or a kernel.
 
-#[cfg(feature = "kernels")]
-use windowpane_geometry::Activation;
-use windowpane_geometry::{Convolution, Shape};
+use windowpane_geometry::{Activation, Convolution, Shape};
 use windowpane_reference::conv as reference;
 
 use super::Conv;
 use super::plan::{Choice, ConvPlan, Pass, dims};
 use crate::element::{Element, sealed::Sealed, with_element};
+use crate::spare::Spare;
 use crate::tensor::element_slice;
 use crate::{Error, Result, Tensor};
 
@@ -20,6 +19,21 @@ pub(super) fn forward(
     residual: Option<&Tensor>,
 ) -> Result<Tensor> {
     check_plan(conv, plan, Pass::Forward)?;
+    forward_over(plan, [x, w], bias, residual, conv.activation, Spare::default())
+}
+
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, reason = "only kernels use memory again")
+)]
+fn forward_over(
+    plan: &ConvPlan,
+    [x, w]: [&Tensor; 2],
+    bias: Option<&Tensor>,
+    residual: Option<&Tensor>,
+    activation: Activation,
+    spare: Spare,
+) -> Result<Tensor> {
     let output = shape_dims(&plan.problem, plan.problem.output());
     check_tensor(plan, "input", x, &shape_dims(&plan.problem, plan.problem.input()))?;
     check_tensor(plan, "filter", w, &filter_dims(plan))?;
@@ -36,14 +50,14 @@ pub(super) fn forward(
                 T::into_host(reference::forward(&plan.problem, on_host::<T>(x), on_host::<T>(w), reference::Epilogue {
                     bias: bias.map(on_host::<T>),
                     residual: residual.map(on_host::<T>),
-                    activation: conv.activation,
+                    activation,
                 }))
             });
             Ok(Tensor::on_host(&plan.device, output, y))
         }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => {
-            kernels::run(plan, kernel, output, &[x, w], [bias, residual], conv.activation)
+            kernels::run(plan, kernel, output, &[x, w], [bias, residual], activation, spare)
         }
     }
 }
@@ -57,7 +71,15 @@ pub(super) fn backward(
     inputs: &[&Tensor],
 ) -> Result<Tensor> {
     check_plan(conv, plan, pass)?;
-    let problem = &plan.problem;
+    backward_over(plan, inputs, Spare::default())
+}
+
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, reason = "only kernels use memory again")
+)]
+fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Tensor> {
+    let (problem, pass) = (&plan.problem, plan.pass);
     let input = shape_dims(problem, problem.input());
     let output = shape_dims(problem, problem.output());
     let (names, shapes, result) = match pass {
@@ -78,9 +100,39 @@ pub(super) fn backward(
         }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => {
-            kernels::run(plan, kernel, result, inputs, [None, None], Activation::None)
+            kernels::run(plan, kernel, result, inputs, [None, None], Activation::None, spare)
         }
     }
+}
+
+/// Runs a plan on what it reads, in place of the result of an earlier run.
+pub(super) fn run_again(
+    plan: &ConvPlan,
+    inputs: &[&Tensor],
+    results: &mut Vec<Tensor>,
+) -> Result<()> {
+    let spare = Spare::of(results, &plan.device);
+    let result = match (plan.pass, inputs) {
+        (Pass::Forward, [x, w, rest @ ..]) if rest.len() <= 2 => {
+            let (bias, residual) = (rest.first().copied(), rest.get(1).copied());
+            forward_over(plan, [x, w], bias, residual, plan.conv.activation, spare)?
+        }
+        (Pass::Data | Pass::Filter, [_, _]) | (Pass::Bias, [_]) => {
+            backward_over(plan, inputs, spare)?
+        }
+        _ => {
+            let reads = match plan.pass {
+                Pass::Forward => "input and filters, and then a bias, and then a residual",
+                Pass::Data => "the output's gradient and the filters",
+                Pass::Filter => "the output's gradient and the input",
+                Pass::Bias => "the output's gradient",
+            };
+            let asked = format!("{}, which reads {reads}", plan.pass.name());
+            return Err(Error::PlanMismatch { asked, found: format!("{} tensors", inputs.len()) });
+        }
+    };
+    *results = vec![result];
+    Ok(())
 }
 
 fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Tensor]) -> Vec<T> {
@@ -171,6 +223,7 @@ mod kernels {
         inputs: &[&Tensor],
         [bias, residual]: [Option<&Tensor>; 2],
         activation: Activation,
+        mut spare: Spare,
     ) -> Result<Tensor> {
         let bytes = dims.iter().product::<usize>() * plan.dtype.size();
         let handles: Option<Vec<_>> = inputs.iter().map(|input| input.handle()).collect();
@@ -178,7 +231,7 @@ mod kernels {
             // An empty batch: nothing to launch, and a sum over it is 0.
             return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
         };
-        let out = client.empty(bytes);
+        let out = spare.take(client, bytes);
         let second = rest.first().map_or(*first, |(_, handle)| handle);
         let optional = |tensor: Option<&'_ Tensor>| {
             tensor.and_then(|tensor| tensor.handle()).map(|(_, handle)| handle.clone())

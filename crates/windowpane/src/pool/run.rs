@@ -6,6 +6,7 @@ use windowpane_reference::pool as reference;
 use super::Options;
 use crate::element::{Element, HostBuffer, sealed::Sealed, with_element};
 use crate::plan::Choice;
+use crate::spare::Spare;
 use crate::tensor::element_slice;
 use crate::{Algorithm, Device, Error, Plan, Result, Tensor};
 
@@ -254,7 +255,7 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
 
 /// Runs a plan on what it reads, in place of the results of an earlier run.
 pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
-    let spare = Spare::of(results);
+    let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
         (Operator::Max(_) | Operator::Average(_) | Operator::Norm(_), [x]) => {
             let (y, indices) = forward(plan, x, spare)?;
@@ -274,33 +275,6 @@ pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tenso
         }
     };
     Ok(())
-}
-
-/// Memory that results may use in place of new memory, in their order.
-#[derive(Default)]
-struct Spare {
-    #[cfg(feature = "kernels")]
-    memory: std::collections::VecDeque<cubecl::server::Handle>,
-}
-
-impl Spare {
-    /// The memory of tensors that will be replaced, where nobody else holds it.
-    fn of(results: &mut [Tensor]) -> Self {
-        #[cfg(feature = "kernels")]
-        if let Some(memory) =
-            results.iter_mut().map(|tensor| tensor.own_handle().cloned()).collect()
-        {
-            return Self { memory };
-        }
-        let _ = results;
-        Self::default()
-    }
-
-    #[cfg(feature = "kernels")]
-    fn take(&mut self, client: &cubecl::client::Client, bytes: usize) -> cubecl::server::Handle {
-        let spare = self.memory.pop_front().filter(|handle| handle.size() == bytes as u64);
-        spare.unwrap_or_else(|| client.empty(bytes))
-    }
 }
 
 fn span(plan: &Plan) -> tracing::Span {
