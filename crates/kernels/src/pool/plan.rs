@@ -613,6 +613,17 @@ mod tests {
         assert!(matches!(plan, Err(PlanError::AverageOfIntegers { .. })), "{plan:?}");
     }
 
+    /// Every second row of three more than there are is as many as there are, and not the same.
+    #[test]
+    fn strides_over_padding_do_not_slide() {
+        let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
+        let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let max = Reduction::Max(Output::Values);
+        let plan = Plan::with(Algorithm::Sliding, &pooling, max, DType::F64, &GPU);
+        assert!(matches!(plan, Err(PlanError::NotFor { .. })), "{plan:?}");
+    }
+
     #[test]
     fn an_override_that_cannot_run_is_refused() {
         let pooling = pooling(1, 6, Layout::ChannelsLast);

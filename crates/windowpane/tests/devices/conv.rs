@@ -326,13 +326,7 @@ fn what_cannot_be_done_is_refused() {
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
-    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
-        let alone = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "conv::new_sizes_compile_nothing_new", "--nocapture"])
-            .env("WINDOWPANE_ALONE", "yes")
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    if !crate::is_alone("conv::new_sizes_compile_nothing_new") {
         return;
     }
     for device in devices().into_iter().filter(|device| device.client().is_some()) {

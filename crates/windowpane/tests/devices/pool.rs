@@ -175,13 +175,7 @@ fn many_outputs_are_all_written() {
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
-    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
-        let alone = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pool::new_sizes_compile_nothing_new", "--nocapture"])
-            .env("WINDOWPANE_ALONE", "yes")
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    if !crate::is_alone("pool::new_sizes_compile_nothing_new") {
         return;
     }
     use windowpane::Layout::{ChannelsFirst, ChannelsLast};
