@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, phases};
 use super::pack::Packing;
-use super::{matrix, tiled};
+use super::{hopper, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -53,6 +53,8 @@ pub enum Algorithm {
     Direct,
     /// A filter a channel: a run of windows by a vector of channels a unit.
     Depthwise,
+    /// The implicit product of matrices on Hopper's warpgroups, fed by the tensor copy engine.
+    Hopper,
     /// The implicit product of matrices, its fragments multiplied by matrix units.
     Matrix,
     /// The implicit product of matrices: blocks in shared memory, sums in registers.
@@ -66,6 +68,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
+            Self::Hopper => "hopper",
             Self::Matrix => "matrix",
             Self::Tiled => "tiled",
             Self::Wide => "wide",
@@ -138,6 +141,9 @@ impl Plan {
             units: algorithm.units(request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
+                Some(tile) if algorithm == Algorithm::Hopper => {
+                    hopper::plan::splits(conv, request, &tile, limits)
+                }
                 Some(tile) if matches!(algorithm, Algorithm::Tiled | Algorithm::Matrix) => {
                     tiled_splits(conv, request, &tile)
                 }
@@ -163,6 +169,7 @@ impl Plan {
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
+            (Algorithm::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits)?,
             (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
             (Algorithm::Wide, Some(tile)) => {
@@ -211,7 +218,9 @@ impl Plan {
     /// with another number of parts, asks for no other kernel.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
         let long = matches!(pass, Pass::Filter | Pass::Bias);
-        long && (self.splits > 1 || dtype != accumulator(dtype))
+        // Its tile depends on the batch as it is.
+        let fixed = self.algorithm == Algorithm::Hopper;
+        long && (self.splits > 1 || (!fixed && dtype != accumulator(dtype)))
     }
 
     /// The type in which sums leave a kernel.
@@ -222,15 +231,21 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 5] =
-        [Self::Depthwise, Self::Wide, Self::Matrix, Self::Tiled, Self::Direct];
+    const LADDER: [Self; 6] =
+        [Self::Depthwise, Self::Wide, Self::Hopper, Self::Matrix, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
-        if request.precision == Precision::Tf32 && self != Self::Matrix {
+        let rounds = matches!(self, Self::Hopper | Self::Matrix);
+        if request.precision == Precision::Tf32 && !rounds {
             return request.pass == Pass::Bias;
         }
         match self {
+            Self::Hopper => {
+                is_product(conv, request, limits)
+                    && hopper::plan::can(conv, request, limits)
+                    && hopper::plan::tile(conv, request, limits).is_some()
+            }
             // The same product as the tiled one's, on other units.
             Self::Matrix => {
                 is_product(conv, request, limits) && matrix_tile(conv, request, limits).is_some()
@@ -267,6 +282,7 @@ impl Algorithm {
         match self {
             Self::Direct => None,
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
+            Self::Hopper => hopper::plan::tile(conv, request, limits),
             Self::Matrix => matrix_tile(conv, request, limits),
             Self::Tiled => tiled_tile(conv, request, limits),
             Self::Wide => Some(wide_tile(conv, request, limits)),
@@ -283,6 +299,9 @@ impl Algorithm {
                 // Refused before anything is launched.
                 Err(_) => plane,
             };
+        }
+        if let (Self::Hopper, Some(tile)) = (self, tile) {
+            return hopper::plan::units(&tile);
         }
         if let (Self::Tiled, Some(tile)) = (self, tile) {
             return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
@@ -768,6 +787,14 @@ pub enum PlanError {
         /// The stages asked for.
         stages: u32,
     },
+    /// The ring of a producer has too few stages, or more than shared memory holds.
+    #[error("stages is {stages}; with blocks of this size it is 2 to {most}")]
+    Ring {
+        /// The stages asked for.
+        stages: u32,
+        /// The most that there are.
+        most: u32,
+    },
     /// A tile's blocks do not fit in shared memory.
     #[error(
         "the tile takes {bytes} bytes of shared memory, this device has {limit}; shrink a block"
@@ -821,6 +848,7 @@ mod tests {
             bf16: Some(FRAGMENT),
             tf32: Some(Fragment { k: 8, ..FRAGMENT }),
         },
+        hopper: None,
         buffer_bytes: 1 << 34,
         llvm: true,
     };

@@ -574,6 +574,7 @@ mod tests {
         plane: Some(32),
         matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
         buffer_bytes: 1 << 32,
+        hopper: None,
         llvm: true,
     };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
