@@ -17,6 +17,10 @@
 //! and what one block of lines reads the next finds in the cache. The weights of so many vectors lie
 //! side by side, those of one tap after those of another, at distances that are compiled in.
 //!
+//! With channels first the lanes lie along the width, where the step from row to row is 1 and vectors divide
+//! the lines: a line is loaded as whole vectors, inside or outside as such, and each tap takes its lanes
+//! from two of them. Rows are then vectors of rows; a weight is one for all lanes.
+//!
 //! A GPU's unit holds a line's pixels in registers, and a weight only until its products are added. It
 //! has several lines, and most of its pixels serve each. A processor's has one line, but a longer one,
 //! holds the weights of a line of taps, and a pixel only until its products are added: its registers
@@ -26,9 +30,9 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{Convolution, DType, Layout, Tile};
+use windowpane_geometry::{AXES, Convolution, DType, Layout, Tile};
 
-use super::epilogue::{Epilogue, EpilogueForm, finish_at};
+use super::epilogue::{Epilogue, EpilogueForm, finish_with};
 use super::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
 use super::launch::{buffer, grid};
 use super::pack::Packing;
@@ -55,13 +59,41 @@ struct Form {
     up: bool,
     /// The vectors of channels whose weights lie side by side.
     together: u32,
+    /// Where lanes lie along the width.
+    across: Option<Across>,
     gather: GatherForm,
     epilogue: EpilogueForm,
     /// Whether units are threads of a processor.
     runs: bool,
 }
 
+/// How lanes lie along the width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Across {
+    lanes: i32,
+    /// The coordinate that the first row reads by its first tap.
+    start: i32,
+}
+
 impl Form {
+    /// The vectors of pixels before those of a unit's first row at which its lines begin.
+    fn lead(&self, across: Across) -> i32 {
+        -(across.start + self.pixels().0).div_euclid(across.lanes)
+    }
+
+    /// Where in the vectors of a line lane `i` of row `r` finds tap `t`.
+    fn element(&self, across: Across, r: u32, t: u32, i: usize) -> usize {
+        let first = (self.lead(across) + r as i32) * across.lanes + across.start;
+        (first + t as i32 * self.tap_step + i as i32) as usize
+    }
+
+    /// The vectors of a line.
+    fn vectors(&self, across: Across) -> u32 {
+        let last = |t| self.element(across, self.run - 1, t, across.lanes as usize - 1);
+        let last = last(0).max(last(self.taps.max(1) - 1));
+        (last / across.lanes as usize + 1) as u32
+    }
+
     /// The first pixel of a line that some row of the run reads, from the run's first, and how many
     /// there are from it to the last.
     fn pixels(&self) -> (i32, u32) {
@@ -87,6 +119,37 @@ impl Form {
     }
 }
 
+/// The elements that lie together in memory and may be the lanes of a vector.
+pub(super) fn neighbours(conv: &Convolution) -> usize {
+    let width = &conv.grid().axes()[AXES - 1];
+    match conv.layout() {
+        Layout::ChannelsLast => conv.input().channels(),
+        Layout::ChannelsFirst if width.stride() == 1 => {
+            1 << width.input().trailing_zeros().min(width.output().trailing_zeros())
+        }
+        Layout::ChannelsFirst => 1,
+    }
+}
+
+/// The vectors of channels whose weights lie side by side.
+fn together(conv: &Convolution, lanes: usize) -> usize {
+    match conv.layout() {
+        Layout::ChannelsLast => {
+            let vectors = conv.input().channels() / lanes;
+            1 << vectors.trailing_zeros().min(MOST_TOGETHER.ilog2())
+        }
+        Layout::ChannelsFirst => 1,
+    }
+}
+
+/// How the weights are laid out for so many lanes.
+pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
+    match conv.layout() {
+        Layout::ChannelsLast => Packing::depthwise(conv, pass, together(conv, lanes) * lanes),
+        Layout::ChannelsFirst => Packing::repeated(conv, pass, lanes),
+    }
+}
+
 /// The numbers of a launch beside those of the gather.
 #[derive(CubeType, CubeLaunch)]
 struct BlockArgs {
@@ -95,7 +158,7 @@ struct BlockArgs {
     lines: FastDivmod<u32>,
     runs: FastDivmod<u32>,
     chunks: FastDivmod<u32>,
-    /// The rows along the height and the width.
+    /// The rows along the height, and the rows or vectors of them along the width.
     height: u32,
     width: u32,
     slope: f32,
@@ -115,13 +178,14 @@ pub(super) fn launch(
     let Some(tile) = plan.tile else { return };
     let lanes = tile.elems_per_thread as usize;
     let channels = conv.input().channels();
-    let vectors = channels / lanes;
-    let together = match conv.layout() {
-        Layout::ChannelsLast => 1 << vectors.trailing_zeros().min(MOST_TOGETHER.ilog2()),
-        Layout::ChannelsFirst => 1,
-    };
-    let packing = Packing::depthwise(conv, pass, together * lanes);
+    let packing = packing(conv, pass, lanes);
     let packed = packing.pack(client, conv, dtype, plan, w);
+    // The lanes along the channels, and those along the width.
+    let (of_channels, of_rows) = match conv.layout() {
+        Layout::ChannelsLast => (lanes, 1),
+        Layout::ChannelsFirst => (1, lanes),
+    };
+    let together = together(conv, lanes);
     let inputs = match pass {
         Pass::Data => conv.output().elements(),
         _ => conv.input().elements(),
@@ -129,10 +193,11 @@ pub(super) fn launch(
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
         let form = form(conv, pass, plan, &tile, &gather, together, epilogue.form(dtype));
-        let [_, Sweep { rows: height, .. }, Sweep { rows: width, .. }] = gather.axes;
+        let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
+        let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
         let runs = width.div_ceil(form.run as usize);
-        let units = gather.rows(conv) / height / width * lines * runs * vectors;
+        let units = gather.rows(conv) / height / columns * lines * runs * vectors;
         let (cubes, dim) = grid(client, plan, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside, or skipped; rows past the
         // last are stored nowhere.
@@ -142,9 +207,10 @@ pub(super) fn launch(
                 cubes,
                 dim,
                 lanes,
+                of_channels,
                 buffer(a, inputs / lanes),
                 buffer(&packed, packing.elements() / lanes),
-                epilogue.bias(channels, lanes),
+                epilogue.bias(channels, of_channels),
                 epilogue.residual(results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
@@ -177,15 +243,19 @@ fn form(
     let [_, height, width] = gather.axes;
     // Lines share pixels where the next of them reads the next line.
     let shares = conv.grid().rank() > 1 && height.step == 1 && height.tap_step.abs() == 1;
+    let lanes = tile.elems_per_thread as i32;
+    let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
+        .then_some(Across { lanes, start: width.start as i32 });
     Form {
         run: tile.ratio_m,
         step: width.step as i32,
         taps: width.taps as u32,
         tap_step: width.tap_step as i32,
         tap_jump: width.tap_jump as u32,
-        lines: if shares && !plan.runs { tile.ratio_n } else { 1 },
+        lines: if shares && (!plan.runs || across.is_some()) { tile.ratio_n } else { 1 },
         up: height.tap_step < 0,
         together: together as u32,
+        across,
         gather: GatherForm::new(conv, pass),
         epilogue,
         runs: plan.runs,
@@ -223,10 +293,10 @@ fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> Place {
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
-fn depthwise<S: Float, A: Float, N: Size>(
+fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    bias: ComptimeOption<Box<[Vector<S, C>]>>,
     residual: ComptimeOption<Box<[Vector<S, N>]>>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
@@ -242,18 +312,29 @@ fn depthwise<S: Float, A: Float, N: Size>(
     let lanes = N::value() as u32;
     let place = place_of(block, i, form);
     let vector = place.chunk * comptime!(form.together) + place.beside;
-    let channel = vector * lanes;
+    let (channel, rows) = if comptime!(form.across.is_some()) {
+        (vector, lanes)
+    } else {
+        (vector * lanes, 1u32.runtime())
+    };
     let first = (place.outer * block.height + place.line) * block.width + place.along;
-    let row = row_point(gather, first, form.gather);
+    let row = row_point(gather, first * rows, form.gather);
 
     let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
     #[unroll]
     for _ in 0..comptime!(form.lines * form.run) {
         sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
     }
-    let (first_pixel, pixels) = comptime!(form.pixels());
-    let start = row.width + first_pixel;
-    let whole = start >= 0 && start + comptime!(pixels as i32) <= gather.width.extent;
+    let (start, reach, extent) = if comptime!(form.across.is_some()) {
+        let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
+        let start = place.along as i32 - comptime!(form.lead(across));
+        let reach = comptime!(form.vectors(across) as i32);
+        (start, reach.runtime(), gather.width.extent / lanes as i32)
+    } else {
+        let (first, pixels) = comptime!(form.pixels());
+        (row.width + first, (pixels as i32).runtime(), gather.width.extent)
+    };
+    let whole = start >= 0 && start + reach <= extent;
     let first_line =
         if comptime!(form.up) { row.height + comptime!(form.lines as i32 - 1) } else { row.height };
     let plane = row.a + channel * gather.a_group;
@@ -268,6 +349,7 @@ fn depthwise<S: Float, A: Float, N: Size>(
                     let line = Line {
                         at: ((plane + (h * gather.height.a_step) as u32) / lanes) as usize,
                         start,
+                        extent,
                         y,
                         weights: weights / lanes + place.beside,
                     };
@@ -288,22 +370,40 @@ fn depthwise<S: Float, A: Float, N: Size>(
             #[unroll]
             for r in 0..form.run {
                 if place.along + r < block.width {
-                    let at = base + l * gather.height.out_step + r * gather.width.out_step;
-                    let at = at / lanes;
+                    let along = r * rows * gather.width.out_step;
+                    let at = (base + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.run + r) as usize)).read();
-                    out[at as usize] = finish_at::<S, A, N>(
-                        &bias,
-                        &residual,
-                        sum,
-                        vector,
-                        at,
-                        block.slope,
-                        form.epilogue,
-                    );
+                    let sum = with_bias::<S, A, N, C>(&bias, sum, vector, form);
+                    out[at as usize] =
+                        finish_with::<S, A, N>(&residual, sum, at, block.slope, form.epilogue);
                 }
             }
         }
     }
+}
+
+/// A sum and its bias: one for each lane, or one for all.
+#[cube]
+fn with_bias<S: Float, A: Float, N: Size, C: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    sum: Vector<A, N>,
+    vector: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let mut sum = sum;
+    #[comptime]
+    match bias {
+        ComptimeOption::Some(bias) => {
+            let bias = bias[vector as usize];
+            if comptime!(form.across.is_some()) {
+                sum += Vector::new(A::cast_from(bias.extract(0usize)));
+            } else {
+                sum += Vector::cast_from(bias);
+            }
+        }
+        ComptimeOption::None => {}
+    }
+    sum
 }
 
 /// A line of pixels.
@@ -312,8 +412,9 @@ fn depthwise<S: Float, A: Float, N: Size>(
 struct Line {
     /// The vector in memory of its coordinate 0.
     at: usize,
-    /// The coordinate of the first pixel that some row of the run reads.
+    /// The coordinate of the first pixel, or vector of them, that the unit reads, and how many there are.
     start: i32,
+    extent: i32,
     /// The lines that the unit reads before it.
     y: u32,
     /// The vector of packed weights that the first line of taps begins with.
@@ -331,7 +432,9 @@ fn add_line<S: Float, A: Float, N: Size>(
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
-    if comptime!(form.runs) {
+    if comptime!(form.across.is_some()) {
+        add_across::<S, A, N>(a, packed, gather, line, sums, clipped, form);
+    } else if comptime!(form.runs) {
         add_by_pixel::<S, A, N>(a, packed, gather, line, sums, clipped, form);
     } else {
         add_by_tap::<S, A, N>(a, packed, gather, line, sums, clipped, form);
@@ -360,7 +463,7 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
         if comptime!(form.is_read(p)) {
             if comptime!(clipped) {
                 let x = line.start + p as i32;
-                if x >= 0 && x < gather.width.extent {
+                if x >= 0 && x < line.extent {
                     let pixel = pixel_at::<S, A, N>(a, gather, line.at, x, 0u32);
                     add_pixel::<A, N>(&held, pixel, sums, p, form);
                 }
@@ -412,7 +515,7 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
             pixels.push(zero);
         } else if comptime!(clipped) {
             let x = line.start + p as i32;
-            let inside = x >= 0 && x < gather.width.extent;
+            let inside = x >= 0 && x < line.extent;
             let x = select(inside, x, 0i32);
             let pixel = pixel_at::<S, A, N>(a, gather, line.at, x, 0u32);
             pixels.push(select(inside, pixel, zero));
@@ -443,6 +546,95 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
             }
         }
     }
+}
+
+/// Adds a line along which the lanes lie.
+#[cube]
+fn add_across<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    line: &Line,
+    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
+    let mut vectors = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for v in 0..comptime!(form.vectors(across)) {
+        if comptime!(clipped) {
+            let x = line.start + v as i32;
+            let inside = x >= 0 && x < line.extent;
+            let there = line.at + select(inside, x, 0i32) as u32 as usize;
+            let vector = Vector::<A, N>::cast_from(a[there]);
+            vectors.push(select(inside, vector, Vector::new(A::from_int(0))));
+        } else {
+            let first = line.at + line.start as u32 as usize;
+            vectors.push(Vector::cast_from(a[first + comptime!(v as usize)]));
+        }
+    }
+    // Only the first and the last lines are not read for all of the unit's.
+    let taps = gather.height.taps_count;
+    if line.y >= comptime!(form.lines - 1) && line.y < taps {
+        #[unroll]
+        for t in 0..form.taps {
+            let mut weights = Sequence::<Vector<A, N>>::new();
+            #[unroll]
+            for l in 0..form.lines {
+                let th = line.y - comptime!(form.ahead(l));
+                let at = weights_of::<N>(gather, line, th);
+                weights.push(packed[at + comptime!((t * form.tap_jump) as usize)]);
+            }
+            #[unroll]
+            for r in 0..form.run {
+                let pixels = lanes_of::<A, N>(&vectors, r, t, form);
+                #[unroll]
+                for l in 0..form.lines {
+                    let sum = sums.index(comptime!((l * form.run + r) as usize));
+                    let weight = *weights.index(comptime!(l as usize));
+                    sum.store(fma(pixels, weight, sum.read()));
+                }
+            }
+        }
+    } else {
+        #[unroll]
+        for l in 0..form.lines {
+            let ahead = comptime!(form.ahead(l));
+            if line.y >= ahead && line.y - ahead < taps {
+                let weights = weights_of::<N>(gather, line, line.y - ahead);
+                #[unroll]
+                for t in 0..form.taps {
+                    let weight = packed[weights + comptime!((t * form.tap_jump) as usize)];
+                    #[unroll]
+                    for r in 0..form.run {
+                        let pixels = lanes_of::<A, N>(&vectors, r, t, form);
+                        let sum = sums.index(comptime!((l * form.run + r) as usize));
+                        sum.store(fma(pixels, weight, sum.read()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the lanes of row `r` find at tap `t`.
+#[cube]
+fn lanes_of<A: Float, N: Size>(
+    vectors: &Sequence<Vector<A, N>>,
+    #[comptime] r: u32,
+    #[comptime] t: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
+    let mut pixels = Vector::<A, N>::new(A::from_int(0));
+    #[unroll]
+    for i in 0..N::value() {
+        let element = comptime!(form.element(across, r, t, i));
+        let vector = *vectors.index(comptime!(element / across.lanes as usize));
+        pixels.insert(i, vector.extract(comptime!(element % across.lanes as usize)));
+    }
+    pixels
 }
 
 /// The pixel at coordinate `x + p` of a line, of which `x` is not negative.

@@ -52,6 +52,12 @@ impl Packing {
         Self { groups, columns: together, source, ..Self::new(conv, pass, 1) }
     }
 
+    /// Groups of one column each, so many times that one.
+    pub(super) fn repeated(conv: &Convolution, pass: Pass, times: usize) -> Self {
+        let source = WeightSteps { column: 0, ..weight_steps(conv, pass) };
+        Self { columns: times, source, ..Self::new(conv, pass, 1) }
+    }
+
     /// The columns, and zeros, that lie side by side.
     fn width(&self) -> usize {
         self.columns.next_multiple_of(self.lanes)

@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, phases};
 use super::pack::Packing;
-use super::{matrix, tiled};
+use super::{depthwise, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -201,7 +201,9 @@ impl Plan {
             (Algorithm::Wide, Some(tile)) if request.pass != Pass::Filter => {
                 Packing::new(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
-            (Algorithm::Depthwise, _) => Packing::depthwise(conv, request.pass, 1).elements(),
+            (Algorithm::Depthwise, Some(tile)) => {
+                depthwise::packing(conv, request.pass, tile.elems_per_thread as usize).elements()
+            }
             _ => 0,
         };
         (parts + packed) * accumulator(request.dtype).size()
@@ -473,13 +475,11 @@ fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile
         Some(_) => widest(request.dtype, limits),
         None => widest_load(request.dtype, limits),
     };
-    let lanes = match conv.layout() {
-        Layout::ChannelsLast => 1 << conv.input().channels().trailing_zeros().min(widest.ilog2()),
-        Layout::ChannelsFirst => 1,
-    };
+    let lanes = 1 << depthwise::neighbours(conv).trailing_zeros().min(widest.ilog2());
     let registers: usize = if limits.load_bytes >= 64 { 30 } else { 14 };
     let taps = conv.grid().axes()[AXES - 1].kernel();
     let (rows, lines) = match (limits.cores, conv.layout()) {
+        (Some(_), Layout::ChannelsFirst) if lanes > 1 => (4, 2),
         (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
         (None, Layout::ChannelsLast) => (8, 2),
         (None, Layout::ChannelsFirst) => (4, 2),
@@ -503,8 +503,7 @@ fn check_depthwise(
 ) -> Result<(), PlanError> {
     check_wide(tile, request, limits)?;
     let lanes = tile.elems_per_thread as usize;
-    let last = conv.layout() == Layout::ChannelsLast;
-    let channels = if last { conv.input().channels() } else { 1 };
+    let channels = depthwise::neighbours(conv);
     match channels.is_multiple_of(lanes) {
         true => Ok(()),
         false => Err(PlanError::Channels { lanes: tile.elems_per_thread, channels }),
@@ -742,12 +741,12 @@ pub enum PlanError {
         /// The most that the device loads at once.
         widest: u32,
     },
-    /// The elements of a load do not divide the channels that lie together.
-    #[error("elems_per_thread is {lanes}, which does not divide {channels} channels side by side")]
+    /// The elements of a load do not divide those that lie together.
+    #[error("elems_per_thread is {lanes}, which does not divide {channels} elements side by side")]
     Channels {
         /// The elements asked for.
         lanes: u32,
-        /// The channels that lie together.
+        /// The channels, or pixels of a line, that lie together.
         channels: usize,
     },
     /// A block is no multiple of its pieces, or too large.
