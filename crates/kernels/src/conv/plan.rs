@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, phases};
 use super::pack::Packing;
-use super::{hopper, matrix, tiled};
+use super::{depthwise, hopper, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -51,7 +51,7 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
-    /// A filter a channel: a run of windows by a vector of channels a unit.
+    /// A filter a channel: a block of windows by a vector of channels a unit.
     Depthwise,
     /// The implicit product of matrices on Hopper's warpgroups, fed by the tensor copy engine.
     Hopper,
@@ -208,7 +208,9 @@ impl Plan {
             (Algorithm::Wide, Some(tile)) if request.pass != Pass::Filter => {
                 Packing::new(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
-            (Algorithm::Depthwise, _) => Packing::depthwise(conv, request.pass).elements(),
+            (Algorithm::Depthwise, Some(tile)) => {
+                depthwise::packing(conv, request.pass, tile.elems_per_thread as usize).elements()
+            }
             _ => 0,
         };
         (parts + packed) * accumulator(request.dtype).size()
@@ -306,7 +308,8 @@ impl Algorithm {
         if let (Self::Tiled, Some(tile)) = (self, tile) {
             return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
         }
-        limits.cores.unwrap_or(UNITS.min(limits.units_per_cube))
+        let units = if self == Self::Depthwise { DEPTHWISE_UNITS } else { UNITS };
+        limits.cores.unwrap_or(units.min(limits.units_per_cube))
     }
 }
 
@@ -480,32 +483,32 @@ const MOST_PHASES: usize = 256;
 /// The taps along the width that a depthwise kernel unrolls.
 const MOST_TAPS: usize = 32;
 
-/// The rows of a unit of a GPU.
-const RUN: usize = 4;
+/// The units of a cube of a GPU that have so many rows each: their registers are many.
+const DEPTHWISE_UNITS: u32 = 128;
 
-/// As many rows as leave a processor's registers room for the weights of a row of taps; few on a
-/// GPU, which has units for the others.
+/// As many rows as leave a processor's registers room for the weights of a row of taps. On a GPU, where
+/// neighbours in a plane are channels, a block of rows and lines; where they are not, a small one, so that
+/// what they load lies nearer.
 fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
     let widest = match limits.cores {
         Some(_) => widest(request.dtype, limits),
         None => widest_load(request.dtype, limits),
     };
-    let lanes = match conv.layout() {
-        Layout::ChannelsLast => 1 << conv.input().channels().trailing_zeros().min(widest.ilog2()),
-        Layout::ChannelsFirst => 1,
-    };
+    let lanes = 1 << depthwise::neighbours(conv).trailing_zeros().min(widest.ilog2());
     let registers: usize = if limits.load_bytes >= 64 { 30 } else { 14 };
     let taps = conv.grid().axes()[AXES - 1].kernel();
-    let rows = match limits.cores {
-        Some(_) => registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS),
-        None => RUN,
+    let (rows, lines) = match (limits.cores, conv.layout()) {
+        (Some(_), Layout::ChannelsFirst) if lanes > 1 => (4, 2),
+        (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
+        (None, Layout::ChannelsLast) => (8, 2),
+        (None, Layout::ChannelsFirst) => (4, 2),
     };
     Tile {
         block_m: rows as u32,
-        block_n: lanes,
+        block_n: lines * lanes,
         block_k: 1,
         ratio_m: rows as u32,
-        ratio_n: 1,
+        ratio_n: lines,
         elems_per_thread: lanes,
         stages: 1,
     }
@@ -519,14 +522,10 @@ fn check_depthwise(
 ) -> Result<(), PlanError> {
     check_wide(tile, request, limits)?;
     let lanes = tile.elems_per_thread as usize;
-    let last = conv.layout() == Layout::ChannelsLast;
-    let channels = if last { conv.input().channels() } else { 1 };
-    if !channels.is_multiple_of(lanes) {
-        return Err(PlanError::Channels { lanes: tile.elems_per_thread, channels });
-    }
-    match tile.ratio_n {
-        1 => Ok(()),
-        found => Err(PlanError::Tile { name: "ratio_n", found, expected: 1 }),
+    let channels = depthwise::neighbours(conv);
+    match channels.is_multiple_of(lanes) {
+        true => Ok(()),
+        false => Err(PlanError::Channels { lanes: tile.elems_per_thread, channels }),
     }
 }
 
@@ -761,12 +760,12 @@ pub enum PlanError {
         /// The most that the device loads at once.
         widest: u32,
     },
-    /// The elements of a load do not divide the channels that lie together.
-    #[error("elems_per_thread is {lanes}, which does not divide {channels} channels side by side")]
+    /// The elements of a load do not divide those that lie together.
+    #[error("elems_per_thread is {lanes}, which does not divide {channels} elements side by side")]
     Channels {
         /// The elements asked for.
         lanes: u32,
-        /// The channels that lie together.
+        /// The channels, or pixels of a line, that lie together.
         channels: usize,
     },
     /// A block is no multiple of its pieces, or too large.
