@@ -36,6 +36,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         1 => Just(Some(Algorithm::Direct)),
         2 => Just(Some(Algorithm::Strip)),
         2 => Just(Some(Algorithm::Sliding)),
+        2 => Just(Some(Algorithm::Reduce)),
     ]
 }
 
