@@ -19,11 +19,14 @@ pub enum Algorithm {
     Sliding,
     /// Many units share the taps of one window: few windows of many taps, as in global pooling.
     Reduce,
+    /// Small planes of one channel are kept whole in fast memory while they are pooled.
+    Plane,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 4] = [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce];
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce, Self::Plane];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
@@ -32,6 +35,7 @@ impl Algorithm {
             Self::Strip => "strip",
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
+            Self::Plane => "plane",
         }
     }
 }
@@ -46,6 +50,7 @@ impl Algorithm {
             Self::Strip => Some(pool::Algorithm::Strip),
             Self::Sliding => Some(pool::Algorithm::Sliding),
             Self::Reduce => Some(pool::Algorithm::Reduce),
+            Self::Plane => Some(pool::Algorithm::Plane),
         }
     }
 }
@@ -58,7 +63,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -110,6 +115,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
                 windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
                 windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
+                windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
                 other => unreachable!("{other} has no public name"),
             },
         }

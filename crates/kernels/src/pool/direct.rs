@@ -130,7 +130,7 @@ pub(super) struct Form {
     /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
     /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
     /// it allows the last addition's is already that of the result.
-    reciprocal: bool,
+    pub(super) reciprocal: bool,
     /// The axes that the problem has.
     pub(super) rank: usize,
 }
@@ -150,6 +150,10 @@ pub(super) enum Fold {
 impl Fold {
     pub(super) fn is_max(self) -> bool {
         matches!(self, Self::Max | Self::MaxAndIndex)
+    }
+
+    pub(super) fn is_fixed(self) -> bool {
+        self == Self::AverageFixed
     }
 
     pub(super) fn has_index(self) -> bool {

@@ -7,6 +7,7 @@ use windowpane_geometry::{
 };
 
 use super::backward_strip;
+use super::plane;
 use super::reduce::{self, Teams};
 use super::sliding;
 use super::strip::outermost;
@@ -74,6 +75,8 @@ pub enum Algorithm {
     Sliding,
     /// A team of units shares the taps of a window.
     Reduce,
+    /// Small planes are staged whole in shared memory.
+    Plane,
 }
 
 impl fmt::Display for Algorithm {
@@ -83,6 +86,7 @@ impl fmt::Display for Algorithm {
             Self::Strip => "strip",
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
+            Self::Plane => "plane",
         })
     }
 }
@@ -138,7 +142,9 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
-        let algorithm = if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, false) {
+            Algorithm::Plane
+        } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
             Algorithm::Reduce
         } else if fits(Algorithm::Strip) && !scatters(pooling, limits) {
             Algorithm::Strip
@@ -170,7 +176,55 @@ impl Plan {
                 plan.check_shared(reduction, limits)?;
                 plan
             }
+            Algorithm::Plane => {
+                let plan = plan.plane(pooling, dtype, false);
+                plan.check_planes(pooling, reduction, limits, false)?;
+                plan
+            }
         })
+    }
+
+    fn plane(self, pooling: &Pooling, dtype: DType, gradient: bool) -> Self {
+        let [strip, _] = plane::block(pooling);
+        let lanes = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+        let algorithm = Algorithm::Plane;
+        Self { algorithm, lanes, across: true, strip, unrolled: true, ..self }
+    }
+
+    /// Whether staging planes pays: on a GPU, where no vector of eight bytes divides a row, and
+    /// windows overlap or cover most of a plane.
+    fn stages(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> bool {
+        let plan = Self::direct(pooling, reduction, dtype, limits).plane(pooling, dtype, gradient);
+        let fits = plan.check_planes(pooling, reduction, limits, gradient).is_ok();
+        let [_, height, width] = pooling.grid().axes();
+        let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
+        let narrow = along.into_iter().min() < Some(8 / dtype.size());
+        let overlaps = plane::overlaps(height) && plane::overlaps(width);
+        let few = pooling.output().plane() <= 4 && pooling.grid().taps() <= UNROLLED_TAPS;
+        let one = !gradient && few && pooling.grid().taps() >= TEAM_TAPS;
+        fits && limits.cores.is_none() && narrow && (overlaps || one)
+    }
+
+    /// Refuses planes that are not for staging, or not on this device.
+    fn check_planes(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let room = plane::SHARED_BYTES <= limits.shared_bytes;
+        let algorithm = Algorithm::Plane;
+        match room && plane::fits(pooling, reduction, self.accumulator, self.units, gradient) {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm }),
+        }
     }
 
     fn reduce(
@@ -210,9 +264,12 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = match Self::blocks(pooling, reduction, dtype, limits) {
-            Some(_) => Algorithm::Strip,
-            None => Algorithm::Direct,
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, true) {
+            Algorithm::Plane
+        } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
+            Algorithm::Strip
+        } else {
+            Algorithm::Direct
         };
         Self::gradient_with(algorithm, pooling, reduction, dtype, limits)
     }
@@ -231,6 +288,12 @@ impl Plan {
             Algorithm::Strip => {
                 let plan = Self::blocks(pooling, reduction, dtype, limits);
                 plan.ok_or(PlanError::NotFor { algorithm })
+            }
+            Algorithm::Plane => {
+                let plan = Self::direct(pooling, reduction, dtype, limits);
+                let plan = plan.plane(pooling, dtype, true);
+                plan.check_planes(pooling, reduction, limits, true)?;
+                Ok(plan)
             }
             Algorithm::Sliding | Algorithm::Reduce => Err(PlanError::NotFor { algorithm }),
         }
@@ -311,14 +374,23 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_lanes(pooling, dtype, limits)?;
+        if self.algorithm != Algorithm::Plane {
+            self.check_lanes(pooling, dtype, limits)?;
+        }
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
         }
         self.algorithm.check(pooling, reduction)?;
-        if self.algorithm == Algorithm::Reduce {
-            self.check_teams()?;
-            self.check_shared(reduction, limits)?;
+        match self.algorithm {
+            Algorithm::Reduce => {
+                self.check_teams()?;
+                self.check_shared(reduction, limits)?;
+            }
+            Algorithm::Plane => {
+                self.check_planes(pooling, reduction, limits, false)?;
+                return self.check_words(pooling, dtype, false);
+            }
+            _ => {}
         }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
@@ -336,6 +408,10 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        if self.algorithm == Algorithm::Plane {
+            self.check_planes(pooling, reduction, limits, true)?;
+            return self.check_words(pooling, dtype, true);
+        }
         let strip = Algorithm::Strip;
         if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
             return Err(PlanError::NotFor { algorithm: strip });
@@ -355,6 +431,20 @@ impl Plan {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
         Ok(())
+    }
+
+    fn check_words(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let widest = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+        let lanes = self.lanes;
+        match lanes.is_power_of_two() && lanes <= widest {
+            true => Ok(()),
+            false => Err(PlanError::Lanes { lanes, neighbours: widest, widest }),
+        }
     }
 
     fn check_teams(&self) -> Result<(), PlanError> {
@@ -398,6 +488,8 @@ impl Algorithm {
             }
             Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
             Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
+            // By the units and the memory of the device too: `check_planes`.
+            Self::Plane => pixel_channels(pooling) == 1,
         }
     }
 
@@ -715,6 +807,34 @@ mod tests {
         assert_eq!((few.parts, few.workspace), (128, 128 * 64 * 4));
         let one = plan(1, 1, 1024, Layout::ChannelsLast);
         assert!(one.across && one.team == 128 && one.parts == 128, "{one:?}");
+    }
+
+    #[test]
+    fn planes_that_no_vector_divides_are_staged() {
+        let mean = Reduction::Average(Divisor::Valid);
+        let pooling = |extent: usize, kernel: usize, padding: usize| {
+            let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
+            Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
+        };
+        let inception = pooling(35, 3, 1);
+        for (dtype, lanes) in [(DType::F32, 1), (DType::BF16, 2)] {
+            let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
+            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+            assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
+            let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
+            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+        }
+        let algorithm = |pooling: &Pooling, limits: &Limits| {
+            Plan::new(pooling, mean, DType::F32, limits).unwrap().algorithm
+        };
+        assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
+        // Vectors divide the width; the planes are too large; there is no memory to share.
+        assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Strip);
+        assert_eq!(algorithm(&pooling(111, 3, 1), &GPU), Algorithm::Strip);
+        let bare = Limits { shared_bytes: 0, ..GPU };
+        assert_eq!(algorithm(&inception, &bare), Algorithm::Strip);
+        assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::Strip);
     }
 
     #[test]
