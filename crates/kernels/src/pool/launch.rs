@@ -76,7 +76,7 @@ pub fn launch(
                 buffer(output, outputs, plan),
                 optional(indices, outputs, plan),
                 problem_args(pooling, reduction, dtype, plan),
-                strip::strips_args(pooling, plan),
+                strip::strips_args(pooling, dtype, plan),
                 strip::Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
                 elem(plan.accumulator),
