@@ -222,7 +222,7 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 5] =
+    pub(super) const LADDER: [Self; 5] =
         [Self::Depthwise, Self::Wide, Self::Matrix, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
