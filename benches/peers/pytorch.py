@@ -93,7 +93,7 @@ class Peer:
         return lambda: gradient(dy, x, case["k"], case["s"], case["p"], case["d"], False, winners)
 
     def convolution(self, case):
-        rank, groups = len(case["k"]), case["groups"]
+        rank, groups = len(case["k"]), case.get("groups", 1)
         x = self.tensor([case["n"], case["c"], *case["size"]], case)
         taps = case["c"] // groups * math.prod(case["k"])
         w = self.tensor([case["cout"], case["c"] // groups, *case["k"]], case, taps**-0.5)
