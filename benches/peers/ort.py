@@ -31,6 +31,8 @@ class Peer:
             raise ValueError(f"no {case['dtype']} here")
         if case["layout"] != "nchw" and not self.relayout:
             raise ValueError("ONNX has channels first alone; give --relayout to run it so")
+        if case.get("precision") == "tf32" and "CUDAExecutionProvider" not in self.providers:
+            raise ValueError("no tf32 on the processor")
         model, inputs = self.model(case)
         # Its own choice is tf32 for every f32.
         tf32 = {"CUDAExecutionProvider": {"use_tf32": int(case.get("precision") == "tf32")}}

@@ -58,6 +58,8 @@ class Peer:
         return tensor
 
     def measure(self, case):
+        if case.get("precision") == "tf32" and self.device != "cuda":
+            raise ValueError("no tf32 on the processor")
         torch.backends.cudnn.allow_tf32 = self.tf32 or case.get("precision") == "tf32"
         launch = self.convolution(case) if case["kind"] == "conv" else self.pooling(case)
         if self.compiled and case["pass"] == "fwd":
