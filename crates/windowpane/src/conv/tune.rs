@@ -95,6 +95,8 @@ impl<'a> Search<'a> {
         if !self.seen.contains(&plan) && self.keeps_wishes(&plan) && self.seen.len() < MOST_PLANS {
             if let Err(error) = self.measure(plan) {
                 tracing::debug!(%error, ?plan, "a plan does not run, and is not chosen");
+                // The failure stays with the memory that it should have written.
+                self.results.clear();
             }
         }
     }

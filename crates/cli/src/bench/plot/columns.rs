@@ -154,7 +154,7 @@ pub(super) fn cross<B: DrawingBackend>(area: &Area<B>, (x, y): (i32, i32)) -> Dr
 /// The words of a share on the axis, of which the last may stand for more.
 pub(super) fn tick(share: f64, beyond: bool) -> String {
     match beyond {
-        true => format!("≥ {}", percent(share)),
+        true => format!("> {}", percent(share)),
         false => percent(share),
     }
 }

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::super::row::{Ceiling, Line, Row};
-use super::raster::TITLE_ADVANCE;
+use super::raster::{ADVANCE, TITLE_ADVANCE};
 use super::{
     Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
     line, text, title, upward_text,
@@ -123,7 +123,11 @@ impl Roofline {
             line(area, (ridge, height), (RIGHT, height), roof)?;
             // Left of the ridge no case can be; names of roofs that are close keep their distance.
             above = height.min(above.saturating_sub(LINE));
-            text(area, name, (ridge - 8, above), HPos::Right, BLACK)?;
+            if ridge - 8 - name.len() as i32 * ADVANCE > LEFT {
+                text(area, name, (ridge - 8, above), HPos::Right, BLACK)?;
+            } else {
+                text(area, name, (RIGHT, above - 10), HPos::Right, BLACK)?;
+            }
         }
         Ok(())
     }
