@@ -1,12 +1,13 @@
-//! Convolution on every backend of the build, side by side, in device time.
+//! Convolution on every backend of the build, side by side, in device time: a group a case, a line
+//! a device, and a page of them all in `target/criterion/report`.
 //!
-//! `cargo bench -p windowpane-benches --features cpu,wgpu --bench conv`
+//! `cargo bench -p windowpane-benches --features cpu,wgpu --bench conv`, or with ` -- --quick`
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use windowpane::{Conv, ConvPlan, Device, Tensor};
+use windowpane::{Backend, Conv, ConvPlan, DType, Device, Result, Tensor};
 
 /// A case: its name, the dimensions of input and filters, and how it convolves.
 struct Case {
@@ -14,71 +15,98 @@ struct Case {
     x: [usize; 4],
     w: [usize; 4],
     conv: Conv,
+    pass: Pass,
 }
 
-fn cases() -> [Case; 4] {
+/// What of it is computed.
+#[derive(Clone, Copy)]
+enum Pass {
+    Forward,
+    Data,
+    Filter,
+}
+
+fn cases() -> [Case; 6] {
     let same = Conv::new([3, 3]).padding([1, 1]);
+    let layer =
+        |name, pass| Case { name, x: [8, 28, 28, 128], w: [128, 3, 3, 128], conv: same, pass };
+    let forward = |name, x, w, conv| Case { name, x, w, conv, pass: Pass::Forward };
     [
-        Case { name: "3×3 64→64", x: [8, 56, 56, 64], w: [64, 3, 3, 64], conv: same },
-        Case { name: "3×3 128→128", x: [8, 28, 28, 128], w: [128, 3, 3, 128], conv: same },
-        Case {
-            name: "1×1 64→256",
-            x: [8, 56, 56, 64],
-            w: [256, 1, 1, 64],
-            conv: Conv::new([1, 1]),
-        },
-        Case {
-            name: "7×7 depthwise 192",
-            x: [8, 56, 56, 192],
-            w: [192, 7, 7, 1],
-            conv: Conv::new([7, 7]).padding([3, 3]).groups(192),
-        },
+        forward("3x3 64 to 64", [8, 56, 56, 64], [64, 3, 3, 64], same),
+        layer("3x3 128 to 128", Pass::Forward),
+        layer("3x3 128 to 128, data gradient", Pass::Data),
+        layer("3x3 128 to 128, filter gradient", Pass::Filter),
+        forward("1x1 64 to 256", [8, 56, 56, 64], [256, 1, 1, 64], Conv::new([1, 1])),
+        forward(
+            "7x7 depthwise 192",
+            [8, 56, 56, 192],
+            [192, 7, 7, 1],
+            Conv::new([7, 7]).padding([3, 3]).groups(192),
+        ),
     ]
 }
 
-/// A device that only emulates one, or the scalar reference, would take minutes.
+impl Case {
+    /// How it is computed on a device, and what that reads.
+    fn ready(&self, device: &Device) -> Result<(ConvPlan, [Tensor; 2])> {
+        let Self { x, w, conv, .. } = self;
+        // These windows keep the extents: the output is the input with a channel a filter.
+        let y = [x[0], x[1], x[2], w[0]];
+        let random = |dims: &[usize; 4], seed| Tensor::random(device, DType::F32, *dims, seed);
+        Ok(match self.pass {
+            Pass::Forward => (conv.plan(device, DType::F32, x, w)?, [random(x, 1)?, random(w, 2)?]),
+            Pass::Data => {
+                let plan = conv.plan_backward_data(device, DType::F32, x, w)?;
+                (plan, [random(&y, 1)?, random(w, 2)?])
+            }
+            Pass::Filter => {
+                let plan = conv.plan_backward_filter(device, DType::F32, x, w)?;
+                (plan, [random(&y, 1)?, random(x, 2)?])
+            }
+        })
+    }
+}
+
+/// The scalar reference would take minutes, and so would SPIR-V that the processor emulates, for
+/// which there are only the simplest kernels.
 fn is_fast(device: &Device) -> bool {
-    *device == Device::best() || device.backend() == windowpane::Backend::Cpu
+    let emulated = device.backend() == Backend::Vulkan && device.name().contains("llvmpipe");
+    device.backend() != Backend::Host && !emulated
 }
 
 fn conv(criterion: &mut Criterion) {
     for case in cases() {
         let mut group = criterion.benchmark_group(case.name);
-        group.sample_size(10).measurement_time(Duration::from_secs(2));
         for device in Device::all().into_iter().filter(is_fast) {
-            let [x, w] = [&case.x, &case.w].map(|dims| {
-                let elements: Vec<f32> = (0..dims.iter().product())
-                    .map(|i| ((i * 7919) % 1009) as f32 / 1009.0)
-                    .collect();
-                Tensor::from_slice(&device, &elements, dims).expect("the case fits")
-            });
-            let plan = case.conv.plan(&device, x.dtype(), x.dims(), w.dims());
-            let plan = plan.expect("the case has a plan");
+            let (plan, inputs) = case.ready(&device).expect("the case is for every device");
             group.throughput(Throughput::Elements(plan.operations()));
             group.bench_function(BenchmarkId::from_parameter(&device), |bencher| {
-                bencher.iter_custom(|iterations| time(&case.conv, &plan, [&x, &w], iterations));
+                bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
             });
         }
         group.finish();
     }
 }
 
-/// Device time of so many launches, queued back to back.
-fn time(conv: &Conv, plan: &ConvPlan, [x, w]: [&Tensor; 2], iterations: u64) -> Duration {
-    let run = || conv.forward_as(plan, x, w, None, None);
-    let (last, elapsed) = x
+/// Device time of so many launches, queued back to back into the same memory.
+fn time(plan: &ConvPlan, inputs: &[Tensor; 2], iterations: u64) -> Duration {
+    let inputs = [&inputs[0], &inputs[1]];
+    let mut results = Vec::new();
+    // What the first launch allocates and compiles is not what is timed.
+    plan.run(&inputs, &mut results).expect("the case runs");
+    results[0].wait().expect("the case runs");
+    let ((), elapsed) = plan
         .device()
-        .time(|| {
-            let mut last = run()?;
-            for _ in 1..iterations {
-                last = black_box(run()?);
-            }
-            Ok(last)
-        })
+        .time(|| (0..iterations).try_for_each(|_| plan.run(&inputs, black_box(&mut results))))
         .expect("the device can be timed");
-    last.wait().expect("the case runs");
+    results[0].wait().expect("the case runs");
     elapsed
 }
 
-criterion_group!(benches, conv);
+criterion_group! {
+    name = benches;
+    // Emulated GPUs are slow: ten samples tell what thirty would.
+    config = Criterion::default().sample_size(10);
+    targets = conv
+}
 criterion_main!(benches);

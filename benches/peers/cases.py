@@ -45,7 +45,7 @@ def traffic(case):
     outputs = case["n"] * case.get("cout", case["c"]) * math.prod(output_size(case))
     inputs = case["n"] * case["c"] * math.prod(case["size"])
     if case["kind"] == "conv":
-        taps = math.prod(case["k"]) * case["c"] // case["groups"]
+        taps = math.prod(case["k"]) * case["c"] // case.get("groups", 1)
         return (inputs + case["cout"] * taps + outputs) * size, 2 * outputs * taps
     indices = case["kind"] == "maxpool" and (case["pass"] == "bwd" or case.get("indices"))
     return (inputs + outputs) * size + (outputs * 4 if indices else 0), None

@@ -31,10 +31,13 @@ class Peer:
             raise ValueError(f"no {case['dtype']} here")
         if case["layout"] != "nchw" and not self.relayout:
             raise ValueError("ONNX has channels first alone; give --relayout to run it so")
+        if case.get("precision") == "tf32" and "CUDAExecutionProvider" not in self.providers:
+            raise ValueError("no tf32 on the processor")
         model, inputs = self.model(case)
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), self.options, providers=self.providers
-        )
+        # Its own choice is tf32 for every f32.
+        tf32 = {"CUDAExecutionProvider": {"use_tf32": int(case.get("precision") == "tf32")}}
+        providers = [(name, tf32.get(name, {})) for name in self.providers]
+        session = onnxruntime.InferenceSession(model.SerializeToString(), self.options, providers=providers)
         where = "cuda" if "CUDAExecutionProvider" in session.get_providers() else "cpu"
         binding = session.io_binding()
         for name, array in inputs.items():
@@ -53,10 +56,10 @@ class Peer:
         inputs = {"x": numpy.random.standard_normal(x).astype(numbers)}
         outputs = [helper.make_tensor_value_info("y", kind, y)]
         if case["kind"] == "conv":
-            w = [case["cout"], case["c"] // case["groups"], *case["k"]]
+            w = [case["cout"], case["c"] // case.get("groups", 1), *case["k"]]
             scale = math.prod(w[1:]) ** -0.5
             inputs["w"] = (numpy.random.standard_normal(w) * scale).astype(numbers)
-            options.update(dilations=case["d"], group=case["groups"])
+            options.update(dilations=case["d"], group=case.get("groups", 1))
         elif case["kind"] == "avgpool":
             options.update(count_include_pad=0)
         else:

@@ -58,6 +58,8 @@ class Peer:
         return tensor
 
     def measure(self, case):
+        if case.get("precision") == "tf32" and self.device != "cuda":
+            raise ValueError("no tf32 on the processor")
         torch.backends.cudnn.allow_tf32 = self.tf32 or case.get("precision") == "tf32"
         launch = self.convolution(case) if case["kind"] == "conv" else self.pooling(case)
         if self.compiled and case["pass"] == "fwd":
@@ -93,7 +95,7 @@ class Peer:
         return lambda: gradient(dy, x, case["k"], case["s"], case["p"], case["d"], False, winners)
 
     def convolution(self, case):
-        rank, groups = len(case["k"]), case["groups"]
+        rank, groups = len(case["k"]), case.get("groups", 1)
         x = self.tensor([case["n"], case["c"], *case["size"]], case)
         taps = case["c"] // groups * math.prod(case["k"])
         w = self.tensor([case["cout"], case["c"] // groups, *case["k"]], case, taps**-0.5)

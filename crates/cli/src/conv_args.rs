@@ -10,6 +10,7 @@ use windowpane::{
 
 use crate::args::{natural, padding, positive};
 use crate::failure::Failure;
+use crate::tuned;
 
 /// The window, the layouts and the kernel of a convolution.
 #[derive(Args)]
@@ -39,6 +40,9 @@ pub(crate) struct ConvArgs {
     /// auto, or the kernel by its name, as `plan conv` prints it
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
+    /// Follow a table of tuned convolutions, as `bench --tune` writes it
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
     /// Compute in f64, f32, f16 or bf16 [default: the file's type, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
@@ -94,8 +98,9 @@ fn layouts(text: &str) -> Result<Layouts, String> {
 
 impl ConvArgs {
     /// The operator for arrays of so many axes: `kernel` comes from the filters, or where those are
-    /// what is asked for, from an argument.
+    /// what is asked for, from an argument. Its plans follow the table of tuned ones from now on.
     pub(crate) fn operator(&self, kernel: Extents) -> Result<Conv, Failure> {
+        self.tuned.as_deref().map_or(Ok(()), tuned::follow)?;
         let rank = kernel.rank();
         let padding = match self.padding {
             Padding::Explicit { before, .. } => Some(before),

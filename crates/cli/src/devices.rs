@@ -13,8 +13,8 @@ const EXAMPLE: &str = "\
 Example: the devices that CUDA reaches
   windowpane devices --backend cuda
 
-The last column is measured: the bytes that a plain copy reads and writes in a second, which is
-the ceiling of every kernel that does both (an emulated GPU may exceed it).";
+The last column is measured now, as `bench` measures it: the bytes that a plain copy reads and writes
+in a second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
 
 /// The arguments of `devices`.
 #[derive(Args)]

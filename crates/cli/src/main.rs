@@ -21,6 +21,7 @@ mod pool;
 mod progress;
 mod seed;
 mod table;
+mod tuned;
 mod unpool;
 
 use std::ffi::OsString;

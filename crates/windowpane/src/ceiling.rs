@@ -4,12 +4,19 @@ use std::time::{Duration, Instant};
 
 use windowpane_geometry::DType;
 
-use crate::{Device, Result};
+use crate::{Backend, Device, Result, Tensor};
 
 /// The bytes that each thread of `host` copies in a round, and the fewest that all do together:
 /// more than caches hold.
 const BYTES_A_THREAD: usize = 32 << 20;
 const BYTES_AT_LEAST: usize = 128 << 20;
+
+/// The bytes that a device's copies read and write, the last being what takes a fast GPU a quarter
+/// of a millisecond; how long one has to last, in seconds, that no larger one is tried; the windows of which the fastest counts, and the launches of each.
+const COPIES: [usize; 3] = [64 << 20, 256 << 20, 1 << 30];
+const LASTING: f64 = 5e-3;
+const WINDOWS: u32 = 8;
+const LAUNCHES: u32 = 4;
 
 /// The rounds of which the fastest counts; the first ones touch the memory for the first time.
 const ROUNDS: usize = 12;
@@ -18,8 +25,9 @@ impl Device {
     /// The bytes a second that a plain copy moves, what it reads and what it writes together: no
     /// kernel that reads and writes as much can be faster.
     ///
-    /// Measured when asked, which takes from a fraction of a second to a few. The copy is laid out
-    /// for real hardware: on a GPU that the processor emulates, kernels may exceed it.
+    /// Measured when asked, which takes from a fraction of a second to a few, on tensors that are
+    /// larger than caches: a kernel that finds its numbers in them may exceed it. On a GPU that the
+    /// processor emulates, too, kernels may.
     ///
     /// ```no_run
     /// let device = windowpane::Device::best();
@@ -27,15 +35,39 @@ impl Device {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn copy_ceiling(&self) -> Result<f64> {
-        #[cfg(feature = "kernels")]
-        if let Some(client) = self.client() {
-            use cubecl_runtime::throughput::{MemoryAccess, ThroughputKey, ThroughputMode};
-            let key = ThroughputKey { mode: ThroughputMode::memory(MemoryAccess::Copy) };
-            return cubecl::std::throughput::measure_peak_throughput(client, key)
-                .map(|peak| peak.bytes_per_s(&key))
-                .map_err(|error| self.failure("measuring how fast it copies", &error));
+        if self.backend() == Backend::Host {
+            return Ok(host_copy());
         }
-        Ok(host_copy())
+        let mut found = self.time_copy(COPIES[0])?;
+        for bytes in COPIES.into_iter().skip(1) {
+            // What lasts is long beside starting it. A device may have no buffers as large.
+            if bytes as f64 / found > LASTING {
+                break;
+            }
+            match self.time_copy(bytes) {
+                Ok(larger) => found = larger,
+                Err(_) => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// The bytes a second of a copy that reads and writes so many, in its fastest window.
+    fn time_copy(&self, bytes: usize) -> Result<f64> {
+        let elements = bytes / 2 / DType::F32.size();
+        let source = Tensor::random(self, DType::F32, [elements], 1)?;
+        let mut target = Tensor::random(self, DType::F32, [elements], 2)?;
+        target.copy_from(&source)?;
+        target.wait()?;
+        let mut fastest = Duration::MAX;
+        for _ in 0..WINDOWS {
+            let launches = 0..LAUNCHES;
+            let ((), took) =
+                self.time(|| launches.clone().try_for_each(|_| target.copy_from(&source)))?;
+            fastest = fastest.min(took / LAUNCHES);
+        }
+        target.wait()?;
+        Ok(bytes as f64 / fastest.as_secs_f64().max(1e-9))
     }
 }
 

@@ -37,7 +37,7 @@ mod spare;
 mod tensor;
 
 pub use ceiling::Unit;
-pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
+pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, Tuned, UnknownConvAlgorithm, UnknownTuned};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;

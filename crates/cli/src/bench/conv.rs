@@ -64,6 +64,14 @@ pub(super) fn ready(
     Ok(Box::new(fields.ready(case, device, forced, random)?))
 }
 
+/// Picks kernel and tile by measuring. Where nothing is forced, plans of the case now have them by
+/// themselves.
+pub(super) fn tune(case: &Case, device: &Device, forced: Forced) -> Result<Forced, Failure> {
+    let (_, plan) = case.fields::<Fields>()?.plan(case, device, forced)?;
+    let tuned = plan.tune()?;
+    Ok(if forced.is_free() { forced } else { Forced::of_plan(&tuned) })
+}
+
 /// Runs the case on fewer and smaller samples if the reference would multiply more often than it
 /// may, and compares with it all results, or those of some filters and channels.
 pub(super) fn check(
@@ -73,6 +81,9 @@ pub(super) fn check(
     products: u64,
 ) -> Result<Checked, Failure> {
     let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
+    // Whatever the case's own size is planned or tuned to, a part of it runs the same kernel.
+    let (_, plan) = whole.plan(case, device, forced)?;
+    let forced = Forced::of_plan(&plan);
     let (fields, part) = whole.smaller(case, device, forced, products)?;
     let (sliding, of) = (&fields.sliding, whole.sliding.n);
     let size = (sliding.size != whole.sliding.size).then(|| sliding.size.clone());

@@ -1,6 +1,6 @@
 //! What is forced on every case in place of its plan's own choice.
 
-use windowpane::{Algorithm, ConvAlgorithm, Tiling};
+use windowpane::{Algorithm, ConvAlgorithm, ConvPlan, Tiling};
 
 use crate::failure::Failure;
 
@@ -38,6 +38,17 @@ pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
 }
 
 impl Forced {
+    /// What a plan has chosen.
+    pub(super) fn of_plan(plan: &ConvPlan) -> Self {
+        let named = Named { pool: None, conv: Some(plan.algorithm()) };
+        Self { algorithm: Some(named), tile: plan.tile().map(Tiling::from) }
+    }
+
+    /// Whether nothing is.
+    pub(super) fn is_free(self) -> bool {
+        self.algorithm.is_none() && self.tile.is_none()
+    }
+
     /// The way to pool.
     pub(super) fn of_pooling(self) -> Result<Option<Algorithm>, Failure> {
         if self.tile.is_some() {

@@ -27,6 +27,7 @@ use windowpane::{Backend, Device, Tiling};
 use crate::element::Comparison;
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::tuned;
 
 use against::Earlier;
 use case::Case;
@@ -50,7 +51,10 @@ A convolution (kind conv, pass fwd, dgrad or wgrad) has no indices and has \"cou
 and may have \"precision\": \"tf32\"; its filters are laid out as its data.
 Times are the device's own, the median of several windows of many launches each; with --flush-cache
 a window is one launch, and before it, untimed, 384 MB are filled with random numbers. Before a case
-is timed, a part of it is computed and held to the reference.";
+is timed, a part of it is computed and held to the reference.
+
+Example: the fastest kernels and tiles of this GPU, kept for later runs and for `conv`
+  windowpane bench --cases cases.jsonl --filter conv --tune --tuned gpu.tuned";
 
 /// The taps that the reference computes for the check before a case is timed, and the
 /// multiplications, of which a tap has one a channel.
@@ -81,6 +85,9 @@ struct Cases {
     /// The tiling of all convolutions, or some of its numbers: block_m=128,block_n=128,block_k=32
     #[arg(long, value_name = "NAME=NUMBER,…")]
     tile: Option<Tiling>,
+    /// Follow a table of tuned convolutions; with `bench --tune` it is written, and need not be there
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
     /// How the results are printed [default: table on a terminal, else json]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -98,6 +105,9 @@ pub(crate) struct Bench {
     /// Time with cold caches
     #[arg(long)]
     flush_cache: bool,
+    /// Pick kernel and tile of each convolution by measuring first
+    #[arg(long)]
+    tune: bool,
     /// Time without comparing with the reference first
     #[arg(long)]
     unchecked: bool,
@@ -208,6 +218,7 @@ impl Bench {
         let earlier = earlier.transpose()?;
         let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
         let devices = self.cases.devices()?;
+        self.cases.follow_tuned(self.tune)?;
         let progress = Progress::of(self.cases.quiet, (cases.len() + 1) * devices.len());
         let mut printer = Printer::new(self.cases.format);
 
@@ -249,6 +260,19 @@ impl Bench {
         }
     }
 
+    /// What is forced on a case: with `--tune`, what was measured to be the fastest where it is
+    /// not what plans now choose by themselves.
+    fn forced(&self, case: &Case, device: &Device) -> Result<Forced, Failure> {
+        let forced = self.cases.forced();
+        if !self.tune || case.kind != "conv" {
+            return Ok(forced);
+        }
+        let tuned = conv::tune(case, device, forced)?;
+        // At once, so that a run that is ended has kept what it found.
+        self.cases.tuned.as_deref().map_or(Ok(()), tuned::keep)?;
+        Ok(tuned)
+    }
+
     /// Makes a case ready and times it. Whatever goes wrong ends the case, not the run.
     fn measure(
         &self,
@@ -258,7 +282,7 @@ impl Bench {
     ) -> Result<(Measured, Against), String> {
         guarded(|| {
             let device = stopwatch.device().clone();
-            let forced = self.cases.forced();
+            let forced = self.forced(case, &device)?;
             let mut work = ready(case, &device, forced)?;
             let error = match self.unchecked {
                 true => None,
@@ -302,6 +326,14 @@ impl Cases {
             }));
         }
         Ok(cases)
+    }
+
+    /// Makes plans follow the table that is named; one that will be written need not be there.
+    fn follow_tuned(&self, written: bool) -> Result<(), Failure> {
+        match &self.tuned {
+            Some(path) if !written || path.exists() => tuned::follow(path),
+            _ => Ok(()),
+        }
     }
 
     fn forced(&self) -> Forced {

@@ -160,7 +160,7 @@ fn alone(mut table: Table, rows: &[&Row]) -> Table {
     ]);
     right_from(&mut table, 3);
     for row in rows {
-        let (case, of_type) = named(row);
+        let (case, of_type) = named(&[row]);
         let Some(time) = row.time() else {
             table.add_row([case, of_type, failure(row)]);
             continue;
@@ -189,7 +189,7 @@ fn side_by_side(mut table: Table, rows: &[&Row], whose: &[&str]) -> Table {
     table.set_header(header);
     right_from(&mut table, 2);
     for rows in by_case(rows) {
-        let (case, of_type) = named(rows[0]);
+        let (case, of_type) = named(&rows);
         let mut cells = vec![case, of_type];
         for whose in whose {
             let row = rows.iter().find(|row| row.whose() == *whose);
@@ -232,8 +232,9 @@ pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
     Some(fastest(true)? / fastest(false)?)
 }
 
-fn named(row: &Row) -> (String, String) {
-    (format!("{} {} {}", row.name, row.kind, row.pass), format!("{} {}", row.dtype, row.layout))
+fn named(rows: &[&Row]) -> (String, String) {
+    let (row, factors) = (rows[0], row::factors(rows));
+    (format!("{} {} {}", row.name, row.kind, row.pass), format!("{factors} {}", row.layout))
 }
 
 /// Why a case has no time, short enough for a cell.

@@ -20,7 +20,8 @@ Example: a page and two pictures for each folder of recorded runs
   windowpane report benches/results --into docs/benchmarks
 
 A folder of files is one device's; where the same case of the same contestant is in several files,
-the last file by name counts. Ratios say how many times as fast the fastest of ours is as the
+the last file by name counts. Cases that a folder's highlights.txt names, as
+stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many times as fast the fastest of ours is as the
 fastest peer; they mean something where both ran on the same machine.";
 
 /// The arguments of `report`.
@@ -45,7 +46,12 @@ pub(crate) struct Report {
 struct Group {
     name: String,
     lines: Vec<Line>,
+    /// The cases that a small picture shows, where the folder names some.
+    highlights: Vec<String>,
 }
+
+/// The file of a folder of runs that names its highlights, a case a line as `--filter` sees it.
+const HIGHLIGHTS: &str = "highlights.txt";
 
 impl Report {
     pub(crate) fn run(&self) -> Result<(), Failure> {
@@ -113,7 +119,10 @@ impl Group {
             lines.extend(new);
         }
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
-        Ok(Self { name: name.into(), lines })
+        let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
+        let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
+        let highlights = highlights.map(str::to_owned).collect();
+        Ok(Self { name: name.into(), lines, highlights })
     }
 
     /// Writes the page and its pictures.
@@ -126,8 +135,28 @@ impl Group {
         for (end, parts) in pictures {
             Picture::new(&file(end))?.draw_parts(&self.lines, parts)?;
         }
+        if !self.highlights.is_empty() {
+            let lines = self.highlighted()?;
+            Picture::new(&file("-highlights.svg"))?.draw_parts(&lines, Parts::Bars)?;
+        }
         Output::new(&file(".md"))?.place_bytes(self.page().as_bytes())?;
         say(file(".md").display())
+    }
+
+    /// The rows of the highlights, in their order.
+    fn highlighted(&self) -> Result<Vec<Line>, Failure> {
+        let mut lines = Vec::new();
+        for case in &self.highlights {
+            let before = lines.len();
+            let own = |line: &&Line| matches!(line, Line::Row(row) if row.case() == *case);
+            lines.extend(self.lines.iter().filter(own).cloned());
+            if lines.len() == before {
+                let name = &self.name;
+                let message = format!("{name}/{HIGHLIGHTS}: no run has the case `{case}`");
+                return Err(Failure::Failed(message));
+            }
+        }
+        Ok(lines)
     }
 
     fn page(&self) -> String {
@@ -169,7 +198,7 @@ fn means(rows: &[&Row]) -> Vec<String> {
     let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
     for rows in print::by_case(rows) {
         let Some(ratio) = print::ratio(&rows) else { continue };
-        let name = format!("{} {} {}", rows[0].kind, rows[0].pass, rows[0].dtype);
+        let name = format!("{} {} {}", rows[0].kind, rows[0].pass, row::factors(&rows));
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, ratios)) => ratios.push(ratio),
             None => groups.push((name, vec![ratio])),
@@ -215,6 +244,36 @@ mod tests {
             told,
             ["maxpool fwd f32: peer / ours 6.00 in the mean of 2 cases, 3.00 at worst"]
         );
+    }
+
+    /// Convolutions join as poolings do, and those of tf32 are means of their own.
+    #[test]
+    fn convolutions_are_joined_by_what_they_compute_on() {
+        let conv = |name: &str, whose: (&str, &str), ms: f64, precision: Option<&str>| {
+            let mut row = json!({
+                "name": name, "kind": "conv", "pass": "wgrad", "dtype": "f32", "layout": "nhwc",
+                "ms": ms, "tflops": 50.0,
+            });
+            row[whose.0] = json!(whose.1);
+            if let Some(precision) = precision {
+                (row["precision"], row["ceiling_fraction"]) = (json!(precision), json!(0.5));
+            }
+            serde_json::from_value::<Line>(row).expect("a row")
+        };
+        let lines = [
+            conv("a", ("peer", "torch"), 3.0, None),
+            conv("a", ("backend", "cuda"), 2.0, None),
+            conv("a_tf32", ("peer", "torch"), 1.0, None),
+            conv("a_tf32", ("backend", "cuda"), 2.0, Some("tf32")),
+        ];
+        let rows = print::rows(&lines);
+        let [strict, tf32] = &means(&rows)[..] else { panic!("two means") };
+        assert!(strict.starts_with("conv wgrad f32: peer / ours 1.50"), "{strict}");
+        assert!(tf32.starts_with("conv wgrad tf32: peer / ours 0.50"), "{tf32}");
+        let table = print::table_of(Format::Markdown, &rows).to_string();
+        let line = table.lines().find(|line| line.contains("a_tf32")).expect("a line");
+        assert!(line.contains("tf32 nhwc") && line.contains("2 (50 %)"), "{table}");
+        assert!(line.contains("0.50"), "{table}");
     }
 
     #[test]

@@ -191,6 +191,11 @@ impl Row {
         [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
     }
 
+    /// What it computes on, as ceilings name it; a peer's row does not say how exact it is.
+    fn factors(&self) -> &str {
+        self.precision.as_deref().filter(|precision| *precision != "strict").unwrap_or(&self.dtype)
+    }
+
     /// Who ran it.
     pub(super) fn whose(&self) -> &str {
         self.peer.as_deref().unwrap_or(&self.backend)
@@ -238,6 +243,12 @@ impl Time {
             launches: measured.launches,
         }
     }
+}
+
+/// What the rows of a case compute on: those of ours know.
+pub(super) fn factors<'a>(rows: &[&'a Row]) -> &'a str {
+    let ours = rows.iter().find(|row| row.precision.is_some()).or(rows.first());
+    ours.map_or("", |row| row.factors())
 }
 
 /// Reads the lines of a run. A line that is none refuses the file.

@@ -66,6 +66,7 @@ impl Verify {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let (cases, devices) = (self.cases.read()?, self.cases.devices()?);
         let forced = self.cases.forced();
+        self.cases.follow_tuned(false)?;
         let format = print::format(self.cases.format);
         let total = cases.len() * devices.len();
         let progress = Progress::of(self.cases.quiet, total);

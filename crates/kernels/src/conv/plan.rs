@@ -233,7 +233,7 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    const LADDER: [Self; 6] =
+    pub(super) const LADDER: [Self; 6] =
         [Self::Depthwise, Self::Wide, Self::Hopper, Self::Matrix, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.

@@ -1,7 +1,11 @@
 mod plan;
 mod run;
+#[cfg(feature = "kernels")]
+mod tune;
+mod tuned;
 
 pub use plan::{ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
+pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
     Activation, DType, Extents, FilterLayout, Layout, Padding, Precision, Tiling, Window,

@@ -203,6 +203,31 @@ impl ConvPlan {
         run_again(self, inputs, results)
     }
 
+    /// Picks kernel and tile by measuring on the device, which takes from a second to a minute,
+    /// and remembers them: later plans of the same problem follow. What the options ask for stays
+    /// as it is, and is then not remembered.
+    ///
+    /// A plan without kernels, as on `host`, stays what it is. [`Tuned`](crate::Tuned) shows how to
+    /// keep what was found.
+    pub fn tune(&self) -> Result<Self> {
+        #[cfg(feature = "kernels")]
+        return super::tune::tune(self);
+        #[cfg(not(feature = "kernels"))]
+        Ok(self.clone())
+    }
+
+    /// Whether kernel and tile are the plan's own choice.
+    #[cfg(feature = "kernels")]
+    pub(super) fn is_free(&self) -> bool {
+        is_free(&self.conv)
+    }
+
+    /// The problem in words, by which it is remembered.
+    #[cfg(feature = "kernels")]
+    pub(super) fn key(&self) -> String {
+        key(self.pass, self.dtype, self.conv.precision, &self.problem)
+    }
+
     /// The bytes of device memory that it needs beside its tensors.
     pub fn workspace(&self) -> usize {
         match &self.choice {
@@ -364,6 +389,13 @@ fn choice(
     if let Some(limits) = device.limits() {
         use windowpane_kernels::conv as kernels;
         let request = request(pass, dtype, conv.precision);
+        if is_free(conv)
+            && let Some(found) =
+                super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
+            && let Some(plan) = follow(&found, problem, request, &limits)
+        {
+            return Ok(Choice::Kernel(plan));
+        }
         let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
         return match kernels::Plan::new(problem, request, wish, &limits) {
             Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
@@ -379,6 +411,59 @@ fn choice(
         None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
         _ => Err(no_kernel(conv, device)),
     }
+}
+
+/// The plan that was found by measuring, unless this device cannot run it: the table may be of
+/// another version or driver.
+#[cfg(feature = "kernels")]
+fn follow(
+    found: &super::tuned::Found,
+    problem: &Convolution,
+    request: windowpane_kernels::conv::Request,
+    limits: &windowpane_kernels::Limits,
+) -> Option<windowpane_kernels::conv::Plan> {
+    use windowpane_kernels::conv::{Plan, Wish};
+    let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
+    let wish = Wish { algorithm: Some(kernel(found.algorithm)), tiling };
+    let mut plan = Plan::new(problem, request, wish, limits).ok()?;
+    plan.splits = found.splits;
+    plan.check(problem, request, limits).ok()?;
+    Some(plan)
+}
+
+/// Whether the choice of kernel and tile is left to the plan.
+#[cfg(feature = "kernels")]
+fn is_free(conv: &Conv) -> bool {
+    conv.algorithm.is_none() && conv.tiling == Tiling::default()
+}
+
+/// A problem in words: all that a choice depends on.
+#[cfg(feature = "kernels")]
+fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Convolution) -> String {
+    let pass = match pass {
+        Pass::Forward => "forward",
+        Pass::Data => "data",
+        Pass::Filter => "filter",
+        Pass::Bias => "bias",
+    };
+    let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());
+    let axes = || grid.axes().iter().skip(grid.axes().len() - grid.rank());
+    let each =
+        |of: fn(&windowpane_geometry::Axis) -> String| axes().map(of).collect::<Vec<_>>().join(",");
+    format!(
+        "{pass} {dtype} {precision} {} {} n={} c={} filters={} groups={} size={} k={} s={} d={} p={}",
+        problem.layout(),
+        problem.filter_layout(),
+        input.batch(),
+        input.channels(),
+        filter.count(),
+        problem.groups(),
+        each(|axis| axis.input().to_string()),
+        each(|axis| axis.kernel().to_string()),
+        each(|axis| axis.stride().to_string()),
+        each(|axis| axis.dilation().to_string()),
+        each(|axis| format!("{}:{}", axis.before(), axis.after())),
+    )
 }
 
 fn no_kernel(conv: &Conv, device: &Device) -> Error {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     Activation, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error, Layout, Precision,
-    Same, Tensor, Tiling,
+    Same, Tensor, Tiling, Tuned,
 };
 use windowpane_reference::conv as reference;
 use windowpane_testing::{
@@ -282,6 +282,87 @@ fn long_sums_are_added_in_parts() {
         let db = conv.backward_bias(&dy).unwrap().to_vec::<f32>().unwrap();
         let expected = reference::bias_gradient_totals(plan.problem(), &gradients);
         assert_totals(&db, &expected).unwrap();
+    }
+}
+
+/// What tuning picks is right, and later plans of the problem follow it; of others they do not.
+#[test]
+fn tuned_plans_are_right_and_are_followed() {
+    for device in devices() {
+        // Dimensions of no other test: what is remembered is the process's.
+        let (x, inputs) = filled(&device, &[1, 9, 7, 4], 1);
+        let (w, weights) = filled(&device, &[8, 3, 3, 4], 2);
+        let conv = Conv::new([3, 3]).padding(Same::Upper);
+        let plan = |x: &[usize]| conv.plan(&device, DType::F32, x, w.dims()).unwrap();
+        let other = plan(&[1, 9, 8, 4]);
+        let tuned = plan(x.dims()).tune().unwrap();
+        assert_eq!(plan(x.dims()), tuned, "{device}");
+        assert_eq!(plan(&[1, 9, 8, 4]), other, "{device}");
+        let y = conv.forward(&x, &w, None).unwrap().to_vec::<f32>().unwrap();
+        let none = reference::Epilogue::NONE;
+        let expected = reference::forward_totals(tuned.problem(), &inputs, &weights, none);
+        assert_totals(&y, &expected).unwrap();
+        let forced = conv.algorithm(ConvAlgorithm::Direct);
+        let forced = forced.plan(&device, DType::F32, x.dims(), w.dims()).unwrap().tune().unwrap();
+        assert_eq!(forced.algorithm(), ConvAlgorithm::Direct);
+        assert_eq!(plan(x.dims()), tuned, "{device}: what was forced is not remembered");
+
+        // Another table is followed; one that no kernel can run is not.
+        let table = Tuned::all().to_string();
+        let Some((section, kept)) = line_of(&table, &device, "size=9,7") else {
+            assert_eq!(device, Device::host());
+            continue;
+        };
+        let problem = kept.split(" = ").next().unwrap();
+        let title = table.lines().next().unwrap();
+        let follow = |how: &str| {
+            let text = format!("{title}\n{section}\n{problem} = {how}\n");
+            text.parse::<Tuned>().unwrap().remember();
+            plan(x.dims())
+        };
+        assert_eq!(follow("direct splits=1").algorithm(), ConvAlgorithm::Direct, "{device}");
+        let own = conv.plan(&device, DType::F32, &[2, 9, 7, 4], w.dims()).unwrap();
+        assert_eq!(follow("direct splits=99999999").algorithm(), own.algorithm(), "{device}");
+    }
+}
+
+/// The section of a device in a table, and its line that has this word.
+fn line_of<'a>(table: &'a str, device: &Device, word: &str) -> Option<(&'a str, &'a str)> {
+    let head = format!("[{} {}]", device.backend(), device.name());
+    let mut lines = table.lines().skip_while(|line| *line != head);
+    let section = lines.next()?;
+    let line = lines.take_while(|line| !line.starts_with('[')).find(|line| line.contains(word))?;
+    Some((section, line))
+}
+
+/// A plan runs again into the memory of its last result, bias and residual too, and leaves alone
+/// what somebody holds.
+#[test]
+fn plans_run_again_over_their_results() {
+    for device in devices() {
+        let conv = Conv::new([3]).activation(Activation::Relu);
+        let (w, _) = filled(&device, &[2, 3, 4], 2);
+        let (bias, residual) = (filled(&device, &[2], 3).0, filled(&device, &[1, 5, 2], 4).0);
+        let plan = conv.plan(&device, DType::F32, &[1, 7, 4], w.dims()).unwrap();
+        let mut results = Vec::new();
+        let mut held: Vec<(Tensor, Vec<f32>)> = Vec::new();
+        for seed in 5..8 {
+            let (x, _) = filled(&device, &[1, 7, 4], seed);
+            plan.run(&[&x, &w, &bias, &residual], &mut results).unwrap();
+            let y = conv.forward_with_residual(&x, &w, Some(&bias), &residual).unwrap();
+            assert_same(&results[0].to_vec::<f32>().unwrap(), &y.to_vec().unwrap()).unwrap();
+            held.push((results[0].clone(), y.to_vec().unwrap()));
+        }
+        for (result, expected) in &held {
+            assert_same(&result.to_vec::<f32>().unwrap(), expected).unwrap();
+        }
+        let refused = plan.run(&[&w], &mut results);
+        assert!(matches!(refused, Err(Error::PlanMismatch { .. })), "{device}: {refused:?}");
+        let dy = &held[0].0;
+        let plan = conv.plan_backward_data(&device, DType::F32, &[1, 7, 4], w.dims()).unwrap();
+        plan.run(&[dy, &w], &mut results).unwrap();
+        let dx = conv.backward_data(dy, &w, &[1, 7, 4]).unwrap();
+        assert_same(&results[0].to_vec::<f32>().unwrap(), &dx.to_vec().unwrap()).unwrap();
     }
 }
 

@@ -1,10 +1,14 @@
 //! Bars: for each case, how much of the ceiling every contestant reaches, side by side.
+//!
+//! Few cases have thick bars with their times; many have thin ones in two columns, and their times
+//! in the table.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::super::print::{by_case, percent};
-use super::super::row::Row;
+use super::super::print::by_case;
+use super::super::row::{Row, factors};
+use super::columns::{Columns, cross, tick};
 use super::raster::ADVANCE;
 use super::{
     Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
@@ -19,17 +23,29 @@ const LEFT: i32 = 372;
 /// Where a whole ceiling ends, and times may begin beyond.
 const RIGHT: i32 = WIDTH as i32 - 110;
 
+/// The most cases that have bars with their times.
+const FEW: usize = 14;
+
 /// Cases, and the contestants in the order of their bars.
 pub(super) struct Bars {
-    whose: Vec<String>,
-    groups: Vec<(String, Vec<Bar>)>,
+    pub(super) whose: Vec<String>,
+    pub(super) cases: Vec<Case>,
     /// The share at the right edge.
-    most: f64,
+    pub(super) most: f64,
+    /// Whether a bar is longer than that.
+    pub(super) beyond: bool,
+}
+
+/// A case: what it is called, what it has in common with others, and its bars.
+pub(super) struct Case {
+    pub(super) name: String,
+    pub(super) section: String,
+    pub(super) bars: Vec<Bar>,
 }
 
 /// What a contestant reached: the share of the ceiling and milliseconds, or why neither.
 #[derive(Clone, Debug, PartialEq)]
-enum Bar {
+pub(super) enum Bar {
     Reached { share: f64, ms: f64 },
     Failed,
     Absent,
@@ -44,19 +60,23 @@ impl Bars {
                 whose.push(row.whose().into());
             }
         }
-        let groups: Vec<_> = by_case(rows).iter().map(|rows| group(rows, &whose)).collect();
-        let shares = groups.iter().flat_map(|(_, bars)| bars).filter_map(|bar| match bar {
+        let cases: Vec<_> = by_case(rows).iter().map(|rows| case(rows, &whose)).collect();
+        let shares = cases.iter().flat_map(|case| &case.bars).filter_map(|bar| match bar {
             Bar::Reached { share, .. } => Some(*share),
             _ => None,
         });
-        let most = shares.reduce(f64::max)?;
+        let longest = shares.reduce(f64::max)?;
         // Caches, and emulated devices, go beyond the copy; far beyond is cut off, and is told.
-        let most = if most > 1.0 { (most * 5.0).ceil().min(10.0) / 5.0 } else { 1.0 };
-        Some(Self { whose, groups, most })
+        let most = if longest > 1.0 { (longest * 5.0).ceil().min(10.0) / 5.0 } else { 1.0 };
+        Some(Self { whose, cases, most, beyond: longest > most })
+    }
+
+    fn are_few(&self) -> bool {
+        self.cases.len() <= FEW
     }
 
     pub(super) fn height(&self) -> u32 {
-        (HEAD + FOOT + self.groups.len() as i32 * self.group_height()) as u32
+        (self.bottom() + FOOT) as u32
     }
 
     fn group_height(&self) -> i32 {
@@ -64,7 +84,11 @@ impl Bars {
     }
 
     fn bottom(&self) -> i32 {
-        HEAD + self.groups.len() as i32 * self.group_height()
+        let bars = match self.are_few() {
+            true => self.cases.len() as i32 * self.group_height(),
+            false => Columns::of(self).height(),
+        };
+        HEAD + bars
     }
 
     fn place(&self, share: f64) -> i32 {
@@ -72,13 +96,20 @@ impl Bars {
     }
 
     pub(super) fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
-        title(area, "What each case reaches of the ceiling, and its time", (24, 18))?;
+        let and_times = if self.are_few() { ", and its time" } else { "" };
+        title(area, &format!("What each case reaches of the ceiling{and_times}"), (24, 18))?;
         self.draw_legend(area)?;
+        let words = "of the ceiling: a plain copy's bytes per second, or arithmetic's operations";
+        text(area, words, (WIDTH as i32 - 24, self.bottom() + 38), HPos::Right, BLACK)?;
+        if !self.are_few() {
+            return Columns::of(self).draw(area, HEAD);
+        }
         self.draw_axis(area)?;
-        for (i, (name, bars)) in self.groups.iter().enumerate() {
+        for (i, Case { name, section, bars }) in self.cases.iter().enumerate() {
+            let name = format!("{name} {section}");
             let top = HEAD + i as i32 * self.group_height() + GAP / 2;
             let middle = top + (self.group_height() - GAP) / 2;
-            let name = fitting(name, LEFT - 20, ADVANCE);
+            let name = fitting(&name, LEFT - 20, ADVANCE);
             text(area, &name, (LEFT - 10, middle), HPos::Right, BLACK)?;
             for (j, bar) in bars.iter().enumerate() {
                 self.draw_bar(area, bar, j, top + j as i32 * BAR)?;
@@ -87,7 +118,7 @@ impl Bars {
         // Over the bars, so that it is seen how far they are from it.
         let (whole, bottom) = (self.place(1.0), self.bottom());
         line(area, (whole, HEAD), (whole, bottom), BLACK)?;
-        for (i, (_, bars)) in self.groups.iter().enumerate() {
+        for (i, Case { bars, .. }) in self.cases.iter().enumerate() {
             let top = HEAD + i as i32 * self.group_height() + GAP / 2;
             for (j, bar) in bars.iter().enumerate() {
                 self.draw_words(area, bar, top + j as i32 * BAR)?;
@@ -104,22 +135,33 @@ impl Bars {
             text(area, whose, (x + 12, 44), HPos::Left, BLACK)?;
             x += 40 + whose.len() as i32 * ADVANCE;
         }
+        let fails = self.cases.iter().flat_map(|case| &case.bars).any(|bar| *bar == Bar::Failed);
+        if fails && !self.are_few() {
+            cross(area, (x, 44))?;
+            text(area, "did not run", (x + 8, 44), HPos::Left, BLACK)?;
+        }
         Ok(())
+    }
+
+    /// The shares that the axis names, so many per cent a step.
+    pub(super) fn ticks(&self, every: usize) -> impl Iterator<Item = (f64, String)> {
+        let most = (self.most * 100.0).round() as i32;
+        (0..=most).step_by(every).map(move |cent| {
+            let share = f64::from(cent) / 100.0;
+            (share, tick(share, self.beyond && cent == most))
+        })
     }
 
     fn draw_axis<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         let bottom = self.bottom();
-        let steps = (self.most * 5.0).round() as i32;
-        // Twenty per cent a step, or so many that their names have room.
-        let every = if steps > 6 { 2 } else { 1 };
-        for step in (0..=steps).step_by(every) {
-            let share = f64::from(step) / 5.0;
+        // So many that their names have room.
+        let every = if self.most > 1.2 { 40 } else { 20 };
+        for (share, words) in self.ticks(every) {
             let at = self.place(share);
             line(area, (at, HEAD), (at, bottom), GRID)?;
-            text(area, &percent(share), (at, bottom + 14), HPos::Center, BLACK)?;
+            text(area, &words, (at, bottom + 14), HPos::Center, BLACK)?;
         }
-        let words = "of the ceiling: a plain copy's bytes per second, or arithmetic's operations";
-        text(area, words, (WIDTH as i32 - 24, bottom + 38), HPos::Right, BLACK)
+        Ok(())
     }
 
     fn draw_bar<B: DrawingBackend>(
@@ -151,12 +193,10 @@ impl Bars {
     }
 }
 
-/// A case's name and bars. A peer's share is told by the time of ours on the same ceiling.
-fn group(rows: &[&Row], whose: &[String]) -> (String, Vec<Bar>) {
-    let name = {
-        let row = rows[0];
-        [&*row.name, &row.kind, &row.pass, &row.dtype, &row.layout].join(" ")
-    };
+/// A case and its bars. A peer's share is told by the time of ours on the same ceiling.
+fn case(rows: &[&Row], whose: &[String]) -> Case {
+    let row = rows[0];
+    let section = [&*row.kind, &row.pass, factors(rows), &row.layout].join(" ");
     let ours = rows.iter().filter_map(|row| row.time());
     let measure = ours.filter_map(|time| Some(time.ceiling_fraction? * time.ms)).next();
     let bars = whose.iter().map(|whose| {
@@ -168,7 +208,7 @@ fn group(rows: &[&Row], whose: &[String]) -> (String, Vec<Bar>) {
             None => Bar::Absent,
         }
     });
-    (name, bars.collect())
+    Case { name: row.name.clone(), section, bars: bars.collect() }
 }
 
 /// Three digits.
@@ -184,7 +224,7 @@ fn short(ms: f64) -> String {
     }
 }
 
-fn color(whose: &str, index: usize) -> RGBColor {
+pub(super) fn color(whose: &str, index: usize) -> RGBColor {
     match whose {
         "cuda" => GREEN,
         "vulkan" => BLUE,
@@ -205,12 +245,12 @@ mod tests {
         let lines = super::super::tests::run();
         let bars = Bars::of(&print::rows(&lines)).expect("bars");
         assert_eq!(bars.whose, ["cuda", "host", "torch"]);
-        let (name, stem) = &bars.groups[0];
-        assert_eq!(name, "stem maxpool fwd f32 nhwc");
+        let Case { name, section, bars: stem } = &bars.cases[0];
+        assert_eq!((&**name, &**section), ("stem", "maxpool fwd f32 nhwc"));
         assert_eq!(stem[0], Bar::Reached { share: 0.75, ms: 0.5 });
         let Bar::Reached { share, ms } = stem[2] else { panic!("torch has a time") };
         assert!((share - 0.75 * 0.5 / 0.6).abs() < 1e-9 && ms == 0.6);
-        assert_eq!(bars.groups[1].1[1..], [Bar::Failed, Bar::Absent]);
+        assert_eq!(bars.cases[1].bars[1..], [Bar::Failed, Bar::Absent]);
         assert_eq!(bars.most, 1.0);
     }
 

@@ -4,6 +4,7 @@
 //! a PNG it is a small font that is compiled in, so that no machine needs one.
 
 mod bars;
+mod columns;
 mod raster;
 mod roofline;
 

@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::super::row::{Ceiling, Line, Row};
-use super::raster::TITLE_ADVANCE;
+use super::raster::{ADVANCE, TITLE_ADVANCE};
 use super::{
     Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
     line, text, title, upward_text,
@@ -19,6 +19,9 @@ const LEFT: i32 = 74;
 const RIGHT: i32 = PANEL_WIDTH - 24;
 const TOP: i32 = 56;
 const BOTTOM: i32 = PANEL_HEIGHT as i32 - 60;
+
+/// The height of a line of text.
+const LINE: i32 = 15;
 
 /// A device, what it can do, and its cases.
 pub(super) struct Roofline {
@@ -112,14 +115,18 @@ impl Roofline {
             let place = |at: f64| (x.place(at), y.place(self.copy * at));
             line(area, place(start), place(end), roof)?;
         }
-        let mut taken: Vec<i32> = Vec::new();
-        for (name, gops) in &self.arithmetic {
-            let (from, height) = ((gops / self.copy).max(x.low()), y.place(*gops));
-            line(area, (x.place(from), height), (RIGHT, height), roof)?;
-            // Names of roofs that are close together would lie on each other.
-            if taken.iter().all(|other| (other - height).abs() > 15) {
-                text(area, name, (RIGHT, height - 10), HPos::Right, BLACK)?;
-                taken.push(height);
+        let mut roofs: Vec<_> = self.arithmetic.iter().collect();
+        roofs.sort_by(|(_, lower), (_, higher)| lower.total_cmp(higher));
+        let mut above = i32::MAX;
+        for (name, gops) in roofs {
+            let (ridge, height) = (x.place((gops / self.copy).max(x.low())), y.place(*gops));
+            line(area, (ridge, height), (RIGHT, height), roof)?;
+            // Left of the ridge no case can be; names of roofs that are close keep their distance.
+            above = height.min(above.saturating_sub(LINE));
+            if ridge - 8 - name.len() as i32 * ADVANCE > LEFT {
+                text(area, name, (ridge - 8, above), HPos::Right, BLACK)?;
+            } else {
+                text(area, name, (RIGHT, above - 10), HPos::Right, BLACK)?;
             }
         }
         Ok(())

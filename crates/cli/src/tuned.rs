@@ -1,0 +1,24 @@
+//! Files of tuned convolutions.
+
+use std::fs;
+use std::path::Path;
+
+use windowpane::Tuned;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Makes all plans follow the table in a file.
+pub(crate) fn follow(path: &Path) -> Result<(), Failure> {
+    let file = path.display();
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
+    let tuned: Tuned = text.parse().map_err(|error| Failure::Failed(format!("{file}: {error}")))?;
+    tuned.remember();
+    Ok(())
+}
+
+/// Writes all that is remembered into a file.
+pub(crate) fn keep(path: &Path) -> Result<(), Failure> {
+    Output::new(path)?.place_bytes(Tuned::all().to_string().as_bytes())
+}

@@ -1,0 +1,144 @@
+//! The plans that a search by measuring looks at: where it begins, and where it goes from a plan.
+//! Pure functions, as the planner's own choice is one.
+
+use windowpane_geometry::{Convolution, Tile, Tiling};
+
+use super::plan::{Algorithm, Plan, Request, Wish};
+use crate::Limits;
+
+impl Plan {
+    /// The plan of every kernel that can compute a problem, the planner's own choice first.
+    pub fn beginnings(conv: &Convolution, request: Request, limits: &Limits) -> Vec<Self> {
+        let wish = |algorithm| Wish { algorithm, tiling: Tiling::default() };
+        let wishes = [None].into_iter().chain(Algorithm::LADDER.map(Some)).map(wish);
+        let mut plans: Vec<Self> = Vec::new();
+        for plan in wishes.filter_map(|wish| Self::new(conv, request, wish, limits).ok()) {
+            if !plans.contains(&plan) {
+                plans.push(plan);
+            }
+        }
+        plans
+    }
+
+    /// The plans a step away that can be run: one number of the tile, or two that belong together,
+    /// or the parts of a sum, doubled or halved.
+    pub fn neighbours(&self, conv: &Convolution, request: Request, limits: &Limits) -> Vec<Self> {
+        let tiles = self.tile.into_iter().flat_map(steps).filter_map(|tile| {
+            let wish = Wish { algorithm: Some(self.algorithm), tiling: tile.into() };
+            Self::new(conv, request, wish, limits).ok()
+        });
+        let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });
+        let splits = splits.into_iter().filter(|plan| plan.check(conv, request, limits).is_ok());
+        tiles.chain(splits).filter(|plan| plan != self).collect()
+    }
+}
+
+/// The tiles a step away, whether or not a kernel can be made of them.
+fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
+    let alone: [fn(&mut Tile) -> [&mut u32; 1]; 7] = [
+        |tile| [&mut tile.block_m],
+        |tile| [&mut tile.block_n],
+        |tile| [&mut tile.block_k],
+        |tile| [&mut tile.ratio_m],
+        |tile| [&mut tile.ratio_n],
+        |tile| [&mut tile.elems_per_thread],
+        |tile| [&mut tile.stages],
+    ];
+    // What a unit computes stays as it is in units that are more, or in as many units is more.
+    let together: [fn(&mut Tile) -> [&mut u32; 2]; 3] = [
+        |tile| [&mut tile.block_m, &mut tile.block_n],
+        |tile| [&mut tile.block_m, &mut tile.ratio_m],
+        |tile| [&mut tile.block_n, &mut tile.ratio_n],
+    ];
+    let alone = alone.into_iter().flat_map(move |numbers| stepped(tile, numbers));
+    let together = together.into_iter().flat_map(move |numbers| stepped(tile, numbers));
+    alone.chain(together)
+}
+
+/// A tile with some numbers doubled, and one with them halved, if they can be.
+fn stepped<const N: usize>(
+    tile: Tile,
+    numbers: fn(&mut Tile) -> [&mut u32; N],
+) -> impl Iterator<Item = Tile> {
+    let (mut doubled, mut halved) = (tile, tile);
+    let can_double = numbers(&mut doubled).into_iter().all(|number| {
+        let twice = number.checked_mul(2);
+        *number = twice.unwrap_or(*number);
+        twice.is_some()
+    });
+    let can_halve = numbers(&mut halved).into_iter().all(|number| {
+        let is_even = number.is_multiple_of(2);
+        *number /= 2;
+        is_even
+    });
+    can_double.then_some(doubled).into_iter().chain(can_halve.then_some(halved))
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{DType, Filter, FilterLayout, Layout, Precision, Shape, Window};
+
+    use super::super::plan::Pass;
+    use super::*;
+    use crate::{Fragment, Fragments};
+
+    /// A GPU with matrix units.
+    fn limits() -> Limits {
+        let fragment = Some(Fragment { m: 16, n: 16, k: 16 });
+        Limits {
+            load_bytes: 16,
+            units_per_cube: 1024,
+            cores: None,
+            shared_bytes: 48 << 10,
+            plane: Some(32),
+            matrix: Fragments { f16: fragment, bf16: fragment, tf32: None },
+            buffer_bytes: 1 << 32,
+            llvm: true,
+        }
+    }
+
+    fn problem() -> Convolution {
+        let input = Shape::new(8, 64, [28, 28].into()).expect("a shape");
+        let filter = Filter::new(128, 64, [3, 3].into()).expect("filters");
+        let window = Window::new([3, 3]).padding([1, 1]);
+        let (layout, filters) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(input, filter, &window, 1, layout, filters).expect("a problem")
+    }
+
+    #[test]
+    fn a_search_begins_with_the_planners_choice_and_every_kernel() {
+        let (conv, limits) = (problem(), limits());
+        let request =
+            Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
+        let plans = Plan::beginnings(&conv, request, &limits);
+        assert_eq!(Ok(plans[0]), Plan::new(&conv, request, Wish::default(), &limits));
+        let kernels: Vec<_> = plans.iter().map(|plan| plan.algorithm).collect();
+        for kernel in [Algorithm::Matrix, Algorithm::Tiled, Algorithm::Direct] {
+            assert!(kernels.contains(&kernel), "{kernel} is not in {kernels:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_can_run_and_are_a_step_away() {
+        let (conv, limits) = (problem(), limits());
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            let request = Request { pass, dtype: DType::F32, precision: Precision::Strict };
+            let plan = Plan::new(&conv, request, Wish::default(), &limits).expect("a plan");
+            let near = plan.neighbours(&conv, request, &limits);
+            assert!(near.len() > 4, "{pass}: {near:?}");
+            for other in &near {
+                assert_eq!(other.check(&conv, request, &limits), Ok(()));
+                assert!(*other != plan && other.algorithm == plan.algorithm);
+                let (Some(own), Some(tile)) = (plan.tile, other.tile) else { continue };
+                let moved = own.fields().into_iter().zip(tile.fields());
+                let moved = moved.filter(|((_, from), (_, to))| from != to);
+                for ((name, from), (_, to)) in moved {
+                    assert!(to == 2 * from || from == 2 * to, "{name}: {from} to {to}");
+                }
+            }
+            let cut =
+                near.iter().any(|other| other.splits != plan.splits && other.tile == plan.tile);
+            assert_eq!(cut, pass == Pass::Filter, "{pass}");
+        }
+    }
+}

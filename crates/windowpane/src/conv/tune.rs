@@ -1,0 +1,164 @@
+//! Tuning: kernel and tile picked by measuring, and remembered.
+//!
+//! The search begins with every kernel's own plan and goes from the fastest of them, step by step,
+//! to a faster neighbour until there is none.
+
+use windowpane_kernels::conv::Plan;
+
+use super::plan::{Choice, ConvPlan, Pass};
+use super::tuned::{self, Found};
+use crate::{Result, Tensor};
+
+/// How long a window of launches should last, the most launches of one, and the windows of which
+/// the fastest counts.
+const WINDOW: f64 = 2e-3;
+const MOST_LAUNCHES: f64 = 50.0;
+const WINDOWS: usize = 5;
+
+/// What takes so many times as long as the fastest is not measured twice.
+const HOPELESS: f64 = 2.0;
+
+/// The share of its time by which a plan has to be faster to take another's place: what is less
+/// may be noise.
+const GAIN: f64 = 0.02;
+
+/// The most plans that are measured; each is compiled.
+const MOST_PLANS: usize = 120;
+
+/// The plan that was found fastest of those that keep what the options ask for.
+pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
+    let (Choice::Kernel(own), Some(limits)) = (plan.choice, plan.device.limits()) else {
+        return Ok(plan.clone());
+    };
+    let (problem, request) = (&plan.problem, plan.request());
+    if problem.output().elements() == 0 {
+        return Ok(plan.clone());
+    }
+    let mut search = Search::new(plan)?;
+    search.measure(own)?;
+    for other in Plan::beginnings(problem, request, &limits) {
+        search.try_plan(other);
+    }
+    loop {
+        let before = search.best;
+        let Some((best, _)) = before else { break };
+        for near in best.neighbours(problem, request, &limits) {
+            search.try_plan(near);
+        }
+        if search.best == before || search.seen.len() >= MOST_PLANS {
+            break;
+        }
+    }
+    let best = search.best.map_or(own, |(best, _)| best);
+    let kernel = if best == own || search.is_faster(best, own)? { best } else { own };
+    let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
+    if plan.is_free() {
+        let found =
+            Found { algorithm: tuned.algorithm(), tile: kernel.tile, splits: kernel.splits };
+        tuned::remember(&plan.device, plan.key(), found);
+    }
+    Ok(tuned)
+}
+
+/// What was measured so far.
+struct Search<'a> {
+    plan: &'a ConvPlan,
+    inputs: Vec<Tensor>,
+    results: Vec<Tensor>,
+    seen: Vec<Plan>,
+    /// The fastest plan, and the seconds that it took.
+    best: Option<(Plan, f64)>,
+}
+
+impl<'a> Search<'a> {
+    fn new(plan: &'a ConvPlan) -> Result<Self> {
+        let shape = |shape: windowpane_geometry::Shape| -> Vec<usize> {
+            shape.dims(plan.problem.layout()).collect()
+        };
+        let (x, y) = (shape(plan.problem.input()), shape(plan.problem.output()));
+        let w = plan.problem.filter().dims(plan.problem.filter_layout()).collect();
+        let reads = match plan.pass {
+            Pass::Forward => vec![x, w],
+            Pass::Data => vec![y, w],
+            Pass::Filter => vec![y, x],
+            Pass::Bias => vec![y],
+        };
+        let random =
+            |(dims, seed): (Vec<usize>, u32)| Tensor::random(&plan.device, plan.dtype, dims, seed);
+        let inputs = reads.into_iter().zip(1..).map(random).collect::<Result<_>>()?;
+        Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), best: None })
+    }
+
+    /// Measures a plan that was not yet, if it keeps what was asked for. One that does not run is
+    /// none that could be chosen.
+    fn try_plan(&mut self, plan: Plan) {
+        if !self.seen.contains(&plan) && self.keeps_wishes(&plan) && self.seen.len() < MOST_PLANS {
+            if let Err(error) = self.measure(plan) {
+                tracing::debug!(%error, ?plan, "a plan does not run, and is not chosen");
+                // The failure stays with the memory that it should have written.
+                self.results.clear();
+            }
+        }
+    }
+
+    fn keeps_wishes(&self, plan: &Plan) -> bool {
+        let conv = &self.plan.conv;
+        let candidate = self.with(*plan);
+        conv.algorithm.is_none_or(|wished| wished == candidate.algorithm())
+            && plan.tile.is_none_or(|tile| conv.tiling.over(tile) == tile)
+            && (plan.tile.is_some() || conv.tiling == windowpane_geometry::Tiling::default())
+    }
+
+    fn with(&self, plan: Plan) -> ConvPlan {
+        ConvPlan { choice: Choice::Kernel(plan), ..self.plan.clone() }
+    }
+
+    /// Measures a plan, and keeps it if it is the fastest.
+    fn measure(&mut self, plan: Plan) -> Result<()> {
+        self.seen.push(plan);
+        let candidate = self.with(plan);
+        // The first launch compiles, and says what cannot run.
+        self.launch(&candidate, 1)?;
+        self.results.iter().try_for_each(Tensor::wait)?;
+        let once = self.launch(&candidate, 1)?;
+        if self.best.is_some_and(|(_, best)| once > HOPELESS * best) {
+            return Ok(());
+        }
+        let launches = (WINDOW / once.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as u32;
+        let mut fastest = f64::INFINITY;
+        for _ in 0..WINDOWS {
+            fastest = fastest.min(self.launch(&candidate, launches)?);
+        }
+        self.results.iter().try_for_each(Tensor::wait)?;
+        if self.best.is_none_or(|(_, best)| fastest < best * (1.0 - GAIN)) {
+            self.best = Some((plan, fastest));
+        }
+        Ok(())
+    }
+
+    /// Whether a plan is faster than another where they take turns: what came and went on the
+    /// machine during the search has then come to both.
+    fn is_faster(&mut self, plan: Plan, other: Plan) -> Result<bool> {
+        let both = [plan, other].map(|plan| self.with(plan));
+        let longest = both.iter().map(|plan| self.launch(plan, 1)).collect::<Result<Vec<_>>>()?;
+        let longest = longest.into_iter().fold(1e-9, f64::max);
+        let launches = (WINDOW / longest).clamp(1.0, MOST_LAUNCHES) as u32;
+        let mut fastest = [f64::INFINITY; 2];
+        for _ in 0..WINDOWS {
+            for (plan, fastest) in both.iter().zip(&mut fastest) {
+                *fastest = fastest.min(self.launch(plan, launches)?);
+            }
+        }
+        self.results.iter().try_for_each(Tensor::wait)?;
+        Ok(fastest[0] < fastest[1] * (1.0 - GAIN))
+    }
+
+    /// The seconds of one of so many launches.
+    fn launch(&mut self, candidate: &ConvPlan, launches: u32) -> Result<f64> {
+        let (inputs, results) = (&self.inputs, &mut self.results);
+        let inputs: Vec<&Tensor> = inputs.iter().collect();
+        let run = || (0..launches).try_for_each(|_| candidate.run(&inputs, results));
+        let ((), took) = candidate.device.time(run)?;
+        Ok(took.as_secs_f64() / f64::from(launches))
+    }
+}

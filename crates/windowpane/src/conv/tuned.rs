@@ -1,0 +1,233 @@
+//! What tuning has found, for this process and as a text to keep.
+
+use core::fmt;
+use core::str::FromStr;
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use windowpane_geometry::{Tile, Tiling};
+
+use super::ConvAlgorithm;
+#[cfg(feature = "kernels")]
+use crate::Device;
+
+/// The convolutions whose kernel and tile were picked by measuring: a table that can be kept as a
+/// text, and that plans then follow.
+///
+/// ```
+/// use windowpane::{Conv, DType, Device, Tuned};
+///
+/// let device = Device::host();
+/// let conv = Conv::new([3, 3]).padding([1, 1]);
+/// let plan = conv.plan(&device, DType::F32, &[1, 8, 8, 4], &[4, 3, 3, 4])?;
+/// let plan = plan.tune()?; // measures, and remembers
+///
+/// let text = Tuned::all().to_string(); // to be written to a file, and in another process:
+/// text.parse::<Tuned>()?.remember();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// It holds for problems of just these shapes, on devices of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuned {
+    /// By device and problem.
+    found: BTreeMap<(String, String), Found>,
+}
+
+/// What is remembered of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) algorithm: ConvAlgorithm,
+    pub(super) tile: Option<Tile>,
+    /// The parts that each sum is cut into.
+    pub(super) splits: usize,
+}
+
+/// What plans follow in this process.
+static REMEMBERED: RwLock<Tuned> = RwLock::new(Tuned::new());
+
+impl Tuned {
+    const fn new() -> Self {
+        Self { found: BTreeMap::new() }
+    }
+
+    /// All that this process has measured or was told.
+    pub fn all() -> Self {
+        REMEMBERED.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Makes the plans of this process follow the table, and what they followed before where it
+    /// says nothing.
+    pub fn remember(self) {
+        let mut remembered = REMEMBERED.write().unwrap_or_else(PoisonError::into_inner);
+        remembered.found.extend(self.found);
+    }
+
+    /// How many problems it has.
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+}
+
+#[cfg(feature = "kernels")]
+pub(super) fn remember(device: &Device, problem: String, found: Found) {
+    let found = BTreeMap::from([((name_of(device), problem), found)]);
+    Tuned { found }.remember();
+}
+
+/// What is remembered of a problem, which is named only if anything is.
+#[cfg(feature = "kernels")]
+pub(super) fn recall(device: &Device, problem: impl FnOnce() -> String) -> Option<Found> {
+    let remembered = REMEMBERED.read().unwrap_or_else(PoisonError::into_inner);
+    if remembered.is_empty() {
+        return None;
+    }
+    remembered.found.get(&(name_of(device), problem())).copied()
+}
+
+/// What devices of one kind have in common.
+#[cfg(feature = "kernels")]
+fn name_of(device: &Device) -> String {
+    format!("{} {}", device.backend(), device.name())
+}
+
+/// The first line of the text.
+const TITLE: &str = "# windowpane: tuned convolutions, version 1";
+
+/// Prints a section a device, and in it a line a problem: what it is, `=`, and how it runs.
+impl fmt::Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{TITLE}")?;
+        let mut last = None;
+        for ((device, problem), Found { algorithm, tile, splits }) in &self.found {
+            if last.replace(device) != Some(device) {
+                writeln!(f, "[{device}]")?;
+            }
+            write!(f, "{problem} = {algorithm} splits={splits}")?;
+            match tile {
+                Some(tile) => writeln!(f, " {tile}")?,
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is no table of tuned convolutions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not of a table of tuned convolutions: {reason}; tune again")]
+pub struct UnknownTuned {
+    line: usize,
+    reason: String,
+}
+
+impl FromStr for Tuned {
+    type Err = UnknownTuned;
+
+    fn from_str(text: &str) -> Result<Self, UnknownTuned> {
+        let mut lines = text.lines().zip(1..);
+        if lines.next().is_none_or(|(first, _)| first.trim_end() != TITLE) {
+            let reason = format!("the first has to be `{TITLE}`");
+            return Err(UnknownTuned { line: 1, reason });
+        }
+        let (mut tuned, mut device) = (Self::new(), None);
+        for (text, line) in lines.filter(|(text, _)| !text.trim().is_empty()) {
+            let text = text.trim();
+            if let Some(name) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+                device = Some(name.to_owned());
+                continue;
+            }
+            let (key, found) =
+                entry(device.as_ref(), text).map_err(|reason| UnknownTuned { line, reason })?;
+            tuned.found.insert(key, found);
+        }
+        Ok(tuned)
+    }
+}
+
+/// A line: the problem on its device, and how it runs.
+fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found), String> {
+    let device = device.ok_or("no [device] stands before it")?;
+    let (problem, found) = text.split_once(" = ").ok_or("it has no ` = `")?;
+    let mut words = found.split_whitespace();
+    let algorithm = words.next().ok_or("it names no algorithm")?;
+    let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
+    let splits = words.next().and_then(|word| word.strip_prefix("splits=")?.parse().ok());
+    let splits = splits.ok_or("it has no `splits=NUMBER`")?;
+    let tile = words.next().map(|word| {
+        let tiling: Tiling = word.parse().map_err(|error| format!("{error}"))?;
+        whole(&tiling).ok_or("its tile lacks numbers".to_owned())
+    });
+    Ok(((device.clone(), problem.into()), Found { algorithm, tile: tile.transpose()?, splits }))
+}
+
+/// The tile, where all its numbers are there.
+fn whole(tiling: &Tiling) -> Option<Tile> {
+    Some(Tile {
+        block_m: tiling.block_m?,
+        block_n: tiling.block_n?,
+        block_k: tiling.block_k?,
+        ratio_m: tiling.ratio_m?,
+        ratio_n: tiling.ratio_n?,
+        elems_per_thread: tiling.elems_per_thread?,
+        stages: tiling.stages?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_come_back_from_their_text() {
+        let tile = Tile {
+            block_m: 128,
+            block_n: 64,
+            block_k: 16,
+            ratio_m: 2,
+            ratio_n: 2,
+            elems_per_thread: 4,
+            stages: 2,
+        };
+        let key = |device: &str, problem: &str| (device.to_owned(), problem.to_owned());
+        let tuned = Tuned {
+            found: BTreeMap::from([
+                (
+                    key("cuda NVIDIA [x], driver 1", "forward f32 n=1"),
+                    Found { algorithm: ConvAlgorithm::Tiled, tile: Some(tile), splits: 1 },
+                ),
+                (
+                    key("cuda NVIDIA [x], driver 1", "forward f32 n=2"),
+                    Found { algorithm: ConvAlgorithm::Direct, tile: None, splits: 8 },
+                ),
+                (
+                    key("wgpu other", "forward f32 n=1"),
+                    Found { algorithm: ConvAlgorithm::Direct, tile: None, splits: 1 },
+                ),
+            ]),
+        };
+        assert_eq!(tuned.to_string().parse(), Ok(tuned.clone()));
+        assert_eq!(tuned.to_string().matches('[').count(), 3);
+        assert_eq!(Tuned::default().to_string().parse(), Ok(Tuned::default()));
+    }
+
+    #[test]
+    fn other_texts_are_refused_by_their_line() {
+        for (rest, line) in [
+            ("forward = direct splits=1", 2),
+            ("[a]\nforward direct splits=1", 3),
+            ("[a]\nforward = fast splits=1", 3),
+            ("[a]\nforward = direct", 3),
+            ("[a]\n\nforward = tiled splits=1 block_m=4", 4),
+        ] {
+            let error = format!("{TITLE}\n{rest}\n").parse::<Tuned>().expect_err(rest);
+            assert_eq!(error.line, line, "{error}");
+        }
+        assert_eq!("{}".parse::<Tuned>().map_err(|error| error.line), Err(1));
+    }
+}
