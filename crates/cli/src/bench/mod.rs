@@ -168,7 +168,9 @@ struct Checked {
     of: usize,
     /// The extents of a sample, where they are smaller than the case's.
     size: Option<Vec<usize>>,
+    /// The results that were compared, of all that were computed.
     outputs: usize,
+    of_outputs: usize,
     comparison: Comparison,
 }
 
@@ -375,7 +377,15 @@ mod tests {
         .expect("a case");
         let comparison = Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]);
         let algorithm = "direct".into();
-        let checked = Checked { algorithm, samples: 1, of: 1, size: None, outputs: 2, comparison };
+        let checked = Checked {
+            algorithm,
+            samples: 1,
+            of: 1,
+            size: None,
+            outputs: 2,
+            of_outputs: 2,
+            comparison,
+        };
         let measured = guarded(|| {
             right(&checked)?;
             unreachable!("it would be timed now")
