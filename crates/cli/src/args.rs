@@ -86,7 +86,9 @@ pub(crate) struct PoolArgs {
     /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     pub(crate) layout: Layout,
-    /// auto, direct (every tap of every window) or sliding (cost independent of the window)
+    /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
+    /// (cost independent of the window), reduce (many units share a window) or plane (small planes
+    /// are kept in fast memory)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]

@@ -90,6 +90,7 @@ mod tests {
             plane: Some(32),
             matrix: crate::Fragments::default(),
             buffer_bytes: 1 << 30,
+            hopper: None,
             llvm: true,
         };
         let lanes = |dtype, elements| lanes_of(&limits, dtype, elements);

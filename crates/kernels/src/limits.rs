@@ -1,4 +1,5 @@
 use cubecl::client::Client;
+use cubecl::features::Tma;
 use cubecl::ir::{ElemType, FloatKind};
 use windowpane_geometry::{DType, Exponent};
 
@@ -21,6 +22,8 @@ pub struct Limits {
     pub plane: Option<u32>,
     /// The fragments that matrix units multiply, in sums of `f32`.
     pub matrix: Fragments,
+    /// The multiprocessors, where they have Hopper's warpgroup products and tensor copies.
+    pub hopper: Option<u32>,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
     /// Whether LLVM makes the code: maxima and conversions are then IEEE 754's as they stand, +0 above
@@ -77,10 +80,17 @@ impl Limits {
             plane: (properties.hardware.plane_size_min == properties.hardware.plane_size_max)
                 .then_some(properties.hardware.plane_size_min),
             matrix: Fragments::of(client),
+            hopper: hopper(client),
             buffer_bytes: properties.memory.max_page_size,
             llvm: ["cuda", "cpu"].contains(&client.name()),
         }
     }
+}
+
+fn hopper(client: &Client) -> Option<u32> {
+    let features = client.features();
+    let there = !features.matmul.wgmma.is_empty() && features.tma.contains(Tma::Base);
+    client.properties().hardware.num_streaming_multiprocessors.filter(|_| there)
 }
 
 /// Whether a device can load, store and convert elements of this type.

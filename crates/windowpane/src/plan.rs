@@ -17,11 +17,16 @@ pub enum Algorithm {
     /// The window slides, at a cost that does not grow with its size: a monotone deque for
     /// maxima, prefix sums for averages.
     Sliding,
+    /// Many units share the taps of one window: few windows of many taps, as in global pooling.
+    Reduce,
+    /// Small planes of one channel are kept whole in fast memory while they are pooled.
+    Plane,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Strip, Self::Sliding];
+    pub const ALL: [Self; 5] =
+        [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce, Self::Plane];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
@@ -29,6 +34,8 @@ impl Algorithm {
             Self::Direct => "direct",
             Self::Strip => "strip",
             Self::Sliding => "sliding",
+            Self::Reduce => "reduce",
+            Self::Plane => "plane",
         }
     }
 }
@@ -42,6 +49,8 @@ impl Algorithm {
             Self::Direct => Some(pool::Algorithm::Direct),
             Self::Strip => Some(pool::Algorithm::Strip),
             Self::Sliding => Some(pool::Algorithm::Sliding),
+            Self::Reduce => Some(pool::Algorithm::Reduce),
+            Self::Plane => Some(pool::Algorithm::Plane),
         }
     }
 }
@@ -54,7 +63,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -105,6 +114,8 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
                 windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
                 windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
+                windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
+                windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
                 other => unreachable!("{other} has no public name"),
             },
         }
@@ -183,6 +194,8 @@ impl Plan {
                 ("lanes", plan.lanes.to_string()),
                 ("lanes along", if plan.across { "the width" } else { "channels" }.into()),
                 ("strip", plan.strip.to_string()),
+                ("team", plan.team.to_string()),
+                ("parts", plan.parts.to_string()),
                 ("units", plan.units.to_string()),
                 ("taps unrolled", if plan.unrolled { "yes" } else { "no" }.into()),
                 ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),

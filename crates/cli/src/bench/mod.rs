@@ -78,8 +78,7 @@ struct Cases {
     /// this text in them
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// auto, or one way for all cases: to pool direct, strip or sliding; to convolve the kernel by
-    /// its name, as `plan conv` prints it
+    /// auto, or one way for all cases, by the name that `plan pool` or `plan conv` prints
     #[arg(long, value_name = "NAME", value_parser = forced::algorithm, default_value = "auto")]
     algorithm: Auto,
     /// The tiling of all convolutions, or some of its numbers: block_m=128,block_n=128,block_k=32

@@ -132,6 +132,19 @@ pub(super) fn finish_at<S: Float, A: Float, N: Size>(
         ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
         ComptimeOption::None => {}
     }
+    finish_with::<S, A, N>(residual, sum, at, slope, form)
+}
+
+/// A sum, its bias added already and now its residual, activated and rounded.
+#[cube]
+pub(super) fn finish_with<S: Float, A: Float, N: Size>(
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    sum: Vector<A, N>,
+    at: u32,
+    slope: f32,
+    #[comptime] form: EpilogueForm,
+) -> Vector<S, N> {
+    let mut sum = sum;
     #[comptime]
     match residual {
         ComptimeOption::Some(residual) => sum += Vector::cast_from(residual[at as usize]),

@@ -304,22 +304,51 @@ pub(super) struct Point {
     pub(super) other: u32,
 }
 
+/// The sample and the position of a row.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Place {
+    pub(super) sample: u32,
+    pub(super) depth: u32,
+    pub(super) height: u32,
+    pub(super) width: u32,
+}
+
+#[cube]
+pub(super) fn row_place(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Place {
+    let (m, width) = gather.width.rows.div_mod(m);
+    let (m, height) =
+        if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
+    let (sample, depth) =
+        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+    Place { sample, depth, height, width }
+}
+
+/// The coordinate that position `q` reads by the first tap.
+#[cube]
+pub(super) fn read(sweep: &SweepArgs, q: u32) -> i32 {
+    sweep.start + q as i32 * sweep.step
+}
+
+/// Where the result of a row lies.
+#[cube]
+pub(super) fn row_result(gather: &GatherArgs, row: &Place) -> u32 {
+    row.sample * gather.out_batch
+        + result(&gather.depth, row.depth)
+        + result(&gather.height, row.height)
+        + result(&gather.width, row.width)
+}
+
 /// Row `m`.
 #[cube]
 pub(super) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherForm) -> Point {
-    let (m, w) = gather.width.rows.div_mod(m);
-    let (m, h) = if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
-    let (sample, d) =
-        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+    let row = row_place(gather, m, form);
     Point {
-        depth: gather.depth.start + d as i32 * gather.depth.step,
-        height: gather.height.start + h as i32 * gather.height.step,
-        width: gather.width.start + w as i32 * gather.width.step,
-        a: sample * gather.a_batch,
-        other: sample * gather.out_batch
-            + result(&gather.depth, d)
-            + result(&gather.height, h)
-            + result(&gather.width, w),
+        depth: read(&gather.depth, row.depth),
+        height: read(&gather.height, row.height),
+        width: read(&gather.width, row.width),
+        a: row.sample * gather.a_batch,
+        other: row_result(gather, &row),
     }
 }
 

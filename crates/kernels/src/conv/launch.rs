@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, matrix, reduce, tiled, wide, wide_filter};
+use super::{depthwise, direct, hopper, matrix, reduce, tiled, wide, wide_filter};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -108,7 +108,8 @@ pub fn launch(
     operands: Operands<'_>,
 ) -> Result<(), PlanError> {
     let request = Request { pass: operands.pass(), dtype, precision };
-    plan.check(conv, request, &Limits::of(client))?;
+    let limits = Limits::of(client);
+    plan.check(conv, request, &limits)?;
     operands.check(conv, dtype)?;
     if results(conv, request.pass) == 0 {
         return Ok(());
@@ -130,6 +131,19 @@ pub fn launch(
         }
         (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
             wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Hopper) => {
+            let epilogue = Epilogue { bias, residual, activation };
+            hopper::launch(client, conv, request, plan, &limits, [x, w, y], epilogue);
+        }
+        (Operands::Data { dy, w, dx }, Algorithm::Hopper) => {
+            hopper::launch(client, conv, request, plan, &limits, [dy, w, dx], Epilogue::NONE);
+        }
+        (Operands::Filter { dy, x, dw }, Algorithm::Hopper) => {
+            in_parts(client, conv, request, plan, dw, |sums| {
+                let (tensors, none) = ([x, dy, sums], Epilogue::NONE);
+                hopper::launch(client, conv, request, plan, &limits, tensors, none);
+            });
         }
         (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Matrix) => {
             let epilogue = Epilogue { bias, residual, activation };

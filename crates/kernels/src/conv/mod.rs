@@ -13,6 +13,7 @@
 //!   On every GPU; with rows and terms changing places, the gradient of the filters too.
 //! * [`matrix`]: the same with fragments multiplied by matrix units, where the device has them for the
 //!   type: `f16` and `bf16`, and `f32` where tf32 is asked for.
+//! * [`hopper`]: the same on Hopper's warpgroups, fed by the tensor copy engine.
 //! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
 //!   windows that read it.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
@@ -26,6 +27,7 @@ pub mod depthwise;
 pub mod direct;
 mod epilogue;
 mod gather;
+pub mod hopper;
 mod launch;
 pub mod matrix;
 mod pack;

@@ -44,11 +44,18 @@ impl Packing {
         }
     }
 
-    /// All groups, of one column each, side by side.
-    pub(super) fn depthwise(conv: &Convolution, pass: Pass) -> Self {
+    /// Groups of one column each, so many of them side by side.
+    pub(super) fn depthwise(conv: &Convolution, pass: Pass, together: usize) -> Self {
         let source = weight_steps(conv, pass);
-        let source = WeightSteps { column: source.group, group: 0, ..source };
-        Self { groups: 1, columns: conv.groups(), source, ..Self::new(conv, pass, 1) }
+        let source = WeightSteps { column: source.group, group: source.group * together, ..source };
+        let groups = conv.groups() / together;
+        Self { groups, columns: together, source, ..Self::new(conv, pass, 1) }
+    }
+
+    /// Groups of one column each, so many times that one.
+    pub(super) fn repeated(conv: &Convolution, pass: Pass, times: usize) -> Self {
+        let source = WeightSteps { column: 0, ..weight_steps(conv, pass) };
+        Self { columns: times, source, ..Self::new(conv, pass, 1) }
     }
 
     /// The columns, and zeros, that lie side by side.

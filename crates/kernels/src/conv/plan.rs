@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, phases};
 use super::pack::Packing;
-use super::{matrix, tiled};
+use super::{depthwise, hopper, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -51,8 +51,10 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
-    /// A filter a channel: a run of windows by a vector of channels a unit.
+    /// A filter a channel: a block of windows by a vector of channels a unit.
     Depthwise,
+    /// The implicit product of matrices on Hopper's warpgroups, fed by the tensor copy engine.
+    Hopper,
     /// The implicit product of matrices, its fragments multiplied by matrix units.
     Matrix,
     /// The implicit product of matrices: blocks in shared memory, sums in registers.
@@ -66,6 +68,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
+            Self::Hopper => "hopper",
             Self::Matrix => "matrix",
             Self::Tiled => "tiled",
             Self::Wide => "wide",
@@ -138,6 +141,9 @@ impl Plan {
             units: algorithm.units(request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
+                Some(tile) if algorithm == Algorithm::Hopper => {
+                    hopper::plan::splits(conv, request, &tile, limits)
+                }
                 Some(tile) if matches!(algorithm, Algorithm::Tiled | Algorithm::Matrix) => {
                     tiled_splits(conv, request, &tile)
                 }
@@ -163,6 +169,7 @@ impl Plan {
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
+            (Algorithm::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits)?,
             (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
             (Algorithm::Wide, Some(tile)) => {
@@ -201,7 +208,9 @@ impl Plan {
             (Algorithm::Wide, Some(tile)) if request.pass != Pass::Filter => {
                 Packing::new(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
-            (Algorithm::Depthwise, _) => Packing::depthwise(conv, request.pass).elements(),
+            (Algorithm::Depthwise, Some(tile)) => {
+                depthwise::packing(conv, request.pass, tile.elems_per_thread as usize).elements()
+            }
             _ => 0,
         };
         (parts + packed) * accumulator(request.dtype).size()
@@ -211,7 +220,9 @@ impl Plan {
     /// with another number of parts, asks for no other kernel.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
         let long = matches!(pass, Pass::Filter | Pass::Bias);
-        long && (self.splits > 1 || dtype != accumulator(dtype))
+        // Its tile depends on the batch as it is.
+        let fixed = self.algorithm == Algorithm::Hopper;
+        long && (self.splits > 1 || (!fixed && dtype != accumulator(dtype)))
     }
 
     /// The type in which sums leave a kernel.
@@ -222,15 +233,21 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    pub(super) const LADDER: [Self; 5] =
-        [Self::Depthwise, Self::Wide, Self::Matrix, Self::Tiled, Self::Direct];
+    pub(super) const LADDER: [Self; 6] =
+        [Self::Depthwise, Self::Wide, Self::Hopper, Self::Matrix, Self::Tiled, Self::Direct];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
-        if request.precision == Precision::Tf32 && self != Self::Matrix {
+        let rounds = matches!(self, Self::Hopper | Self::Matrix);
+        if request.precision == Precision::Tf32 && !rounds {
             return request.pass == Pass::Bias;
         }
         match self {
+            Self::Hopper => {
+                is_product(conv, request, limits)
+                    && hopper::plan::can(conv, request, limits)
+                    && hopper::plan::tile(conv, request, limits).is_some()
+            }
             // The same product as the tiled one's, on other units.
             Self::Matrix => {
                 is_product(conv, request, limits) && matrix_tile(conv, request, limits).is_some()
@@ -267,6 +284,7 @@ impl Algorithm {
         match self {
             Self::Direct => None,
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
+            Self::Hopper => hopper::plan::tile(conv, request, limits),
             Self::Matrix => matrix_tile(conv, request, limits),
             Self::Tiled => tiled_tile(conv, request, limits),
             Self::Wide => Some(wide_tile(conv, request, limits)),
@@ -284,10 +302,14 @@ impl Algorithm {
                 Err(_) => plane,
             };
         }
+        if let (Self::Hopper, Some(tile)) = (self, tile) {
+            return hopper::plan::units(&tile);
+        }
         if let (Self::Tiled, Some(tile)) = (self, tile) {
             return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
         }
-        limits.cores.unwrap_or(UNITS.min(limits.units_per_cube))
+        let units = if self == Self::Depthwise { DEPTHWISE_UNITS } else { UNITS };
+        limits.cores.unwrap_or(units.min(limits.units_per_cube))
     }
 }
 
@@ -461,32 +483,32 @@ const MOST_PHASES: usize = 256;
 /// The taps along the width that a depthwise kernel unrolls.
 const MOST_TAPS: usize = 32;
 
-/// The rows of a unit of a GPU.
-const RUN: usize = 4;
+/// The units of a cube of a GPU that have so many rows each: their registers are many.
+const DEPTHWISE_UNITS: u32 = 128;
 
-/// As many rows as leave a processor's registers room for the weights of a row of taps; few on a
-/// GPU, which has units for the others.
+/// As many rows as leave a processor's registers room for the weights of a row of taps. On a GPU, where
+/// neighbours in a plane are channels, a block of rows and lines; where they are not, a small one, so that
+/// what they load lies nearer.
 fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile {
     let widest = match limits.cores {
         Some(_) => widest(request.dtype, limits),
         None => widest_load(request.dtype, limits),
     };
-    let lanes = match conv.layout() {
-        Layout::ChannelsLast => 1 << conv.input().channels().trailing_zeros().min(widest.ilog2()),
-        Layout::ChannelsFirst => 1,
-    };
+    let lanes = 1 << depthwise::neighbours(conv).trailing_zeros().min(widest.ilog2());
     let registers: usize = if limits.load_bytes >= 64 { 30 } else { 14 };
     let taps = conv.grid().axes()[AXES - 1].kernel();
-    let rows = match limits.cores {
-        Some(_) => registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS),
-        None => RUN,
+    let (rows, lines) = match (limits.cores, conv.layout()) {
+        (Some(_), Layout::ChannelsFirst) if lanes > 1 => (4, 2),
+        (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
+        (None, Layout::ChannelsLast) => (8, 2),
+        (None, Layout::ChannelsFirst) => (4, 2),
     };
     Tile {
         block_m: rows as u32,
-        block_n: lanes,
+        block_n: lines * lanes,
         block_k: 1,
         ratio_m: rows as u32,
-        ratio_n: 1,
+        ratio_n: lines,
         elems_per_thread: lanes,
         stages: 1,
     }
@@ -500,14 +522,10 @@ fn check_depthwise(
 ) -> Result<(), PlanError> {
     check_wide(tile, request, limits)?;
     let lanes = tile.elems_per_thread as usize;
-    let last = conv.layout() == Layout::ChannelsLast;
-    let channels = if last { conv.input().channels() } else { 1 };
-    if !channels.is_multiple_of(lanes) {
-        return Err(PlanError::Channels { lanes: tile.elems_per_thread, channels });
-    }
-    match tile.ratio_n {
-        1 => Ok(()),
-        found => Err(PlanError::Tile { name: "ratio_n", found, expected: 1 }),
+    let channels = depthwise::neighbours(conv);
+    match channels.is_multiple_of(lanes) {
+        true => Ok(()),
+        false => Err(PlanError::Channels { lanes: tile.elems_per_thread, channels }),
     }
 }
 
@@ -742,12 +760,12 @@ pub enum PlanError {
         /// The most that the device loads at once.
         widest: u32,
     },
-    /// The elements of a load do not divide the channels that lie together.
-    #[error("elems_per_thread is {lanes}, which does not divide {channels} channels side by side")]
+    /// The elements of a load do not divide those that lie together.
+    #[error("elems_per_thread is {lanes}, which does not divide {channels} elements side by side")]
     Channels {
         /// The elements asked for.
         lanes: u32,
-        /// The channels that lie together.
+        /// The channels, or pixels of a line, that lie together.
         channels: usize,
     },
     /// A block is no multiple of its pieces, or too large.
@@ -767,6 +785,14 @@ pub enum PlanError {
     Stages {
         /// The stages asked for.
         stages: u32,
+    },
+    /// The ring of a producer has too few stages, or more than shared memory holds.
+    #[error("stages is {stages}; with blocks of this size it is 2 to {most}")]
+    Ring {
+        /// The stages asked for.
+        stages: u32,
+        /// The most that there are.
+        most: u32,
     },
     /// A tile's blocks do not fit in shared memory.
     #[error(
@@ -821,6 +847,7 @@ mod tests {
             bf16: Some(FRAGMENT),
             tf32: Some(Fragment { k: 8, ..FRAGMENT }),
         },
+        hopper: None,
         buffer_bytes: 1 << 34,
         llvm: true,
     };

@@ -22,6 +22,7 @@ use super::backward_strip;
 use super::direct::{Fold, counted_at, indexing, unit_position};
 use super::launch::{buffer, check_buffers, check_indices, grid, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
+use super::plane;
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
@@ -69,6 +70,10 @@ pub fn launch_backward(
     }
     if plan.algorithm == Algorithm::Strip {
         backward_strip::launch(client, pooling, gradient, dtype, plan, [dy, dx], winners);
+        return Ok(());
+    }
+    if plan.algorithm == Algorithm::Plane {
+        plane::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

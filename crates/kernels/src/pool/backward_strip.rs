@@ -25,6 +25,7 @@ use super::backward::Gradient;
 use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
 use super::launch::{buffer, grid, optional};
 use super::plan::Plan;
+use super::strip::{Tiles, tiled, tiles_args};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{elem, round};
 
@@ -56,7 +57,7 @@ pub(super) fn launch(
             buffer(dy, outputs, plan),
             optional(winners, outputs, plan),
             buffer(dx, inputs, plan),
-            blocks_args(pooling, gradient, plan, units, places),
+            blocks_args(pooling, gradient, dtype, plan, units, places),
             form,
             elem(dtype),
             elem(plan.accumulator),
@@ -94,8 +95,8 @@ struct BlockAxis {
 #[derive(CubeType, CubeLaunch)]
 struct Blocks {
     units: u32,
+    tiles: Tiles,
     /// The vectors of a pixel.
-    pixel: FastDivmod<u32>,
     pixel_vectors: i32,
     depth: BlockAxis,
     height: BlockAxis,
@@ -113,6 +114,7 @@ struct Blocks {
 fn blocks_args(
     pooling: &Pooling,
     gradient: Gradient,
+    dtype: DType,
     plan: &Plan,
     units: usize,
     places: [usize; AXES],
@@ -133,7 +135,7 @@ fn blocks_args(
     let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     BlocksLaunch::new(
         units as u32,
-        pixel,
+        tiles_args(pooling, dtype, plan),
         pixel as i32,
         depth,
         height,
@@ -397,9 +399,12 @@ struct Corner {
 
 #[cube]
 fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
-    let (pixel, lane) =
-        if comptime!(form.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
-    let (row, w) = problem.width.places.div_mod(pixel);
+    let (w, lane, row) = if comptime!(form.channels) {
+        tiled(&problem.tiles, &problem.width.places, unit)
+    } else {
+        let (row, w) = problem.width.places.div_mod(unit);
+        (w, 0u32.runtime(), row)
+    };
     let (plane, h) =
         if comptime!(form.rank > 1) { problem.height.places.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =

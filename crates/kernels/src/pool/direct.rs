@@ -117,8 +117,8 @@ pub(super) struct Form {
     pub(super) height: AxisForm,
     pub(super) width: AxisForm,
     pub(super) fold: Fold,
-    maximum: MaximumForm,
-    float: bool,
+    pub(super) maximum: MaximumForm,
+    pub(super) float: bool,
     pub(super) rounds: bool,
     /// Whether elements are widened by their bits.
     pub(super) widened: bool,
@@ -130,7 +130,7 @@ pub(super) struct Form {
     /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
     /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
     /// it allows the last addition's is already that of the result.
-    reciprocal: bool,
+    pub(super) reciprocal: bool,
     /// The axes that the problem has.
     pub(super) rank: usize,
 }
@@ -150,6 +150,14 @@ pub(super) enum Fold {
 impl Fold {
     pub(super) fn is_max(self) -> bool {
         matches!(self, Self::Max | Self::MaxAndIndex)
+    }
+
+    pub(super) fn is_fixed(self) -> bool {
+        self == Self::AverageFixed
+    }
+
+    pub(super) fn has_index(self) -> bool {
+        self == Self::MaxAndIndex
     }
 
     pub(super) fn average(divisor: Divisor) -> Self {
@@ -393,7 +401,7 @@ pub(super) struct Accumulator<A: Float, N: Size> {
 
 /// A maximum starts below every number, at the first tap inside: there it stays if all are −∞.
 #[cube]
-fn accumulator_at<A: Float, N: Size>(
+pub(super) fn accumulator_at<A: Float, N: Size>(
     problem: &Problem,
     site: &Site,
     #[comptime] form: Form,
@@ -468,6 +476,38 @@ pub(super) fn fold<A: Float, N: Size>(
         folded.value = maximum::<A, N>(folded.value, next.value, form.maximum);
     } else {
         folded.value += next.value;
+    }
+}
+
+/// Two folds as one, in whatever order their taps are. Of equal maxima the one at the lower position
+/// is the winner, of NaN the one at the higher.
+#[cube]
+pub(super) fn merge<A: Float, N: Size>(
+    a: &Accumulator<A, N>,
+    b: &Accumulator<A, N>,
+    #[comptime] fold: Fold,
+    #[comptime] form: MaximumForm,
+    #[comptime] float: bool,
+) -> Accumulator<A, N> {
+    if comptime!(fold == Fold::MaxAndIndex) {
+        let earlier = b.position.less_than(&a.position);
+        let wins = b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier));
+        let wins = if comptime!(float) {
+            let stays = a.value.is_nan().vec_and(earlier);
+            let never = b.value.greater_than(&b.value);
+            wins.or(select_many(stays, never, b.value.is_nan()))
+        } else {
+            wins
+        };
+        Accumulator::<A, N> {
+            value: maximum::<A, N>(a.value, b.value, form),
+            position: select_many(wins, b.position, a.position),
+        }
+    } else if comptime!(fold.is_max()) {
+        let value = maximum::<A, N>(a.value, b.value, form);
+        Accumulator::<A, N> { value, position: a.position }
+    } else {
+        Accumulator::<A, N> { value: a.value + b.value, position: a.position }
     }
 }
 

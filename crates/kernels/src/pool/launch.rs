@@ -6,7 +6,7 @@ use windowpane_geometry::{DType, Pooling};
 use super::direct::{Form, direct, problem_args};
 use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{sliding, strip};
+use super::{plane, reduce, sliding, strip};
 use crate::Limits;
 use crate::dtype::elem;
 use crate::limits::has_powers;
@@ -41,6 +41,12 @@ pub fn launch(
         Algorithm::Sliding => {
             sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
         }
+        Algorithm::Plane => {
+            plane::launch(client, pooling, reduction, dtype, plan, [input, output]);
+        }
+        Algorithm::Reduce => {
+            reduce::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         Algorithm::Direct => unsafe {
             let (cubes, units) = grid(client, plan, outputs / plan.lanes);
@@ -70,7 +76,7 @@ pub fn launch(
                 buffer(output, outputs, plan),
                 optional(indices, outputs, plan),
                 problem_args(pooling, reduction, dtype, plan),
-                strip::strips_args(pooling, plan),
+                strip::strips_args(pooling, dtype, plan),
                 strip::Form::new(pooling, reduction, dtype, plan),
                 elem(dtype),
                 elem(plan.accumulator),

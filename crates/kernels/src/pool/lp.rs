@@ -129,17 +129,20 @@ fn norm<S: Float, A: Float, R: Float, N: Size>(
         sum_of_powers::<S, A, N>(input, args, &site, &scale, form)
     } else {
         let largest = largest_of::<S, A, N>(input, args, &site, form);
-        let scale = scale_of::<A, N>(largest, form);
-        let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
-        let root = if comptime!(form.power == Power::Two) {
-            sum.sqrt()
-        } else {
-            sum.powf(Vector::new(args.root.get::<A>()))
-        };
         // Neither nothing, nor infinite, nor NaN, which are their own norms.
         let infinity = Vector::new(-args.problem.lowest.get::<A>());
         let finite = largest.greater_than(&zero).vec_and(largest.less_than(&infinity));
-        select_many(finite, scale.whole * root, largest)
+        let scale = scale_of::<A, N>(largest, form);
+        let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
+        if comptime!(form.power == Power::Two) {
+            select_many(finite, scale.whole * sum.sqrt(), largest)
+        } else {
+            // A device may assume that no power is NaN, and no select afterwards is safe from that:
+            // so none is. What is its own norm is multiplied by a root of 1, or nearly that.
+            let proper = finite.vec_and(sum.greater_than(&zero));
+            let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
+            scale.whole * sum.powf(Vector::new(args.root.get::<A>()))
+        }
     };
     output[vector as usize] = round::<A, R, N>(y, form.rounds);
 }
@@ -212,7 +215,10 @@ fn scale_of<A: Float, N: Size>(largest: Vector<A, N>, #[comptime] form: NormForm
             let whole = power_of_two::<A, N>(Vector::new(254i32) - exponent);
             Scale::<A, N> { by, rest: one, whole }
         } else {
-            Scale::<A, N> { by, rest: one / (largest * by), whole: largest }
+            // A device that has no subnormal numbers takes one for 0.
+            let near = largest * by;
+            let near = select_many(near.equal(&Vector::new(A::from_int(0))), one, near);
+            Scale::<A, N> { by, rest: one / near, whole: largest }
         }
     }
 }
@@ -278,7 +284,8 @@ fn scaled<A: Float, N: Size>(
     }
 }
 
-/// `t^q` of a `t` that is not negative and a positive `q`: 0 of 0, which not every device knows.
+/// `t^q` of a `t` that is not negative and a positive `q`. A 0 and a NaN are their own powers, which
+/// not every device knows.
 #[cube]
 pub(super) fn power<A: Float, N: Size>(t: Vector<A, N>, q: Vector<A, N>) -> Vector<A, N> {
     let zero = Vector::<A, N>::new(A::from_int(0));

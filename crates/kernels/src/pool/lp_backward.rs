@@ -74,7 +74,8 @@ pub fn launch_lp_backward(
     let args = SlopeArgsLaunch::new(
         problem_args(pooling, gather, plan, vectors),
         InputScalar::new(q, elem(sums)),
-        InputScalar::new((-f64::from(FAR) * q).exp2(), elem(sums)),
+        // Half of it at a time: all of it may be less than an f32 can hold.
+        InputScalar::new((-f64::from(FAR) * q / 2.0).exp2(), elem(sums)),
     );
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
@@ -102,7 +103,7 @@ struct SlopeArgs {
     problem: Problem,
     /// `p − 1`.
     exponent: InputScalar,
-    /// The power of what a very small quotient was scaled up by, undone.
+    /// The square root of the power of what a very small quotient was scaled up by, undone.
     far: InputScalar,
 }
 
@@ -189,16 +190,21 @@ fn steepness<A: Float, N: Size>(
         if comptime!(form.power == Power::Two) { quotient } else { power(quotient, exponent) }
     } else {
         let by = power_of_two::<A, N>(down_exponent(norm));
-        let quotient = size * by / (norm * by);
+        // A device that has no subnormal numbers takes one for 0.
+        let near_one = norm * by;
+        let zero = near_one.equal(&Vector::new(A::from_int(0)));
+        let near_one = select_many(zero, Vector::new(A::from_int(1)), near_one);
+        let quotient = size * by / near_one;
         if comptime!(form.power == Power::Two) {
             quotient
         } else if comptime!(form.root) {
             let small = quotient.less_than(&two_to::<A, N>(comptime!(-NEAR)));
             // Only where the quotient is small: then nothing here is too large.
             let up = by * two_to::<A, N>(comptime!(FAR - UP));
-            let far = size * two_to::<A, N>(UP) * up / (norm * by);
+            let far = size * two_to::<A, N>(UP) * up / near_one;
             let near = power(select_many(small, far, quotient), exponent);
-            select_many(small, near * Vector::new(args.far.get::<A>()), near)
+            let undo = Vector::new(args.far.get::<A>());
+            select_many(small, near * undo * undo, near)
         } else {
             power(quotient, exponent)
         }

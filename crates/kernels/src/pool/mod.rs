@@ -12,6 +12,9 @@
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
 //! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
+//! * [`plane`]: small planes, whole in shared memory: channels-first images whose rows no vector
+//!   divides, and the gradients of averages there.
+//! * [`reduce`]: a team of units a window, for few windows of many taps: global pooling.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once.
 //! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
@@ -27,6 +30,8 @@ mod launch;
 pub mod lp;
 pub mod lp_backward;
 pub mod plan;
+pub mod plane;
+pub mod reduce;
 pub mod sliding;
 pub mod strip;
 pub mod unpool;

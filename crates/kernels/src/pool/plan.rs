@@ -7,6 +7,8 @@ use windowpane_geometry::{
 };
 
 use super::backward_strip;
+use super::plane;
+use super::reduce::{self, Teams};
 use super::sliding;
 use super::strip::outermost;
 use crate::Limits;
@@ -71,6 +73,10 @@ pub enum Algorithm {
     Strip,
     /// Lines are walked in blocks, an axis at a time.
     Sliding,
+    /// A team of units shares the taps of a window.
+    Reduce,
+    /// Small planes are staged whole in shared memory.
+    Plane,
 }
 
 impl fmt::Display for Algorithm {
@@ -79,6 +85,8 @@ impl fmt::Display for Algorithm {
             Self::Direct => "direct",
             Self::Strip => "strip",
             Self::Sliding => "sliding",
+            Self::Reduce => "reduce",
+            Self::Plane => "plane",
         })
     }
 }
@@ -98,6 +106,10 @@ pub struct Plan {
     pub across: bool,
     /// The outputs of a unit, where it has a strip of them.
     pub strip: usize,
+    /// The units that share a window.
+    pub team: u32,
+    /// The parts that the taps of a window are cut into, to be folded by a second launch.
+    pub parts: usize,
     /// The units of a cube.
     pub units: u32,
     /// Whether the loops over the taps are unrolled, their number then being compiled in.
@@ -130,7 +142,11 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
-        let algorithm = if fits(Algorithm::Strip) && !scatters(pooling, limits) {
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, false) {
+            Algorithm::Plane
+        } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
+            Algorithm::Reduce
+        } else if fits(Algorithm::Strip) && !scatters(pooling, limits) {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
             Algorithm::Sliding
@@ -155,7 +171,84 @@ impl Plan {
             Algorithm::Direct => plan,
             Algorithm::Strip => plan.strip(pooling, dtype, limits),
             Algorithm::Sliding => plan.sliding(pooling, reduction, dtype),
+            Algorithm::Reduce => {
+                let plan = plan.reduce(pooling, reduction, dtype, limits);
+                plan.check_shared(reduction, limits)?;
+                plan
+            }
+            Algorithm::Plane => {
+                let plan = plan.plane(pooling, dtype, false);
+                plan.check_planes(pooling, reduction, limits, false)?;
+                plan
+            }
         })
+    }
+
+    fn plane(self, pooling: &Pooling, dtype: DType, gradient: bool) -> Self {
+        let [strip, _] = plane::block(pooling);
+        let lanes = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+        let algorithm = Algorithm::Plane;
+        Self { algorithm, lanes, across: true, strip, unrolled: true, ..self }
+    }
+
+    /// Whether staging planes pays: on a GPU, where no vector of eight bytes divides a row, and
+    /// windows overlap or cover most of a plane.
+    fn stages(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> bool {
+        let plan = Self::direct(pooling, reduction, dtype, limits).plane(pooling, dtype, gradient);
+        let fits = plan.check_planes(pooling, reduction, limits, gradient).is_ok();
+        let [_, height, width] = pooling.grid().axes();
+        let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
+        let narrow = along.into_iter().min() < Some(8 / dtype.size());
+        let overlaps = plane::overlaps(height) && plane::overlaps(width);
+        let few = pooling.output().plane() <= 4 && pooling.grid().taps() <= UNROLLED_TAPS;
+        let one = !gradient && few && pooling.grid().taps() >= TEAM_TAPS;
+        fits && limits.cores.is_none() && narrow && (overlaps || one)
+    }
+
+    /// Refuses planes that are not for staging, or not on this device.
+    fn check_planes(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let room = plane::SHARED_BYTES <= limits.shared_bytes;
+        let algorithm = Algorithm::Plane;
+        match room && plane::fits(pooling, reduction, self.accumulator, self.units, gradient) {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm }),
+        }
+    }
+
+    fn reduce(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Self {
+        // Shared vectors of more than four lanes are not for every device.
+        let widest = widest_load(dtype, limits).min(if limits.llvm { 16 } else { 4 });
+        let lanes = self.lanes.min(widest);
+        let Teams { lanes, across, team, parts } = Teams::new(pooling, self.units, lanes, widest);
+        let algorithm = Algorithm::Reduce;
+        let plan = Self { algorithm, lanes, across, team, parts, unrolled: false, ..self };
+        Self { workspace: reduce::workspace(pooling, reduction, &plan), ..plan }
+    }
+
+    /// Refuses teams that share more memory than there is.
+    fn check_shared(&self, reduction: Reduction, limits: &Limits) -> Result<(), PlanError> {
+        match reduce::shared_bytes(reduction, self) <= limits.shared_bytes {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm: self.algorithm }),
+        }
     }
 
     fn sliding(self, pooling: &Pooling, reduction: Reduction, dtype: DType) -> Self {
@@ -171,9 +264,12 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = match Self::blocks(pooling, reduction, dtype, limits) {
-            Some(_) => Algorithm::Strip,
-            None => Algorithm::Direct,
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, true) {
+            Algorithm::Plane
+        } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
+            Algorithm::Strip
+        } else {
+            Algorithm::Direct
         };
         Self::gradient_with(algorithm, pooling, reduction, dtype, limits)
     }
@@ -193,7 +289,13 @@ impl Plan {
                 let plan = Self::blocks(pooling, reduction, dtype, limits);
                 plan.ok_or(PlanError::NotFor { algorithm })
             }
-            Algorithm::Sliding => Err(PlanError::NotFor { algorithm }),
+            Algorithm::Plane => {
+                let plan = Self::direct(pooling, reduction, dtype, limits);
+                let plan = plan.plane(pooling, dtype, true);
+                plan.check_planes(pooling, reduction, limits, true)?;
+                Ok(plan)
+            }
+            Algorithm::Sliding | Algorithm::Reduce => Err(PlanError::NotFor { algorithm }),
         }
     }
 
@@ -225,6 +327,8 @@ impl Plan {
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
             across: false,
             strip: 1,
+            team: 1,
+            parts: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
             unrolled: unrolls(pooling, reduction),
             runs: limits.cores.is_some(),
@@ -270,11 +374,24 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_lanes(pooling, dtype, limits)?;
+        if self.algorithm != Algorithm::Plane {
+            self.check_lanes(pooling, dtype, limits)?;
+        }
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
         }
         self.algorithm.check(pooling, reduction)?;
+        match self.algorithm {
+            Algorithm::Reduce => {
+                self.check_teams()?;
+                self.check_shared(reduction, limits)?;
+            }
+            Algorithm::Plane => {
+                self.check_planes(pooling, reduction, limits, false)?;
+                return self.check_words(pooling, dtype, false);
+            }
+            _ => {}
+        }
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
@@ -291,6 +408,10 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        if self.algorithm == Algorithm::Plane {
+            self.check_planes(pooling, reduction, limits, true)?;
+            return self.check_words(pooling, dtype, true);
+        }
         let strip = Algorithm::Strip;
         if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
             return Err(PlanError::NotFor { algorithm: strip });
@@ -312,6 +433,29 @@ impl Plan {
         Ok(())
     }
 
+    fn check_words(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let widest = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+        let lanes = self.lanes;
+        match lanes.is_power_of_two() && lanes <= widest {
+            true => Ok(()),
+            false => Err(PlanError::Lanes { lanes, neighbours: widest, widest }),
+        }
+    }
+
+    fn check_teams(&self) -> Result<(), PlanError> {
+        let (team, parts, units) = (self.team, self.parts, self.units);
+        let halves = team.is_power_of_two() && team <= units;
+        match halves && (1..=reduce::MOST_PARTS).contains(&parts) {
+            true => Ok(()),
+            false => Err(PlanError::Teams { team, units, parts, limit: reduce::MOST_PARTS }),
+        }
+    }
+
     fn check_lanes(
         &self,
         pooling: &Pooling,
@@ -319,9 +463,11 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         let (lanes, widest) = (self.lanes, widest_load(dtype, limits));
-        let neighbours = match self.across {
-            true => lanes_across(pooling, widest).unwrap_or(0),
-            false => pixel_channels(pooling),
+        let neighbours = match (self.across, self.algorithm) {
+            (true, Algorithm::Reduce) if !reduce::is_flat(pooling) => 0,
+            (true, Algorithm::Reduce) => pooling.grid().taps(),
+            (true, _) => lanes_across(pooling, widest).unwrap_or(0),
+            (false, _) => pixel_channels(pooling),
         };
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
         if !divides || neighbours == 0 || lanes > widest {
@@ -341,6 +487,9 @@ impl Algorithm {
                 unrolls(pooling, reduction) && along.dilation() == 1
             }
             Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
+            Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
+            // By the units and the memory of the device too: `check_planes`.
+            Self::Plane => pixel_channels(pooling) == 1,
         }
     }
 
@@ -366,6 +515,27 @@ fn slides(pooling: &Pooling) -> bool {
     let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
     pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
 }
+
+/// Whether teams pay, on a GPU: windows of many taps that neighbouring units would read far from each
+/// other, or so few windows that there are not units enough.
+fn reduces(pooling: &Pooling, dtype: DType, limits: &Limits) -> bool {
+    let grid = pooling.grid();
+    let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
+    let near_global = grid.taps() >= TEAM_TAPS && grid.axes().iter().all(few);
+    let channels = pixel_channels(pooling);
+    let lanes = widest_divisor(channels, widest_load(dtype, limits));
+    let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
+    // A window that was asked for as the whole plane has one kernel, whatever the plane.
+    let global = grid.is_fitted() && reduce::is_flat(pooling);
+    let pays = global || (near_global && (channels == 1 || scarce));
+    limits.cores.is_none() && limits.shared_bytes > 0 && pays
+}
+
+/// Fewer taps than this are one unit's.
+const TEAM_TAPS: usize = 32;
+
+/// Fewer units than this leave a large GPU waiting.
+const ENOUGH_UNITS: usize = 1 << 15;
 
 /// Whether the units of strips would read and write far from their neighbours: strips along the
 /// width of single-element pixels, on a GPU.
@@ -404,7 +574,7 @@ fn widest_load(dtype: DType, limits: &Limits) -> usize {
 }
 
 /// The largest power of two that divides `n` and is at most `limit`.
-fn widest_divisor(n: usize, limit: usize) -> usize {
+pub(super) fn widest_divisor(n: usize, limit: usize) -> usize {
     let divisor = 1 << n.trailing_zeros().min(usize::BITS - 2);
     divisor.min(1 << limit.ilog2())
 }
@@ -531,6 +701,21 @@ pub enum PlanError {
         /// The most that a unit has.
         limit: usize,
     },
+    /// A window cannot be shared out so.
+    #[error(
+        "teams of {team} of {units} units and {parts} parts were asked for; a team is a power of two, \
+         no more than a cube's units, and there are 1 to {limit} parts"
+    )]
+    Teams {
+        /// The units of a team asked for.
+        team: u32,
+        /// The units of a cube.
+        units: u32,
+        /// The parts asked for.
+        parts: usize,
+        /// The most parts.
+        limit: usize,
+    },
     /// The lanes of a vector do not divide the elements that lie together.
     #[error(
         "{lanes} lanes were asked for; use a power of two that divides {neighbours}, {widest} at most"
@@ -574,6 +759,7 @@ mod tests {
         plane: Some(32),
         matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
         buffer_bytes: 1 << 32,
+        hopper: None,
         llvm: true,
     };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
@@ -600,6 +786,59 @@ mod tests {
     }
 
     #[test]
+    fn teams_share_windows_of_many_taps() {
+        let mean = Reduction::Average(Divisor::Valid);
+        let plan = |batch, channels, extent: usize, layout| {
+            let shape = Shape::new(batch, channels, Extents::from([extent; 2])).unwrap();
+            let pooling = Pooling::new(shape, &Window::new([extent; 2]), layout).unwrap();
+            let plan = Plan::new(&pooling, mean, DType::F32, &GPU).unwrap();
+            assert_eq!(plan.check(&pooling, mean, DType::F32, &GPU), Ok(()));
+            plan
+        };
+        // Neighbours along the plane, in vectors where they divide it.
+        let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
+        assert_eq!((deep.algorithm, deep.lanes, deep.across), (Algorithm::Reduce, 4, true));
+        assert_eq!((deep.team, deep.parts, deep.workspace), (8, 1, 0));
+        assert_eq!(plan(256, 2048, 7, Layout::ChannelsFirst).lanes, 1);
+        // Units enough: a unit has a window of its own.
+        assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm, Algorithm::Strip);
+        // One sample's channels are few units, and one channel is one window.
+        let few = plan(1, 64, 256, Layout::ChannelsLast);
+        assert_eq!((few.algorithm, few.lanes, few.team), (Algorithm::Reduce, 4, 8));
+        assert_eq!((few.parts, few.workspace), (128, 128 * 64 * 4));
+        let one = plan(1, 1, 1024, Layout::ChannelsLast);
+        assert!(one.across && one.team == 128 && one.parts == 128, "{one:?}");
+    }
+
+    #[test]
+    fn planes_that_no_vector_divides_are_staged() {
+        let mean = Reduction::Average(Divisor::Valid);
+        let pooling = |extent: usize, kernel: usize, padding: usize| {
+            let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
+            Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
+        };
+        let inception = pooling(35, 3, 1);
+        for (dtype, lanes) in [(DType::F32, 1), (DType::BF16, 2)] {
+            let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
+            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+            assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
+            let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
+            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+        }
+        let algorithm = |pooling: &Pooling, limits: &Limits| {
+            Plan::new(pooling, mean, DType::F32, limits).unwrap().algorithm
+        };
+        assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
+        // Vectors divide the width; the planes are too large; there is no memory to share.
+        assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Strip);
+        assert_eq!(algorithm(&pooling(111, 3, 1), &GPU), Algorithm::Strip);
+        let bare = Limits { shared_bytes: 0, ..GPU };
+        assert_eq!(algorithm(&inception, &bare), Algorithm::Strip);
+        assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::Strip);
+    }
+
+    #[test]
     fn a_problem_that_no_kernel_can_hold_is_refused() {
         let max = Reduction::Max(Output::Values);
         let large = pooling(1 << 20, 64, Layout::ChannelsLast);
@@ -611,6 +850,17 @@ mod tests {
         let mean = Reduction::Average(Divisor::Padded);
         let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::U8, &GPU);
         assert!(matches!(plan, Err(PlanError::AverageOfIntegers { .. })), "{plan:?}");
+    }
+
+    /// Every second row of three more than there are is as many as there are, and not the same.
+    #[test]
+    fn strides_over_padding_do_not_slide() {
+        let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
+        let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let max = Reduction::Max(Output::Values);
+        let plan = Plan::with(Algorithm::Sliding, &pooling, max, DType::F64, &GPU);
+        assert!(matches!(plan, Err(PlanError::NotFor { .. })), "{plan:?}");
     }
 
     #[test]

@@ -24,12 +24,12 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 
-use super::direct::{Accumulator, Fold, counted_at, indexing, unit_position};
+use super::direct::{Accumulator, Fold, counted_at, indexing, merge, unit_position};
 use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
 use crate::axis::{AxisArgs, AxisForm, axis_args};
-use crate::dtype::{MaximumForm, elem, maximum, round};
+use crate::dtype::{MaximumForm, elem, round};
 
 /// The most inputs of a block: what their prefixes and suffixes leave of the registers.
 const LONGEST_BLOCK: usize = 16;
@@ -57,7 +57,13 @@ pub(super) fn fits(pooling: &Pooling) -> bool {
             && block(axis) > 0
             && (axis.kernel() - 1) / block(axis) <= MOST_BLOCKS
     };
-    let idle = |axis: &Axis| axis.kernel() == 1 && axis.input() == axis.output();
+    // As many outputs as inputs are not yet the inputs: there are strides over padding.
+    let idle = |axis: &Axis| {
+        axis.kernel() == 1
+            && axis.stride() == 1
+            && axis.before() == 0
+            && axis.input() == axis.output()
+    };
     let fits = |axis: &Axis| if axis.kernel() > 1 { walked(axis) } else { idle(axis) };
     windowed(pooling).next().is_some() && pooling.grid().axes().iter().all(fits)
 }
@@ -590,34 +596,14 @@ fn same<A: Float, N: Size>(folded: &Accumulator<A, N>) -> Accumulator<A, N> {
     Accumulator::<A, N> { value: folded.value, position: folded.position }
 }
 
-/// Two folds as one. Of equal maxima the one at the lower position is the winner, of NaN the one
-/// at the higher: axes may be walked in any order.
+/// Two folds as one: axes may be walked in any order.
 #[cube]
 fn both<A: Float, N: Size>(
     a: &Accumulator<A, N>,
     b: &Accumulator<A, N>,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    if comptime!(form.fold == Fold::MaxAndIndex) {
-        let earlier = b.position.less_than(&a.position);
-        let wins = b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier));
-        let wins = if comptime!(form.float) {
-            let stays = a.value.is_nan().vec_and(earlier);
-            let never = b.value.greater_than(&b.value);
-            wins.or(select_many(stays, never, b.value.is_nan()))
-        } else {
-            wins
-        };
-        Accumulator::<A, N> {
-            value: maximum::<A, N>(a.value, b.value, form.maximum),
-            position: select_many(wins, b.position, a.position),
-        }
-    } else if comptime!(form.fold.is_max()) {
-        let value = maximum::<A, N>(a.value, b.value, form.maximum);
-        Accumulator::<A, N> { value, position: a.position }
-    } else {
-        Accumulator::<A, N> { value: a.value + b.value, position: a.position }
-    }
+    merge::<A, N>(a, b, form.fold, form.maximum, form.float)
 }
 
 /// Writes the outputs whose windows start in block `start`.

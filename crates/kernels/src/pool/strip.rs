@@ -21,16 +21,59 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::direct::{
-    Accumulator, Form as Tap, Problem, Site, finish, fold, plane_position, unit_position,
+    Accumulator, Form as Tap, Problem, Site, finish, fold, pixel_vectors, plane_position,
+    unit_position,
 };
 use super::plan::{Plan, Reduction};
 use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
 use crate::dtype::widen;
 
+/// How the vectors of a pixel are parted, so that neighbouring units are neighbouring pixels too.
+///
+/// Units that lie together on one multiprocessor read each tap once for all of them; were they all of
+/// one pixel, it would be read by as many multiprocessors as windows share it.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Tiles {
+    /// The vectors of a tile.
+    vectors: FastDivmod<u32>,
+    tile: u32,
+    /// The tiles of a pixel.
+    count: FastDivmod<u32>,
+}
+
+/// The bytes of a tile: those that a multiprocessor loads at once.
+const TILE_BYTES: usize = 128;
+
+pub(super) fn tiles_args(pooling: &Pooling, dtype: DType, plan: &Plan) -> TilesLaunch {
+    let pixel = pixel_vectors(pooling, plan);
+    let tile = tile(pooling, pixel as usize, plan.lanes * dtype.size(), plan) as u32;
+    TilesLaunch::new(tile, tile, pixel / tile)
+}
+
+/// The vectors of a tile, where neighbouring windows share most of their taps: whole ones of a pixel,
+/// and at least half of what is loaded at once.
+fn tile(pooling: &Pooling, pixel: usize, bytes: usize, plan: &Plan) -> usize {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let shares = width.kernel() >= 2 * width.stride() && !plan.runs;
+    let most = (TILE_BYTES / bytes).max(1);
+    let divides = |&tile: &usize| pixel.is_multiple_of(tile) && 2 * tile >= most;
+    (1..=most).rev().find(divides).filter(|_| shares).unwrap_or(pixel)
+}
+
+/// The pixel of a unit on a row of `width`, its vector within the pixel, and the row.
+#[cube]
+pub(super) fn tiled(tiles: &Tiles, width: &FastDivmod<u32>, unit: u32) -> (u32, u32, u32) {
+    let (rest, inner) = tiles.vectors.div_mod(unit);
+    let (rest, w) = width.div_mod(rest);
+    let (row, tile) = tiles.count.div_mod(rest);
+    (w, tile * tiles.tile + inner, row)
+}
+
 /// Where the units of a problem are; numbers, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Strips {
     units: u32,
+    tiles: Tiles,
     /// The positions of units on each axis: strips on the one that they lie along, vectors on the
     /// width where the lanes do.
     depth: FastDivmod<u32>,
@@ -44,7 +87,7 @@ pub(super) struct Strips {
     width_vectors: u32,
 }
 
-pub(super) fn strips_args(pooling: &Pooling, plan: &Plan) -> StripsLaunch {
+pub(super) fn strips_args(pooling: &Pooling, dtype: DType, plan: &Plan) -> StripsLaunch {
     let form = Along::new(pooling, plan);
     let outputs = vectors_on_axes(pooling, plan);
     let mut places = outputs;
@@ -52,6 +95,7 @@ pub(super) fn strips_args(pooling: &Pooling, plan: &Plan) -> StripsLaunch {
     let width = pooling.grid().axes()[AXES - 1].input() / plan.lanes;
     StripsLaunch::new(
         units(pooling, plan) as u32,
+        tiles_args(pooling, dtype, plan),
         places[0] as u32,
         places[1] as u32,
         places[2] as u32,
@@ -352,9 +396,12 @@ struct Place {
 
 #[cube]
 fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: Form) -> Place {
-    let (pixel, lane) =
-        if comptime!(form.tap.channels) { problem.pixel.div_mod(unit) } else { (unit, 0u32) };
-    let (row, w) = strips.width.div_mod(pixel);
+    let (w, lane, row) = if comptime!(form.tap.channels) {
+        tiled(&strips.tiles, &strips.width, unit)
+    } else {
+        let (row, w) = strips.width.div_mod(unit);
+        (w, 0u32.runtime(), row)
+    };
     let (plane, h) =
         if comptime!(form.tap.rank > 1) { strips.height.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =

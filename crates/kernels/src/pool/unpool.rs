@@ -19,7 +19,7 @@ use windowpane_geometry::{DType, IndexBase, Pooling};
 
 use super::direct::{indexing, unit_position};
 use super::launch::{buffer, check_buffers, grid};
-use super::plan::{Output, Plan, PlanError, Reduction, pixel_channels};
+use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use crate::Limits;
 use crate::dtype::elem;
 
@@ -34,7 +34,7 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let plan = Self::new(pooling, reduction(base), dtype, limits)?;
+        let plan = Self::with(Algorithm::Direct, pooling, reduction(base), dtype, limits)?;
         // Every channel has winners of its own.
         let workspace = (pooling.input().elements() + 1) * size_of::<i32>();
         Ok(Self { lanes: 1, unrolled: false, workspace, ..plan })

@@ -47,14 +47,16 @@ pub enum ConvAlgorithm {
     Tiled,
     /// The same, multiplied by matrix units.
     Matrix,
+    /// The same on Hopper's warpgroups, fed by its tensor copy engine.
+    Hopper,
     /// On a processor, a few windows by a few vectors of filters a thread.
     Wide,
 }
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 5] =
-        [Self::Direct, Self::Depthwise, Self::Tiled, Self::Matrix, Self::Wide];
+    pub const ALL: [Self; 6] =
+        [Self::Direct, Self::Depthwise, Self::Tiled, Self::Matrix, Self::Hopper, Self::Wide];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
@@ -63,6 +65,7 @@ impl ConvAlgorithm {
             Self::Depthwise => "depthwise",
             Self::Tiled => "tiled",
             Self::Matrix => "matrix",
+            Self::Hopper => "hopper",
             Self::Wide => "wide",
         }
     }
@@ -489,6 +492,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
         Algorithm::Depthwise => ConvAlgorithm::Depthwise,
+        Algorithm::Hopper => ConvAlgorithm::Hopper,
         Algorithm::Matrix => ConvAlgorithm::Matrix,
         Algorithm::Tiled => ConvAlgorithm::Tiled,
         Algorithm::Wide => ConvAlgorithm::Wide,
@@ -502,6 +506,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
         ConvAlgorithm::Depthwise => Algorithm::Depthwise,
+        ConvAlgorithm::Hopper => Algorithm::Hopper,
         ConvAlgorithm::Matrix => Algorithm::Matrix,
         ConvAlgorithm::Tiled => Algorithm::Tiled,
         ConvAlgorithm::Wide => Algorithm::Wide,

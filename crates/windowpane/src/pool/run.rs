@@ -137,7 +137,7 @@ fn choose(
     }
     let _ = dtype;
     match options.algorithm {
-        Some(algorithm @ Algorithm::Strip) => {
+        Some(algorithm @ (Algorithm::Strip | Algorithm::Reduce | Algorithm::Plane)) => {
             Err(Error::NoKernel { algorithm, device: device.clone() })
         }
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {

@@ -62,6 +62,21 @@ on_every_device! {
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, algorithm))
     }
 
+    /// The same three where channels lie in whole lines, by every algorithm that then can.
+    fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), algorithm(), 0..3)) {
+        let (case, pick, algorithm, pass) = case;
+        match pass {
+            0 => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, algorithm)),
+            1 => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, algorithm)),
+            _ => on_one_type!(device, pick, [f32, f16, bf16], check_filter(&case, algorithm)),
+        }
+    }
+
+    /// SEMANTICS 6.3 and 7: the same of tf32.
+    fn aligned_channels_in_tf32_are_within_their_bound(device, case in ConvCase::aligned()) {
+        check_tf32(device, &case)
+    }
+
     /// SEMANTICS 6.3 and 7: with tf32, where a device has it, within the bound of rounded factors.
     fn tf32_is_within_its_bound(device, case in ConvCase::any()) {
         check_tf32(device, &case)
@@ -407,13 +422,7 @@ fn what_cannot_be_done_is_refused() {
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
-    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
-        let alone = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "conv::new_sizes_compile_nothing_new", "--nocapture"])
-            .env("WINDOWPANE_ALONE", "yes")
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    if !crate::is_alone("conv::new_sizes_compile_nothing_new") {
         return;
     }
     for device in devices().into_iter().filter(|device| device.client().is_some()) {

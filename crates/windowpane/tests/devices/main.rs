@@ -6,3 +6,18 @@ mod conv;
 mod pool;
 mod family;
 mod tensor;
+
+/// Whether this process runs the test and nothing else, which then has the count of all launches to
+/// itself. Where it does not, the test is run so, by a process of its own, and has to pass there.
+#[cfg(feature = "kernels")]
+fn is_alone(test: &str) -> bool {
+    if std::env::var_os("WINDOWPANE_ALONE").is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let alone = command.args(["--exact", test, "--nocapture"]).env("WINDOWPANE_ALONE", "yes");
+    let alone = alone.output().unwrap();
+    let [out, err] = [&alone.stdout, &alone.stderr].map(|text| String::from_utf8_lossy(text));
+    assert!(alone.status.success(), "{test} alone: {}\n{out}\n{err}", alone.status);
+    false
+}

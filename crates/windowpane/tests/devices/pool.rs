@@ -36,6 +36,8 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         1 => Just(Some(Algorithm::Direct)),
         2 => Just(Some(Algorithm::Strip)),
         2 => Just(Some(Algorithm::Sliding)),
+        2 => Just(Some(Algorithm::Reduce)),
+        2 => Just(Some(Algorithm::Plane)),
     ]
 }
 
@@ -168,6 +170,55 @@ fn many_outputs_are_all_written() {
     }
 }
 
+/// Pixels of more channels than a multiprocessor loads at once are parted among units, there and
+/// back: those that whole vectors divide, those that only tiles do, and those that neither does.
+#[test]
+fn pixels_of_many_channels_are_all_read() {
+    let host = Device::host();
+    for device in devices() {
+        for channels in [64, 72, 148, 130] {
+            let dims = [2, 6, 7, channels];
+            let elements: Vec<f32> =
+                (0..dims.iter().product::<usize>()).map(|i| (i * 31 % 1009) as f32).collect();
+            let read = |y: Tensor| y.to_vec::<f32>().unwrap();
+            let pooled = |device: &Device| {
+                let x = Tensor::from_slice(device, &elements, dims).unwrap();
+                let pool = MaxPool::new([3, 3]).stride([1, 1]).padding([1, 1]);
+                let (y, winners) = pool.forward_with_indices(&x).unwrap();
+                let dx = read(pool.backward(&x, &winners, &dims).unwrap());
+                (read(y), winners.to_vec::<i32>().unwrap(), dx)
+            };
+            assert!(pooled(&device) == pooled(&host), "{device}: {channels} channels");
+        }
+    }
+}
+
+/// Planes that no vector divides, more of them than one cube stages, there and back.
+#[test]
+fn odd_planes_are_all_written() {
+    for device in devices() {
+        for extent in [7, 20, 35] {
+            let dims = [3, 5, extent, extent];
+            let elements: Vec<f32> =
+                (0..dims.iter().product::<usize>()).map(|i| (i * 31 % 1009) as f32).collect();
+            let close = |y: Tensor, truth: Tensor| {
+                let (y, truth) = (y.to_vec::<f32>().unwrap(), truth.to_vec::<f32>().unwrap());
+                y.iter().zip(&truth).all(|(y, truth)| (y - truth).abs() <= 1e-5 * truth.abs())
+            };
+            let pooled = |device: &Device| {
+                let x = Tensor::from_slice(device, &elements, dims).unwrap();
+                let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]);
+                let pool = pool.layout(windowpane::Layout::ChannelsFirst).divisor(Divisor::Valid);
+                let (y, dx) = (pool.forward(&x).unwrap(), pool.backward(&x, &dims).unwrap());
+                (y, dx)
+            };
+            let (y, dx) = pooled(&device);
+            let (true_y, true_dx) = pooled(&Device::host());
+            assert!(close(y, true_y) && close(dx, true_dx), "{device}: {extent} × {extent}");
+        }
+    }
+}
+
 /// A batch or an image of another size compiles nothing: its kernels are those of the first. With
 /// channels first that holds for widths that the same vectors divide.
 ///
@@ -175,13 +226,7 @@ fn many_outputs_are_all_written() {
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
-    if std::env::var_os("WINDOWPANE_ALONE").is_none() {
-        let alone = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "pool::new_sizes_compile_nothing_new", "--nocapture"])
-            .env("WINDOWPANE_ALONE", "yes")
-            .output()
-            .unwrap();
-        assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    if !crate::is_alone("pool::new_sizes_compile_nothing_new") {
         return;
     }
     use windowpane::Layout::{ChannelsFirst, ChannelsLast};

@@ -1,0 +1,625 @@
+//! The kernel: a producer that feeds a ring of stages, and warpgroups that empty it.
+
+use cubecl::ir::ElemType;
+use cubecl::prelude::barrier::Barrier;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use cubecl::wgmma::{Accumulator, Major, MatrixDescriptor, Swizzle, WgmmaTileLayout};
+use windowpane_geometry::Tile;
+
+use super::super::epilogue::{EpilogueForm, finish_at};
+use super::super::gather::{
+    GatherArgs, GatherForm, Place, Point, read, row_place, row_result, tap_point,
+};
+
+/// The units of a warpgroup, which multiply together, and of a warp.
+pub(super) const WARPGROUP: u32 = 128;
+pub(super) const WARP: u32 = 32;
+
+/// The rows that a warpgroup multiplies at once.
+pub(super) const ROWS: u32 = 64;
+
+/// The bytes of a line in shared memory, in which the chunks of 16 are permuted.
+pub(super) const LINE: u32 = 128;
+
+/// The columns that a unit stores at once.
+pub(super) const CHUNK: u32 = 8;
+
+/// The chunks that four neighbouring units turn over together.
+const QUAD: u32 = 4;
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) tile: Tile,
+    /// The bytes of a factor.
+    pub(super) size: u32,
+    /// The axes that an image's map has.
+    pub(super) rank: usize,
+    /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
+    /// summed over.
+    pub(super) filter: bool,
+    /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
+    pub(super) tap_first: bool,
+    /// Whether the flat operand lies along rows or columns, and not along the terms.
+    pub(super) flat_across: bool,
+    /// Whether results are stored a chunk of columns at a time.
+    pub(super) whole: bool,
+    pub(super) epilogue: EpilogueForm,
+    pub(super) gather: GatherForm,
+}
+
+impl Form {
+    /// The warpgroups that multiply.
+    pub(super) fn warpgroups(&self) -> u32 {
+        self.tile.block_m / (ROWS * self.tile.ratio_m)
+    }
+
+    /// The units of a cube: the warpgroups', and the warp of the producer behind them.
+    pub(super) fn units(&self) -> u32 {
+        self.warpgroups() * WARPGROUP + WARP
+    }
+
+    /// The elements of a line in shared memory.
+    pub(super) fn line(&self) -> u32 {
+        LINE / self.size
+    }
+
+    /// The elements of a stage.
+    fn stage_a(&self) -> u32 {
+        self.tile.block_m * self.tile.block_k
+    }
+
+    fn stage_b(&self) -> u32 {
+        self.tile.block_n * self.tile.block_k
+    }
+
+    /// Where a stage begins, and how long it is.
+    fn place_a(&self, slot: u32) -> (usize, usize) {
+        ((slot * self.stage_a()) as usize, self.stage_a() as usize)
+    }
+
+    fn place_b(&self, slot: u32) -> (usize, usize) {
+        ((slot * self.stage_b()) as usize, self.stage_b() as usize)
+    }
+
+    fn stage_bytes(&self) -> u32 {
+        (self.stage_a() + self.stage_b()) * self.size
+    }
+
+    /// How the rows lie in shared memory.
+    fn a_layout(&self) -> WgmmaTileLayout {
+        self.layout(self.tile.block_m, self.filter)
+    }
+
+    /// How the columns lie in shared memory.
+    fn b_layout(&self) -> WgmmaTileLayout {
+        self.layout(self.tile.block_n, self.filter || self.flat_across)
+    }
+
+    fn layout(&self, rows: u32, across: bool) -> WgmmaTileLayout {
+        WgmmaTileLayout {
+            major: if across { Major::MN } else { Major::K },
+            swizzle: Swizzle::B128,
+            rows: rows as usize,
+            k: self.tile.block_k as usize,
+        }
+    }
+
+    /// The terms of one instruction.
+    fn step(&self) -> usize {
+        WgmmaTileLayout::k_step(self.size as usize)
+    }
+}
+
+/// The numbers of a launch beside those of the product.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct HopperArgs {
+    /// The tiles of all cubes, and those along the columns, the rows and the parts.
+    tiles: u32,
+    tiles_n: FastDivmod<u32>,
+    tiles_m: FastDivmod<u32>,
+    parts: FastDivmod<u32>,
+    /// The rows of the product and the columns of a group, or of a tap.
+    rows: u32,
+    columns: u32,
+    /// The steps in memory between rows of the filters' gradient, its taps and all columns.
+    row_step: u32,
+    tap_step: u32,
+    column_step: u32,
+    /// The steps of a sum, and of a part of it.
+    steps: u32,
+    steps_a_part: u32,
+    /// The stages' worth of terms in a tap.
+    slices: FastDivmod<u32>,
+    taps: u32,
+    /// The channels from one group to the next in the image, and in the flat operand the lines
+    /// across and the terms.
+    image_group: u32,
+    across_group: u32,
+    term_group: u32,
+    /// The offsets of the first tap.
+    depth_first: i32,
+    height_first: i32,
+    width_first: i32,
+    /// The results of a part, and of a group.
+    part_step: u32,
+    out_group: u32,
+    slope: f32,
+}
+
+/// A tile of the product.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Work {
+    row: u32,
+    column: u32,
+    group: u32,
+    part: u32,
+    /// The steps of its sums.
+    first: u32,
+    end: u32,
+}
+
+#[cube]
+fn work(args: &HopperArgs, tile: u32, #[comptime] form: Form) -> Work {
+    let (tile, n) = args.tiles_n.div_mod(tile);
+    let (tile, m) = args.tiles_m.div_mod(tile);
+    let (group, part) = args.parts.div_mod(tile);
+    let first = part * args.steps_a_part;
+    Work {
+        row: m * comptime!(form.tile.block_m),
+        column: n * comptime!(form.tile.block_n),
+        group,
+        part,
+        first,
+        end: max(first, min(first + args.steps_a_part, args.steps)),
+    }
+}
+
+/// Where a role stands in the ring.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Turn {
+    slot: u32,
+    /// The parity of the rounds made.
+    round: u32,
+}
+
+#[cube]
+fn advance(turn: &mut Turn, #[comptime] form: Form) {
+    let last = turn.slot + 1 == comptime!(form.tile.stages);
+    turn.slot = select(last, 0u32, turn.slot + 1);
+    turn.round = select(last, turn.round ^ 1u32, turn.round);
+}
+
+/// A barrier for each stage. They stand in no array, so that one is found by trying all.
+type Ring = Sequence<Shared<Barrier>>;
+
+/// Barriers that so many arrivals complete.
+#[cube]
+fn barriers(#[comptime] arrivals: u32, #[comptime] form: Form) -> Ring {
+    let mut ring = Sequence::<Shared<Barrier>>::new();
+    #[unroll]
+    for _ in 0..form.tile.stages {
+        let barrier = Barrier::shared_uninit();
+        if UNIT_POS == 0 {
+            barrier.init_manual(arrivals);
+        }
+        ring.push(barrier);
+    }
+    ring
+}
+
+/// Waits for the round of a stage before this one's, or this one's own.
+#[cube]
+fn wait(ring: &Ring, slot: u32, parity: u32, #[comptime] form: Form) {
+    #[unroll]
+    for s in 0..form.tile.stages {
+        if slot == s {
+            ring.index(comptime!(s as usize)).wait_parity(parity);
+        }
+    }
+}
+
+/// Gives a stage back.
+#[cube]
+fn give_back(ring: &Ring, slot: u32, #[comptime] form: Form) {
+    #[unroll]
+    for s in 0..form.tile.stages {
+        if slot == s {
+            ring.index(comptime!(s as usize)).arrive();
+        }
+    }
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn hopper<E: Float, R: Float, O: Size>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    bias: ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+    #[define(E)] _factor: ElemType,
+    #[define(R)] _stored: ElemType,
+) {
+    let stages = comptime!(form.tile.stages as usize);
+    let mut a =
+        Shared::<[E]>::new_aligned_slice(comptime!(stages * form.stage_a() as usize), 1024usize);
+    let mut b =
+        Shared::<[E]>::new_aligned_slice(comptime!(stages * form.stage_b() as usize), 1024usize);
+    let full = barriers(1u32, form);
+    let empty = barriers(comptime!(form.warpgroups() * WARPGROUP / WARP), form);
+    sync_async_proxy_shared();
+    sync_cube();
+
+    let producer = comptime!(form.warpgroups() * WARPGROUP);
+    if UNIT_POS < producer {
+        consume::<E, R, O>(&a, &b, &full, &empty, &bias, &residual, out, gather, args, form);
+    } else if UNIT_POS == producer {
+        produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
+    }
+}
+
+/// The producer: brings each stage of each tile as soon as its place in the ring is free.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn produce<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    a: &mut Shared<[E]>,
+    b: &mut Shared<[E]>,
+    full: &Ring,
+    empty: &Ring,
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
+    let mut tile = CUBE_POS_X;
+    while tile < args.tiles {
+        let work = work(args, tile, form);
+        let rows = row_place(gather, work.row, form.gather);
+        for step in work.first..work.end {
+            wait(empty, turn.slot, turn.round ^ 1u32, form);
+            #[unroll]
+            for slot in 0..form.tile.stages {
+                if turn.slot == slot {
+                    let barrier = full.index(comptime!(slot as usize));
+                    barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes()));
+                    let (at_a, size_a) = comptime!(form.place_a(slot));
+                    let (at_b, size_b) = comptime!(form.place_b(slot));
+                    let a = &mut a[at_a..at_a + size_a];
+                    let b = &mut b[at_b..at_b + size_b];
+                    bring::<E>(image, flat, barrier, a, b, &work, &rows, step, gather, args, form);
+                }
+            }
+            advance(&mut turn, form);
+        }
+        tile += CUBE_COUNT_X;
+    }
+}
+
+/// Has a stage brought.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn bring<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    a: &mut [E],
+    b: &mut [E],
+    work: &Work,
+    rows: &Place,
+    step: u32,
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.filter) {
+        let first = step * comptime!(form.tile.block_k);
+        let windows = row_place(gather, first, form.gather);
+        load_flat::<E>(flat, barrier, a, work.row, first, 0u32, work, args, form);
+        let panel_size = comptime!((form.line() * form.tile.block_k) as usize);
+        #[unroll]
+        for panel in 0..comptime!((form.tile.block_n / form.line()) as usize) {
+            let column = work.column / comptime!(form.line()) + comptime!(panel as u32);
+            let (tap, slice) = args.slices.div_mod(column);
+            // Past the last tap are columns that nobody keeps.
+            let tap = tap_of(gather, min(tap, args.taps - 1));
+            let at = comptime!(panel * panel_size);
+            let to = &mut b[at..at + panel_size];
+            load_image::<E>(image, barrier, to, &windows, &tap, slice, work, gather, args, form);
+        }
+    } else {
+        let (tap, slice) = args.slices.div_mod(step);
+        let tap = tap_of(gather, tap);
+        load_image::<E>(image, barrier, a, rows, &tap, slice, work, gather, args, form);
+        let term = slice * comptime!(form.tile.block_k);
+        load_flat::<E>(flat, barrier, b, work.column, term, tap.other, work, args, form);
+    }
+}
+
+/// A tap by its number: what it adds to a window's place, and its number among all of the filter's.
+#[cube]
+fn tap_of(gather: &GatherArgs, tap: u32) -> Point {
+    let (tap, tw) = gather.width.taps.div_mod(tap);
+    let (td, th) = gather.height.taps.div_mod(tap);
+    tap_point(gather, td, th, tw)
+}
+
+/// Brings what a run of windows reads by one tap, a slice of channels of it.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_image<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    windows: &Place,
+    tap: &Point,
+    slice: u32,
+    work: &Work,
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    // Where the window of the first tap begins, and how far on this tap is, in the map's own terms.
+    let h = read(&gather.height, windows.height) - args.height_first;
+    let w = read(&gather.width, windows.width) - args.width_first;
+    let (th, tw) = (tap.height + args.height_first, tap.width + args.width_first);
+    let sample = windows.sample as i32;
+    let channel = (work.group * args.image_group + slice * comptime!(form.line())) as i32;
+    if comptime!(form.rank > 2) {
+        let d = read(&gather.depth, windows.depth) - args.depth_first;
+        let td = tap.depth + args.depth_first;
+        barrier.tma_load_im2col_5d(
+            image, to, sample, d, h, w, channel, td as u16, th as u16, tw as u16,
+        );
+    } else {
+        barrier.tma_load_im2col_4d(image, to, sample, h, w, channel, th as u16, tw as u16);
+    }
+}
+
+/// Brings a block of the other operand: of the filters, or of the output's gradient.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_flat<E: Float>(
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    to: &mut [E],
+    across: u32,
+    term: u32,
+    tap: u32,
+    work: &Work,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let across = across + work.group * args.across_group;
+    let term = term + work.group * args.term_group;
+    if comptime!(form.flat_across) {
+        let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
+        let panel_size = comptime!((form.line() * form.tile.block_k) as usize);
+        #[unroll]
+        for panel in 0..comptime!((lines / form.line()) as usize) {
+            let across = across + comptime!(panel as u32 * form.line());
+            let at = comptime!(panel * panel_size);
+            let to = &mut to[at..at + panel_size];
+            load_box::<E>(flat, barrier, to, term, tap, across, form);
+        }
+    } else {
+        load_box::<E>(flat, barrier, to, across, tap, term, form);
+    }
+}
+
+#[cube]
+fn load_box<E: Float>(
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    to: &mut [E],
+    line: u32,
+    tap: u32,
+    along: u32,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.tap_first) {
+        barrier.tma_load_3d(flat, to, tap as i32, line as i32, along as i32);
+    } else {
+        barrier.tma_load_3d(flat, to, line as i32, tap as i32, along as i32);
+    }
+}
+
+/// A warpgroup: multiplies its rows of each stage as it comes, one stage behind in giving it back,
+/// and stores a tile's results while the others multiply on.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn consume<E: Float, R: Float, O: Size>(
+    a: &Shared<[E]>,
+    b: &Shared<[E]>,
+    full: &Ring,
+    empty: &Ring,
+    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let columns = comptime!(form.tile.block_n as usize);
+    let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
+    let speaks = UNIT_POS % WARP == 0;
+    let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
+    let mut tile = CUBE_POS_X;
+    while tile < args.tiles {
+        let work = work(args, tile, form);
+        let mut sums = Sequence::<cubecl::prelude::Pending<Accumulator<f32>>>::new();
+        #[unroll]
+        for _ in 0..form.tile.ratio_m {
+            sums.push(Accumulator::<f32>::new(columns).start());
+        }
+        let mut held = 0u32.runtime();
+        for step in work.first..work.end {
+            let slot = turn.slot as usize;
+            wait(full, turn.slot, turn.round, form);
+            let at_a = slot * comptime!(form.stage_a() as usize);
+            let at_b = slot * comptime!(form.stage_b() as usize);
+            let rows = MatrixDescriptor::<E>::new(
+                &a[at_a..at_a + comptime!(form.stage_a() as usize)],
+                comptime!(form.a_layout()),
+            );
+            let lines = MatrixDescriptor::<E>::new(
+                &b[at_b..at_b + comptime!(form.stage_b() as usize)],
+                comptime!(form.b_layout()),
+            );
+            // A group without products: behind it are all of the stages before. It is waited for when
+            // this stage's are on their way, and is what tells the compiler to let those run.
+            let earlier = sums.index_mut(0usize).commit();
+            #[unroll]
+            for k in 0..comptime!(form.tile.block_k as usize / form.step()) {
+                let term = comptime!(k * form.step());
+                #[unroll]
+                for i in 0..form.tile.ratio_m {
+                    let row = (first_row + i * ROWS) as usize;
+                    sums.index_mut(comptime!(i as usize))
+                        .execute(&rows.at(row, term), &lines.at(0usize, term));
+                }
+            }
+            let _issued = sums.index_mut(0usize).commit();
+            earlier.wait();
+            if speaks && step > work.first {
+                give_back(empty, held, form);
+            }
+            held = turn.slot;
+            advance(&mut turn, form);
+        }
+        #[unroll]
+        for i in 0..form.tile.ratio_m {
+            let sums = sums.index(comptime!(i as usize)).clone().wait();
+            if comptime!(i == 0) {
+                if speaks && work.end > work.first {
+                    give_back(empty, held, form);
+                }
+            }
+            let row = work.row + first_row + i * ROWS;
+            store::<R, O>(&sums, row, &work, bias, residual, out, gather, args, form);
+        }
+        tile += CUBE_COUNT_X;
+    }
+}
+
+/// Stores 64 rows of a tile. A unit holds pairs of columns of two rows; four neighbours hold a
+/// chunk of columns between them, and by exchanging pairs of four chunks each has one chunk whole.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store<R: Float, O: Size>(
+    sums: &Accumulator<f32>,
+    first_row: u32,
+    work: &Work,
+    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let unit = UNIT_POS % WARPGROUP;
+    let mine = unit % QUAD;
+    #[unroll]
+    for half in 0..2u32 {
+        let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
+        let there = row < args.rows;
+        let base = work.part * args.part_step + work.group * args.out_group;
+        let base = if comptime!(form.filter) {
+            base + row * args.row_step
+        } else {
+            base + row_result(gather, &row_place(gather, row, form.gather))
+        };
+        #[unroll]
+        for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
+            let chunk = turned(sums, quad, half);
+            let column = work.column + (quad * QUAD + mine) * CHUNK;
+            if there {
+                store_chunk::<R, O>(&chunk, column, base, work, bias, residual, out, args, form);
+            }
+        }
+    }
+}
+
+/// Of four chunks that four units hold in pairs, the one that is this unit's.
+#[cube]
+fn turned(sums: &Accumulator<f32>, #[comptime] quad: u32, #[comptime] half: u32) -> Array<f32> {
+    let odd = UNIT_POS & 1u32 != 0u32;
+    let high = UNIT_POS & 2u32 != 0u32;
+    // Chunks 2·pair and 2·pair + 1 with the neighbour: one is kept, the other given.
+    let mut pairs = Array::<f32>::new(8usize);
+    #[unroll]
+    for pair in 0..2u32 {
+        #[unroll]
+        for lane in 0..2u32 {
+            let even = sums.get(comptime!(nth(quad, 2 * pair, half, lane)));
+            let uneven = sums.get(comptime!(nth(quad, 2 * pair + 1, half, lane)));
+            let kept = select(odd, uneven, even);
+            let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
+            pairs[comptime!((pair * 4 + lane) as usize)] = select(odd, given, kept);
+            pairs[comptime!((pair * 4 + 2 + lane) as usize)] = select(odd, kept, given);
+        }
+    }
+    let mut chunk = Array::<f32>::new(8usize);
+    #[unroll]
+    for i in 0..4usize {
+        let (low, up) = (pairs[i], pairs[i + 4]);
+        let kept = select(high, up, low);
+        let given = plane_shuffle_xor(select(high, low, up), 2u32);
+        chunk[i] = select(high, given, kept);
+        chunk[i + 4] = select(high, kept, given);
+    }
+    chunk
+}
+
+/// The register of a warpgroup's unit for a column of a pair.
+fn nth(quad: u32, chunk: u32, half: u32, lane: u32) -> usize {
+    (((quad * QUAD + chunk) * 2 + half) * 2 + lane) as usize
+}
+
+/// Stores 8 columns of a row, or those of them that there are.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store_chunk<R: Float, O: Size>(
+    chunk: &Array<f32>,
+    column: u32,
+    base: u32,
+    work: &Work,
+    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    // A column of the filters' gradient is a channel of a tap.
+    let (column, base, there) = if comptime!(form.filter) {
+        let (tap, slice) = args.slices.div_mod(column / comptime!(form.line()));
+        let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
+        (channel, base + tap * args.tap_step, tap < args.taps)
+    } else {
+        (column, base, true.runtime())
+    };
+    let step = comptime!(if form.whole { CHUNK } else { 1u32 });
+    #[unroll]
+    for lane in 0..comptime!(CHUNK / step) {
+        let column = column + lane;
+        if there && column < args.columns {
+            let mut sum = Vector::<f32, O>::empty();
+            #[unroll]
+            for i in 0..comptime!(step as usize) {
+                sum.insert(i, chunk[comptime!(lane as usize) + i]);
+            }
+            let at = (base + column * args.column_step) / step;
+            let channel = (work.group * args.columns + column) / step;
+            out[at as usize] =
+                finish_at::<R, f32, O>(bias, residual, sum, channel, at, args.slope, form.epilogue);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The tile of a product on Hopper, by what each would cost.
+
+use windowpane_geometry::{Convolution, DType, LIMIT, Layout, Precision, Tile};
+
+use super::super::gather::{Gather, columns, inner};
+use super::super::plan::{Pass, PlanError, Request, results, windows};
+use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
+use super::{Flat, corners, first_offset};
+use crate::Limits;
+
+/// The bytes of shared memory that are left to barriers and to alignment.
+const RESERVED: usize = 2048;
+
+/// More stages than this hide nothing more.
+const MOST_STAGES: usize = 8;
+
+/// The registers that a unit has for its sums: beyond them others are moved out to memory.
+const MOST_SUMS: u32 = 128;
+
+/// Whether the kernel can compute a problem: all that the copy engine's maps can say.
+pub(in super::super) fn can(conv: &Convolution, request: Request, limits: &Limits) -> bool {
+    let Request { pass, dtype, precision } = request;
+    let Some(flat) = Flat::new(conv, pass).filter(|_| limits.hopper.is_some()) else {
+        return false;
+    };
+    let size = dtype.size();
+    let factors = match (dtype, precision) {
+        (DType::F16 | DType::BF16, Precision::Strict) => true,
+        // Wider factors are read along the terms alone.
+        (DType::F32, Precision::Tf32) => !flat.across,
+        _ => false,
+    };
+    let channels = match pass {
+        Pass::Data => conv.output().channels(),
+        _ => conv.input().channels(),
+    };
+    let aligned = |elements: usize| (elements * size).is_multiple_of(16);
+    let line = LINE as usize / size;
+    // A slice of channels does not run into the next group's.
+    let whole =
+        conv.groups() == 1 || pass == Pass::Filter || inner(conv, pass).is_multiple_of(line);
+    let rank = conv.grid().rank().max(2);
+    let (corner, offset) = if rank > 2 { (-16..=15, 31) } else { (-128..=127, 255) };
+    let walked = || {
+        Gather::all(conv, pass).all(|gather| {
+            gather.axes.iter().all(|axis| {
+                let (lower, upper) = corners(axis);
+                let reach = axis.taps.saturating_sub(1) as i64 * axis.tap_step.abs();
+                corner.contains(&lower)
+                    && corner.contains(&upper)
+                    && reach.max(first_offset(axis)) <= offset
+                    && axis.step <= 8
+            })
+        })
+    };
+    pass != Pass::Bias
+        && conv.layout() == Layout::ChannelsLast
+        && factors
+        && aligned(channels)
+        && aligned(flat.dimensions[2])
+        && whole
+        && walked()
+}
+
+/// The tile that costs least.
+pub(in super::super) fn tile(
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Option<Tile> {
+    let mut best: Option<(f64, Tile)> = None;
+    for (block_m, ratio_m) in [(128, 1), (256, 2), (192, 1)] {
+        for block_n in (1..=8).rev().map(|n| 32 * n) {
+            let Some(tile) = fitted(block_m, block_n, ratio_m, conv, request, limits) else {
+                continue;
+            };
+            let splits = splits(conv, request, &tile, limits);
+            let cost = cost(conv, request, &tile, splits, limits);
+            // A little less is no reason for a rarer tile.
+            if best.is_none_or(|(least, _)| cost < 0.99 * least) {
+                best = Some((cost, tile));
+            }
+        }
+    }
+    best.map(|(_, tile)| tile)
+}
+
+/// The parts of a filter's gradient that cost least.
+pub(in super::super) fn splits(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    limits: &Limits,
+) -> usize {
+    let cost = |splits: &usize| cost(conv, request, tile, *splits, limits);
+    let all = 1..=most_splits(conv, request, tile);
+    all.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or(1)
+}
+
+/// A tile with as many stages as fit.
+fn fitted(
+    block_m: u32,
+    block_n: u32,
+    ratio_m: u32,
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Option<Tile> {
+    let size = request.dtype.size();
+    let block_k = LINE / size as u32;
+    let room = limits.shared_bytes.checked_sub(RESERVED)?;
+    let stages = (room / stage_bytes(block_m, block_n)).min(MOST_STAGES) as u32;
+    let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: 8, stages };
+    (stages >= 3 && check(&tile, conv, request, limits).is_ok()).then_some(tile)
+}
+
+fn stage_bytes(block_m: u32, block_n: u32) -> usize {
+    ((block_m + block_n) * LINE) as usize
+}
+
+/// The parts that are worth a try.
+fn most_splits(conv: &Convolution, request: Request, tile: &Tile) -> usize {
+    if request.pass != Pass::Filter {
+        return 1;
+    }
+    let steps = windows(conv).div_ceil(tile.block_k as usize);
+    let counted = LIMIT / results(conv, request.pass).max(1);
+    (steps / 8).min(counted).clamp(1, 64)
+}
+
+/// The cycles that a tile takes by its slowest part, for all the waves of tiles that there are.
+fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
+    let line = (LINE as usize / request.dtype.size()) as f64;
+    let (m, n) = (tile.block_m as f64, tile.block_n as f64);
+    // Of a step, 128 bytes of terms: what the matrix units take for 64 rows by a column is a cycle
+    // for each 32 bytes and half of it; then shared memory's 128 bytes a cycle, and what the second
+    // level of the cache brings.
+    let products = m / 64.0 * 4.0 * n / 2.0;
+    let shared = m / 64.0 * 4.0 * (64.0 + n) * 32.0 / 128.0 + (m + n);
+    let brought = (m + n) * LINE as f64 / BROUGHT;
+    let step = products.max(shared).max(brought);
+    let cubes = limits.hopper.unwrap_or(1) as usize;
+    let mut cycles = 0.0;
+    for gather in Gather::all(conv, request.pass) {
+        let taps = gather.axes.iter().map(|axis| axis.taps).product::<usize>();
+        let slices = inner(conv, request.pass).div_ceil(line as usize);
+        let columns = columns(conv, request.pass);
+        let (rows, columns, steps) = match request.pass {
+            Pass::Filter => {
+                (columns, taps * slices * line as usize, windows(conv).div_ceil(line as usize))
+            }
+            _ => (gather.rows(conv), columns, taps * slices),
+        };
+        let tiles = rows.div_ceil(tile.block_m as usize)
+            * columns.div_ceil(tile.block_n as usize)
+            * splits
+            * conv.groups();
+        let waves = tiles.div_ceil(cubes) as f64;
+        cycles += waves * (steps.div_ceil(splits) as f64 * step + STORED) + LAUNCHED;
+    }
+    if splits > 1 {
+        cycles += LAUNCHED + (2 * splits * results(conv, request.pass) * 4) as f64 / MEMORY;
+    }
+    cycles
+}
+
+/// The bytes that a cycle brings a multiprocessor from the second level of the cache, and all of
+/// them from memory; the cycles of a tile's store that nothing hides, and of a launch.
+const BROUGHT: f64 = 56.0;
+const MEMORY: f64 = 2400.0;
+const STORED: f64 = 1200.0;
+const LAUNCHED: f64 = 4000.0;
+
+/// Refuses what the kernel cannot be compiled for.
+pub(in super::super) fn check(
+    tile: &Tile,
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Result<(), PlanError> {
+    check_tile(tile, request, limits)?;
+    let across = request.pass == Pass::Filter
+        || Flat::new(conv, request.pass).is_some_and(|flat| flat.across);
+    let line = LINE / request.dtype.size() as u32;
+    let block = |name, block: u32, of| match block.is_multiple_of(of) {
+        true => Ok(()),
+        false => Err(PlanError::Block { name, block, of, limit: 256 }),
+    };
+    if across {
+        block("block_n", tile.block_n, line)?;
+    }
+    if request.pass == Pass::Filter {
+        block("block_m", tile.block_m, line)?;
+    }
+    Ok(())
+}
+
+fn check_tile(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+    let line = LINE / request.dtype.size() as u32;
+    for (name, found, expected) in [
+        ("block_k", tile.block_k, line),
+        ("ratio_n", tile.ratio_n, 1),
+        ("elems_per_thread", tile.elems_per_thread, 8),
+    ] {
+        if found != expected {
+            return Err(PlanError::Tile { name, found, expected });
+        }
+    }
+    for (name, block, of) in [
+        ("block_m", tile.block_m, ROWS.saturating_mul(tile.ratio_m)),
+        ("block_n", tile.block_n, 32),
+    ] {
+        if block == 0 || !block.is_multiple_of(of) || block > 256 {
+            return Err(PlanError::Block { name, block, of, limit: 256 });
+        }
+    }
+    let sums = tile.ratio_m.saturating_mul(tile.block_n / 2);
+    let units = units(tile);
+    // Of 65,536 registers each unit of whole warpgroups has its share, of which some are not for sums.
+    let limit = MOST_SUMS.min(65536 / units.next_multiple_of(WARPGROUP) - 40);
+    if sums > limit {
+        return Err(PlanError::Sums { sums, limit });
+    }
+    if units > limits.units_per_cube {
+        return Err(PlanError::Units { units, limit: limits.units_per_cube });
+    }
+    let most = (limits.shared_bytes.saturating_sub(RESERVED)
+        / stage_bytes(tile.block_m, tile.block_n))
+    .min(MOST_STAGES) as u32;
+    if tile.stages < 2 || tile.stages > most {
+        return Err(PlanError::Ring { stages: tile.stages, most });
+    }
+    Ok(())
+}
+
+/// The units of a cube.
+pub(in super::super) fn units(tile: &Tile) -> u32 {
+    tile.block_m / (ROWS * tile.ratio_m.max(1)) * WARPGROUP + WARP
+}
