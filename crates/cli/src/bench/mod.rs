@@ -78,8 +78,7 @@ struct Cases {
     /// this text in them
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// auto, or one way for all cases: to pool direct, strip or sliding; to convolve the kernel by
-    /// its name, as `plan conv` prints it
+    /// auto, or one way for all cases, by the name that `plan pool` or `plan conv` prints
     #[arg(long, value_name = "NAME", value_parser = forced::algorithm, default_value = "auto")]
     algorithm: Auto,
     /// The tiling of all convolutions, or some of its numbers: block_m=128,block_n=128,block_k=32
@@ -168,7 +167,9 @@ struct Checked {
     of: usize,
     /// The extents of a sample, where they are smaller than the case's.
     size: Option<Vec<usize>>,
+    /// The results that were compared, of all that were computed.
     outputs: usize,
+    of_outputs: usize,
     comparison: Comparison,
 }
 
@@ -375,7 +376,15 @@ mod tests {
         .expect("a case");
         let comparison = Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]);
         let algorithm = "direct".into();
-        let checked = Checked { algorithm, samples: 1, of: 1, size: None, outputs: 2, comparison };
+        let checked = Checked {
+            algorithm,
+            samples: 1,
+            of: 1,
+            size: None,
+            outputs: 2,
+            of_outputs: 2,
+            comparison,
+        };
         let measured = guarded(|| {
             right(&checked)?;
             unreachable!("it would be timed now")

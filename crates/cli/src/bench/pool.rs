@@ -72,8 +72,15 @@ pub(super) fn check(
         pooling.launch()?;
         let comparison = pooling.compare::<T>()?;
         let outputs = pooling.results.first().map_or(0, Tensor::len);
-        let algorithm = pooling.algorithm();
-        Ok(Checked { algorithm, samples: fields.sliding.n, of: whole.sliding.n, size, outputs, comparison })
+        Ok(Checked {
+            algorithm: pooling.algorithm(),
+            samples: fields.sliding.n,
+            of: whole.sliding.n,
+            size,
+            outputs,
+            of_outputs: outputs,
+            comparison,
+        })
     })
 }
 

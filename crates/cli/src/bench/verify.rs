@@ -18,7 +18,7 @@ Example: every case of a file on two backends
 The error is the worst element's, in units of its bound: 0 is bit for bit, above 1 is wrong. Of a
 case with more taps than --taps only so many samples are computed, and smaller ones if one has more;
 its row says how many of how many, and of what extents. Of a convolution so large all filters and
-channels are computed, and some are compared; `outputs` says how many results.";
+channels are computed, and results of some are compared; the row says of how many.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -56,6 +56,7 @@ enum Outcome {
         #[serde(skip_serializing_if = "Option::is_none")]
         size: Option<Vec<usize>>,
         outputs: usize,
+        of_outputs: usize,
     },
     Error {
         error: String,
@@ -100,15 +101,25 @@ impl Row {
     fn new(case: &Case, device: &Device, checked: Result<Checked, String>) -> Self {
         let result = match checked {
             Err(error) => Outcome::Error { error },
-            Ok(Checked { comparison, algorithm, samples, of, size, outputs }) => match comparison
-                .wrong
-            {
-                Some(wrong) => Outcome::Error { error: format!("the result is wrong: {wrong}") },
-                None => {
-                    let error_in_bounds = rounded(comparison.worst);
-                    Outcome::Right { algorithm, error_in_bounds, samples, of, size, outputs }
+            Ok(Checked { comparison, algorithm, samples, of, size, outputs, of_outputs }) => {
+                match comparison.wrong {
+                    Some(wrong) => {
+                        Outcome::Error { error: format!("the result is wrong: {wrong}") }
+                    }
+                    None => {
+                        let error_in_bounds = rounded(comparison.worst);
+                        Outcome::Right {
+                            algorithm,
+                            error_in_bounds,
+                            samples,
+                            of,
+                            size,
+                            outputs,
+                            of_outputs,
+                        }
+                    }
                 }
-            },
+            }
         };
         Self {
             name: case.name.clone(),
@@ -133,7 +144,15 @@ fn table(format: Format, rows: &[Row]) -> Table {
         let case = format!("{} {} {}", row.name, row.kind, row.pass);
         let of_type = format!("{} {}", row.dtype, row.layout);
         let [algorithm, error, samples] = match &row.result {
-            Outcome::Right { algorithm, error_in_bounds, samples, of, size, .. } => {
+            Outcome::Right {
+                algorithm,
+                error_in_bounds,
+                samples,
+                of,
+                size,
+                outputs,
+                of_outputs,
+            } => {
                 let error = match *error_in_bounds {
                     0.0 => "0".into(),
                     error => format!("{error:.3}"),
@@ -142,7 +161,11 @@ fn table(format: Format, rows: &[Row]) -> Table {
                     let extents = size.iter().map(usize::to_string).collect::<Vec<_>>();
                     format!(", cut to {}", extents.join("×"))
                 });
-                [algorithm.clone(), error, format!("{samples} of {of}{cut}")]
+                let part = match outputs == of_outputs {
+                    true => String::new(),
+                    false => format!(", {outputs} of {of_outputs} results"),
+                };
+                [algorithm.clone(), error, format!("{samples} of {of}{cut}{part}")]
             }
             Outcome::Error { error } => ["–".into(), error.clone(), "–".into()],
         };
@@ -167,8 +190,15 @@ mod tests {
         .expect("a case");
         let row = |comparison| {
             let algorithm = "direct".into();
-            let checked =
-                Checked { algorithm, samples: 1, of: 8, size: None, outputs: 2, comparison };
+            let checked = Checked {
+                algorithm,
+                samples: 1,
+                of: 8,
+                size: None,
+                outputs: 2,
+                of_outputs: 4,
+                comparison,
+            };
             serde_json::to_value(Row::new(&case, &Device::host(), Ok(checked))).expect("a row")
         };
         let wrong = row(Comparison::of_same(&[1.0f32, 2.0], &[1.0, 3.0]));
@@ -176,6 +206,7 @@ mod tests {
         assert!(wrong.get("error_in_bounds").is_none() && wrong.get("samples").is_none());
         let right = row(Comparison::of_same(&[1.0f32, 2.0], &[1.0, 2.0]));
         assert_eq!((&right["error_in_bounds"], &right["of"]), (&json!(0.0), &json!(8)));
+        assert_eq!((&right["outputs"], &right["of_outputs"]), (&json!(2), &json!(4)));
         assert!(right.get("error").is_none());
     }
 }

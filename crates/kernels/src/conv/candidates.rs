@@ -21,7 +21,8 @@ impl Plan {
     }
 
     /// The plans a step away that can be run: one number of the tile, or two that belong together,
-    /// or the parts of a sum, doubled or halved.
+    /// or the parts of a sum, doubled or halved; and blocks and stages that are a little larger or
+    /// smaller, for kernels that know others than powers of two.
     pub fn neighbours(&self, conv: &Convolution, request: Request, limits: &Limits) -> Vec<Self> {
         let tiles = self.tile.into_iter().flat_map(steps).filter_map(|tile| {
             let wish = Wish { algorithm: Some(self.algorithm), tiling: tile.into() };
@@ -52,7 +53,18 @@ fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
     ];
     let alone = alone.into_iter().flat_map(move |numbers| stepped(tile, numbers));
     let together = together.into_iter().flat_map(move |numbers| stepped(tile, numbers));
-    alone.chain(together)
+    let little: [(fn(&mut Tile) -> &mut u32, u32); 3] = [
+        (|tile| &mut tile.block_m, 64),
+        (|tile| &mut tile.block_n, 32),
+        (|tile| &mut tile.stages, 1),
+    ];
+    let shifted = little.into_iter().flat_map(move |(number, by)| {
+        let (mut more, mut less) = (tile, tile);
+        *number(&mut more) = number(&mut more).saturating_add(by);
+        *number(&mut less) = number(&mut less).saturating_sub(by);
+        [more, less]
+    });
+    alone.chain(together).chain(shifted)
 }
 
 /// A tile with some numbers doubled, and one with them halved, if they can be.
@@ -134,7 +146,13 @@ mod tests {
                 let moved = own.fields().into_iter().zip(tile.fields());
                 let moved = moved.filter(|((_, from), (_, to))| from != to);
                 for ((name, from), (_, to)) in moved {
-                    assert!(to == 2 * from || from == 2 * to, "{name}: {from} to {to}");
+                    let little = match name {
+                        "block_m" => 64,
+                        "block_n" => 32,
+                        _ => 1,
+                    };
+                    let factor = to == 2 * from || from == 2 * to;
+                    assert!(factor || to.abs_diff(from) == little, "{name}: {from} to {to}");
                 }
             }
             let cut =

@@ -23,7 +23,7 @@ const HOPELESS: f64 = 2.0;
 const GAIN: f64 = 0.02;
 
 /// The most plans that are measured; each is compiled.
-const MOST_PLANS: usize = 120;
+const MOST_PLANS: usize = 160;
 
 /// The plan that was found fastest of those that keep what the options ask for.
 pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
