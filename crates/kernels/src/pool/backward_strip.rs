@@ -12,8 +12,10 @@
 //! Blocks are whole steps of the stride: which windows are over the i-th input of a block is then
 //! the same for all blocks. Blocks at the edges read windows that are not there as zeros.
 //!
-//! With channels first the lanes of a vector are neighbours along the width, a block has as many
-//! vectors as the stride, and each lane takes its windows from the vectors of `dy` that hold them.
+//! With channels first the lanes of a vector are neighbours along the width, and each takes its
+//! windows from the vectors of `dy` that hold them. These have as many windows as start in a vector of
+//! inputs, so that a block is one vector wide and neighbouring units write neighbouring vectors; where
+//! the stride does not divide the lanes they have as many as `dx`'s, and a block is a stride of vectors.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -23,7 +25,7 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
 use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
-use super::launch::{buffer, grid, optional};
+use super::launch::{buffer, grid, optional_vectors, vectors};
 use super::plan::Plan;
 use super::strip::{Tiles, tiled, tiles_args};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
@@ -41,6 +43,7 @@ pub(super) fn launch(
 ) {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let form = Form::new(pooling, gradient, dtype, plan);
+    let window_lanes = if plan.across { form.window_lanes as usize } else { plan.lanes };
     let places = places(pooling, &form);
     let pixel = pixel_vectors(pooling, plan) as usize;
     let samples =
@@ -53,9 +56,10 @@ pub(super) fn launch(
             client,
             cubes,
             dim,
+            window_lanes,
             plan.lanes,
-            buffer(dy, outputs, plan),
-            optional(winners, outputs, plan),
+            vectors(dy, outputs, window_lanes),
+            optional_vectors(winners, outputs, window_lanes),
             buffer(dx, inputs, plan),
             blocks_args(pooling, gradient, dtype, plan, units, places),
             form,
@@ -121,7 +125,8 @@ fn blocks_args(
 ) -> BlocksLaunch {
     let inputs = vectors_on_axes(pooling, plan);
     let axes = pooling.grid().axes();
-    let lanes = |i| if plan.across && i == AXES - 1 { plan.lanes } else { 1 };
+    let across = |i| plan.across && i == AXES - 1;
+    let lanes = |i| if across(i) { window_lanes(&axes[i], plan.lanes) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
         BlockAxisLaunch::new(
             axis_args(&axes[i]),
@@ -160,8 +165,11 @@ struct Form {
     runs: bool,
     /// Whether several vectors make a pixel.
     channels: bool,
-    /// The lanes that lie along the width, or 1.
+    /// The lanes that lie along the width, or 1; of the inputs, and of the windows.
     lanes: u32,
+    window_lanes: u32,
+    /// Whether they do, be they one.
+    across: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -210,7 +218,13 @@ impl Block {
 const MOST_WINDOWS: usize = 36;
 const MOST_INPUTS: usize = 16;
 
-/// The lanes that may lie along the width, and whether blocks serve the problem at all.
+/// The windows of a vector, where the lanes of the inputs lie along the width: those that start in
+/// a vector of inputs, if the stride divides it.
+pub(super) fn window_lanes(width: &Axis, lanes: usize) -> usize {
+    if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
+}
+
+/// Whether blocks serve the problem at all.
 pub(super) fn fits(pooling: &Pooling, strip: usize) -> bool {
     let axes = pooling.grid().axes();
     if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
@@ -243,9 +257,11 @@ fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
 
 impl Form {
     fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
-        let lanes = if plan.across { plan.lanes as u32 } else { 1 };
+        let lanes = if plan.across { plan.lanes } else { 1 };
+        let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
+        let window_lanes = if plan.across { window_lanes } else { 1 };
         Self {
-            axes: blocks_of(pooling, plan.strip, lanes),
+            axes: blocks_of(pooling, plan.strip, window_lanes),
             fold: match gradient {
                 Gradient::Max(_) => Fold::Max,
                 Gradient::Average(divisor) => Fold::average(divisor),
@@ -254,7 +270,9 @@ impl Form {
             rounds: plan.rounds,
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
-            lanes,
+            lanes: lanes as u32,
+            window_lanes,
+            across: plan.across,
             rank: pooling.grid().rank(),
         }
     }
@@ -283,7 +301,7 @@ impl Form {
 
     /// The vectors of windows over a block, on each axis: the first one, and how many.
     fn windows(&self) -> [(i32, u32); AXES] {
-        [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.lanes)]
+        [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.window_lanes)]
     }
 
     /// The vectors of inputs of a block on each axis.
@@ -343,16 +361,16 @@ impl Form {
     /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
     /// window `step` of those over it.
     fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
-        let first = self.windows()[2].0 * self.lanes as i32;
+        let first = self.windows()[2].0 * self.window_lanes as i32;
         let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
-        ((element / self.lanes) as usize, (element % self.lanes) as usize)
+        ((element / self.window_lanes) as usize, (element % self.window_lanes) as usize)
     }
 }
 
 #[cube(launch_unchecked)]
-fn gather_blocks<S: Float, A: Float, N: Size>(
-    dy: &[Vector<S, N>],
-    winners: ComptimeOption<Box<[Vector<i32, N>]>>,
+fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
+    dy: &[Vector<S, M>],
+    winners: ComptimeOption<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
     problem: &Blocks,
     #[comptime] form: Form,
@@ -372,9 +390,9 @@ fn gather_blocks<S: Float, A: Float, N: Size>(
     };
     if inner {
         let form = comptime!(form.interior());
-        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+        block::<S, A, M, N>(dy, &winners, dx, problem, &place, form);
     } else {
-        block::<S, A, N>(dy, &winners, dx, problem, &place, form);
+        block::<S, A, M, N>(dy, &winners, dx, problem, &place, form);
     }
 }
 
@@ -412,16 +430,21 @@ fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
     Place {
         sample: sample as i32,
         lane: lane as i32,
-        depth: corner(d as i32, form.axes[0], 1u32),
-        height: corner(h as i32, form.axes[1], 1u32),
-        width: corner(w as i32, form.axes[2], form.lanes),
+        depth: corner(d as i32, form.axes[0], 1u32, 1u32),
+        height: corner(h as i32, form.axes[1], 1u32, 1u32),
+        width: corner(w as i32, form.axes[2], form.window_lanes, form.lanes),
     }
 }
 
 #[cube]
-fn corner(place: i32, #[comptime] block: Block, #[comptime] lanes: u32) -> Corner {
+fn corner(
+    place: i32,
+    #[comptime] block: Block,
+    #[comptime] windows: u32,
+    #[comptime] lanes: u32,
+) -> Corner {
     Corner {
-        window: place * comptime!((block.inputs / block.stride / lanes) as i32),
+        window: place * comptime!((block.inputs / block.stride / windows) as i32),
         input: place * comptime!((block.inputs / lanes) as i32),
     }
 }
@@ -480,23 +503,23 @@ struct Window<A: Float, N: Size> {
 
 /// Computes the inputs of a block.
 #[cube]
-fn block<S: Float, A: Float, N: Size>(
-    dy: &[Vector<S, N>],
-    winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
+fn block<S: Float, A: Float, M: Size, N: Size>(
+    dy: &[Vector<S, M>],
+    winners: &ComptimeOption<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
     problem: &Blocks,
     place: &Place,
     #[comptime] form: Form,
 ) {
-    let mut windows = Sequence::<Window<A, N>>::new();
+    let mut windows = Sequence::<Window<A, M>>::new();
     #[unroll]
     for i in 0..form.all_windows() {
-        windows.push(window::<S, A, N>(dy, winners, problem, place, i, form));
+        windows.push(window::<S, A, M>(dy, winners, problem, place, i, form));
     }
     let lines = if comptime!(form.fold.is_max()) {
         Sequence::<Vector<A, N>>::new()
     } else {
-        lines::<A, N>(&windows, form)
+        lines::<A, M, N>(&windows, form)
     };
     #[unroll]
     for i in 0..form.all_inputs() {
@@ -512,7 +535,7 @@ fn block<S: Float, A: Float, N: Size>(
             let pixel = line * problem.width.inputs + w;
             let index = index_of::<N>(problem, place, d, h, w, form);
             let mut sum = if comptime!(form.fold.is_max()) {
-                gather::<A, N>(&windows, index, x, form)
+                gather::<A, M, N>(&windows, index, x, form)
             } else {
                 gather_lines::<A, N>(&lines, x, form)
             };
@@ -541,7 +564,7 @@ fn index_of<N: Size>(
     let first = place.lane * N::value() as i32 * problem.index_lane as i32;
     let index = place.sample * problem.index_batch as i32
         + position * problem.index_position as i32
-        + if comptime!(form.lanes == 1) { first } else { 0i32.runtime() };
+        + if comptime!(form.across) { 0i32.runtime() } else { first };
     let mut indices = Vector::<i32, N>::new(index);
     #[unroll]
     for i in 0..N::value() {
@@ -552,8 +575,8 @@ fn index_of<N: Size>(
 
 /// Adds up what an input gets from the windows that it won.
 #[cube]
-fn gather<A: Float, N: Size>(
-    windows: &Sequence<Window<A, N>>,
+fn gather<A: Float, M: Size, N: Size>(
+    windows: &Sequence<Window<A, M>>,
     index: Vector<i32, N>,
     #[comptime] x: [u32; AXES],
     #[comptime] form: Form,
@@ -565,7 +588,7 @@ fn gather<A: Float, N: Size>(
     for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
         let step = comptime!(Form::split(steps, i));
         let line = comptime!(form.line_over(x, [step[0], step[1]]));
-        let window = window_at::<A, N>(windows, line, x[2], step[2], form);
+        let window = window_at::<A, M, N>(windows, line, x[2], step[2], form);
         sum += select_many(window.winner.equal(&index), window.share, zero);
     }
     sum
@@ -573,17 +596,21 @@ fn gather<A: Float, N: Size>(
 
 /// The window `step` on `line` of those over input vector `w`: of each lane its own.
 #[cube]
-fn window_at<A: Float, N: Size>(
-    windows: &Sequence<Window<A, N>>,
+fn window_at<A: Float, M: Size, N: Size>(
+    windows: &Sequence<Window<A, M>>,
     #[comptime] line: usize,
     #[comptime] w: u32,
     #[comptime] step: u32,
     #[comptime] form: Form,
 ) -> Window<A, N> {
     let first = comptime!(line * form.windows()[2].1 as usize);
-    if comptime!(form.lanes == 1) {
+    if comptime!(!form.across) {
+        // Lanes that are channels are as many in all vectors.
         let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
-        Window::<A, N> { share: window.share, winner: window.winner }
+        Window::<A, N> {
+            share: Vector::cast_from(window.share),
+            winner: Vector::cast_from(window.winner),
+        }
     } else {
         let mut share = Vector::<A, N>::new(A::from_int(0));
         let mut winner = Vector::<i32, N>::new(-1i32);
@@ -603,8 +630,8 @@ fn window_at<A: Float, N: Size>(
 /// The shares of the inputs of a block from each line of windows, which inputs that differ only
 /// in their lines have in common.
 #[cube]
-fn lines<A: Float, N: Size>(
-    windows: &Sequence<Window<A, N>>,
+fn lines<A: Float, M: Size, N: Size>(
+    windows: &Sequence<Window<A, M>>,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut lines = Sequence::<Vector<A, N>>::new();
@@ -614,13 +641,13 @@ fn lines<A: Float, N: Size>(
         for w in 0..comptime!(form.inputs()[2]) {
             let steps = comptime!(form.steps([0, 0, w])[2]);
             let mut sum = if comptime!(steps > 0) {
-                window_at::<A, N>(windows, line as usize, w, 0u32, form).share
+                window_at::<A, M, N>(windows, line as usize, w, 0u32, form).share
             } else {
                 Vector::<A, N>::new(A::from_int(0))
             };
             #[unroll]
             for step in 1..steps {
-                sum += window_at::<A, N>(windows, line as usize, w, step, form).share;
+                sum += window_at::<A, M, N>(windows, line as usize, w, step, form).share;
             }
             lines.push(sum);
         }
@@ -719,7 +746,7 @@ fn share<A: Float, N: Size>(
         let plane = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
             * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
         let mut divisors = Vector::<A, N>::new(A::from_int(1));
-        if comptime!(form.lanes == 1) {
+        if comptime!(!form.across) {
             let taps =
                 plane * counted_at(&problem.width.axis, w as u32, form.axes[2].form, form.fold);
             divisors = over::<A, N>(Vector::new(A::cast_from(taps)), form);

@@ -309,7 +309,8 @@ impl Plan {
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
-        Some(plan.in_strips(strip, pooling, dtype, limits))
+        let across = lanes_across(pooling, widest_load(dtype, limits), true);
+        Some(plan.in_strips(strip, across))
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
@@ -349,13 +350,13 @@ impl Plan {
         let row = pooling.grid().taps() / along.kernel();
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
-        self.in_strips([4, 2].into_iter().find(fits).unwrap_or(1), pooling, dtype, limits)
+        let across = lanes_across(pooling, widest_load(dtype, limits), false);
+        self.in_strips([4, 2].into_iter().find(fits).unwrap_or(1), across)
     }
 
     /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
     /// they may be.
-    fn in_strips(self, strip: usize, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
-        let across = lanes_across(pooling, widest_load(dtype, limits));
+    fn in_strips(self, strip: usize, across: Option<usize>) -> Self {
         Self {
             algorithm: Algorithm::Strip,
             lanes: across.unwrap_or(self.lanes),
@@ -375,7 +376,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
         if self.algorithm != Algorithm::Plane {
-            self.check_lanes(pooling, dtype, limits)?;
+            self.check_lanes(pooling, dtype, limits, false)?;
         }
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
             return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
@@ -416,7 +417,7 @@ impl Plan {
         if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
             return Err(PlanError::NotFor { algorithm: strip });
         }
-        self.check_lanes(pooling, dtype, limits)
+        self.check_lanes(pooling, dtype, limits, true)
     }
 
     fn check_units(
@@ -461,12 +462,13 @@ impl Plan {
         pooling: &Pooling,
         dtype: DType,
         limits: &Limits,
+        gradient: bool,
     ) -> Result<(), PlanError> {
         let (lanes, widest) = (self.lanes, widest_load(dtype, limits));
         let neighbours = match (self.across, self.algorithm) {
             (true, Algorithm::Reduce) if !reduce::is_flat(pooling) => 0,
             (true, Algorithm::Reduce) => pooling.grid().taps(),
-            (true, _) => lanes_across(pooling, widest).unwrap_or(0),
+            (true, _) => lanes_across(pooling, widest, gradient).unwrap_or(0),
             (false, _) => pixel_channels(pooling),
         };
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
@@ -559,13 +561,17 @@ pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
 }
 
 /// The most lanes that may lie along the width: where a pixel is one element, vectors divide the
-/// width of input and output, and no window there is empty.
-fn lanes_across(pooling: &Pooling, widest: usize) -> Option<usize> {
+/// width of input and output, and no window there is empty. A gradient's vectors of windows may be
+/// shorter than those of inputs.
+fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> Option<usize> {
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
         pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
-    let lanes = widest_divisor(width.input(), widest).min(widest_divisor(width.output(), widest));
-    (fits && lanes > 1).then_some(lanes)
+    let windows = |lanes| if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
+    let divides = |&lanes: &usize| width.output().is_multiple_of(windows(lanes));
+    let widest = widest_divisor(width.input(), widest);
+    let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power).find(divides);
+    lanes.filter(|_| fits)
 }
 
 /// The elements of the widest single load.
