@@ -65,6 +65,18 @@ impl Operands<'_> {
         }
     }
 
+    /// What the sums are made of, where they go, and what follows them.
+    fn parts(&self) -> ([&Handle; 2], &Handle, Epilogue<'_>) {
+        match *self {
+            Self::Forward { x, w, bias, residual, activation, y } => {
+                ([x, w], y, Epilogue { bias, residual, activation })
+            }
+            Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
+            Self::Filter { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
+            Self::Bias { dy, db } => ([dy, dy], db, Epilogue::NONE),
+        }
+    }
+
     /// Refuses buffers that are smaller than their tensors.
     fn check(&self, conv: &Convolution, dtype: DType) -> Result<(), PlanError> {
         let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
@@ -117,81 +129,34 @@ pub fn launch(
     if windows(conv) == 0 {
         return Err(PlanError::NoWindows);
     }
-    match (operands, plan.algorithm) {
-        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Depthwise) => {
-            let epilogue = Epilogue { bias, residual, activation };
-            depthwise::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
+    let (tensors, out, epilogue) = operands.parts();
+    in_parts(client, conv, request, plan, out, |out| {
+        let (pass, [a, b]) = (request.pass, tensors);
+        let all = [a, b, out];
+        match (plan.algorithm, pass) {
+            (_, Pass::Bias) => {
+                reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [a, out]);
+            }
+            (Algorithm::Depthwise, _) => {
+                depthwise::launch(client, conv, pass, dtype, plan, all, epilogue);
+            }
+            (Algorithm::Wide, Pass::Filter) => {
+                wide_filter::launch(client, conv, dtype, plan, [b, a, out]);
+            }
+            (Algorithm::Wide, _) => wide::launch(client, conv, pass, dtype, plan, all, epilogue),
+            (Algorithm::Hopper, _) => {
+                hopper::launch(client, conv, request, plan, &limits, all, epilogue);
+            }
+            (Algorithm::Matrix, _) => {
+                matrix::launch(client, conv, pass, dtype, precision, plan, all, epilogue);
+            }
+            (Algorithm::Tiled, _) => tiled::launch(client, conv, pass, dtype, plan, all, epilogue),
+            (Algorithm::Direct, Pass::Filter) => {
+                direct::launch_filter(client, conv, dtype, plan, [b, a, out]);
+            }
+            (Algorithm::Direct, _) => direct::launch(client, conv, dtype, plan, operands),
         }
-        (Operands::Data { dy, w, dx }, Algorithm::Depthwise) => {
-            depthwise::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
-        }
-        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Wide) => {
-            let epilogue = Epilogue { bias, residual, activation };
-            wide::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
-        }
-        (Operands::Data { dy, w, dx }, Algorithm::Wide) => {
-            wide::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
-        }
-        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Hopper) => {
-            let epilogue = Epilogue { bias, residual, activation };
-            hopper::launch(client, conv, request, plan, &limits, [x, w, y], epilogue);
-        }
-        (Operands::Data { dy, w, dx }, Algorithm::Hopper) => {
-            hopper::launch(client, conv, request, plan, &limits, [dy, w, dx], Epilogue::NONE);
-        }
-        (Operands::Filter { dy, x, dw }, Algorithm::Hopper) => {
-            in_parts(client, conv, request, plan, dw, |sums| {
-                let (tensors, none) = ([x, dy, sums], Epilogue::NONE);
-                hopper::launch(client, conv, request, plan, &limits, tensors, none);
-            });
-        }
-        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Matrix) => {
-            let epilogue = Epilogue { bias, residual, activation };
-            let tensors = [x, w, y];
-            matrix::launch(client, conv, Pass::Forward, dtype, precision, plan, tensors, epilogue);
-        }
-        (Operands::Data { dy, w, dx }, Algorithm::Matrix) => {
-            let (tensors, none) = ([dy, w, dx], Epilogue::NONE);
-            matrix::launch(client, conv, Pass::Data, dtype, precision, plan, tensors, none);
-        }
-        (Operands::Filter { dy, x, dw }, Algorithm::Matrix) => {
-            in_parts(client, conv, request, plan, dw, |sums| {
-                let (tensors, none) = ([x, dy, sums], Epilogue::NONE);
-                matrix::launch(client, conv, Pass::Filter, dtype, precision, plan, tensors, none);
-            });
-        }
-        (Operands::Forward { x, w, bias, residual, activation, y }, Algorithm::Tiled) => {
-            let epilogue = Epilogue { bias, residual, activation };
-            tiled::launch(client, conv, Pass::Forward, dtype, plan, [x, w, y], epilogue);
-        }
-        (Operands::Data { dy, w, dx }, Algorithm::Tiled) => {
-            tiled::launch(client, conv, Pass::Data, dtype, plan, [dy, w, dx], Epilogue::NONE);
-        }
-        (Operands::Filter { dy, x, dw }, Algorithm::Tiled) => {
-            in_parts(client, conv, request, plan, dw, |sums| {
-                let operands = [x, dy, sums];
-                tiled::launch(client, conv, Pass::Filter, dtype, plan, operands, Epilogue::NONE);
-            });
-        }
-        (Operands::Filter { dy, x, dw }, Algorithm::Wide) => {
-            in_parts(client, conv, request, plan, dw, |sums| {
-                wide_filter::launch(client, conv, dtype, plan, [dy, x, sums]);
-            });
-        }
-        (Operands::Bias { dy, db }, _) => {
-            in_parts(client, conv, request, plan, db, |sums| {
-                reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [dy, sums]);
-            });
-        }
-        (Operands::Forward { .. } | Operands::Data { .. }, Algorithm::Direct) => {
-            direct::launch(client, conv, dtype, plan, operands);
-        }
-        (Operands::Filter { dy, x, dw }, _) => {
-            in_parts(client, conv, request, plan, dw, |sums| {
-                direct::launch_filter(client, conv, dtype, plan, [dy, x, sums]);
-            });
-        }
-    }
+    });
     Ok(())
 }
 

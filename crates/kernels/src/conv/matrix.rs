@@ -23,14 +23,14 @@ use cubecl::cmma;
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubecl::std::FastDivmod;
-use windowpane_geometry::{Convolution, DType, Layout, Precision, Tile};
+use windowpane_geometry::{Convolution, DType, Precision, Tile};
 
-use super::epilogue::{Epilogue, EpilogueForm, finish_at};
-use super::gather::{
-    Gather, GatherArgs, GatherForm, Point, columns, inner, read_at, row_point, term_point,
-    weight_steps,
+use super::blocks::{
+    BlockArgs, Place, Product, QUAD, has_piece, held, launches, line_point, load_a, load_b,
+    loaded_line, loaded_term, operands, place_of, store_quad,
 };
+use super::epilogue::Epilogue;
+use super::gather::{GatherArgs, Point};
 use super::launch::buffer;
 use super::plan::{Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
@@ -39,20 +39,6 @@ use crate::limits::Fragment;
 /// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
 const ALIGNMENT: usize = 32;
 
-/// The columns that a unit stores at once.
-const QUAD: u32 = 4;
-
-/// How one operand comes from memory, and lies in shared memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Side {
-    /// Whether neighbours are terms of one line, or else lines of one term.
-    along_terms: bool,
-    /// The elements of a load.
-    lanes: u32,
-    /// The lines of a block.
-    lines: u32,
-}
-
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
@@ -60,18 +46,11 @@ struct Form {
     fragment: Fragment,
     /// The units of a plane.
     plane: u32,
-    a: Side,
-    b: Side,
-    /// Whether rows and terms have changed places.
-    filter: bool,
+    product: Product,
     /// Whether factors are rounded to tf32.
     tf32: bool,
     /// The elements of the gap after each line in shared memory.
     gap: u32,
-    gather: GatherForm,
-    /// Whether results are stored a vector of columns at a time.
-    whole: bool,
-    epilogue: EpilogueForm,
 }
 
 impl Form {
@@ -84,26 +63,27 @@ impl Form {
         units(&self.tile, self.fragment, self.plane)
     }
 
-    fn side(&self, a: bool) -> Side {
-        if a { self.a } else { self.b }
+    /// The lines of a block.
+    fn lines(&self, a: bool) -> u32 {
+        if a { self.tile.block_m } else { self.tile.block_n }
     }
 
     /// The elements from one line, or term, to the next in shared memory.
     fn stride(&self, a: bool) -> u32 {
-        let side = self.side(a);
-        (if side.along_terms { self.tile.block_k } else { side.lines }) + self.gap
+        let along_terms = self.product.side(a).along_terms;
+        (if along_terms { self.tile.block_k } else { self.lines(a) }) + self.gap
     }
 
     /// The vectors of a block in shared memory.
     fn vectors(&self, a: bool) -> u32 {
-        let side = self.side(a);
-        let rows = if side.along_terms { side.lines } else { self.tile.block_k };
+        let side = self.product.side(a);
+        let rows = if side.along_terms { self.lines(a) } else { self.tile.block_k };
         rows * self.stride(a) / side.lanes
     }
 
     /// The loads of a block.
     fn loads(&self, a: bool) -> u32 {
-        self.side(a).lines * self.tile.block_k / self.side(a).lanes
+        self.lines(a) * self.tile.block_k / self.product.side(a).lanes
     }
 
     /// The loads of a unit.
@@ -135,22 +115,6 @@ pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: D
     blocks + (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
 }
 
-/// The numbers of a launch beside those of the product.
-#[derive(CubeType, CubeLaunch)]
-struct BlockArgs {
-    lines: u32,
-    terms: u32,
-    terms_a_part: u32,
-    parts: FastDivmod<u32>,
-    /// The results of a part.
-    part_step: u32,
-    b_column: u32,
-    b_group: u32,
-    out_column: u32,
-    out_group: u32,
-    slope: f32,
-}
-
 /// Launches a pass, `[a, b, out]`: `out` has the parts of the sums where the plan cuts them.
 #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
 pub(super) fn launch(
@@ -166,65 +130,40 @@ pub(super) fn launch(
     // The plan was checked: it has a tile, and the device the fragment.
     let (Some(tile), Some(matrix)) = (plan.tile, plan.matrix) else { return };
     let stored = plan.stored(pass, dtype);
-    let form = form(conv, pass, dtype, precision, stored, &tile, matrix, &epilogue);
+    let load = tile.elems_per_thread;
+    let form = Form {
+        tile,
+        fragment: matrix.0,
+        plane: matrix.1,
+        product: Product::new(conv, pass, [load, load], epilogue.form(stored)),
+        tf32: precision == Precision::Tf32,
+        gap: gap(dtype.size()),
+    };
     let factor = match precision {
         Precision::Tf32 => ElemType::Float(FloatKind::TF32),
         Precision::Strict => elem(dtype),
     };
-    let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
-    let weights = conv.filter().elements();
-    let (a_len, b_len) = match pass {
-        Pass::Forward => (inputs, weights),
-        Pass::Filter => (inputs, outputs),
-        _ => (outputs, weights),
-    };
-    let results = results(conv, pass);
-    let out_lanes = if form.whole { QUAD as usize } else { 1 };
-    let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
-    for gather in Gather::all(conv, pass) {
-        let (rows, terms) = (gather.rows(conv), gather.terms(conv));
-        let (lines, terms) = if form.filter { (terms, rows) } else { (rows, terms) };
-        let window = match pass {
-            Pass::Data => conv.input().strides(conv.layout()).channel,
-            _ => conv.output().strides(conv.layout()).channel,
-        };
-        let (weight, window) = ([steps.column, steps.group], [window, window * columns]);
-        let ([b_column, b_group], [out_column, out_group]) =
-            if form.filter { (window, weight) } else { (weight, window) };
-        let part = terms.div_ceil(plan.splits).next_multiple_of(tile.block_k as usize);
-        let cubes = CubeCount::Static(
-            lines.div_ceil(tile.block_m as usize) as u32,
-            columns.div_ceil(tile.block_n as usize) as u32,
-            (conv.groups() * plan.splits) as u32,
-        );
+    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+    let out_lanes = form.product.stored_lanes();
+    for launch in launches(conv, pass, plan, &tile, epilogue.slope()) {
         // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
         // past the last too, and reads outside are moved inside.
         unsafe {
             matrix_units::launch_unchecked(
                 client,
-                cubes,
+                launch.cubes,
                 CubeDim::new_1d(form.units()),
-                form.a.lanes as usize,
-                form.b.lanes as usize,
+                a_lanes,
+                b_lanes,
                 out_lanes,
-                buffer(a, a_len / form.a.lanes as usize),
-                buffer(b, b_len / form.b.lanes as usize),
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
                 epilogue.bias(conv.filter().count(), out_lanes),
                 epilogue.residual(results, out_lanes),
                 buffer(out, results * plan.splits / out_lanes),
-                gather.args(conv, &steps),
-                BlockArgsLaunch::new(
-                    lines as u32,
-                    terms as u32,
-                    part as u32,
-                    plan.splits as u32,
-                    results as u32,
-                    b_column as u32,
-                    b_group as u32,
-                    out_column as u32,
-                    out_group as u32,
-                    epilogue.slope(),
-                ),
+                launch.gather,
+                launch.block,
                 form,
                 elem(dtype),
                 factor,
@@ -232,55 +171,6 @@ pub(super) fn launch(
                 elem(stored),
             )
         }
-    }
-}
-
-#[allow(clippy::too_many_arguments, reason = "all that a form is made of")]
-fn form(
-    conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    precision: Precision,
-    stored: DType,
-    tile: &Tile,
-    (fragment, plane): (Fragment, u32),
-    epilogue: &Epilogue<'_>,
-) -> Form {
-    let filter = pass == Pass::Filter;
-    let last = conv.layout() == Layout::ChannelsLast;
-    let (inner, columns) = (inner(conv, pass), columns(conv, pass));
-    let steps = weight_steps(conv, pass);
-    // A load of several elements: neighbours in memory, never of two taps or groups.
-    let side = |along_terms: bool, lines: u32, together: usize| {
-        let most = tile.elems_per_thread.ilog2();
-        Side { along_terms, lanes: 1 << together.trailing_zeros().min(most), lines }
-    };
-    let (m, n) = (tile.block_m, tile.block_n);
-    let (a, b) = if filter {
-        let (a, b) = if last { (inner, columns) } else { (1, 1) };
-        (side(false, m, a), side(!last, n, b))
-    } else {
-        let a = side(last, m, if last { inner } else { 1 });
-        let b = match (steps.inner, steps.column) {
-            (_, 1) => side(false, n, columns),
-            (1, _) => side(true, n, inner),
-            _ => side(true, n, 1),
-        };
-        (a, b)
-    };
-    let contiguous = if filter { steps.column == 1 } else { last };
-    Form {
-        tile: *tile,
-        fragment,
-        plane,
-        a,
-        b,
-        filter,
-        tf32: precision == Precision::Tf32,
-        gap: gap(dtype.size()),
-        gather: GatherForm::new(conv, pass),
-        whole: contiguous && columns.is_multiple_of(QUAD as usize),
-        epilogue: epilogue.form(stored),
     }
 }
 
@@ -311,18 +201,8 @@ fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: S
         ALIGNMENT,
     );
 
-    let (group, part) = block.parts.div_mod(CUBE_POS_Z);
-    let first_line = CUBE_POS_X * comptime!(form.tile.block_m);
-    let first_column = CUBE_POS_Y * comptime!(form.tile.block_n);
-    let first_term = part * block.terms_a_part;
-    let end_term = min(first_term + block.terms_a_part, block.terms);
-    let blocks = if end_term > first_term {
-        (end_term - first_term + comptime!(form.tile.block_k - 1)) / comptime!(form.tile.block_k)
-    } else {
-        0u32.runtime()
-    };
-
-    let lines = lines_of(gather, block, first_line, group, form);
+    let place = place_of(block, form.tile);
+    let lines = lines_of(gather, block, &place, form);
     let mut held_a = held::<S, NA>(comptime!(form.slots(true)));
     let mut held_b = held::<S, NB>(comptime!(form.slots(false)));
     let mut sums = Sequence::<cmma::Matrix<A>>::new();
@@ -338,39 +218,19 @@ fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: S
         ));
     }
 
-    if blocks > 0 {
-        load_a::<S, NA>(a, gather, &lines, &mut held_a, first_term, end_term, form);
-        load_b::<S, NB>(
-            b,
-            gather,
-            block,
-            &mut held_b,
-            first_column,
-            group,
-            first_term,
-            end_term,
-            form,
-        );
+    if place.blocks > 0 {
+        bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, place.first_term, form);
+        bring_b::<S, NB>(b, gather, block, &place, &mut held_b, place.first_term, form);
         stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
         stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
     }
     sync_cube();
-    for i in 0..blocks {
-        let more = i + 1 < blocks;
-        let term = first_term + (i + 1) * comptime!(form.tile.block_k);
+    for i in 0..place.blocks {
+        let more = i + 1 < place.blocks;
+        let term = place.first_term + (i + 1) * comptime!(form.tile.block_k);
         if more {
-            load_a::<S, NA>(a, gather, &lines, &mut held_a, term, end_term, form);
-            load_b::<S, NB>(
-                b,
-                gather,
-                block,
-                &mut held_b,
-                first_column,
-                group,
-                term,
-                end_term,
-                form,
-            );
+            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
         }
         let (present, next) = if comptime!(stages > 1) {
             (i % 2u32, (i + 1) % 2u32)
@@ -394,42 +254,19 @@ fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: S
         }
         sync_cube();
     }
-    store::<A, R, O>(
-        &bias,
-        &residual,
-        out,
-        gather,
-        block,
-        &sums,
-        first_line,
-        first_column,
-        group,
-        part,
-        form,
-    );
-}
-
-/// Registers for what is on its way to shared memory.
-#[cube]
-fn held<S: Float, N: Size>(#[comptime] count: u32) -> Sequence<RuntimeCell<Vector<S, N>>> {
-    let mut held = Sequence::<RuntimeCell<Vector<S, N>>>::new();
-    #[unroll]
-    for _ in 0..count {
-        held.push(RuntimeCell::new(Vector::new(S::from_int(0))));
-    }
-    held
+    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
 }
 
 /// The first line, or column, and the first term of a unit's load, within the block.
 #[cube]
 fn load_of(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> (u32, u32) {
     let load = UNIT_POS + comptime!(slot * form.units());
-    let side = comptime!(form.side(a));
+    let side = comptime!(form.product.side(a));
     if comptime!(side.along_terms) {
         let loads = comptime!(form.tile.block_k / side.lanes);
         (load / loads, load % loads * comptime!(side.lanes))
     } else {
-        let loads = comptime!(side.lines / side.lanes);
+        let loads = comptime!(form.lines(a) / side.lanes);
         (load % loads * comptime!(side.lanes), load / loads)
     }
 }
@@ -437,37 +274,7 @@ fn load_of(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -
 /// Whether a unit has such a load.
 #[cube]
 fn has_load(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> bool {
-    let loads = comptime!(form.loads(a));
-    if comptime!((slot + 1) * form.units() <= loads) {
-        true.runtime()
-    } else {
-        UNIT_POS + comptime!(slot * form.units()) < loads
-    }
-}
-
-/// The lines of a load: 1 where it lies along the terms.
-fn lines_a_load(side: Side) -> u32 {
-    if side.along_terms { 1 } else { side.lanes }
-}
-
-/// A line of `a`.
-#[cube]
-fn line_point(gather: &GatherArgs, line: u32, #[comptime] form: Form) -> Point {
-    if comptime!(form.filter) {
-        term_point(gather, line, form.gather)
-    } else {
-        row_point(gather, line, form.gather)
-    }
-}
-
-/// A term of the product.
-#[cube]
-fn summed_point(gather: &GatherArgs, term: u32, #[comptime] form: Form) -> Point {
-    if comptime!(form.filter) {
-        row_point(gather, term, form.gather)
-    } else {
-        term_point(gather, term, form.gather)
-    }
+    has_piece(slot, comptime!(form.units()), comptime!(form.loads(a)))
 }
 
 /// The lines of `a` that a unit loads, which are the same in every block of terms.
@@ -475,82 +282,59 @@ fn summed_point(gather: &GatherArgs, term: u32, #[comptime] form: Form) -> Point
 fn lines_of(
     gather: &GatherArgs,
     block: &BlockArgs,
-    first_line: u32,
-    group: u32,
+    place: &Place,
     #[comptime] form: Form,
 ) -> Sequence<Point> {
     let mut lines = Sequence::<Point>::new();
     #[unroll]
     for slot in 0..comptime!(form.slots(true)) {
         let (line, _) = load_of(slot, true, form);
-        // Whole loads lie before the last line or after it.
-        let line = min(first_line + line, block.lines - comptime!(lines_a_load(form.a)));
-        let point = line_point(gather, line, form);
-        lines.push(Point {
-            depth: point.depth,
-            height: point.height,
-            width: point.width,
-            a: point.a + group * gather.a_group,
-            other: point.other,
-        });
+        lines.push(loaded_line(gather, block, place, line, form.product));
     }
     lines
 }
 
 /// Brings a unit's part of a block of `a` to registers.
 #[cube]
-fn load_a<S: Float, N: Size>(
+fn bring_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
+    place: &Place,
     lines: &Sequence<Point>,
     held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
     first: u32,
-    end: u32,
     #[comptime] form: Form,
 ) {
-    let zero = Vector::<S, N>::new(S::from_int(0));
     #[unroll]
     for slot in 0..comptime!(form.slots(true)) {
         if has_load(slot, true, form) {
             let (_, term) = load_of(slot, true, form);
-            let term = first + term;
-            let there = term < end;
-            let point = summed_point(gather, select(there, term, first), form);
+            let term = loaded_term(gather, place, first, term, form.product);
             let index = comptime!(slot as usize);
-            let read = read_at(gather, lines.index(index), &point, form.gather);
-            let value = a[(read.at / comptime!(form.a.lanes)) as usize];
-            held.index(index).store(select(there && read.inside, value, zero));
+            let value = load_a::<S, N>(a, gather, lines.index(index), &term, form.product);
+            held.index(index).store(value);
         }
     }
 }
 
 /// Brings a unit's part of a block of `b` to registers.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn load_b<S: Float, N: Size>(
+fn bring_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
+    place: &Place,
     held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
-    first_column: u32,
-    group: u32,
     first: u32,
-    end: u32,
     #[comptime] form: Form,
 ) {
-    let zero = Vector::<S, N>::new(S::from_int(0));
     #[unroll]
     for slot in 0..comptime!(form.slots(false)) {
         if has_load(slot, false, form) {
             let (column, term) = load_of(slot, false, form);
-            let term = first + term;
-            let there = term < end;
-            let point = summed_point(gather, select(there, term, first), form);
-            let last = gather.columns - comptime!(lines_a_load(form.b));
-            let column = min(first_column + column, last);
-            let at = point.other + group * block.b_group + column * block.b_column;
-            let value = b[(at / comptime!(form.b.lanes)) as usize];
-            held.index(comptime!(slot as usize)).store(select(there, value, zero));
+            let term = loaded_term(gather, place, first, term, form.product);
+            let value = load_b::<S, N>(b, gather, block, place, column, &term, form.product);
+            held.index(comptime!(slot as usize)).store(value);
         }
     }
 }
@@ -564,7 +348,7 @@ fn stage<S: Float, E: Float, N: Size>(
     #[comptime] is_a: bool,
     #[comptime] form: Form,
 ) {
-    let side = comptime!(form.side(is_a));
+    let side = comptime!(form.product.side(is_a));
     let stride = comptime!(form.stride(is_a));
     #[unroll]
     for slot in 0..comptime!(form.slots(is_a)) {
@@ -620,7 +404,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
                 comptime!(m as usize),
                 comptime!(n as usize),
                 comptime!(k as usize),
-                comptime!(match form.b.along_terms {
+                comptime!(match form.product.b.along_terms {
                     true => cmma::MatrixLayout::ColMajor,
                     false => cmma::MatrixLayout::RowMajor,
                 }),
@@ -636,7 +420,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
                 comptime!(m as usize),
                 comptime!(n as usize),
                 comptime!(k as usize),
-                comptime!(match form.a.along_terms {
+                comptime!(match form.product.a.along_terms {
                     true => cmma::MatrixLayout::RowMajor,
                     false => cmma::MatrixLayout::ColMajor,
                 }),
@@ -655,7 +439,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
 /// The vector in shared memory at which a fragment begins.
 #[cube]
 fn first_of(line: u32, #[comptime] term: u32, #[comptime] a: bool, #[comptime] form: Form) -> u32 {
-    let (side, stride) = comptime!((form.side(a), form.stride(a)));
+    let (side, stride) = comptime!((form.product.side(a), form.stride(a)));
     let at = if comptime!(side.along_terms) { line * stride + term } else { line + term * stride };
     at / comptime!(side.lanes)
 }
@@ -669,11 +453,8 @@ fn store<A: Float, R: Float, O: Size>(
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
+    place: &Place,
     sums: &Sequence<cmma::Matrix<A>>,
-    first_line: u32,
-    first_column: u32,
-    group: u32,
-    part: u32,
     #[comptime] form: Form,
 ) {
     let units = comptime!(form.plane);
@@ -688,9 +469,8 @@ fn store<A: Float, R: Float, O: Size>(
         ALIGNMENT,
     );
     let mine = plane * quads;
-    let base = part * block.part_step + group * block.out_group;
-    let first_line = first_line + plane / planes_n * comptime!(ratio_m * m);
-    let first_column = first_column + plane % planes_n * comptime!(ratio_n * n);
+    let first_line = place.first_line + plane / planes_n * comptime!(ratio_m * m);
+    let first_column = place.first_column + plane % planes_n * comptime!(ratio_n * n);
     #[unroll]
     for i in 0..ratio_m {
         #[unroll]
@@ -710,61 +490,24 @@ fn store<A: Float, R: Float, O: Size>(
                     let line = first_line + i * m + quad / comptime!(n / QUAD);
                     let column = first_column + j * n + quad % comptime!(n / QUAD) * QUAD;
                     if line < block.lines {
-                        let point = line_point(gather, line, form);
+                        let point = line_point(gather, line, form.product);
                         let sum = laid[(mine + quad) as usize];
-                        let at = base + point.other;
                         store_quad::<A, R, O>(
-                            bias, residual, out, gather, block, sum, at, column, group, form,
+                            bias,
+                            residual,
+                            out,
+                            gather,
+                            block,
+                            place,
+                            sum,
+                            &point,
+                            column,
+                            form.product,
                         );
                     }
                 }
             }
             sync_cube();
-        }
-    }
-}
-
-/// Stores 4 columns of a line, or those of them that there are.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn store_quad<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
-    out: &mut [Vector<R, O>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    sum: Vector<A, Const<4>>,
-    at: u32,
-    column: u32,
-    group: u32,
-    #[comptime] form: Form,
-) {
-    if comptime!(form.whole) {
-        if column < gather.columns {
-            let at = (at + column) / QUAD;
-            let channel = (group * gather.columns + column) / QUAD;
-            let sum = Vector::<A, O>::cast_from(sum);
-            out[at as usize] =
-                finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form.epilogue);
-        }
-    } else {
-        #[unroll]
-        for lane in 0..QUAD {
-            let column = column + lane;
-            if column < gather.columns {
-                let at = at + column * block.out_column;
-                let channel = group * gather.columns + column;
-                let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
-                out[at as usize] = finish_at::<R, A, O>(
-                    bias,
-                    residual,
-                    sum,
-                    channel,
-                    at,
-                    block.slope,
-                    form.epilogue,
-                );
-            }
         }
     }
 }

@@ -22,6 +22,7 @@
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
 
+mod blocks;
 mod candidates;
 pub mod depthwise;
 pub mod direct;
