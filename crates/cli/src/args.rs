@@ -87,8 +87,8 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     pub(crate) layout: Layout,
     /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
-    /// (cost independent of the window), reduce (many units share a window) or plane (small planes
-    /// are kept in fast memory)
+    /// (cost independent of the window), fused (so along both axes at once), reduce (many units
+    /// share a window) or plane (small planes are kept in fast memory)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]

@@ -21,12 +21,14 @@ pub enum Algorithm {
     Reduce,
     /// Small planes of one channel are kept whole in fast memory while they are pooled.
     Plane,
+    /// The window slides along both axes of a plane at once, with nothing kept in memory between.
+    Fused,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 5] =
-        [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce, Self::Plane];
+    pub const ALL: [Self; 6] =
+        [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce, Self::Plane, Self::Fused];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Algorithm {
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
             Self::Plane => "plane",
+            Self::Fused => "fused",
         }
     }
 }
@@ -51,6 +54,7 @@ impl Algorithm {
             Self::Sliding => Some(pool::Algorithm::Sliding),
             Self::Reduce => Some(pool::Algorithm::Reduce),
             Self::Plane => Some(pool::Algorithm::Plane),
+            Self::Fused => Some(pool::Algorithm::Fused),
         }
     }
 }
@@ -63,7 +67,7 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane")]
+#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, fused")]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -116,6 +120,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
                 windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
                 windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
+                windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
                 other => unreachable!("{other} has no public name"),
             },
         }

@@ -6,7 +6,7 @@ use windowpane_geometry::{DType, Pooling};
 use super::direct::{Form, direct, problem_args};
 use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{plane, reduce, sliding, strip};
+use super::{fused, plane, reduce, sliding, strip};
 use crate::Limits;
 use crate::dtype::elem;
 use crate::limits::has_powers;
@@ -40,6 +40,9 @@ pub fn launch(
     match plan.algorithm {
         Algorithm::Sliding => {
             sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
+        Algorithm::Fused => {
+            fused::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Plane => {
             plane::launch(client, pooling, reduction, dtype, plan, [input, output]);

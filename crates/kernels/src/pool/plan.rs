@@ -7,6 +7,7 @@ use windowpane_geometry::{
 };
 
 use super::backward_strip;
+use super::fused;
 use super::plane;
 use super::reduce::{self, Teams};
 use super::sliding;
@@ -77,6 +78,8 @@ pub enum Algorithm {
     Reduce,
     /// Small planes are staged whole in shared memory.
     Plane,
+    /// Lines are walked in blocks, both axes of a plane in one launch.
+    Fused,
 }
 
 impl fmt::Display for Algorithm {
@@ -87,6 +90,7 @@ impl fmt::Display for Algorithm {
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
             Self::Plane => "plane",
+            Self::Fused => "fused",
         })
     }
 }
@@ -149,7 +153,8 @@ impl Plan {
         } else if fits(Algorithm::Strip) && !scatters(pooling, limits) {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
-            Algorithm::Sliding
+            let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
+            if fused.is_ok() { Algorithm::Fused } else { Algorithm::Sliding }
         } else {
             Algorithm::Direct
         };
@@ -176,12 +181,35 @@ impl Plan {
                 plan.check_shared(reduction, limits)?;
                 plan
             }
+            Algorithm::Fused => {
+                let plan = plan.fused(pooling, limits)?;
+                plan.check_tile(pooling, limits)?;
+                plan
+            }
             Algorithm::Plane => {
                 let plan = plan.plane(pooling, dtype, false);
                 plan.check_planes(pooling, reduction, limits, false)?;
                 plan
             }
         })
+    }
+
+    fn fused(self, pooling: &Pooling, limits: &Limits) -> Result<Self, PlanError> {
+        let algorithm = Algorithm::Fused;
+        let most = limits.units_per_cube.min(fused::MOST_UNITS);
+        // A core would wait at every block for those that have not come as far.
+        let tile = fused::tile(pooling, most).filter(|_| limits.cores.is_none());
+        let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
+        Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
+    }
+
+    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    fn check_tile(&self, pooling: &Pooling, limits: &Limits) -> Result<(), PlanError> {
+        let room = fused::shared_bytes(pooling, self) <= limits.shared_bytes;
+        match room && fused::tile(pooling, self.units).is_some() {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm: self.algorithm }),
+        }
     }
 
     fn plane(self, pooling: &Pooling, dtype: DType, gradient: bool) -> Self {
@@ -295,7 +323,9 @@ impl Plan {
                 plan.check_planes(pooling, reduction, limits, true)?;
                 Ok(plan)
             }
-            Algorithm::Sliding | Algorithm::Reduce => Err(PlanError::NotFor { algorithm }),
+            Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused => {
+                Err(PlanError::NotFor { algorithm })
+            }
         }
     }
 
@@ -387,6 +417,7 @@ impl Plan {
                 self.check_teams()?;
                 self.check_shared(reduction, limits)?;
             }
+            Algorithm::Fused => self.check_tile(pooling, limits)?,
             Algorithm::Plane => {
                 self.check_planes(pooling, reduction, limits, false)?;
                 return self.check_words(pooling, dtype, false);
@@ -490,6 +521,7 @@ impl Algorithm {
             }
             Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
             Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
+            Self::Fused => fused::fits(pooling, reduction),
             // By the units and the memory of the device too: `check_planes`.
             Self::Plane => pixel_channels(pooling) == 1,
         }
@@ -842,6 +874,35 @@ mod tests {
         let bare = Limits { shared_bytes: 0, ..GPU };
         assert_eq!(algorithm(&inception, &bare), Algorithm::Strip);
         assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::Strip);
+    }
+
+    #[test]
+    fn both_axes_of_large_windows_are_walked_at_once() {
+        let huge = |kernel: usize, layout| {
+            let shape = Shape::new(8, 64, Extents::from([256; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([1, 1]).padding([kernel / 2; 2]);
+            Pooling::new(shape, &window, layout).unwrap()
+        };
+        let max = Reduction::Max(Output::Values);
+        let plan = |kernel, reduction, layout, limits: &Limits| {
+            let pooling = huge(kernel, layout);
+            let plan = Plan::new(&pooling, reduction, DType::BF16, limits).unwrap();
+            assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
+            plan
+        };
+        // Tiles of 128 columns: a unit for each that they read.
+        for (kernel, units) in [(31, 192), (63, 192), (127, 256)] {
+            let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
+            assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
+        }
+        let sliding = |reduction, layout, limits| {
+            assert_eq!(plan(31, reduction, layout, limits).algorithm, Algorithm::Sliding);
+        };
+        let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+        sliding(indexed, Layout::ChannelsFirst, &GPU);
+        sliding(max, Layout::ChannelsLast, &GPU);
+        sliding(max, Layout::ChannelsFirst, &PROCESSOR);
+        sliding(max, Layout::ChannelsFirst, &Limits { shared_bytes: 0, ..GPU });
     }
 
     #[test]

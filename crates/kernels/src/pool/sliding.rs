@@ -38,7 +38,7 @@ const LONGEST_BLOCK: usize = 16;
 const MOST_BLOCKS: usize = 32;
 
 /// The inputs of a block: whole steps of the stride, fewer than the window's taps.
-fn block(axis: &Axis) -> usize {
+pub(super) fn block(axis: &Axis) -> usize {
     let most = LONGEST_BLOCK.min(axis.kernel() - 1);
     most / axis.stride() * axis.stride()
 }

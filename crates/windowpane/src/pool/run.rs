@@ -137,9 +137,10 @@ fn choose(
     }
     let _ = dtype;
     match options.algorithm {
-        Some(algorithm @ (Algorithm::Strip | Algorithm::Reduce | Algorithm::Plane)) => {
-            Err(Error::NoKernel { algorithm, device: device.clone() })
-        }
+        Some(
+            algorithm
+            @ (Algorithm::Strip | Algorithm::Reduce | Algorithm::Plane | Algorithm::Fused),
+        ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
             Err(Error::NoKernel { algorithm, device: device.clone() })
         }

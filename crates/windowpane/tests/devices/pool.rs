@@ -38,6 +38,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         2 => Just(Some(Algorithm::Sliding)),
         2 => Just(Some(Algorithm::Reduce)),
         2 => Just(Some(Algorithm::Plane)),
+        2 => Just(Some(Algorithm::Fused)),
     ]
 }
 
@@ -215,6 +216,51 @@ fn odd_planes_are_all_written() {
             let (y, dx) = pooled(&device);
             let (true_y, true_dx) = pooled(&Device::host());
             assert!(close(y, true_y) && close(dx, true_dx), "{device}: {extent} × {extent}");
+        }
+    }
+}
+
+/// Large windows of planes, walked along both axes in one launch where a device can: of several
+/// tiles, of blocks longer than the last, of windows longer than the plane.
+#[test]
+fn large_windows_of_planes_are_the_reference() {
+    let cases = [
+        ([20, 23], [5, 5], [2, 2]),
+        ([17, 40], [7, 18], [3, 0]),
+        ([40, 9], [33, 2], [16, 1]),
+        ([33, 300], [31, 31], [15, 15]),
+        ([70, 130], [63, 63], [31, 31]),
+        ([12, 12], [17, 17], [8, 8]),
+    ];
+    let layout = windowpane::Layout::ChannelsFirst;
+    for device in devices() {
+        for ([height, width], kernel, padding) in cases {
+            let dims = [2, 3, height, width];
+            let elements: Vec<f32> =
+                (0..dims.iter().product::<usize>()).map(|i| (i * 31 % 1009) as f32).collect();
+            let read = |y: windowpane::Result<Tensor>| y.map(|y| y.to_vec::<f32>().unwrap());
+            let pooled = |device: &Device, algorithm| {
+                let x = Tensor::from_slice(device, &elements, dims).unwrap();
+                let max = MaxPool::new(kernel).stride([1, 1]).padding(padding).layout(layout);
+                let mean = AvgPool::new(kernel).stride([1, 1]).padding(padding).layout(layout);
+                let mean = mean.divisor(Divisor::Valid);
+                let max = read(max.algorithm(algorithm).forward(&x))?;
+                Ok((max, read(mean.algorithm(algorithm).forward(&x))?))
+            };
+            let (true_max, true_mean) = pooled(&Device::host(), None).unwrap();
+            for algorithm in [None, Some(Algorithm::Fused)] {
+                let (max, mean) = match pooled(&device, algorithm) {
+                    Ok(pooled) => pooled,
+                    Err(Error::NoKernel { .. }) => continue,
+                    Err(error) => panic!("{device}: {error}"),
+                };
+                let near = |(y, truth): (&f32, &f32)| (y - truth).abs() <= 1e-4 * truth.abs();
+                assert!(max == true_max, "{device}: max {kernel:?} of {height} × {width}");
+                assert!(
+                    mean.iter().zip(&true_mean).all(near),
+                    "{device}: mean {kernel:?} of {height} × {width}"
+                );
+            }
         }
     }
 }

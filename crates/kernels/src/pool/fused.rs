@@ -1,0 +1,527 @@
+//! Large windows of channels-first planes in one launch: walked down the columns in registers, and
+//! along the rows in shared memory.
+//!
+//! ```text
+//! for each tile of columns of a plane:                      one cube, a unit a column
+//!     for each block of B rows of outputs:
+//!         fold each column's windows, as `sliding` does      to B rows in shared memory
+//!         for each row, block by block of its columns:       a unit each
+//!             prefix, over the block in shared memory; suffix, in registers
+//!             y[o] = suffix · whole blocks between · prefix
+//!         write the rows
+//! ```
+//!
+//! What `sliding` writes between its passes never leaves the multiprocessor, and all that is read and
+//! written are neighbours. A tile reads a window more of columns than it writes.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{Axis, DType, Pooling};
+
+use super::direct::{Form as Tap, Problem, counted_at, problem_args};
+use super::launch::{grid, vectors};
+use super::plan::{Output, Plan, Reduction, pixel_channels};
+use super::sliding;
+use crate::dtype::{elem, maximum, round};
+
+/// One number.
+type One = Const<1>;
+
+/// The most units of a cube: more, and their registers leave room for few cubes.
+pub(super) const MOST_UNITS: u32 = 256;
+
+/// The columns that a cube writes and the units that it takes, of no more than `most`.
+pub(super) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)> {
+    let [_, height, width] = pooling.grid().axes();
+    let rows = sliding::block(height);
+    let tiled = |tiles: usize| {
+        let tile = width.output().div_ceil(tiles);
+        let columns = tile + width.kernel() - 1;
+        let units = columns.max(rows * columns.div_ceil(sliding::block(width)));
+        (tile, units.next_multiple_of(64) as u32)
+    };
+    // A tile reads no more than three times what it writes.
+    let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
+    (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)
+}
+
+/// Whether both axes of an image's planes are walked, one step a window.
+pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let values = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
+    let walked = |axis: &Axis| axis.kernel() > 1 && axis.stride() == 1;
+    values
+        && pixel_channels(pooling) == 1
+        && sliding::fits(pooling)
+        && depth.kernel() == 1
+        && walked(height)
+        && walked(width)
+}
+
+/// The bytes that a cube's units share.
+pub(super) fn shared_bytes(pooling: &Pooling, plan: &Plan) -> usize {
+    let [_, height, width] = pooling.grid().axes();
+    sliding::block(height) * row(plan.units, sliding::block(width)) * plan.accumulator.size()
+}
+
+/// The elements from one row in shared memory to the next: an odd number, so that neighbouring units
+/// of neighbouring rows are on different banks.
+fn row(units: u32, block: usize) -> usize {
+    (units as usize + block) | 1
+}
+
+/// How an axis is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Walk {
+    /// The elements of a block.
+    block: u32,
+    /// The blocks from that in which a window starts to that of its last tap, if it starts with the
+    /// block, and the place there.
+    whole: u32,
+    rest: u32,
+}
+
+impl Walk {
+    fn new(axis: &Axis) -> Self {
+        let block = sliding::block(axis);
+        let (whole, rest) = ((axis.kernel() - 1) / block, (axis.kernel() - 1) % block);
+        Self { block: block as u32, whole: whole as u32, rest: rest as u32 }
+    }
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    tap: Tap,
+    height: Walk,
+    width: Walk,
+    /// The elements of a row in shared memory.
+    row: u32,
+}
+
+/// The numbers of the tiles, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TileArgs {
+    planes: u32,
+    /// The tiles of a plane, and the columns of one.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The blocks of rows of a plane, and the blocks of columns that a tile reads.
+    row_blocks: u32,
+    column_blocks: u32,
+    output_height: u32,
+    output_width: u32,
+}
+
+/// Launches the walk; the caller has checked plan and buffers.
+pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    [input, output]: [&Handle; 2],
+) {
+    let [_, height, width] = pooling.grid().axes();
+    // The plan has been checked: there is a tile for its units.
+    let Some((tile, _)) = tile(pooling, plan.units) else { return };
+    let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let planes = inputs / height.input() / width.input();
+    let tiles = width.output().div_ceil(tile);
+    let form = Form {
+        tap: Tap::new(pooling, reduction, dtype, &each),
+        height: Walk::new(height),
+        width: Walk::new(width),
+        row: row(plan.units, sliding::block(width)) as u32,
+    };
+    let args = TileArgsLaunch::new(
+        planes as u32,
+        tiles as u32,
+        tile as u32,
+        height.output().div_ceil(sliding::block(height)) as u32,
+        (tile + width.kernel() - 1).div_ceil(sliding::block(width)) as u32,
+        height.output() as u32,
+        width.output() as u32,
+    );
+    let (cubes, dim) = grid(client, plan, planes * tiles * plan.units as usize);
+    // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
+    // there are not written.
+    unsafe {
+        walk::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            vectors(input, inputs, 1),
+            vectors(output, outputs, 1),
+            problem_args(pooling, reduction, dtype, &each),
+            args,
+            form,
+            elem(dtype),
+            elem(plan.accumulator),
+        )
+    };
+}
+
+/// Registers that live from one step to the next.
+type Cells<A> = Sequence<RuntimeCell<Vector<A, One>>>;
+
+/// `S` is how elements are stored, `A` how they are compared and summed.
+#[cube(launch_unchecked)]
+fn walk<S: Float, A: Float>(
+    input: &[Vector<S, One>],
+    output: &mut [Vector<S, One>],
+    problem: &Problem,
+    args: &TileArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let mut shared =
+        Shared::<[Vector<A, One>]>::new_slice(comptime!((form.row * form.height.block) as usize));
+    let (plane, tile) = args.tiles.div_mod(CUBE_POS as u32);
+    let place = place_of(problem, args, plane, tile);
+
+    let ending = cells::<A>(form.height.block);
+    let totals = cells::<A>(form.height.whole);
+    for step in 0..comptime!(form.height.whole + 1) {
+        let prefixes =
+            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
+        keep::<A>(&prefixes, &ending, &totals, form);
+    }
+    for block in 0..args.row_blocks {
+        let step = block + comptime!(form.height.whole + 1);
+        let prefixes =
+            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
+        let suffixes =
+            suffixes::<A>(&column::<S, A>(input, problem, &place, block, form), form.height, form);
+        let rows = windows::<A>(
+            &suffixes,
+            &read::<A>(&totals),
+            &read::<A>(&ending),
+            &prefixes,
+            form.height,
+            form,
+        );
+        #[unroll]
+        for i in 0..form.height.block {
+            let value = *rows.index(i as usize);
+            let value = if comptime!(form.tap.fold.is_max()) {
+                value
+            } else {
+                select(place.inside, value, Vector::new(A::from_int(0)))
+            };
+            shared[(i * form.row + UNIT_POS) as usize] = value;
+        }
+        keep::<A>(&prefixes, &ending, &totals, form);
+        sync_cube();
+        along_rows::<A>(&mut shared, args, form);
+        write_rows::<S, A>(&shared, output, problem, args, &place, block, form);
+    }
+}
+
+/// Where a unit's column is.
+#[derive(CubeType)]
+struct Place {
+    /// The element of the first row, at the column or the nearest inside.
+    input: u32,
+    inside: bool,
+    /// The output column, if there is one.
+    output: u32,
+    column: u32,
+    writes: bool,
+}
+
+#[cube]
+fn place_of(problem: &Problem, args: &TileArgs, plane: u32, tile: u32) -> Place {
+    let there = min(plane, args.planes - 1);
+    let column = tile * args.tile + UNIT_POS;
+    let x = column as i32 - problem.width.before;
+    let moved = min(max(x, 0i32), problem.width.input - 1);
+    let rows = there * problem.height.input as u32;
+    Place {
+        input: rows * problem.width.input as u32 + moved as u32,
+        inside: x == moved,
+        output: there * args.output_height * args.output_width + column,
+        column,
+        writes: plane < args.planes && UNIT_POS < args.tile && column < args.output_width,
+    }
+}
+
+#[cube]
+fn cells<A: Float>(#[comptime] count: u32) -> Cells<A> {
+    let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+    #[unroll]
+    for _ in 0..count {
+        cells.push(RuntimeCell::new(Vector::new(A::from_int(0))));
+    }
+    cells
+}
+
+#[cube]
+fn read<A: Float>(cells: &Cells<A>) -> Sequence<Vector<A, One>> {
+    let mut values = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for i in 0..cells.len() {
+        values.push(cells.index(i).read());
+    }
+    values
+}
+
+/// The block that was ending last is whole now, and the oldest whole one leaves.
+#[cube]
+fn keep<A: Float>(
+    prefixes: &Sequence<Vector<A, One>>,
+    ending: &Cells<A>,
+    totals: &Cells<A>,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for i in 1..form.height.whole {
+        totals.index(comptime!((i - 1) as usize)).store(totals.index(i as usize).read());
+    }
+    let newest = comptime!((form.height.whole - 1) as usize);
+    totals.index(newest).store(*prefixes.index(comptime!((form.height.block - 1) as usize)));
+    #[unroll]
+    for j in 0..form.height.block {
+        ending.index(j as usize).store(*prefixes.index(j as usize));
+    }
+}
+
+/// The elements of a block of a unit's column. One outside the input is, for a maximum, the nearest
+/// inside, which every window over it has too; in a sum it is nothing.
+#[cube]
+fn column<S: Float, A: Float>(
+    input: &[Vector<S, One>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let first = (block * form.height.block) as i32 - problem.height.before;
+    let mut elements = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for j in 0..form.height.block {
+        let y = first + j as i32;
+        let there = min(max(y, 0i32), problem.height.input - 1);
+        let at = place.input + (there * problem.width.input) as u32;
+        let value = Vector::<A, One>::cast_from(input[at as usize]);
+        if comptime!(form.tap.fold.is_max()) {
+            elements.push(value);
+        } else {
+            elements.push(select(y == there, value, Vector::new(A::from_int(0))));
+        }
+    }
+    elements
+}
+
+#[cube]
+fn folded<A: Float>(
+    a: Vector<A, One>,
+    b: Vector<A, One>,
+    #[comptime] form: Form,
+) -> Vector<A, One> {
+    if comptime!(form.tap.fold.is_max()) {
+        maximum::<A, One>(a, b, form.tap.maximum)
+    } else {
+        a + b
+    }
+}
+
+/// The folds of the first 1, 2, … elements of a block.
+#[cube]
+fn prefixes<A: Float>(
+    elements: &Sequence<Vector<A, One>>,
+    #[comptime] walk: Walk,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let mut prefixes = Sequence::<Vector<A, One>>::new();
+    prefixes.push(*elements.index(0usize));
+    #[unroll]
+    for j in 1..walk.block as usize {
+        let before = *prefixes.index(comptime!(j - 1));
+        prefixes.push(folded::<A>(before, *elements.index(j), form));
+    }
+    prefixes
+}
+
+/// The folds of the last 1, 2, … elements of a block.
+#[cube]
+fn suffixes<A: Float>(
+    elements: &Sequence<Vector<A, One>>,
+    #[comptime] walk: Walk,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let last = comptime!((walk.block - 1) as usize);
+    let mut suffixes = Sequence::<Vector<A, One>>::new();
+    suffixes.push(*elements.index(last));
+    #[unroll]
+    for j in 1..walk.block as usize {
+        let after = *suffixes.index(comptime!(j - 1));
+        suffixes.push(folded::<A>(*elements.index(comptime!(last - j)), after, form));
+    }
+    suffixes
+}
+
+/// The windows that start in a block: `totals` are the blocks after it, `ending` and `beyond` the
+/// prefixes of the last of these and of the one after.
+#[cube]
+fn windows<A: Float>(
+    suffixes: &Sequence<Vector<A, One>>,
+    totals: &Sequence<Vector<A, One>>,
+    ending: &Sequence<Vector<A, One>>,
+    beyond: &Sequence<Vector<A, One>>,
+    #[comptime] walk: Walk,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let mut middle = *totals.index(0usize);
+    #[unroll]
+    for i in 1..comptime!(walk.whole.max(2) - 1) {
+        middle = folded::<A>(middle, *totals.index(i as usize), form);
+    }
+    let newest = *totals.index(comptime!((walk.whole - 1) as usize));
+    let longer = if comptime!(walk.whole > 1) { folded::<A>(middle, newest, form) } else { newest };
+    let mut windows = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for i in 0..walk.block {
+        let suffix = *suffixes.index(comptime!((walk.block - 1 - i) as usize));
+        let to = comptime!(i + walk.rest);
+        if comptime!(to >= walk.block) {
+            let prefix = *beyond.index(comptime!((to - walk.block) as usize));
+            windows.push(folded::<A>(folded::<A>(suffix, longer, form), prefix, form));
+        } else {
+            let prefix = *ending.index(to as usize);
+            if comptime!(walk.whole > 1) {
+                windows.push(folded::<A>(folded::<A>(suffix, middle, form), prefix, form));
+            } else {
+                windows.push(folded::<A>(suffix, prefix, form));
+            }
+        }
+    }
+    windows
+}
+
+/// Folds the windows along the rows in shared memory, in their place.
+#[cube]
+fn along_rows<A: Float>(
+    shared: &mut Shared<[Vector<A, One>]>,
+    args: &TileArgs,
+    #[comptime] form: Form,
+) {
+    let (rows, columns) = comptime!((form.height.block, form.width.block));
+    let block = UNIT_POS / rows;
+    let works = block < args.column_blocks;
+    let row = UNIT_POS % rows * form.row;
+    let first = row + min(block, args.column_blocks - 1) * columns;
+    let elements = from_shared::<A>(shared, first, form);
+    let suffixes = suffixes::<A>(&elements, form.width, form);
+    let prefixes = prefixes::<A>(&elements, form.width, form);
+    if works {
+        to_shared::<A>(shared, &prefixes, first, form);
+    }
+    sync_cube();
+    let last = row + (args.column_blocks - 1) * columns;
+    let mut totals = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for i in 0..form.width.whole {
+        let total = min(first + comptime!((i + 1) * columns), last) + comptime!(columns - 1);
+        totals.push(shared[total as usize]);
+    }
+    let ending =
+        from_shared::<A>(shared, min(first + comptime!(form.width.whole * columns), last), form);
+    let beyond = from_shared::<A>(
+        shared,
+        min(first + comptime!((form.width.whole + 1) * columns), last),
+        form,
+    );
+    let windows = windows::<A>(&suffixes, &totals, &ending, &beyond, form.width, form);
+    sync_cube();
+    if works {
+        to_shared::<A>(shared, &windows, first, form);
+    }
+    sync_cube();
+}
+
+/// A block of a row.
+#[cube]
+fn from_shared<A: Float>(
+    shared: &mut Shared<[Vector<A, One>]>,
+    first: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let mut elements = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for j in 0..form.width.block {
+        elements.push(shared[(first + j) as usize]);
+    }
+    elements
+}
+
+#[cube]
+fn to_shared<A: Float>(
+    shared: &mut Shared<[Vector<A, One>]>,
+    values: &Sequence<Vector<A, One>>,
+    first: u32,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for j in 0..form.width.block {
+        shared[(first + j) as usize] = *values.index(j as usize);
+    }
+}
+
+/// Writes a block of rows, each unit its column.
+#[cube]
+fn write_rows<S: Float, A: Float>(
+    shared: &Shared<[Vector<A, One>]>,
+    output: &mut [Vector<S, One>],
+    problem: &Problem,
+    args: &TileArgs,
+    place: &Place,
+    block: u32,
+    #[comptime] form: Form,
+) {
+    let first = block * form.height.block;
+    #[unroll]
+    for i in 0..form.height.block {
+        let h = first + i;
+        if place.writes && h < args.output_height {
+            let value = shared[(i * form.row + UNIT_POS) as usize];
+            let at = (place.output + h * args.output_width) as usize;
+            if comptime!(form.tap.fold.is_max()) {
+                output[at] = Vector::cast_from(value);
+            } else {
+                let average = average::<A>(problem, value, h, place.column, form);
+                output[at] = round::<A, S, One>(average, form.tap.rounds);
+            }
+        }
+    }
+}
+
+#[cube]
+fn average<A: Float>(
+    problem: &Problem,
+    sum: Vector<A, One>,
+    h: u32,
+    w: u32,
+    #[comptime] form: Form,
+) -> Vector<A, One> {
+    if comptime!(form.tap.fold.is_fixed() && form.tap.reciprocal) {
+        sum * Vector::new(problem.reciprocal.get::<A>())
+    } else if comptime!(form.tap.fold.is_fixed()) {
+        sum / Vector::new(A::cast_from(problem.divisor))
+    } else {
+        let taps = counted_at(&problem.height, h, form.tap.height, form.tap.fold)
+            * counted_at(&problem.width, w, form.tap.width, form.tap.fold);
+        if comptime!(!form.tap.reciprocal) {
+            sum / Vector::new(A::cast_from(taps))
+        } else if taps == problem.height.kernel * problem.width.kernel {
+            // Most windows have all their taps, and one divisor.
+            sum * Vector::new(problem.reciprocal.get::<A>())
+        } else {
+            sum * Vector::new(A::from_int(1) / A::cast_from(taps))
+        }
+    }
+}
