@@ -32,6 +32,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType, Layout, Tile};
 
+use super::blocks::operands;
 use super::epilogue::{Epilogue, EpilogueForm, finish_with};
 use super::gather::{Gather, GatherArgs, GatherForm, Sweep, row_point, tap_point};
 use super::launch::{buffer, grid};
@@ -43,16 +44,48 @@ use crate::pool::direct::unit_position;
 /// The most vectors of channels whose weights lie side by side.
 const MOST_TOGETHER: u32 = 16;
 
+/// Neighbouring rows along the width, and the pixels of a line that they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Run {
+    pub(super) rows: u32,
+    /// The pixels between those that neighbours read by one tap.
+    step: i32,
+    /// The taps along the width, and the pixels between them.
+    pub(super) taps: u32,
+    tap_step: i32,
+}
+
+impl Run {
+    pub(super) fn new(rows: u32, width: &Sweep) -> Self {
+        let (step, tap_step) = (width.step as i32, width.tap_step as i32);
+        Self { rows, step, taps: width.taps as u32, tap_step }
+    }
+
+    /// The first pixel that some row reads, from the first row's own, and how many there are from it to
+    /// the last.
+    pub(super) fn pixels(&self) -> (i32, u32) {
+        let rows = (self.rows as i32 - 1) * self.step;
+        let taps = (self.taps.max(1) as i32 - 1) * self.tap_step;
+        let (first, last) = (taps.min(0), rows + taps.max(0));
+        (first, (last - first + 1) as u32)
+    }
+
+    /// The pixel that row `r` reads by tap `t`.
+    pub(super) fn pixel(&self, r: u32, t: u32) -> u32 {
+        (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
+    }
+
+    /// Whether any row reads pixel `p`.
+    pub(super) fn is_read(&self, p: u32) -> bool {
+        (0..self.rows).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))
+    }
+}
+
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// The rows of a unit along the width, and the pixels between those that neighbours read by one
-    /// tap.
-    run: u32,
-    step: i32,
-    /// The taps along the width, the pixels between them, and how many of the filter's lie between.
-    taps: u32,
-    tap_step: i32,
+    along: Run,
+    /// How many of the filter's taps along the width are from one of them to the next.
     tap_jump: u32,
     /// The lines of a unit, and whether later taps read earlier lines.
     lines: u32,
@@ -78,39 +111,20 @@ struct Across {
 impl Form {
     /// The vectors of pixels before those of a unit's first row at which its lines begin.
     fn lead(&self, across: Across) -> i32 {
-        -(across.start + self.pixels().0).div_euclid(across.lanes)
+        -(across.start + self.along.pixels().0).div_euclid(across.lanes)
     }
 
     /// Where in the vectors of a line lane `i` of row `r` finds tap `t`.
     fn element(&self, across: Across, r: u32, t: u32, i: usize) -> usize {
         let first = (self.lead(across) + r as i32) * across.lanes + across.start;
-        (first + t as i32 * self.tap_step + i as i32) as usize
+        (first + t as i32 * self.along.tap_step + i as i32) as usize
     }
 
     /// The vectors of a line.
     fn vectors(&self, across: Across) -> u32 {
-        let last = |t| self.element(across, self.run - 1, t, across.lanes as usize - 1);
-        let last = last(0).max(last(self.taps.max(1) - 1));
+        let last = |t| self.element(across, self.along.rows - 1, t, across.lanes as usize - 1);
+        let last = last(0).max(last(self.along.taps.max(1) - 1));
         (last / across.lanes as usize + 1) as u32
-    }
-
-    /// The first pixel of a line that some row of the run reads, from the run's first, and how many
-    /// there are from it to the last.
-    fn pixels(&self) -> (i32, u32) {
-        let rows = (self.run as i32 - 1) * self.step;
-        let taps = (self.taps.max(1) as i32 - 1) * self.tap_step;
-        let (first, last) = (taps.min(0), rows + taps.max(0));
-        (first, (last - first + 1) as u32)
-    }
-
-    /// The pixel that row `r` reads by tap `t`.
-    fn pixel(&self, r: u32, t: u32) -> u32 {
-        (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
-    }
-
-    /// Whether any row reads pixel `p`.
-    fn is_read(&self, p: u32) -> bool {
-        (0..self.run).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))
     }
 
     /// The lines of pixels from the first that the unit reads to the first that line `r` of it does.
@@ -145,7 +159,7 @@ fn together(conv: &Convolution, lanes: usize) -> usize {
 /// How the weights are laid out for so many lanes.
 pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
     match conv.layout() {
-        Layout::ChannelsLast => Packing::depthwise(conv, pass, together(conv, lanes) * lanes),
+        Layout::ChannelsLast => Packing::beside(conv, pass, together(conv, lanes) * lanes),
         Layout::ChannelsFirst => Packing::repeated(conv, pass, lanes),
     }
 }
@@ -186,17 +200,14 @@ pub(super) fn launch(
         Layout::ChannelsFirst => (1, lanes),
     };
     let together = together(conv, lanes);
-    let inputs = match pass {
-        Pass::Data => conv.output().elements(),
-        _ => conv.input().elements(),
-    };
+    let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
         let form = form(conv, pass, plan, &tile, &gather, together, epilogue.form(dtype));
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
-        let runs = width.div_ceil(form.run as usize);
+        let runs = width.div_ceil(form.along.rows as usize);
         let units = gather.rows(conv) / height / columns * lines * runs * vectors;
         let (cubes, dim) = grid(client, plan, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside, or skipped; rows past the
@@ -247,10 +258,7 @@ fn form(
     let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
         .then_some(Across { lanes, start: width.start as i32 });
     Form {
-        run: tile.ratio_m,
-        step: width.step as i32,
-        taps: width.taps as u32,
-        tap_step: width.tap_step as i32,
+        along: Run::new(tile.ratio_m, &width),
         tap_jump: width.tap_jump as u32,
         lines: if shares && (!plan.runs || across.is_some()) { tile.ratio_n } else { 1 },
         up: height.tap_step < 0,
@@ -285,7 +293,7 @@ fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> Place {
     Place {
         outer,
         line: line * comptime!(form.lines),
-        along: along * comptime!(form.run),
+        along: along * comptime!(form.along.rows),
         chunk,
         beside,
     }
@@ -322,7 +330,7 @@ fn depthwise<S: Float, A: Float, N: Size, C: Size>(
 
     let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
     #[unroll]
-    for _ in 0..comptime!(form.lines * form.run) {
+    for _ in 0..comptime!(form.lines * form.along.rows) {
         sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
     }
     let (start, reach, extent) = if comptime!(form.across.is_some()) {
@@ -331,7 +339,7 @@ fn depthwise<S: Float, A: Float, N: Size, C: Size>(
         let reach = comptime!(form.vectors(across) as i32);
         (start, reach.runtime(), gather.width.extent / lanes as i32)
     } else {
-        let (first, pixels) = comptime!(form.pixels());
+        let (first, pixels) = comptime!(form.along.pixels());
         (row.width + first, (pixels as i32).runtime(), gather.width.extent)
     };
     let whole = start >= 0 && start + reach <= extent;
@@ -368,11 +376,11 @@ fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     for l in 0..form.lines {
         if place.line + l < block.height {
             #[unroll]
-            for r in 0..form.run {
+            for r in 0..form.along.rows {
                 if place.along + r < block.width {
                     let along = r * rows * gather.width.out_step;
                     let at = (base + l * gather.height.out_step + along) / lanes;
-                    let sum = sums.index(comptime!((l * form.run + r) as usize)).read();
+                    let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
                     let sum = with_bias::<S, A, N, C>(&bias, sum, vector, form);
                     out[at as usize] =
                         finish_with::<S, A, N>(&residual, sum, at, block.slope, form.epilogue);
@@ -455,12 +463,12 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
     let weights = weights_of::<N>(gather, line, line.y);
     let mut held = Sequence::<Vector<A, N>>::new();
     #[unroll]
-    for t in 0..form.taps {
+    for t in 0..form.along.taps {
         held.push(packed[weights + comptime!((t * form.tap_jump * form.together) as usize)]);
     }
     #[unroll]
-    for p in 0..comptime!(form.pixels().1) {
-        if comptime!(form.is_read(p)) {
+    for p in 0..comptime!(form.along.pixels().1) {
+        if comptime!(form.along.is_read(p)) {
             if comptime!(clipped) {
                 let x = line.start + p as i32;
                 if x >= 0 && x < line.extent {
@@ -485,10 +493,10 @@ fn add_pixel<A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for r in 0..form.run {
+    for r in 0..form.along.rows {
         #[unroll]
-        for t in 0..form.taps {
-            if comptime!(form.pixel(r, t) == p) {
+        for t in 0..form.along.taps {
+            if comptime!(form.along.pixel(r, t) == p) {
                 let sum = sums.index(comptime!(r as usize));
                 sum.store(fma(pixel, *weights.index(comptime!(t as usize)), sum.read()));
             }
@@ -507,22 +515,8 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
-    let zero = Vector::<A, N>::new(A::from_int(0));
-    let mut pixels = Sequence::<Vector<A, N>>::new();
-    #[unroll]
-    for p in 0..comptime!(form.pixels().1) {
-        if comptime!(!form.is_read(p)) {
-            pixels.push(zero);
-        } else if comptime!(clipped) {
-            let x = line.start + p as i32;
-            let inside = x >= 0 && x < line.extent;
-            let x = select(inside, x, 0i32);
-            let pixel = pixel_at::<S, A, N>(a, gather, line.at, x, 0u32);
-            pixels.push(select(inside, pixel, zero));
-        } else {
-            pixels.push(pixel_at::<S, A, N>(a, gather, line.at, line.start, p));
-        }
-    }
+    let pixels =
+        pixels_of::<S, A, N>(a, gather, line.at, line.start, line.extent, clipped, form.along);
     #[unroll]
     for l in 0..form.lines {
         let ahead = comptime!(form.ahead(l));
@@ -534,13 +528,13 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
         if reads {
             let weights = weights_of::<N>(gather, line, line.y - ahead);
             #[unroll]
-            for t in 0..form.taps {
+            for t in 0..form.along.taps {
                 let tap = comptime!((t * form.tap_jump * form.together) as usize);
                 let weight = packed[weights + tap];
                 #[unroll]
-                for r in 0..form.run {
-                    let sum = sums.index(comptime!((l * form.run + r) as usize));
-                    let pixel = *pixels.index(comptime!(form.pixel(r, t) as usize));
+                for r in 0..form.along.rows {
+                    let sum = sums.index(comptime!((l * form.along.rows + r) as usize));
+                    let pixel = *pixels.index(comptime!(form.along.pixel(r, t) as usize));
                     sum.store(fma(pixel, weight, sum.read()));
                 }
             }
@@ -578,7 +572,7 @@ fn add_across<S: Float, A: Float, N: Size>(
     let taps = gather.height.taps_count;
     if line.y >= comptime!(form.lines - 1) && line.y < taps {
         #[unroll]
-        for t in 0..form.taps {
+        for t in 0..form.along.taps {
             let mut weights = Sequence::<Vector<A, N>>::new();
             #[unroll]
             for l in 0..form.lines {
@@ -587,11 +581,11 @@ fn add_across<S: Float, A: Float, N: Size>(
                 weights.push(packed[at + comptime!((t * form.tap_jump) as usize)]);
             }
             #[unroll]
-            for r in 0..form.run {
+            for r in 0..form.along.rows {
                 let pixels = lanes_of::<A, N>(&vectors, r, t, form);
                 #[unroll]
                 for l in 0..form.lines {
-                    let sum = sums.index(comptime!((l * form.run + r) as usize));
+                    let sum = sums.index(comptime!((l * form.along.rows + r) as usize));
                     let weight = *weights.index(comptime!(l as usize));
                     sum.store(fma(pixels, weight, sum.read()));
                 }
@@ -604,12 +598,12 @@ fn add_across<S: Float, A: Float, N: Size>(
             if line.y >= ahead && line.y - ahead < taps {
                 let weights = weights_of::<N>(gather, line, line.y - ahead);
                 #[unroll]
-                for t in 0..form.taps {
+                for t in 0..form.along.taps {
                     let weight = packed[weights + comptime!((t * form.tap_jump) as usize)];
                     #[unroll]
-                    for r in 0..form.run {
+                    for r in 0..form.along.rows {
                         let pixels = lanes_of::<A, N>(&vectors, r, t, form);
-                        let sum = sums.index(comptime!((l * form.run + r) as usize));
+                        let sum = sums.index(comptime!((l * form.along.rows + r) as usize));
                         sum.store(fma(pixels, weight, sum.read()));
                     }
                 }
@@ -633,6 +627,35 @@ fn lanes_of<A: Float, N: Size>(
         let element = comptime!(form.element(across, r, t, i));
         let vector = *vectors.index(comptime!(element / across.lanes as usize));
         pixels.insert(i, vector.extract(comptime!(element % across.lanes as usize)));
+    }
+    pixels
+}
+
+/// The pixels of a line from coordinate `start` on that a run reads, zeros where there are none.
+#[cube]
+pub(super) fn pixels_of<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    line: usize,
+    start: i32,
+    extent: i32,
+    #[comptime] clipped: bool,
+    #[comptime] run: Run,
+) -> Sequence<Vector<A, N>> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let mut pixels = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for p in 0..comptime!(run.pixels().1) {
+        if comptime!(!run.is_read(p)) {
+            pixels.push(zero);
+        } else if comptime!(clipped) {
+            let x = start + p as i32;
+            let inside = x >= 0 && x < extent;
+            let pixel = pixel_at::<S, A, N>(a, gather, line, select(inside, x, 0i32), 0u32);
+            pixels.push(select(inside, pixel, zero));
+        } else {
+            pixels.push(pixel_at::<S, A, N>(a, gather, line, start, p));
+        }
     }
     pixels
 }

@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, hopper, matrix, reduce, tiled, wide, wide_filter};
+use super::{depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -139,6 +139,9 @@ pub fn launch(
             }
             (Algorithm::Depthwise, _) => {
                 depthwise::launch(client, conv, pass, dtype, plan, all, epilogue);
+            }
+            (Algorithm::Grouped, _) => {
+                grouped::launch(client, conv, pass, dtype, plan, all, epilogue);
             }
             (Algorithm::Wide, Pass::Filter) => {
                 wide_filter::launch(client, conv, dtype, plan, [b, a, out]);

@@ -16,6 +16,8 @@
 //! * [`hopper`]: the same on Hopper's warpgroups, fed by the tensor copy engine.
 //! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
 //!   windows that read it.
+//! * [`grouped`]: groups of a few channels on a GPU, a run of windows by a vector of a group's filters a unit,
+//!   all in registers.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
 //! * [`wide_filter`]: likewise for the gradient of the filters.
 //!
@@ -28,6 +30,7 @@ pub mod depthwise;
 pub mod direct;
 mod epilogue;
 mod gather;
+pub mod grouped;
 pub mod hopper;
 mod launch;
 pub mod matrix;

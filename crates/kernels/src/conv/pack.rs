@@ -5,6 +5,8 @@
 //! packed[g, t, k, n] = w[n of g, t, k of g], 0 where there is no such column
 //! ```
 //!
+//! Or the columns of several groups side by side.
+//!
 //! A processor's vectors lie along the columns, whatever the layout that the filters came in.
 
 use cubecl::client::Client;
@@ -23,6 +25,8 @@ use crate::pool::direct::unit_position;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packing {
     groups: usize,
+    /// The groups whose columns lie side by side.
+    beside: usize,
     taps: [usize; AXES],
     inner: usize,
     columns: usize,
@@ -36,6 +40,7 @@ impl Packing {
     pub(super) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
         Self {
             groups: conv.groups(),
+            beside: 1,
             taps: conv.filter().kernel().three(1),
             inner: inner(conv, pass),
             columns: columns(conv, pass),
@@ -44,12 +49,9 @@ impl Packing {
         }
     }
 
-    /// Groups of one column each, so many of them side by side.
-    pub(super) fn depthwise(conv: &Convolution, pass: Pass, together: usize) -> Self {
-        let source = weight_steps(conv, pass);
-        let source = WeightSteps { column: source.group, group: source.group * together, ..source };
-        let groups = conv.groups() / together;
-        Self { groups, columns: together, source, ..Self::new(conv, pass, 1) }
+    /// The columns of so many groups side by side, which divide the groups.
+    pub(super) fn beside(conv: &Convolution, pass: Pass, beside: usize) -> Self {
+        Self { groups: conv.groups() / beside, beside, ..Self::new(conv, pass, 1) }
     }
 
     /// Groups of one column each, so many times that one.
@@ -60,7 +62,7 @@ impl Packing {
 
     /// The columns, and zeros, that lie side by side.
     fn width(&self) -> usize {
-        self.columns.next_multiple_of(self.lanes)
+        (self.beside * self.columns).next_multiple_of(self.lanes)
     }
 
     /// The elements of packed filters.
@@ -99,7 +101,9 @@ impl Packing {
                 buffer(&packed, elements),
                 PackArgsLaunch::new(
                     elements as u32,
+                    (self.beside * self.columns) as u32,
                     self.columns as u32,
+                    self.beside as u32,
                     self.width() as u32,
                     self.inner as u32,
                     self.taps.iter().product::<usize>() as u32,
@@ -125,6 +129,8 @@ impl Packing {
 struct PackArgs {
     elements: u32,
     columns: u32,
+    columns_a_group: FastDivmod<u32>,
+    beside: u32,
     columns_whole: FastDivmod<u32>,
     inner: FastDivmod<u32>,
     taps: FastDivmod<u32>,
@@ -157,9 +163,10 @@ fn pack_weights<S: Float, A: Float>(
     let (tap, tw) = args.width.div_mod(tap);
     let (td, th) = args.height.div_mod(tap);
     let there = column < args.columns;
-    let at = select(there, column, 0u32) * args.column_step
+    let (further, column) = args.columns_a_group.div_mod(select(there, column, 0u32));
+    let at = column * args.column_step
         + term * args.inner_step
-        + group * args.group_step
+        + (group * args.beside + further) * args.group_step
         + td * args.depth_step
         + th * args.height_step
         + tw * args.width_step;

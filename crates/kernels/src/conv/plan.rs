@@ -4,9 +4,9 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Tile, Tiling};
 
-use super::gather::{columns, phases};
+use super::gather::{columns, inner, phases};
 use super::pack::Packing;
-use super::{depthwise, hopper, matrix, tiled};
+use super::{depthwise, grouped, hopper, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -53,6 +53,8 @@ pub enum Algorithm {
     Direct,
     /// A filter a channel: a block of windows by a vector of channels a unit.
     Depthwise,
+    /// Groups of few channels: a run of windows by a vector of a group's filters a unit.
+    Grouped,
     /// The implicit product of matrices on Hopper's warpgroups, fed by the tensor copy engine.
     Hopper,
     /// The implicit product of matrices, its fragments multiplied by matrix units.
@@ -68,6 +70,7 @@ impl fmt::Display for Algorithm {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
+            Self::Grouped => "grouped",
             Self::Hopper => "hopper",
             Self::Matrix => "matrix",
             Self::Tiled => "tiled",
@@ -169,6 +172,7 @@ impl Plan {
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
+            (Algorithm::Grouped, Some(tile)) => check_grouped(&tile, request, limits)?,
             (Algorithm::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits)?,
             (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
             (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
@@ -211,6 +215,7 @@ impl Plan {
             (Algorithm::Depthwise, Some(tile)) => {
                 depthwise::packing(conv, request.pass, tile.elems_per_thread as usize).elements()
             }
+            (Algorithm::Grouped, _) => grouped::packing(conv, request.pass).elements(),
             _ => 0,
         };
         (parts + packed) * accumulator(request.dtype).size()
@@ -233,8 +238,15 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    pub(super) const LADDER: [Self; 6] =
-        [Self::Depthwise, Self::Wide, Self::Hopper, Self::Matrix, Self::Tiled, Self::Direct];
+    pub(super) const LADDER: [Self; 7] = [
+        Self::Depthwise,
+        Self::Wide,
+        Self::Grouped,
+        Self::Hopper,
+        Self::Matrix,
+        Self::Tiled,
+        Self::Direct,
+    ];
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
@@ -261,6 +273,7 @@ impl Algorithm {
                     && conv.grid().axes()[AXES - 1].kernel() <= MOST_TAPS
                     && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
             }
+            Self::Grouped => is_grouped(conv, request, limits),
             Self::Tiled => {
                 is_product(conv, request, limits) && tiled_tile(conv, request, limits).is_some()
             }
@@ -284,6 +297,7 @@ impl Algorithm {
         match self {
             Self::Direct => None,
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
+            Self::Grouped => Some(GROUPED_TILE),
             Self::Hopper => hopper::plan::tile(conv, request, limits),
             Self::Matrix => matrix_tile(conv, request, limits),
             Self::Tiled => tiled_tile(conv, request, limits),
@@ -308,7 +322,10 @@ impl Algorithm {
         if let (Self::Tiled, Some(tile)) = (self, tile) {
             return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
         }
-        let units = if self == Self::Depthwise { DEPTHWISE_UNITS } else { UNITS };
+        let units = match self {
+            Self::Depthwise | Self::Grouped => UNITS_OF_RUNS,
+            _ => UNITS,
+        };
         limits.cores.unwrap_or(units.min(limits.units_per_cube))
     }
 }
@@ -484,7 +501,48 @@ const MOST_PHASES: usize = 256;
 const MOST_TAPS: usize = 32;
 
 /// The units of a cube of a GPU that have so many rows each: their registers are many.
-const DEPTHWISE_UNITS: u32 = 128;
+const UNITS_OF_RUNS: u32 = 128;
+
+/// The tile of groups of few channels.
+const GROUPED_TILE: Tile = Tile {
+    block_m: 8,
+    block_n: grouped::LANES as u32,
+    block_k: 1,
+    ratio_m: 8,
+    ratio_n: 1,
+    elems_per_thread: grouped::LANES as u32,
+    stages: 1,
+};
+
+/// Whether a GPU computes a problem a vector of a group's filters at a time: where a block of a product
+/// would be wider than the group's columns by half or more, and for matrix units, which are so much
+/// faster, by still more.
+fn is_grouped(conv: &Convolution, request: Request, limits: &Limits) -> bool {
+    let most = if fragment(request, limits).is_some() { 8 } else { 16 };
+    let few = |count: usize| count.is_multiple_of(grouped::LANES) && (1..=most).contains(&count);
+    limits.cores.is_none()
+        && conv.groups() > 1
+        && conv.layout() == Layout::ChannelsLast
+        && matches!(request.pass, Pass::Forward | Pass::Data)
+        && few(inner(conv, request.pass))
+        && few(columns(conv, request.pass))
+        && widest_load(request.dtype, limits) == grouped::LANES
+        && conv.grid().axes()[AXES - 1].kernel() <= MOST_TAPS
+        && phases(conv, request.pass).iter().product::<usize>() <= MOST_PHASES
+}
+
+fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+    check_wide(tile, request, limits)?;
+    let lanes = grouped::LANES as u32;
+    let numbers =
+        [("elems_per_thread", tile.elems_per_thread, lanes), ("ratio_n", tile.ratio_n, 1)];
+    for (name, found, expected) in numbers {
+        if found != expected {
+            return Err(PlanError::Tile { name, found, expected });
+        }
+    }
+    Ok(())
+}
 
 /// As many rows as leave a processor's registers room for the weights of a row of taps. On a GPU, where
 /// neighbours in a plane are channels, a block of rows and lines; where they are not, a small one, so that
@@ -498,7 +556,8 @@ fn depthwise_tile(conv: &Convolution, request: Request, limits: &Limits) -> Tile
     let registers: usize = if limits.load_bytes >= 64 { 30 } else { 14 };
     let taps = conv.grid().axes()[AXES - 1].kernel();
     let (rows, lines) = match (limits.cores, conv.layout()) {
-        (Some(_), Layout::ChannelsFirst) if lanes > 1 => (4, 2),
+        // Lines of images are most often 7 vectors long.
+        (Some(_), Layout::ChannelsFirst) if lanes > 1 => (if registers > 14 { 7 } else { 4 }, 2),
         (Some(_), _) => (registers.saturating_sub(taps + 1).clamp(4, MOST_ROWS), 1),
         (None, Layout::ChannelsLast) => (8, 2),
         (None, Layout::ChannelsFirst) => (4, 2),
@@ -890,6 +949,13 @@ mod tests {
         for limits in [GPU, PROCESSOR] {
             assert_eq!(algorithm(&conv(8, 64, 64, 64), F32, &limits), Algorithm::Depthwise);
         }
+        // Matrix units are the faster for all but the fewest channels.
+        let [few, more] = [conv(8, 256, 256, 32), conv(8, 256, 256, 16)];
+        assert_eq!(algorithm(&few, F32, &GPU), Algorithm::Grouped);
+        assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::Grouped);
+        assert_eq!(algorithm(&more, F32, &GPU), Algorithm::Grouped);
+        assert_eq!(algorithm(&more, BF16, &GPU), Algorithm::Matrix);
+        assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Wide);
     }
 
     /// Every plan passes its own check, whatever the pass, the type and the counts.

@@ -17,6 +17,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType, Layout};
 
+use super::blocks::operands;
 use super::epilogue::{Epilogue, EpilogueForm, finish_at};
 use super::gather::{
     Gather, GatherArgs, GatherForm, Point, Read, columns, read_at, row_point, tap_point,
@@ -81,10 +82,7 @@ pub(super) fn launch(
         whole,
         epilogue: epilogue.form(dtype),
     };
-    let inputs = match pass {
-        Pass::Data => conv.output().elements(),
-        _ => conv.input().elements(),
-    };
+    let [inputs, _] = operands(conv, pass);
     let (results, out_lanes) = (results(conv, pass), if whole { lanes } else { 1 });
     let column_blocks = columns.div_ceil(tile.block_n as usize);
     for gather in Gather::all(conv, pass) {

@@ -43,6 +43,8 @@ pub enum ConvAlgorithm {
     Direct,
     /// A filter a channel, a run of windows at a time.
     Depthwise,
+    /// Groups of few channels, a run of windows by a vector of a group's filters at a time.
+    Grouped,
     /// Blocks of windows by filters in shared memory, summed in registers.
     Tiled,
     /// The same, multiplied by matrix units.
@@ -55,14 +57,22 @@ pub enum ConvAlgorithm {
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 6] =
-        [Self::Direct, Self::Depthwise, Self::Tiled, Self::Matrix, Self::Hopper, Self::Wide];
+    pub const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Depthwise,
+        Self::Grouped,
+        Self::Tiled,
+        Self::Matrix,
+        Self::Hopper,
+        Self::Wide,
+    ];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
             Self::Depthwise => "depthwise",
+            Self::Grouped => "grouped",
             Self::Tiled => "tiled",
             Self::Matrix => "matrix",
             Self::Hopper => "hopper",
@@ -492,6 +502,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
         Algorithm::Depthwise => ConvAlgorithm::Depthwise,
+        Algorithm::Grouped => ConvAlgorithm::Grouped,
         Algorithm::Hopper => ConvAlgorithm::Hopper,
         Algorithm::Matrix => ConvAlgorithm::Matrix,
         Algorithm::Tiled => ConvAlgorithm::Tiled,
@@ -506,6 +517,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
         ConvAlgorithm::Depthwise => Algorithm::Depthwise,
+        ConvAlgorithm::Grouped => Algorithm::Grouped,
         ConvAlgorithm::Hopper => Algorithm::Hopper,
         ConvAlgorithm::Matrix => Algorithm::Matrix,
         ConvAlgorithm::Tiled => Algorithm::Tiled,
