@@ -53,7 +53,7 @@ fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
     ];
     let alone = alone.into_iter().flat_map(move |numbers| stepped(tile, numbers));
     let together = together.into_iter().flat_map(move |numbers| stepped(tile, numbers));
-    let little: [(fn(&mut Tile) -> &mut u32, u32); 3] = [
+    let little: [(Number, u32); 3] = [
         (|tile| &mut tile.block_m, 64),
         (|tile| &mut tile.block_n, 32),
         (|tile| &mut tile.stages, 1),
@@ -66,6 +66,9 @@ fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
     });
     alone.chain(together).chain(shifted)
 }
+
+/// A number of a tile.
+type Number = fn(&mut Tile) -> &mut u32;
 
 /// A tile with some numbers doubled, and one with them halved, if they can be.
 fn stepped<const N: usize>(

@@ -416,9 +416,7 @@ fn round_of<S: Float, A: Float, N: Size>(
     #[unroll]
     for i in 0..FLIGHT {
         let v = v + comptime!(i * form.units);
-        if comptime!(whole) {
-            keep::<S, A, N>(shared, problem, args, v, *loaded.index(i as usize), form);
-        } else if v < words {
+        if comptime!(whole) || v < words {
             keep::<S, A, N>(shared, problem, args, v, *loaded.index(i as usize), form);
         }
     }

@@ -450,7 +450,8 @@ fn consume<E: Float, R: Float, O: Size>(
 ) {
     let columns = comptime!(form.tile.block_n as usize);
     let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
-    let speaks = UNIT_POS % WARP == 0;
+    let lane = UNIT_POS % WARP;
+    let speaks = lane == 0;
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
@@ -498,10 +499,8 @@ fn consume<E: Float, R: Float, O: Size>(
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let sums = sums.index(comptime!(i as usize)).clone().wait();
-            if comptime!(i == 0) {
-                if speaks && work.end > work.first {
-                    give_back(empty, held, form);
-                }
+            if comptime!(i == 0) && speaks && work.end > work.first {
+                give_back(empty, held, form);
             }
             let row = work.row + first_row + i * ROWS;
             store::<R, O>(&sums, row, &work, bias, residual, out, gather, args, form);
