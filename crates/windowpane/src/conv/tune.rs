@@ -92,12 +92,14 @@ impl<'a> Search<'a> {
     /// Measures a plan that was not yet, if it keeps what was asked for. One that does not run is
     /// none that could be chosen.
     fn try_plan(&mut self, plan: Plan) {
-        if !self.seen.contains(&plan) && self.keeps_wishes(&plan) && self.seen.len() < MOST_PLANS {
-            if let Err(error) = self.measure(plan) {
-                tracing::debug!(%error, ?plan, "a plan does not run, and is not chosen");
-                // The failure stays with the memory that it should have written.
-                self.results.clear();
-            }
+        let known = self.seen.contains(&plan) || self.seen.len() >= MOST_PLANS;
+        if known || !self.keeps_wishes(&plan) {
+            return;
+        }
+        if let Err(error) = self.measure(plan) {
+            tracing::debug!(%error, ?plan, "a plan does not run, and is not chosen");
+            // The failure stays with the memory that it should have written.
+            self.results.clear();
         }
     }
 
