@@ -39,6 +39,11 @@ pub(super) struct Form {
     /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
     /// summed over.
     pub(super) filter: bool,
+    /// The pixels past a tile's rows that its rows read by further taps along the width, where those
+    /// taps share what is brought; else none.
+    pub(super) reach: u32,
+    /// The stages of shared pixels.
+    pub(super) runs: u32,
     /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
     pub(super) tap_first: bool,
     /// Whether the flat operand lies along rows or columns, and not along the terms.
@@ -65,9 +70,24 @@ impl Form {
         LINE / self.size
     }
 
+    /// Whether the taps along the width share the pixels of a run.
+    pub(super) fn shares(&self) -> bool {
+        self.reach > 0
+    }
+
+    /// The rows that are brought at once, in whole patterns of the swizzle.
+    pub(super) fn run(&self) -> u32 {
+        (self.tile.block_m + self.reach).next_multiple_of(8)
+    }
+
+    /// The stages of rows.
+    fn stages_a(&self) -> u32 {
+        if self.shares() { self.runs } else { self.tile.stages }
+    }
+
     /// The elements of a stage.
     fn stage_a(&self) -> u32 {
-        self.tile.block_m * self.tile.block_k
+        self.run() * self.tile.block_k
     }
 
     fn stage_b(&self) -> u32 {
@@ -83,13 +103,15 @@ impl Form {
         ((slot * self.stage_b()) as usize, self.stage_b() as usize)
     }
 
-    fn stage_bytes(&self) -> u32 {
-        (self.stage_a() + self.stage_b()) * self.size
+    /// What a stage's barrier waits for, with rows or without.
+    fn stage_bytes(&self, rows: bool) -> u32 {
+        let rows = if rows { self.stage_a() } else { 0 };
+        (rows + self.stage_b()) * self.size
     }
 
     /// How the rows lie in shared memory.
     fn a_layout(&self) -> WgmmaTileLayout {
-        self.layout(self.tile.block_m, self.filter)
+        self.layout(self.run(), self.filter)
     }
 
     /// How the columns lie in shared memory.
@@ -120,8 +142,10 @@ pub(super) struct HopperArgs {
     tiles_n: FastDivmod<u32>,
     tiles_m: FastDivmod<u32>,
     parts: FastDivmod<u32>,
-    /// The rows of the product and the columns of a group, or of a tap.
+    /// The rows of the product, those of a line that have results, and the columns of a group, or
+    /// of a tap.
     rows: u32,
+    line_rows: u32,
     columns: u32,
     /// The steps in memory between rows of the filters' gradient, its taps and all columns.
     row_step: u32,
@@ -187,9 +211,10 @@ struct Turn {
 }
 
 #[cube]
-fn advance(turn: &mut Turn, #[comptime] form: Form) {
-    let last = turn.slot + 1 == comptime!(form.tile.stages);
-    turn.slot = select(last, 0u32, turn.slot + 1);
+fn advance(turn: &mut Turn, moves: bool, #[comptime] stages: u32) {
+    let next = select(moves, turn.slot + 1, turn.slot);
+    let last = next == comptime!(stages);
+    turn.slot = select(last, 0u32, next);
     turn.round = select(last, turn.round ^ 1u32, turn.round);
 }
 
@@ -198,10 +223,10 @@ type Ring = Sequence<Shared<Barrier>>;
 
 /// Barriers that so many arrivals complete.
 #[cube]
-fn barriers(#[comptime] arrivals: u32, #[comptime] form: Form) -> Ring {
+fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Ring {
     let mut ring = Sequence::<Shared<Barrier>>::new();
     #[unroll]
-    for _ in 0..form.tile.stages {
+    for _ in 0..stages {
         let barrier = Barrier::shared_uninit();
         if UNIT_POS == 0 {
             barrier.init_manual(arrivals);
@@ -213,22 +238,23 @@ fn barriers(#[comptime] arrivals: u32, #[comptime] form: Form) -> Ring {
 
 /// Waits for the round of a stage before this one's, or this one's own.
 #[cube]
-fn wait(ring: &Ring, slot: u32, parity: u32, #[comptime] form: Form) {
+fn wait(ring: &Ring, turn: Turn, #[comptime] before: bool) {
+    let parity = if comptime!(before) { turn.round ^ 1u32 } else { turn.round };
     #[unroll]
-    for s in 0..form.tile.stages {
-        if slot == s {
-            ring.index(comptime!(s as usize)).wait_parity(parity);
+    for s in 0..ring.len() {
+        if turn.slot == comptime!(s as u32) {
+            ring.index(s).wait_parity(parity);
         }
     }
 }
 
 /// Gives a stage back.
 #[cube]
-fn give_back(ring: &Ring, slot: u32, #[comptime] form: Form) {
+fn give_back(ring: &Ring, slot: u32) {
     #[unroll]
-    for s in 0..form.tile.stages {
-        if slot == s {
-            ring.index(comptime!(s as usize)).arrive();
+    for s in 0..ring.len() {
+        if slot == comptime!(s as u32) {
+            ring.index(s).arrive();
         }
     }
 }
@@ -247,13 +273,17 @@ pub(super) fn hopper<E: Float, R: Float, O: Size>(
     #[define(E)] _factor: ElemType,
     #[define(R)] _stored: ElemType,
 ) {
-    let stages = comptime!(form.tile.stages as usize);
-    let mut a =
-        Shared::<[E]>::new_aligned_slice(comptime!(stages * form.stage_a() as usize), 1024usize);
-    let mut b =
-        Shared::<[E]>::new_aligned_slice(comptime!(stages * form.stage_b() as usize), 1024usize);
-    let full = barriers(1u32, form);
-    let empty = barriers(comptime!(form.warpgroups() * WARPGROUP / WARP), form);
+    let mut a = Shared::<[E]>::new_aligned_slice(
+        comptime!((form.stages_a() * form.stage_a()) as usize),
+        1024usize,
+    );
+    let mut b = Shared::<[E]>::new_aligned_slice(
+        comptime!((form.tile.stages * form.stage_b()) as usize),
+        1024usize,
+    );
+    let full = barriers(comptime!(form.tile.stages), 1u32);
+    let empty =
+        barriers(comptime!(form.tile.stages), comptime!(form.warpgroups() * WARPGROUP / WARP));
     sync_async_proxy_shared();
     sync_cube();
 
@@ -279,28 +309,87 @@ fn produce<E: Float>(
     args: &HopperArgs,
     #[comptime] form: Form,
 ) {
+    let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
         let work = work(args, tile, form);
         let rows = row_place(gather, work.row, form.gather);
         for step in work.first..work.end {
-            wait(empty, turn.slot, turn.round ^ 1u32, form);
+            let term = term(gather, args, step, form);
+            wait(empty, turn, true);
             #[unroll]
             for slot in 0..form.tile.stages {
                 if turn.slot == slot {
                     let barrier = full.index(comptime!(slot as usize));
-                    barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes()));
-                    let (at_a, size_a) = comptime!(form.place_a(slot));
-                    let (at_b, size_b) = comptime!(form.place_b(slot));
-                    let a = &mut a[at_a..at_a + size_a];
-                    let b = &mut b[at_b..at_b + size_b];
-                    bring::<E>(image, flat, barrier, a, b, &work, &rows, step, gather, args, form);
+                    let (at, size) = comptime!(form.place_b(slot));
+                    let b = &mut b[at..at + size];
+                    if comptime!(form.shares()) {
+                        if term.starts {
+                            barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(true)));
+                            let at = run.slot as usize * comptime!(form.stage_a() as usize);
+                            let a = &mut a[at..at + comptime!(form.stage_a() as usize)];
+                            load_image::<E>(
+                                image, barrier, a, &rows, &term, &work, gather, args, form,
+                            );
+                        } else {
+                            barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(false)));
+                        }
+                        let first = term.slice * comptime!(form.tile.block_k);
+                        let tap = term.tap.other;
+                        load_flat::<E>(
+                            flat,
+                            barrier,
+                            b,
+                            work.column,
+                            first,
+                            tap,
+                            &work,
+                            args,
+                            form,
+                        );
+                    } else {
+                        barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(true)));
+                        let (at, size) = comptime!(form.place_a(slot));
+                        let a = &mut a[at..at + size];
+                        bring::<E>(
+                            image, flat, barrier, a, b, &work, &rows, step, &term, gather, args,
+                            form,
+                        );
+                    }
                 }
             }
-            advance(&mut turn, form);
+            advance(&mut turn, true, comptime!(form.tile.stages));
+            advance(&mut run, term.ends, comptime!(form.runs));
         }
         tile += CUBE_COUNT_X;
+    }
+}
+
+/// The terms of a step: a slice of a tap's channels.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Term {
+    tap: Point,
+    slice: u32,
+    /// Whether it is the first or the last of those that share a run of pixels.
+    starts: bool,
+    ends: bool,
+}
+
+#[cube]
+fn term(gather: &GatherArgs, args: &HopperArgs, step: u32, #[comptime] form: Form) -> Term {
+    if comptime!(form.shares()) {
+        // The taps along the width come one after another, so that they read what was brought for
+        // all of them.
+        let (rest, tw) = gather.width.taps.div_mod(step);
+        let (rest, slice) = args.slices.div_mod(rest);
+        let (td, th) = gather.height.taps.div_mod(rest);
+        let tap = tap_point(gather, td, th, tw);
+        Term { tap, slice, starts: tw == 0, ends: tw + 1 == gather.width.taps_count }
+    } else {
+        let (tap, slice) = args.slices.div_mod(step);
+        Term { tap: tap_of(gather, tap), slice, starts: true.runtime(), ends: true.runtime() }
     }
 }
 
@@ -316,6 +405,7 @@ fn bring<E: Float>(
     work: &Work,
     rows: &Place,
     step: u32,
+    term: &Term,
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
@@ -331,16 +421,15 @@ fn bring<E: Float>(
             let (tap, slice) = args.slices.div_mod(column);
             // Past the last tap are columns that nobody keeps.
             let tap = tap_of(gather, min(tap, args.taps - 1));
+            let term = Term { tap, slice, starts: true.runtime(), ends: true.runtime() };
             let at = comptime!(panel * panel_size);
             let to = &mut b[at..at + panel_size];
-            load_image::<E>(image, barrier, to, &windows, &tap, slice, work, gather, args, form);
+            load_image::<E>(image, barrier, to, &windows, &term, work, gather, args, form);
         }
     } else {
-        let (tap, slice) = args.slices.div_mod(step);
-        let tap = tap_of(gather, tap);
-        load_image::<E>(image, barrier, a, rows, &tap, slice, work, gather, args, form);
-        let term = slice * comptime!(form.tile.block_k);
-        load_flat::<E>(flat, barrier, b, work.column, term, tap.other, work, args, form);
+        load_image::<E>(image, barrier, a, rows, term, work, gather, args, form);
+        let first = term.slice * comptime!(form.tile.block_k);
+        load_flat::<E>(flat, barrier, b, work.column, first, term.tap.other, work, args, form);
     }
 }
 
@@ -352,7 +441,7 @@ fn tap_of(gather: &GatherArgs, tap: u32) -> Point {
     tap_point(gather, td, th, tw)
 }
 
-/// Brings what a run of windows reads by one tap, a slice of channels of it.
+/// Brings what a run of windows reads by one tap, or by all along the width: a slice of its channels.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_image<E: Float>(
@@ -360,8 +449,7 @@ fn load_image<E: Float>(
     barrier: &Barrier,
     to: &mut [E],
     windows: &Place,
-    tap: &Point,
-    slice: u32,
+    term: &Term,
     work: &Work,
     gather: &GatherArgs,
     args: &HopperArgs,
@@ -370,12 +458,14 @@ fn load_image<E: Float>(
     // Where the window of the first tap begins, and how far on this tap is, in the map's own terms.
     let h = read(&gather.height, windows.height) - args.height_first;
     let w = read(&gather.width, windows.width) - args.width_first;
-    let (th, tw) = (tap.height + args.height_first, tap.width + args.width_first);
+    let th = term.tap.height + args.height_first;
+    let tw =
+        if comptime!(form.shares()) { 0i32.runtime() } else { term.tap.width + args.width_first };
     let sample = windows.sample as i32;
-    let channel = (work.group * args.image_group + slice * comptime!(form.line())) as i32;
+    let channel = (work.group * args.image_group + term.slice * comptime!(form.line())) as i32;
     if comptime!(form.rank > 2) {
         let d = read(&gather.depth, windows.depth) - args.depth_first;
-        let td = tap.depth + args.depth_first;
+        let td = term.tap.depth + args.depth_first;
         barrier.tma_load_im2col_5d(
             image, to, sample, d, h, w, channel, td as u16, th as u16, tw as u16,
         );
@@ -452,21 +542,29 @@ fn consume<E: Float, R: Float, O: Size>(
     let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
     let lane = UNIT_POS % WARP;
     let speaks = lane == 0;
+    let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
         let work = work(args, tile, form);
-        let mut sums = Sequence::<cubecl::prelude::Pending<Accumulator<f32>>>::new();
+        let mut sums = Sequence::<Accumulator<f32>>::new();
         #[unroll]
         for _ in 0..form.tile.ratio_m {
-            sums.push(Accumulator::<f32>::new(columns).start());
+            sums.push(Accumulator::<f32>::new(columns));
         }
         let mut held = 0u32.runtime();
+        let mut tap = 0u32.runtime();
         for step in work.first..work.end {
-            let slot = turn.slot as usize;
-            wait(full, turn.slot, turn.round, form);
-            let at_a = slot * comptime!(form.stage_a() as usize);
-            let at_b = slot * comptime!(form.stage_b() as usize);
+            wait(full, turn, false);
+            let (slot_a, first) = if comptime!(form.shares()) {
+                // By a further tap the same rows are some pixels on.
+                let shift = tap as i32 * gather.width.tap_step + args.width_first;
+                (run.slot, first_row + shift as u32)
+            } else {
+                (turn.slot, first_row)
+            };
+            let at_a = slot_a as usize * comptime!(form.stage_a() as usize);
+            let at_b = turn.slot as usize * comptime!(form.stage_b() as usize);
             let rows = MatrixDescriptor::<E>::new(
                 &a[at_a..at_a + comptime!(form.stage_a() as usize)],
                 comptime!(form.a_layout()),
@@ -475,37 +573,72 @@ fn consume<E: Float, R: Float, O: Size>(
                 &b[at_b..at_b + comptime!(form.stage_b() as usize)],
                 comptime!(form.b_layout()),
             );
-            // A group without products: behind it are all of the stages before. It is waited for when
-            // this stage's are on their way, and is what tells the compiler to let those run.
-            let earlier = sums.index_mut(0usize).commit();
+            // Each stage's products start anew: the compiler must see that the sums are handed over on
+            // every way into the loop, or it has all products wait for each other.
+            let mut sums = started(&sums);
+            // The first products are a group of their own: when they are done, so are all of the stages
+            // before, while the others of this stage run on.
+            multiply(&mut sums, &rows, &lines, first, 0usize, form);
+            let begun = sums.index_mut(0usize).commit();
             #[unroll]
-            for k in 0..comptime!(form.tile.block_k as usize / form.step()) {
-                let term = comptime!(k * form.step());
-                #[unroll]
-                for i in 0..form.tile.ratio_m {
-                    let row = (first_row + i * ROWS) as usize;
-                    sums.index_mut(comptime!(i as usize))
-                        .execute(&rows.at(row, term), &lines.at(0usize, term));
-                }
+            for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
+                multiply(&mut sums, &rows, &lines, first, k, form);
             }
-            let _issued = sums.index_mut(0usize).commit();
-            earlier.wait();
+            let _others = sums.index_mut(0usize).commit();
+            begun.wait();
             if speaks && step > work.first {
-                give_back(empty, held, form);
+                give_back(empty, held);
             }
             held = turn.slot;
-            advance(&mut turn, form);
+            advance(&mut turn, true, comptime!(form.tile.stages));
+            let next = tap + 1;
+            let ends = next == gather.width.taps_count;
+            tap = select(ends, 0u32, next);
+            advance(&mut run, ends, comptime!(form.runs));
         }
+        let done = started(&sums);
         #[unroll]
         for i in 0..form.tile.ratio_m {
-            let sums = sums.index(comptime!(i as usize)).clone().wait();
+            let sums = done.index(comptime!(i as usize)).clone().wait();
             if comptime!(i == 0) && speaks && work.end > work.first {
-                give_back(empty, held, form);
+                give_back(empty, held);
             }
             let row = work.row + first_row + i * ROWS;
             store::<R, O>(&sums, row, &work, bias, residual, out, gather, args, form);
         }
         tile += CUBE_COUNT_X;
+    }
+}
+
+/// Hands the sums to the products that follow.
+#[cube]
+fn started(sums: &Sequence<Accumulator<f32>>) -> Sequence<Running> {
+    let mut running = Sequence::<Running>::new();
+    #[unroll]
+    for i in 0..sums.len() {
+        running.push(sums.index(i).clone().start());
+    }
+    running
+}
+
+/// Sums that products are being added to.
+type Running = cubecl::prelude::Pending<Accumulator<f32>>;
+
+/// Issues the products of an instruction's terms, the `k`-th of a stage.
+#[cube]
+fn multiply<E: Float>(
+    sums: &mut Sequence<Running>,
+    rows: &MatrixDescriptor<E>,
+    lines: &MatrixDescriptor<E>,
+    first_row: u32,
+    #[comptime] k: usize,
+    #[comptime] form: Form,
+) {
+    let term = comptime!(k * form.step());
+    #[unroll]
+    for i in 0..form.tile.ratio_m {
+        let row = (first_row + i * ROWS) as usize;
+        sums.index_mut(comptime!(i as usize)).execute(&rows.at(row, term), &lines.at(0usize, term));
     }
 }
 
@@ -529,12 +662,13 @@ fn store<R: Float, O: Size>(
     #[unroll]
     for half in 0..2u32 {
         let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
-        let there = row < args.rows;
         let base = work.part * args.part_step + work.group * args.out_group;
-        let base = if comptime!(form.filter) {
-            base + row * args.row_step
+        let (base, there) = if comptime!(form.filter) {
+            (base + row * args.row_step, row < args.rows)
         } else {
-            base + row_result(gather, &row_place(gather, row, form.gather))
+            let place = row_place(gather, row, form.gather);
+            let there = row < args.rows && place.width < args.line_rows;
+            (base + row_result(gather, &place), there)
         };
         #[unroll]
         for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {

@@ -54,7 +54,7 @@ use crate::dtype::elem;
 mod kernel;
 pub(super) mod plan;
 
-use kernel::{CHUNK, Form, HopperArgsLaunch};
+use kernel::{CHUNK, Form, HopperArgsLaunch, LINE};
 
 /// How the operand that is not the image lies: the filters, or the output's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +111,55 @@ fn first_offset(sweep: &Sweep) -> i64 {
     -(sweep.taps.saturating_sub(1) as i64 * sweep.tap_step).min(0)
 }
 
+/// A product, as the copy engine walks it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walk {
+    /// With lines as long as they are brought.
+    gather: Gather,
+    /// The rows of a line that have results.
+    line_rows: usize,
+    /// The pixels past a row's first that it reads, if taps along the width share what is brought.
+    reach: usize,
+}
+
+/// A run of pixels that taps share is no longer than its rows by more.
+const MOST_REACH: usize = 64;
+
+impl Walk {
+    /// The products that a pass is made of.
+    fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> {
+        Gather::all(conv, pass).map(move |gather| Self::new(gather, pass))
+    }
+
+    /// Where neighbouring windows are neighbouring pixels, all taps along the width read one run of
+    /// pixels, each a little further on. Runs go on from line to line, so that between two lines lie
+    /// as many zeros as a window can read beside one: what runs over the end of a line reads the
+    /// zeros before the next.
+    fn new(gather: Gather, pass: Pass) -> Self {
+        let along = &gather.axes[AXES - 1];
+        let alone = Self { line_rows: along.rows, gather, reach: 0 };
+        let reach = along.taps.saturating_sub(1) * along.tap_step.unsigned_abs() as usize;
+        if pass == Pass::Filter || along.step != 1 || !(1..=MOST_REACH).contains(&reach) {
+            return alone;
+        }
+        let (rows, lower) = (along.rows as i64, along.start - first_offset(along));
+        let zeros_before = rows + reach as i64 + lower;
+        let zeros_after = along.extent as i64 - lower;
+        let line = zeros_before.max(zeros_after).max(rows).min(rows + reach as i64) as usize;
+        let mut walk = Self { reach, ..alone };
+        walk.gather.axes[AXES - 1].rows = line;
+        // The rows between the lines are multiplied for nothing.
+        if 4 * along.rows >= 3 * line { walk } else { alone }
+    }
+
+    /// The runs that there is a place for beside so many stages: one more than those of the stages, so
+    /// that where a stage's place is free, so is that of the run before all that are needed.
+    fn runs(&self, stages: u32) -> u32 {
+        let taps = self.gather.axes[AXES - 1].taps as u32;
+        if self.reach > 0 { stages.div_ceil(taps) + 1 } else { 0 }
+    }
+}
+
 /// Launches a pass, `[image, flat, out]`: `out` has the parts of the sums where the plan cuts them.
 #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
 pub(super) fn launch(
@@ -131,14 +180,17 @@ pub(super) fn launch(
     let rank = conv.grid().rank().max(2);
     let row_step = conv.filter().strides(conv.filter_layout()).count;
     let (column_step, width) = if filter { (steps.inner, inner) } else { (1, columns) };
-    let form = Form {
+    let whole = column_step == 1 && width.is_multiple_of(CHUNK as usize);
+    let form = |walk: &Walk| Form {
         tile,
         size: dtype.size() as u32,
         rank,
         filter,
+        reach: walk.reach as u32,
+        runs: walk.runs(tile.stages),
         tap_first: lies.tap_first,
         flat_across: lies.across,
-        whole: column_step == 1 && width.is_multiple_of(CHUNK as usize),
+        whole,
         epilogue: epilogue.form(stored),
         gather: GatherForm::new(conv, pass),
     };
@@ -146,13 +198,13 @@ pub(super) fn launch(
         Precision::Tf32 => ElemType::Float(FloatKind::TF32),
         Precision::Strict => elem(dtype),
     };
-    let line = form.line();
+    let line = LINE / dtype.size() as u32;
     let image_shape = match pass {
         Pass::Data => conv.output(),
         _ => conv.input(),
     };
     let slices = inner.div_ceil(line as usize);
-    let lanes = if form.whole { CHUNK as usize } else { 1 };
+    let lanes = if whole { CHUNK as usize } else { 1 };
     let across = if filter { tile.block_m } else { tile.block_n };
     let results = results(conv, pass);
     let [_, kernel_height, kernel_width] = conv.filter().kernel().three(1);
@@ -162,7 +214,8 @@ pub(super) fn launch(
         group: 0,
         kernel: [kernel_height * kernel_width, kernel_width, 1],
     };
-    for gather in Gather::all(conv, pass) {
+    for walk in Walk::all(conv, pass) {
+        let (form, gather) = (form(&walk), walk.gather);
         let taps = gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, all_columns, sum) = match filter {
             true => (columns, taps * slices * line as usize, windows(conv)),
@@ -194,6 +247,7 @@ pub(super) fn launch(
                     tiles_m as u32,
                     plan.splits as u32,
                     rows as u32,
+                    walk.line_rows as u32,
                     width as u32,
                     row_step as u32,
                     conv.filter().strides(conv.filter_layout()).kernel[AXES - 1] as u32,
@@ -236,7 +290,7 @@ fn image_map(
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
         channels_per_pixel: form.line(),
-        pixels_per_column: if form.filter { form.tile.block_k } else { form.tile.block_m },
+        pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
     };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();

@@ -1,18 +1,19 @@
 //! The tile of a product on Hopper, by what each would cost.
 
-use windowpane_geometry::{Convolution, DType, LIMIT, Layout, Precision, Tile};
+use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Tile};
 
-use super::super::gather::{Gather, columns, inner};
+use super::super::gather::{columns, inner};
 use super::super::plan::{Pass, PlanError, Request, results, windows};
 use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
-use super::{Flat, corners, first_offset};
+use super::{Flat, Walk, corners, first_offset};
 use crate::Limits;
 
 /// The bytes of shared memory that are left to barriers and to alignment.
 const RESERVED: usize = 2048;
 
-/// More stages than this hide nothing more.
-const MOST_STAGES: usize = 8;
+/// With more stages than this the choice among their barriers makes the compiler take what follows for
+/// divergent, and the products for such that must wait for each other.
+const MOST_STAGES: u32 = 6;
 
 /// The registers that a unit has for its sums: beyond them others are moved out to memory.
 const MOST_SUMS: u32 = 128;
@@ -42,8 +43,8 @@ pub(in super::super) fn can(conv: &Convolution, request: Request, limits: &Limit
     let rank = conv.grid().rank().max(2);
     let (corner, offset) = if rank > 2 { (-16..=15, 31) } else { (-128..=127, 255) };
     let walked = || {
-        Gather::all(conv, pass).all(|gather| {
-            gather.axes.iter().all(|axis| {
+        Walk::all(conv, pass).all(|walk| {
+            walk.gather.axes.iter().all(|axis| {
                 let (lower, upper) = corners(axis);
                 let reach = axis.taps.saturating_sub(1) as i64 * axis.tap_step.abs();
                 corner.contains(&lower)
@@ -109,13 +110,29 @@ fn fitted(
     let size = request.dtype.size();
     let block_k = LINE / size as u32;
     let room = limits.shared_bytes.checked_sub(RESERVED)?;
-    let stages = (room / stage_bytes(block_m, block_n)).min(MOST_STAGES) as u32;
-    let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: 8, stages };
+    let tile =
+        Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: 8, stages: 1 };
+    let stages = most_stages(&tile, conv, request.pass, room);
+    let tile = Tile { stages, ..tile };
     (stages >= 3 && check(&tile, conv, request, limits).is_ok()).then_some(tile)
 }
 
-fn stage_bytes(block_m: u32, block_n: u32) -> usize {
-    ((block_m + block_n) * LINE) as usize
+/// The stages that there is room for.
+fn most_stages(tile: &Tile, conv: &Convolution, pass: Pass, room: usize) -> u32 {
+    let most = |walk: Walk| {
+        let fits = |stages: &u32| ring_bytes(tile, &walk, *stages) <= room;
+        (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
+    };
+    Walk::all(conv, pass).map(most).min().unwrap_or(0)
+}
+
+/// The bytes of so many stages.
+fn ring_bytes(tile: &Tile, walk: &Walk, stages: u32) -> usize {
+    let rows = match walk.reach as u32 {
+        0 => stages as usize * tile.block_m as usize,
+        reach => walk.runs(stages) as usize * (tile.block_m + reach).next_multiple_of(8) as usize,
+    };
+    (rows + stages as usize * tile.block_n as usize) * LINE as usize
 }
 
 /// The parts that are worth a try.
@@ -136,12 +153,16 @@ fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits
     // for each 32 bytes and half of it; then shared memory's 128 bytes a cycle, and what the second
     // level of the cache brings.
     let products = m / 64.0 * 4.0 * n / 2.0;
-    let shared = m / 64.0 * 4.0 * (64.0 + n) * 32.0 / 128.0 + (m + n);
-    let brought = (m + n) * LINE as f64 / BROUGHT;
-    let step = products.max(shared).max(brought);
+    let shared = m / 64.0 * 4.0 * (64.0 + n) * 32.0 / SHARED;
     let cubes = limits.hopper.unwrap_or(1) as usize;
     let mut cycles = 0.0;
-    for gather in Gather::all(conv, request.pass) {
+    for walk in Walk::all(conv, request.pass) {
+        let gather = walk.gather;
+        // Rows that taps share are brought once for all.
+        let (reach, along) = (walk.reach as f64, gather.axes[AXES - 1].taps as f64);
+        let rows_brought = if walk.reach > 0 { (m + reach) / along } else { m };
+        let copied = (rows_brought + n) * LINE as f64;
+        let step = products.max(shared + copied / SHARED).max(copied / BROUGHT);
         let taps = gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let slices = inner(conv, request.pass).div_ceil(line as usize);
         let columns = columns(conv, request.pass);
@@ -164,9 +185,11 @@ fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits
     cycles
 }
 
-/// The bytes that a cycle brings a multiprocessor from the second level of the cache, and all of
-/// them from memory; the cycles of a tile's store that nothing hides, and of a launch.
-const BROUGHT: f64 = 56.0;
+/// The bytes that a cycle brings a multiprocessor from the second level of the cache, moves in shared
+/// memory, and brings all from memory; the cycles of a tile's store that nothing hides, and of a
+/// launch.
+const BROUGHT: f64 = 30.0;
+const SHARED: f64 = 128.0;
 const MEMORY: f64 = 2400.0;
 const STORED: f64 = 1200.0;
 const LAUNCHED: f64 = 4000.0;
@@ -178,7 +201,7 @@ pub(in super::super) fn check(
     request: Request,
     limits: &Limits,
 ) -> Result<(), PlanError> {
-    check_tile(tile, request, limits)?;
+    check_tile(tile, conv, request, limits)?;
     let across = request.pass == Pass::Filter
         || Flat::new(conv, request.pass).is_some_and(|flat| flat.across);
     let line = LINE / request.dtype.size() as u32;
@@ -195,7 +218,12 @@ pub(in super::super) fn check(
     Ok(())
 }
 
-fn check_tile(tile: &Tile, request: Request, limits: &Limits) -> Result<(), PlanError> {
+fn check_tile(
+    tile: &Tile,
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Result<(), PlanError> {
     let line = LINE / request.dtype.size() as u32;
     for (name, found, expected) in [
         ("block_k", tile.block_k, line),
@@ -224,9 +252,8 @@ fn check_tile(tile: &Tile, request: Request, limits: &Limits) -> Result<(), Plan
     if units > limits.units_per_cube {
         return Err(PlanError::Units { units, limit: limits.units_per_cube });
     }
-    let most = (limits.shared_bytes.saturating_sub(RESERVED)
-        / stage_bytes(tile.block_m, tile.block_n))
-    .min(MOST_STAGES) as u32;
+    let room = limits.shared_bytes.saturating_sub(RESERVED);
+    let most = most_stages(tile, conv, request.pass, room);
     if tile.stages < 2 || tile.stages > most {
         return Err(PlanError::Ring { stages: tile.stages, most });
     }
