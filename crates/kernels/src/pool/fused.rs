@@ -183,20 +183,29 @@ fn walk<S: Float, A: Float>(
         Shared::<[Vector<A, One>]>::new_slice(comptime!((form.row * form.height.block) as usize));
     let (plane, tile) = args.tiles.div_mod(CUBE_POS as u32);
     let place = place_of(problem, args, plane, tile);
+    let divisors = divisors_of::<A>(problem, args, &place, form);
 
     let ending = cells::<A>(form.height.block);
     let totals = cells::<A>(form.height.whole);
     for step in 0..comptime!(form.height.whole + 1) {
-        let prefixes =
-            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
-        keep::<A>(&prefixes, &ending, &totals, form);
+        let elements = cells::<A>(form.height.block);
+        column::<S, A>(input, problem, &place, step, &elements, form);
+        keep::<A>(&prefixes::<A>(&read::<A>(&elements), form.height, form), &ending, &totals, form);
     }
+    let elements = cells::<A>(form.height.block);
+    let again = cells::<A>(form.height.block);
     for block in 0..args.row_blocks {
         let step = block + comptime!(form.height.whole + 1);
-        let prefixes =
-            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
-        let suffixes =
-            suffixes::<A>(&column::<S, A>(input, problem, &place, block, form), form.height, form);
+        // Most blocks are inside, for all units.
+        if is_inside(problem, block, form) && is_inside(problem, step, form) {
+            inner_column::<S, A>(input, problem, &place, step, &elements, form);
+            inner_column::<S, A>(input, problem, &place, block, &again, form);
+        } else {
+            column::<S, A>(input, problem, &place, step, &elements, form);
+            column::<S, A>(input, problem, &place, block, &again, form);
+        }
+        let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
+        let suffixes = suffixes::<A>(&read::<A>(&again), form.height, form);
         let rows = windows::<A>(
             &suffixes,
             &read::<A>(&totals),
@@ -218,7 +227,7 @@ fn walk<S: Float, A: Float>(
         keep::<A>(&prefixes, &ending, &totals, form);
         sync_cube();
         along_rows::<A>(&mut shared, args, form);
-        write_rows::<S, A>(&shared, output, problem, args, &place, block, form);
+        write_rows::<S, A>(&shared, output, problem, args, &place, &divisors, block, form);
     }
 }
 
@@ -290,6 +299,32 @@ fn keep<A: Float>(
     }
 }
 
+/// Whether a block of rows is inside the input.
+#[cube]
+fn is_inside(problem: &Problem, block: u32, #[comptime] form: Form) -> bool {
+    let first = (block * form.height.block) as i32 - problem.height.before;
+    first >= 0 && first + comptime!(form.height.block as i32) <= problem.height.input
+}
+
+/// The elements of a block of a unit's column, which is inside.
+#[cube]
+fn inner_column<S: Float, A: Float>(
+    input: &[Vector<S, One>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    elements: &Cells<A>,
+    #[comptime] form: Form,
+) {
+    let first = (block * form.height.block) as i32 - problem.height.before;
+    let at = place.input + (first * problem.width.input) as u32;
+    #[unroll]
+    for j in 0..form.height.block {
+        let value = input[(at + j * problem.width.input as u32) as usize];
+        elements.index(j as usize).store(Vector::cast_from(value));
+    }
+}
+
 /// The elements of a block of a unit's column. One outside the input is, for a maximum, the nearest
 /// inside, which every window over it has too; in a sum it is nothing.
 #[cube]
@@ -298,10 +333,10 @@ fn column<S: Float, A: Float>(
     problem: &Problem,
     place: &Place,
     block: u32,
+    elements: &Cells<A>,
     #[comptime] form: Form,
-) -> Sequence<Vector<A, One>> {
+) {
     let first = (block * form.height.block) as i32 - problem.height.before;
-    let mut elements = Sequence::<Vector<A, One>>::new();
     #[unroll]
     for j in 0..form.height.block {
         let y = first + j as i32;
@@ -309,12 +344,12 @@ fn column<S: Float, A: Float>(
         let at = place.input + (there * problem.width.input) as u32;
         let value = Vector::<A, One>::cast_from(input[at as usize]);
         if comptime!(form.tap.fold.is_max()) {
-            elements.push(value);
+            elements.index(j as usize).store(value);
         } else {
-            elements.push(select(y == there, value, Vector::new(A::from_int(0))));
+            let kept = select(y == there, value, Vector::new(A::from_int(0)));
+            elements.index(j as usize).store(kept);
         }
     }
-    elements
 }
 
 #[cube]
@@ -472,56 +507,107 @@ fn to_shared<A: Float>(
     }
 }
 
+/// What the windows of a unit's column are divided by.
+#[derive(CubeType)]
+struct Divisors<A: Float> {
+    /// The taps that are counted along the width.
+    columns: i32,
+    /// One over the divisor of a window with all its rows.
+    usual: Vector<A, One>,
+}
+
+#[cube]
+fn divisors_of<A: Float>(
+    problem: &Problem,
+    args: &TileArgs,
+    place: &Place,
+    #[comptime] form: Form,
+) -> Divisors<A> {
+    let one = Vector::<A, One>::new(A::from_int(1));
+    if comptime!(form.tap.fold.is_max()) {
+        Divisors::<A> { columns: 1i32.runtime(), usual: one }
+    } else if comptime!(form.tap.fold.is_fixed()) {
+        let usual = Vector::new(problem.reciprocal.get::<A>());
+        Divisors::<A> { columns: 1i32.runtime(), usual }
+    } else {
+        let column = min(place.column, args.output_width - 1);
+        let columns = counted_at(&problem.width, column, form.tap.width, form.tap.fold);
+        let all = problem.height.kernel * columns;
+        Divisors::<A> { columns, usual: one / Vector::new(A::cast_from(all)) }
+    }
+}
+
 /// Writes a block of rows, each unit its column.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_rows<S: Float, A: Float>(
     shared: &Shared<[Vector<A, One>]>,
     output: &mut [Vector<S, One>],
     problem: &Problem,
     args: &TileArgs,
     place: &Place,
+    divisors: &Divisors<A>,
     block: u32,
     #[comptime] form: Form,
 ) {
     let first = block * form.height.block;
-    #[unroll]
-    for i in 0..form.height.block {
-        let h = first + i;
-        if place.writes && h < args.output_height {
-            let value = shared[(i * form.row + UNIT_POS) as usize];
-            let at = (place.output + h * args.output_width) as usize;
-            if comptime!(form.tap.fold.is_max()) {
-                output[at] = Vector::cast_from(value);
-            } else {
-                let average = average::<A>(problem, value, h, place.column, form);
-                output[at] = round::<A, S, One>(average, form.tap.rounds);
+    let last = first + comptime!(form.height.block - 1);
+    let whole = last < args.output_height && counts_all(problem, first, last, form);
+    if place.writes {
+        let at = place.output + first * args.output_width;
+        if whole {
+            #[unroll]
+            for i in 0..form.height.block {
+                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                output[(at + i * args.output_width) as usize] =
+                    finished::<S, A>(problem, fold, divisors, first + i, true, form);
+            }
+        } else {
+            for i in 0..min(args.output_height - first, form.height.block) {
+                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                output[(at + i * args.output_width) as usize] =
+                    finished::<S, A>(problem, fold, divisors, first + i, false, form);
             }
         }
     }
 }
 
+/// Whether the windows of rows from `first` to `last` have all their rows: then those between have.
 #[cube]
-fn average<A: Float>(
-    problem: &Problem,
-    sum: Vector<A, One>,
-    h: u32,
-    w: u32,
-    #[comptime] form: Form,
-) -> Vector<A, One> {
-    if comptime!(form.tap.fold.is_fixed() && form.tap.reciprocal) {
-        sum * Vector::new(problem.reciprocal.get::<A>())
-    } else if comptime!(form.tap.fold.is_fixed()) {
-        sum / Vector::new(A::cast_from(problem.divisor))
+fn counts_all(problem: &Problem, first: u32, last: u32, #[comptime] form: Form) -> bool {
+    if comptime!(form.tap.fold.is_max() || form.tap.fold.is_fixed()) {
+        true.runtime()
     } else {
-        let taps = counted_at(&problem.height, h, form.tap.height, form.tap.fold)
-            * counted_at(&problem.width, w, form.tap.width, form.tap.fold);
-        if comptime!(!form.tap.reciprocal) {
-            sum / Vector::new(A::cast_from(taps))
-        } else if taps == problem.height.kernel * problem.width.kernel {
-            // Most windows have all their taps, and one divisor.
-            sum * Vector::new(problem.reciprocal.get::<A>())
+        let all = problem.height.kernel;
+        counted_at(&problem.height, first, form.tap.height, form.tap.fold) == all
+            && counted_at(&problem.height, last, form.tap.height, form.tap.fold) == all
+    }
+}
+
+/// What becomes of the fold of a window on row `h`, all of whose rows are counted if it is `whole`.
+#[cube]
+fn finished<S: Float, A: Float>(
+    problem: &Problem,
+    fold: Vector<A, One>,
+    divisors: &Divisors<A>,
+    h: u32,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) -> Vector<S, One> {
+    if comptime!(form.tap.fold.is_max()) {
+        Vector::cast_from(fold)
+    } else if comptime!(form.tap.reciprocal && (whole || form.tap.fold.is_fixed())) {
+        round::<A, S, One>(fold * divisors.usual, form.tap.rounds)
+    } else if comptime!(form.tap.fold.is_fixed()) {
+        round::<A, S, One>(fold / Vector::new(A::cast_from(problem.divisor)), form.tap.rounds)
+    } else {
+        let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
+        let taps = A::cast_from(rows * divisors.columns);
+        let average = if comptime!(form.tap.reciprocal) {
+            fold * Vector::new(A::from_int(1) / taps)
         } else {
-            sum * Vector::new(A::from_int(1) / A::cast_from(taps))
-        }
+            fold / Vector::new(taps)
+        };
+        round::<A, S, One>(average, form.tap.rounds)
     }
 }
