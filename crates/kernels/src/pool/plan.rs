@@ -156,7 +156,10 @@ impl Plan {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
             let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
-            if fused.is_ok() { Algorithm::Fused } else { Algorithm::Sliding }
+            // With channels last a tile's rows are read piece by piece, which pays where what would be
+            // between two passes is wider than what is stored: sums.
+            let pays = pixel_channels(pooling) == 1 || matches!(reduction, Reduction::Average(_));
+            if fused.is_ok() && pays { Algorithm::Fused } else { Algorithm::Sliding }
         } else {
             Algorithm::Direct
         };
@@ -198,7 +201,7 @@ impl Plan {
 
     fn fused(self, pooling: &Pooling, limits: &Limits) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
-        let most = limits.units_per_cube.min(fused::MOST_UNITS);
+        let most = limits.units_per_cube;
         // A core would wait at every block for those that have not come as far.
         let tile = fused::tile(pooling, most).filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;

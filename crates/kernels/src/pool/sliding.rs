@@ -585,7 +585,9 @@ fn elements<S: Float, A: Float, N: Size>(
         cells.push(kept::<A, N>());
     }
     let first = (block * form.block) as i32 - pass.axis.before;
-    if first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input {
+    let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
+    // A maximum has nothing to drop, and two ways would only keep their addresses in registers.
+    if comptime!(!form.fold.is_max()) && inside {
         load::<S, A, N>(input, positions, pass, line, first, &cells, true, form);
     } else {
         load::<S, A, N>(input, positions, pass, line, first, &cells, false, form);
