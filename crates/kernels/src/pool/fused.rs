@@ -55,7 +55,10 @@ pub(super) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)> {
     };
     // A tile reads no more than three times what it writes.
     let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
-    (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)
+    let (tile, units) =
+        (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
+    // Of channels, as many for images of all sizes: a new one compiles no new kernel.
+    Some((tile, if channels > 1 { most } else { units }))
 }
 
 /// Whether both axes of an image's planes are walked, one step a window.
