@@ -21,7 +21,7 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 
 use super::backward::Gradient;
 use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
@@ -170,6 +170,8 @@ struct Form {
     window_lanes: u32,
     /// Whether they do, be they one.
     across: bool,
+    /// Whether the channels of a pixel have one index.
+    one_index: bool,
     /// The axes that the problem has.
     rank: usize,
 }
@@ -273,6 +275,7 @@ impl Form {
             lanes: lanes as u32,
             window_lanes,
             across: plan.across,
+            one_index: !plan.across && gradient.reduction().base() == IndexBase::Plane,
             rank: pooling.grid().rank(),
         }
     }
@@ -297,6 +300,11 @@ impl Form {
             }
             _ => false,
         }
+    }
+
+    /// Whether each gradient is divided by a number of its window's own.
+    fn divides_each(&self) -> bool {
+        !self.fold.is_max() && !self.divides_once()
     }
 
     /// The vectors of windows over a block, on each axis: the first one, and how many.
@@ -516,6 +524,12 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     for i in 0..form.all_windows() {
         windows.push(window::<S, A, M>(dy, winners, problem, place, i, form));
     }
+    // Not while they are loaded: each would wait for the one before it.
+    let windows = if comptime!(form.divides_each()) {
+        shared_out::<A, M>(windows, problem, place, form)
+    } else {
+        windows
+    };
     let lines = if comptime!(form.fold.is_max()) {
         Sequence::<Vector<A, N>>::new()
     } else {
@@ -561,16 +575,20 @@ fn index_of<N: Size>(
     let lanes = comptime!(form.lanes as i32);
     let line = d * problem.height.axis.input + h;
     let position = line * problem.width.axis.input + w * lanes;
-    let first = place.lane * N::value() as i32 * problem.index_lane as i32;
-    let index = place.sample * problem.index_batch as i32
-        + position * problem.index_position as i32
-        + if comptime!(form.across) { 0i32.runtime() } else { first };
-    let mut indices = Vector::<i32, N>::new(index);
-    #[unroll]
-    for i in 0..N::value() {
-        indices.insert(i, index + i as i32 * problem.index_lane as i32);
+    let index =
+        place.sample * problem.index_batch as i32 + position * problem.index_position as i32;
+    if comptime!(form.one_index) {
+        Vector::new(index)
+    } else {
+        let first = place.lane * N::value() as i32 * problem.index_lane as i32;
+        let index = index + if comptime!(form.across) { 0i32.runtime() } else { first };
+        let mut indices = Vector::<i32, N>::new(index);
+        #[unroll]
+        for i in 0..N::value() {
+            indices.insert(i, index + i as i32 * problem.index_lane as i32);
+        }
+        indices
     }
-    indices
 }
 
 /// Adds up what an input gets from the windows that it won.
@@ -589,7 +607,7 @@ fn gather<A: Float, M: Size, N: Size>(
         let step = comptime!(Form::split(steps, i));
         let line = comptime!(form.line_over(x, [step[0], step[1]]));
         let window = window_at::<A, M, N>(windows, line, x[2], step[2], form);
-        sum += select_many(window.winner.equal(&index), window.share, zero);
+        sum = select_many(window.winner.equal(&index), sum + window.share, sum);
     }
     sum
 }
@@ -700,11 +718,10 @@ fn window<S: Float, A: Float, N: Size>(
     let pixel = line * problem.width.outputs + w;
     let at = (pixel * problem.pixel_vectors + place.lane) as usize;
     let gradient = Vector::<A, N>::cast_from(dy[at]);
-    let share = share::<A, N>(problem, gradient, d, h, w, form);
     let share = if comptime!(form.axes.iter().all(|block| block.whole)) {
-        share
+        gradient
     } else {
-        select(there, share, Vector::new(A::from_int(0)))
+        select(there, gradient, Vector::new(A::from_int(0)))
     };
     #[comptime]
     match winners {
@@ -730,47 +747,80 @@ fn moved(args: &BlockAxis, o: i32, #[comptime] block: Block) -> i32 {
     if comptime!(block.whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
 }
 
-/// What each tap of the window at (`d`, `h`, `w`) gets of its gradient.
+/// The windows of a block, of whose gradients each tap gets its share. Lanes along the width have
+/// divisors of their own, those along the channels one, which is not to be made for each.
 #[cube]
-fn share<A: Float, N: Size>(
+fn shared_out<A: Float, N: Size>(
+    windows: Sequence<Window<A, N>>,
     problem: &Blocks,
-    gradient: Vector<A, N>,
-    d: i32,
-    h: i32,
-    w: i32,
+    place: &Place,
     #[comptime] form: Form,
-) -> Vector<A, N> {
-    if comptime!(form.fold.is_max() || form.divides_once()) {
-        gradient
-    } else {
-        let plane = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
-            * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
-        let mut divisors = Vector::<A, N>::new(A::from_int(1));
-        if comptime!(!form.across) {
-            let taps =
-                plane * counted_at(&problem.width.axis, w as u32, form.axes[2].form, form.fold);
-            divisors = over::<A, N>(Vector::new(A::cast_from(taps)), form);
-        } else {
-            #[unroll]
-            for i in 0..N::value() {
-                let o = w * N::value() as i32 + i as i32;
-                let taps =
-                    plane * counted_at(&problem.width.axis, o as u32, form.axes[2].form, form.fold);
-                divisors.insert(i, A::cast_from(taps));
-            }
-            divisors = over::<A, N>(divisors, form);
+) -> Sequence<Window<A, N>> {
+    let [depth, height, width] = comptime!(form.windows());
+    let lanes = comptime!(form.window_lanes as usize);
+    let columns = comptime!(width.1 as usize);
+    // Most lines have all their taps: what their windows are divided by hangs on the column only.
+    let all = comptime!((form.axes[0].kernel * form.axes[1].kernel) as i32);
+    let mut counts = Sequence::<i32>::new();
+    let mut usual = Sequence::<A>::new();
+    #[unroll]
+    for i in 0..columns {
+        let w = place.width.window + comptime!(width.0 + i as i32);
+        let w = moved(&problem.width, w, form.axes[2]) * lanes as i32;
+        #[unroll]
+        for lane in 0..lanes {
+            let o = (w + lane as i32) as u32;
+            let count = counted_at(&problem.width.axis, o, form.axes[2].form, form.fold);
+            counts.push(count);
+            usual.push(over::<A>(count * all, form));
         }
-        if comptime!(form.reciprocal) { gradient * divisors } else { gradient / divisors }
     }
+    let mut shares = Sequence::<Window<A, N>>::new();
+    #[unroll]
+    for line in 0..comptime!(depth.1 * height.1) {
+        let d = place.depth.window + comptime!(depth.0 + (line / height.1) as i32);
+        let h = place.height.window + comptime!(height.0 + (line % height.1) as i32);
+        let d = moved(&problem.depth, d, form.axes[0]);
+        let h = moved(&problem.height, h, form.axes[1]);
+        let taps = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
+            * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
+        let mut own = Sequence::<RuntimeCell<A>>::new();
+        #[unroll]
+        for i in 0..comptime!(columns * lanes) {
+            own.push(RuntimeCell::new(*usual.index(i)));
+        }
+        if taps != all {
+            #[unroll]
+            for i in 0..comptime!(columns * lanes) {
+                own.index(i).store(over::<A>(*counts.index(i) * taps, form));
+            }
+        }
+        #[unroll]
+        for i in 0..columns {
+            let window = windows.index(comptime!(line as usize * columns + i));
+            let mut divisors = Vector::<A, N>::new(own.index(comptime!(i * lanes)).read());
+            #[unroll]
+            for lane in 1..lanes {
+                divisors.insert(lane, own.index(comptime!(i * lanes + lane)).read());
+            }
+            let share = if comptime!(form.reciprocal) {
+                window.share * divisors
+            } else {
+                window.share / divisors
+            };
+            shares.push(Window::<A, N> { share, winner: Vector::new(-1i32) });
+        }
+    }
+    shares
 }
 
-/// Divisors, or one over each where shares are made by reciprocals.
+/// A number of taps, or one over it where shares are made by reciprocals.
 #[cube]
-fn over<A: Float, N: Size>(divisors: Vector<A, N>, #[comptime] form: Form) -> Vector<A, N> {
+fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
     if comptime!(form.reciprocal) {
-        Vector::<A, N>::new(A::from_int(1)) / divisors
+        A::from_int(1) / A::cast_from(taps)
     } else {
-        divisors
+        A::cast_from(taps)
     }
 }
 

@@ -1,8 +1,8 @@
-//! Large windows of channels-first planes in one launch: walked down the columns in registers, and
-//! along the rows in shared memory.
+//! Large windows of planes in one launch: walked down the columns in registers, and along the rows in
+//! shared memory.
 //!
 //! ```text
-//! for each tile of columns of a plane:                      one cube, a unit a column
+//! for each tile of columns of a plane:                      one cube, a unit a column and channel
 //!     for each block of B rows of outputs:
 //!         fold each column's windows, as `sliding` does      to B rows in shared memory
 //!         for each row, block by block of its columns:       a unit each
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! What `sliding` writes between its passes never leaves the multiprocessor, and all that is read and
-//! written are neighbours. A tile reads a window more of columns than it writes.
+//! written are neighbours. A tile reads a window more of columns than it writes. With channels last a
+//! cube has a few channels of a tile, which lie together in shared memory as they do in the image.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -30,21 +31,34 @@ use crate::dtype::{elem, maximum, round};
 type One = Const<1>;
 
 /// The most units of a cube: more, and their registers leave room for few cubes.
-pub(super) const MOST_UNITS: u32 = 256;
+const MOST_UNITS: u32 = 256;
+
+/// The channels of a cube, where they are last, and the most units of such a cube.
+const CHANNELS: usize = 4;
+const MOST_UNITS_OF_CHANNELS: u32 = 512;
+
+/// The channels of a cube.
+fn channels(pooling: &Pooling) -> usize {
+    pixel_channels(pooling).min(CHANNELS)
+}
 
 /// The columns that a cube writes and the units that it takes, of no more than `most`.
 pub(super) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)> {
     let [_, height, width] = pooling.grid().axes();
-    let rows = sliding::block(height);
+    let (rows, channels) = (sliding::block(height), channels(pooling));
+    let most = most.min(if channels > 1 { MOST_UNITS_OF_CHANNELS } else { MOST_UNITS });
     let tiled = |tiles: usize| {
         let tile = width.output().div_ceil(tiles);
         let columns = tile + width.kernel() - 1;
         let units = columns.max(rows * columns.div_ceil(sliding::block(width)));
-        (tile, units.next_multiple_of(64) as u32)
+        (tile, (channels * units).next_multiple_of(64) as u32)
     };
     // A tile reads no more than three times what it writes.
     let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
-    (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)
+    let (tile, units) =
+        (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
+    // Of channels, as many for images of all sizes: a new one compiles no new kernel.
+    Some((tile, if channels > 1 { most } else { units }))
 }
 
 /// Whether both axes of an image's planes are walked, one step a window.
@@ -53,7 +67,7 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
     let values = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
     let walked = |axis: &Axis| axis.kernel() > 1 && axis.stride() == 1;
     values
-        && pixel_channels(pooling) == 1
+        && pixel_channels(pooling).is_multiple_of(channels(pooling))
         && sliding::fits(pooling)
         && depth.kernel() == 1
         && walked(height)
@@ -63,13 +77,14 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
 /// The bytes that a cube's units share.
 pub(super) fn shared_bytes(pooling: &Pooling, plan: &Plan) -> usize {
     let [_, height, width] = pooling.grid().axes();
-    sliding::block(height) * row(plan.units, sliding::block(width)) * plan.accumulator.size()
+    let row = row(plan.units, sliding::block(width), channels(pooling));
+    sliding::block(height) * row * plan.accumulator.size()
 }
 
-/// The elements from one row in shared memory to the next: an odd number, so that neighbouring units
-/// of neighbouring rows are on different banks.
-fn row(units: u32, block: usize) -> usize {
-    (units as usize + block) | 1
+/// The elements from one row in shared memory to the next: an odd number of pixels, so that
+/// neighbouring units of neighbouring rows are on different banks.
+fn row(units: u32, block: usize, channels: usize) -> usize {
+    ((units as usize / channels + block) | 1) * channels
 }
 
 /// How an axis is walked.
@@ -99,12 +114,17 @@ struct Form {
     width: Walk,
     /// The elements of a row in shared memory.
     row: u32,
+    /// The channels of a cube.
+    channels: u32,
 }
 
 /// The numbers of the tiles, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
     planes: u32,
+    /// The groups of channels of a pixel, and all its channels.
+    groups: FastDivmod<u32>,
+    pixel: u32,
     /// The tiles of a plane, and the columns of one.
     tiles: FastDivmod<u32>,
     tile: u32,
@@ -129,16 +149,20 @@ pub(super) fn launch(
     let Some((tile, _)) = tile(pooling, plan.units) else { return };
     let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let planes = inputs / height.input() / width.input();
-    let tiles = width.output().div_ceil(tile);
+    let pixel = pixel_channels(pooling);
+    let planes = inputs / height.input() / width.input() / pixel;
+    let (tiles, groups) = (width.output().div_ceil(tile), pixel / channels(pooling));
     let form = Form {
         tap: Tap::new(pooling, reduction, dtype, &each),
         height: Walk::new(height),
         width: Walk::new(width),
-        row: row(plan.units, sliding::block(width)) as u32,
+        row: row(plan.units, sliding::block(width), channels(pooling)) as u32,
+        channels: channels(pooling) as u32,
     };
     let args = TileArgsLaunch::new(
         planes as u32,
+        groups as u32,
+        pixel as u32,
         tiles as u32,
         tile as u32,
         height.output().div_ceil(sliding::block(height)) as u32,
@@ -146,7 +170,7 @@ pub(super) fn launch(
         height.output() as u32,
         width.output() as u32,
     );
-    let (cubes, dim) = grid(client, plan, planes * tiles * plan.units as usize);
+    let (cubes, dim) = grid(client, plan, planes * groups * tiles * plan.units as usize);
     // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
     // there are not written.
     unsafe {
@@ -181,22 +205,32 @@ fn walk<S: Float, A: Float>(
 ) {
     let mut shared =
         Shared::<[Vector<A, One>]>::new_slice(comptime!((form.row * form.height.block) as usize));
-    let (plane, tile) = args.tiles.div_mod(CUBE_POS as u32);
-    let place = place_of(problem, args, plane, tile);
+    // Cubes of the same pixels are neighbours, and read them at about the same time.
+    let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
+    let (plane, tile) = args.tiles.div_mod(rest);
+    let place = place_of(problem, args, plane, group, tile, form);
+    let divisors = divisors_of::<A>(problem, args, &place, form);
 
     let ending = cells::<A>(form.height.block);
     let totals = cells::<A>(form.height.whole);
     for step in 0..comptime!(form.height.whole + 1) {
-        let prefixes =
-            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
-        keep::<A>(&prefixes, &ending, &totals, form);
+        let elements = cells::<A>(form.height.block);
+        column::<S, A>(input, problem, &place, step, &elements, form);
+        keep::<A>(&prefixes::<A>(&read::<A>(&elements), form.height, form), &ending, &totals, form);
     }
+    let elements = cells::<A>(form.height.block);
+    let again = cells::<A>(form.height.block);
     for block in 0..args.row_blocks {
         let step = block + comptime!(form.height.whole + 1);
-        let prefixes =
-            prefixes::<A>(&column::<S, A>(input, problem, &place, step, form), form.height, form);
-        let suffixes =
-            suffixes::<A>(&column::<S, A>(input, problem, &place, block, form), form.height, form);
+        if is_inside(problem, block, form) && is_inside(problem, step, form) {
+            inner_column::<S, A>(input, problem, &place, step, &elements, form);
+            inner_column::<S, A>(input, problem, &place, block, &again, form);
+        } else {
+            column::<S, A>(input, problem, &place, step, &elements, form);
+            column::<S, A>(input, problem, &place, block, &again, form);
+        }
+        let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
+        let suffixes = suffixes::<A>(&read::<A>(&again), form.height, form);
         let rows = windows::<A>(
             &suffixes,
             &read::<A>(&totals),
@@ -218,35 +252,50 @@ fn walk<S: Float, A: Float>(
         keep::<A>(&prefixes, &ending, &totals, form);
         sync_cube();
         along_rows::<A>(&mut shared, args, form);
-        write_rows::<S, A>(&shared, output, problem, args, &place, block, form);
+        write_rows::<S, A>(&shared, output, problem, args, &place, &divisors, block, form);
     }
 }
 
 /// Where a unit's column is.
 #[derive(CubeType)]
 struct Place {
-    /// The element of the first row, at the column or the nearest inside.
+    /// The element of the first row, at the column or the nearest inside, and the step to the next row.
     input: u32,
+    line: u32,
     inside: bool,
-    /// The output column, if there is one.
+    /// The output column, if there is one, its first element, and the step to the next row's.
     output: u32,
+    output_line: u32,
     column: u32,
     writes: bool,
 }
 
 #[cube]
-fn place_of(problem: &Problem, args: &TileArgs, plane: u32, tile: u32) -> Place {
+fn place_of(
+    problem: &Problem,
+    args: &TileArgs,
+    plane: u32,
+    group: u32,
+    tile: u32,
+    #[comptime] form: Form,
+) -> Place {
     let there = min(plane, args.planes - 1);
-    let column = tile * args.tile + UNIT_POS;
+    let in_tile = UNIT_POS / form.channels;
+    let channel = group * form.channels + UNIT_POS % form.channels;
+    let column = tile * args.tile + in_tile;
     let x = column as i32 - problem.width.before;
     let moved = min(max(x, 0i32), problem.width.input - 1);
     let rows = there * problem.height.input as u32;
+    let pixel = rows * problem.width.input as u32 + moved as u32;
+    let output = there * args.output_height * args.output_width + column;
     Place {
-        input: rows * problem.width.input as u32 + moved as u32,
+        input: pixel * args.pixel + channel,
+        line: problem.width.input as u32 * args.pixel,
         inside: x == moved,
-        output: there * args.output_height * args.output_width + column,
+        output: output * args.pixel + channel,
+        output_line: args.output_width * args.pixel,
         column,
-        writes: plane < args.planes && UNIT_POS < args.tile && column < args.output_width,
+        writes: plane < args.planes && in_tile < args.tile && column < args.output_width,
     }
 }
 
@@ -290,6 +339,37 @@ fn keep<A: Float>(
     }
 }
 
+/// Whether a block of rows is inside the input, as most are, for all units. A maximum has nothing to
+/// drop, and that it is asked for would only keep the addresses of two ways in registers.
+#[cube]
+fn is_inside(problem: &Problem, block: u32, #[comptime] form: Form) -> bool {
+    if comptime!(form.tap.fold.is_max()) {
+        false.runtime()
+    } else {
+        let first = (block * form.height.block) as i32 - problem.height.before;
+        first >= 0 && first + comptime!(form.height.block as i32) <= problem.height.input
+    }
+}
+
+/// The elements of a block of a unit's column, which is inside.
+#[cube]
+fn inner_column<S: Float, A: Float>(
+    input: &[Vector<S, One>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    elements: &Cells<A>,
+    #[comptime] form: Form,
+) {
+    let first = (block * form.height.block) as i32 - problem.height.before;
+    let at = place.input + first as u32 * place.line;
+    #[unroll]
+    for j in 0..form.height.block {
+        let value = input[(at + j * place.line) as usize];
+        elements.index(j as usize).store(Vector::cast_from(value));
+    }
+}
+
 /// The elements of a block of a unit's column. One outside the input is, for a maximum, the nearest
 /// inside, which every window over it has too; in a sum it is nothing.
 #[cube]
@@ -298,23 +378,23 @@ fn column<S: Float, A: Float>(
     problem: &Problem,
     place: &Place,
     block: u32,
+    elements: &Cells<A>,
     #[comptime] form: Form,
-) -> Sequence<Vector<A, One>> {
+) {
     let first = (block * form.height.block) as i32 - problem.height.before;
-    let mut elements = Sequence::<Vector<A, One>>::new();
     #[unroll]
     for j in 0..form.height.block {
         let y = first + j as i32;
         let there = min(max(y, 0i32), problem.height.input - 1);
-        let at = place.input + (there * problem.width.input) as u32;
+        let at = place.input + there as u32 * place.line;
         let value = Vector::<A, One>::cast_from(input[at as usize]);
         if comptime!(form.tap.fold.is_max()) {
-            elements.push(value);
+            elements.index(j as usize).store(value);
         } else {
-            elements.push(select(y == there, value, Vector::new(A::from_int(0))));
+            let kept = select(y == there, value, Vector::new(A::from_int(0)));
+            elements.index(j as usize).store(kept);
         }
     }
-    elements
 }
 
 #[cube]
@@ -411,10 +491,12 @@ fn along_rows<A: Float>(
     #[comptime] form: Form,
 ) {
     let (rows, columns) = comptime!((form.height.block, form.width.block));
-    let block = UNIT_POS / rows;
+    let item = UNIT_POS / rows;
+    let (block, channel) = (item / form.channels, item % form.channels);
     let works = block < args.column_blocks;
-    let row = UNIT_POS % rows * form.row;
-    let first = row + min(block, args.column_blocks - 1) * columns;
+    let row = UNIT_POS % rows * form.row + channel;
+    let step = comptime!(columns * form.channels);
+    let first = row + min(block, args.column_blocks - 1) * step;
     let elements = from_shared::<A>(shared, first, form);
     let suffixes = suffixes::<A>(&elements, form.width, form);
     let prefixes = prefixes::<A>(&elements, form.width, form);
@@ -422,26 +504,32 @@ fn along_rows<A: Float>(
         to_shared::<A>(shared, &prefixes, first, form);
     }
     sync_cube();
-    let last = row + (args.column_blocks - 1) * columns;
+    let last = row + (args.column_blocks - 1) * step;
     let mut totals = Sequence::<Vector<A, One>>::new();
     #[unroll]
     for i in 0..form.width.whole {
-        let total = min(first + comptime!((i + 1) * columns), last) + comptime!(columns - 1);
+        let total = min(first + comptime!((i + 1) * step), last);
+        let total = total + comptime!((columns - 1) * form.channels);
         totals.push(shared[total as usize]);
     }
     let ending =
-        from_shared::<A>(shared, min(first + comptime!(form.width.whole * columns), last), form);
-    let beyond = from_shared::<A>(
-        shared,
-        min(first + comptime!((form.width.whole + 1) * columns), last),
-        form,
-    );
+        from_shared::<A>(shared, min(first + comptime!(form.width.whole * step), last), form);
+    let beyond =
+        from_shared::<A>(shared, min(first + comptime!((form.width.whole + 1) * step), last), form);
     let windows = windows::<A>(&suffixes, &totals, &ending, &beyond, form.width, form);
     sync_cube();
     if works {
         to_shared::<A>(shared, &windows, first, form);
     }
     sync_cube();
+}
+
+impl Form {
+    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
+    /// there stay within 32 bits, and makes them a part of the access.
+    fn place(&self) -> u32 {
+        (self.row * self.height.block).next_power_of_two() - 1
+    }
 }
 
 /// A block of a row.
@@ -451,10 +539,11 @@ fn from_shared<A: Float>(
     first: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, One>> {
+    let first = (first & comptime!(form.place())) as usize;
     let mut elements = Sequence::<Vector<A, One>>::new();
     #[unroll]
     for j in 0..form.width.block {
-        elements.push(shared[(first + j) as usize]);
+        elements.push(shared[first + comptime!((j * form.channels) as usize)]);
     }
     elements
 }
@@ -466,62 +555,114 @@ fn to_shared<A: Float>(
     first: u32,
     #[comptime] form: Form,
 ) {
+    let first = (first & comptime!(form.place())) as usize;
     #[unroll]
     for j in 0..form.width.block {
-        shared[(first + j) as usize] = *values.index(j as usize);
+        shared[first + comptime!((j * form.channels) as usize)] = *values.index(j as usize);
+    }
+}
+
+/// What the windows of a unit's column are divided by.
+#[derive(CubeType)]
+struct Divisors<A: Float> {
+    /// The taps that are counted along the width.
+    columns: i32,
+    /// One over the divisor of a window with all its rows.
+    usual: Vector<A, One>,
+}
+
+#[cube]
+fn divisors_of<A: Float>(
+    problem: &Problem,
+    args: &TileArgs,
+    place: &Place,
+    #[comptime] form: Form,
+) -> Divisors<A> {
+    let one = Vector::<A, One>::new(A::from_int(1));
+    if comptime!(form.tap.fold.is_max()) {
+        Divisors::<A> { columns: 1i32.runtime(), usual: one }
+    } else if comptime!(form.tap.fold.is_fixed()) {
+        let usual = Vector::new(problem.reciprocal.get::<A>());
+        Divisors::<A> { columns: 1i32.runtime(), usual }
+    } else {
+        let column = min(place.column, args.output_width - 1);
+        let columns = counted_at(&problem.width, column, form.tap.width, form.tap.fold);
+        let all = problem.height.kernel * columns;
+        Divisors::<A> { columns, usual: one / Vector::new(A::cast_from(all)) }
     }
 }
 
 /// Writes a block of rows, each unit its column.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_rows<S: Float, A: Float>(
     shared: &Shared<[Vector<A, One>]>,
     output: &mut [Vector<S, One>],
     problem: &Problem,
     args: &TileArgs,
     place: &Place,
+    divisors: &Divisors<A>,
     block: u32,
     #[comptime] form: Form,
 ) {
     let first = block * form.height.block;
-    #[unroll]
-    for i in 0..form.height.block {
-        let h = first + i;
-        if place.writes && h < args.output_height {
-            let value = shared[(i * form.row + UNIT_POS) as usize];
-            let at = (place.output + h * args.output_width) as usize;
-            if comptime!(form.tap.fold.is_max()) {
-                output[at] = Vector::cast_from(value);
-            } else {
-                let average = average::<A>(problem, value, h, place.column, form);
-                output[at] = round::<A, S, One>(average, form.tap.rounds);
+    let last = first + comptime!(form.height.block - 1);
+    let whole = last < args.output_height && counts_all(problem, first, last, form);
+    if place.writes {
+        let at = place.output + first * place.output_line;
+        if whole {
+            #[unroll]
+            for i in 0..form.height.block {
+                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                output[(at + i * place.output_line) as usize] =
+                    finished::<S, A>(problem, fold, divisors, first + i, true, form);
+            }
+        } else {
+            for i in 0..min(args.output_height - first, form.height.block) {
+                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                output[(at + i * place.output_line) as usize] =
+                    finished::<S, A>(problem, fold, divisors, first + i, false, form);
             }
         }
     }
 }
 
+/// Whether the windows of rows from `first` to `last` have all their rows: then those between have.
 #[cube]
-fn average<A: Float>(
-    problem: &Problem,
-    sum: Vector<A, One>,
-    h: u32,
-    w: u32,
-    #[comptime] form: Form,
-) -> Vector<A, One> {
-    if comptime!(form.tap.fold.is_fixed() && form.tap.reciprocal) {
-        sum * Vector::new(problem.reciprocal.get::<A>())
-    } else if comptime!(form.tap.fold.is_fixed()) {
-        sum / Vector::new(A::cast_from(problem.divisor))
+fn counts_all(problem: &Problem, first: u32, last: u32, #[comptime] form: Form) -> bool {
+    if comptime!(form.tap.fold.is_max() || form.tap.fold.is_fixed()) {
+        true.runtime()
     } else {
-        let taps = counted_at(&problem.height, h, form.tap.height, form.tap.fold)
-            * counted_at(&problem.width, w, form.tap.width, form.tap.fold);
-        if comptime!(!form.tap.reciprocal) {
-            sum / Vector::new(A::cast_from(taps))
-        } else if taps == problem.height.kernel * problem.width.kernel {
-            // Most windows have all their taps, and one divisor.
-            sum * Vector::new(problem.reciprocal.get::<A>())
+        let all = problem.height.kernel;
+        counted_at(&problem.height, first, form.tap.height, form.tap.fold) == all
+            && counted_at(&problem.height, last, form.tap.height, form.tap.fold) == all
+    }
+}
+
+/// What becomes of the fold of a window on row `h`, all of whose rows are counted if it is `whole`.
+#[cube]
+fn finished<S: Float, A: Float>(
+    problem: &Problem,
+    fold: Vector<A, One>,
+    divisors: &Divisors<A>,
+    h: u32,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) -> Vector<S, One> {
+    if comptime!(form.tap.fold.is_max()) {
+        Vector::cast_from(fold)
+    } else if comptime!(form.tap.reciprocal && (whole || form.tap.fold.is_fixed())) {
+        round::<A, S, One>(fold * divisors.usual, form.tap.rounds)
+    } else if comptime!(form.tap.fold.is_fixed()) {
+        round::<A, S, One>(fold / Vector::new(A::cast_from(problem.divisor)), form.tap.rounds)
+    } else {
+        let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
+        let taps = A::cast_from(rows * divisors.columns);
+        let average = if comptime!(form.tap.reciprocal) {
+            fold * Vector::new(A::from_int(1) / taps)
         } else {
-            sum * Vector::new(A::from_int(1) / A::cast_from(taps))
-        }
+            fold / Vector::new(taps)
+        };
+        round::<A, S, One>(average, form.tap.rounds)
     }
 }

@@ -12,7 +12,7 @@
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
 //! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
-//! * [`fused`]: the same for planes of one channel, both axes in one launch.
+//! * [`fused`]: the same for planes, both axes in one launch.
 //! * [`plane`]: small planes, whole in shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
 //! * [`reduce`]: a team of units a window, for few windows of many taps: global pooling.

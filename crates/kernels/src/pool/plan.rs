@@ -128,6 +128,8 @@ pub struct Plan {
     pub(super) maximum: MaximumForm,
     /// Whether sums are rounded to bf16 here, not by the device.
     pub(super) rounds: bool,
+    /// Whether what is shared can be seen as vectors.
+    pub(super) reinterprets: bool,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
@@ -154,7 +156,10 @@ impl Plan {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
             let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
-            if fused.is_ok() { Algorithm::Fused } else { Algorithm::Sliding }
+            // With channels last a tile's rows are read piece by piece, which pays where what would be
+            // between two passes is wider than what is stored: sums.
+            let pays = pixel_channels(pooling) == 1 || matches!(reduction, Reduction::Average(_));
+            if fused.is_ok() && pays { Algorithm::Fused } else { Algorithm::Sliding }
         } else {
             Algorithm::Direct
         };
@@ -187,8 +192,8 @@ impl Plan {
                 plan
             }
             Algorithm::Plane => {
-                let plan = plan.plane(pooling, dtype, false);
-                plan.check_planes(pooling, reduction, limits, false)?;
+                let plan = plan.plane(pooling, dtype, limits.units_per_cube, false);
+                plan.check_planes(pooling, reduction, dtype, limits, false)?;
                 plan
             }
         })
@@ -196,7 +201,7 @@ impl Plan {
 
     fn fused(self, pooling: &Pooling, limits: &Limits) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
-        let most = limits.units_per_cube.min(fused::MOST_UNITS);
+        let most = limits.units_per_cube;
         // A core would wait at every block for those that have not come as far.
         let tile = fused::tile(pooling, most).filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
@@ -212,11 +217,16 @@ impl Plan {
         }
     }
 
-    fn plane(self, pooling: &Pooling, dtype: DType, gradient: bool) -> Self {
-        let [strip, _] = plane::block(pooling);
-        let lanes = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+    fn plane(self, pooling: &Pooling, dtype: DType, most: u32, gradient: bool) -> Self {
         let algorithm = Algorithm::Plane;
-        Self { algorithm, lanes, across: true, strip, unrolled: true, ..self }
+        let plan = Self { algorithm, across: true, unrolled: true, ..self };
+        match plane::Tile::new(pooling, dtype, gradient) {
+            None => plan,
+            Some(tile) => {
+                let units = if self.runs { self.units } else { plane::UNITS.min(most) };
+                Self { lanes: tile.lanes, strip: tile.columns, units, ..plan }
+            }
+        }
     }
 
     /// Whether staging planes pays: on a GPU, where no vector of eight bytes divides a row, and
@@ -228,8 +238,9 @@ impl Plan {
         limits: &Limits,
         gradient: bool,
     ) -> bool {
-        let plan = Self::direct(pooling, reduction, dtype, limits).plane(pooling, dtype, gradient);
-        let fits = plan.check_planes(pooling, reduction, limits, gradient).is_ok();
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let plan = plan.plane(pooling, dtype, limits.units_per_cube, gradient);
+        let fits = plan.check_planes(pooling, reduction, dtype, limits, gradient).is_ok();
         let [_, height, width] = pooling.grid().axes();
         let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
         let narrow = along.into_iter().min() < Some(8 / dtype.size());
@@ -244,12 +255,13 @@ impl Plan {
         &self,
         pooling: &Pooling,
         reduction: Reduction,
+        dtype: DType,
         limits: &Limits,
         gradient: bool,
     ) -> Result<(), PlanError> {
         let room = plane::SHARED_BYTES <= limits.shared_bytes;
         let algorithm = Algorithm::Plane;
-        match room && plane::fits(pooling, reduction, self.accumulator, self.units, gradient) {
+        match room && plane::fits(pooling, reduction, dtype, gradient) {
             true => Ok(()),
             false => Err(PlanError::NotFor { algorithm }),
         }
@@ -319,8 +331,8 @@ impl Plan {
             }
             Algorithm::Plane => {
                 let plan = Self::direct(pooling, reduction, dtype, limits);
-                let plan = plan.plane(pooling, dtype, true);
-                plan.check_planes(pooling, reduction, limits, true)?;
+                let plan = plan.plane(pooling, dtype, limits.units_per_cube, true);
+                plan.check_planes(pooling, reduction, dtype, limits, true)?;
                 Ok(plan)
             }
             Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused => {
@@ -367,6 +379,7 @@ impl Plan {
             accumulator,
             maximum: MaximumForm::new(accumulator, limits),
             rounds: dtype == DType::BF16 && !limits.llvm,
+            reinterprets: limits.llvm,
         }
     }
 
@@ -419,7 +432,7 @@ impl Plan {
             }
             Algorithm::Fused => self.check_tile(pooling, limits)?,
             Algorithm::Plane => {
-                self.check_planes(pooling, reduction, limits, false)?;
+                self.check_planes(pooling, reduction, dtype, limits, false)?;
                 return self.check_words(pooling, dtype, false);
             }
             _ => {}
@@ -441,7 +454,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
         if self.algorithm == Algorithm::Plane {
-            self.check_planes(pooling, reduction, limits, true)?;
+            self.check_planes(pooling, reduction, dtype, limits, true)?;
             return self.check_words(pooling, dtype, true);
         }
         let strip = Algorithm::Strip;
@@ -471,7 +484,7 @@ impl Plan {
         dtype: DType,
         gradient: bool,
     ) -> Result<(), PlanError> {
-        let widest = plane::lanes(pooling, dtype, self.accumulator, self.units, gradient);
+        let widest = plane::Tile::new(pooling, dtype, gradient).map_or(1, |tile| tile.lanes);
         let lanes = self.lanes;
         match lanes.is_power_of_two() && lanes <= widest {
             true => Ok(()),
@@ -837,7 +850,8 @@ mod tests {
         let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
         assert_eq!((deep.algorithm, deep.lanes, deep.across), (Algorithm::Reduce, 4, true));
         assert_eq!((deep.team, deep.parts, deep.workspace), (8, 1, 0));
-        assert_eq!(plan(256, 2048, 7, Layout::ChannelsFirst).lanes, 1);
+        let odd = plan(256, 2048, 7, Layout::ChannelsFirst);
+        assert_eq!((odd.algorithm, odd.lanes), (Algorithm::Plane, 4));
         // Units enough: a unit has a window of its own.
         assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm, Algorithm::Strip);
         // One sample's channels are few units, and one channel is one window.
@@ -857,7 +871,7 @@ mod tests {
             Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
         };
         let inception = pooling(35, 3, 1);
-        for (dtype, lanes) in [(DType::F32, 1), (DType::BF16, 2)] {
+        for (dtype, lanes) in [(DType::F32, 2), (DType::BF16, 4)] {
             let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
             assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
             assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));

@@ -2,21 +2,24 @@
 //!
 //! ```text
 //! for each cube: a few planes, which lie one after the other in memory
-//!     stage them:       word after word, as they lie
-//!     for each block of R rows by V columns of their windows:      one unit, all unrolled
-//!         for each row x that the block reads:
-//!             load what its windows read; fold for each column its taps of the width
-//!         fold for each window its rows
-//!     write the results over the planes, and then word after word to memory
+//!     stage them:            vector after vector, as they lie
+//!     for each V columns of windows, and each segment of their rows:      one unit
+//!         for each row x, from top to bottom:
+//!             load what the windows read of it; fold for each its taps of the width
+//!             fold for each the rows of the window that ends here
+//!     write the results beside the planes, and then vector after vector to memory
 //! ```
 //!
 //! A plane of 35 × 35 has no row but the first that begins where a vector could; yet several planes
-//! do as a whole. So memory sees nothing but full words in a row, whatever the extents, and each of
-//! them once. Coordinates outside the input are moved to the nearest inside, which for a maximum the
-//! window has too; in a sum they are dropped.
+//! do as a whole. So memory sees nothing but full vectors in a row, whatever the extents, and each of
+//! them once. A row's folds stay in registers for the windows below that have it too, and a window
+//! that is inside costs no test of where it is: columns outside are dropped by what is known of a unit's
+//! columns, rows outside only where there are some.
 //!
 //! The gradient of an average whose windows are one step apart is such a sum as well: that of the
-//! shares of the windows over an input, which are made while they are staged.
+//! shares of the windows over an input, each its gradient times one over its divisor.
+
+use core::ops::Range;
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -29,24 +32,33 @@ use super::direct::{Form as Tap, Problem, counted_at, problem_args};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use crate::axis::AxisForm;
-use crate::dtype::{elem, maximum, round, widen};
+use crate::dtype::{elem, maximum, round};
 
-/// The bytes of a cube's planes.
+/// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
 
-/// The most loads of a block, all unrolled.
+/// The most loads of one window, all unrolled.
 const MOST_LOADS: usize = 128;
 
-/// The loads of a unit that are in flight at once while planes are staged.
-const FLIGHT: u32 = 8;
+/// The loads of a unit that are in flight at once while planes are staged: most cubes' planes.
+const FLIGHT: u32 = 9;
 
-/// The bytes that a unit moves at once.
-const WORD_BYTES: usize = 4;
+/// The most bytes that a unit moves at once.
+const WORD_BYTES: usize = 16;
+
+/// The elements before and after the planes in shared memory, for columns outside are loaded too.
+const MARGIN: usize = 128;
+
+/// The units of a cube, for planes of all sizes: new ones compile no new kernel.
+pub(super) const UNITS: u32 = 160;
+
+/// The least rows of windows of a unit, where a plane has as many.
+const LEAST_ROWS: usize = 8;
 
 /// One number.
 type One = Const<1>;
 
-/// An axis as the blocks of windows see it: of a gradient the windows are those over an input.
+/// An axis as the windows of a unit see it: of a gradient the windows are those over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Side {
     input: usize,
@@ -75,69 +87,70 @@ fn sides(pooling: &Pooling, gradient: bool) -> [Side; AXES] {
     })
 }
 
-/// The rows and columns of windows of a block: several where windows overlap, as many as unrolled
-/// loops have room for. An odd number of columns keeps neighbouring units on different banks.
-pub(super) fn block(pooling: &Pooling) -> [usize; 2] {
-    let [depth, height, width] = pooling.grid().axes();
-    let most = |axis: &Axis, n: usize| if overlaps(axis) { n } else { 1 };
-    let sizes = [[4, 5], [4, 3], [2, 3], [2, 1], [1, 1]];
-    let sizes = sizes.map(|[rows, columns]| [most(height, rows), most(width, columns)]);
-    let fits = |&size: &[usize; 2]| depth.kernel() * loads(pooling, size) <= MOST_LOADS;
-    sizes.into_iter().find(fits).unwrap_or([1, 1])
-}
-
 /// Whether there are windows that overlap.
 pub(super) fn overlaps(axis: &Axis) -> bool {
     axis.kernel() > axis.stride() && axis.output() > 1
 }
 
-/// The elements of a plane that a block reads.
-fn loads(pooling: &Pooling, [rows, columns]: [usize; 2]) -> usize {
-    let reads = |n: usize, axis: &Axis| (n - 1) * axis.stride() + axis.kernel();
-    let [_, height, width] = pooling.grid().axes();
-    reads(rows, height) * reads(columns, width)
+/// How the planes of a problem are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    /// The planes of a cube.
+    group: usize,
+    /// The neighbouring windows of a unit, and the segments that a plane's rows are cut into.
+    pub(super) columns: usize,
+    segments: usize,
+    /// The elements that a unit moves at once.
+    pub(super) lanes: usize,
 }
 
-/// The planes of a cube: those that fit in its memory and whose blocks have a unit each.
-fn planes_a_cube(pooling: &Pooling, accumulator: DType, units: u32, gradient: bool) -> usize {
-    let sides = sides(pooling, gradient);
-    let [rows, columns] = block(pooling);
-    let [depth, height, width] = sides.map(|side| side.output);
-    let blocks = depth * height.div_ceil(rows) * width.div_ceil(columns);
+impl Tile {
+    /// None, where not even one plane fits.
+    pub(super) fn new(pooling: &Pooling, dtype: DType, gradient: bool) -> Option<Self> {
+        let sides = sides(pooling, gradient);
+        let [depth, height, width] = sides;
+        let columns = columns(pooling);
+        let lines = depth.output * width.output.div_ceil(columns);
+        let [input, output] = elements(&sides);
+        let units = UNITS as usize;
+        // Results begin with a whole vector, and there is one to spare.
+        let room = (SHARED_BYTES / dtype.size()).checked_sub(2 * MARGIN + 2 * WORD_BYTES)?;
+        let fit = (room / (input + output)).min((units / lines).max(1));
+        let word = (WORD_BYTES / dtype.size()).max(1);
+        // As many planes as whole vectors divide, if that is most of them.
+        let whole = (0..=word.ilog2()).rev().map(|power| fit >> power << power);
+        let group = whole.clone().find(|&group| 4 * group >= 3 * fit).filter(|&group| group > 0)?;
+        let samples = pooling.input().elements() / pooling.input().plane();
+        let lanes = [input, output].into_iter().fold(word, |lanes, plane| {
+            widest_divisor(samples * plane, widest_divisor(group * plane, lanes))
+        });
+        let most = (height.output / LEAST_ROWS).max(1);
+        let segments = (units / (group * lines)).clamp(1, most);
+        Some(Self { group, columns, segments, lanes })
+    }
+}
+
+/// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room.
+fn columns(pooling: &Pooling) -> usize {
+    let [_, _, width] = pooling.grid().axes();
+    if overlaps(width) && loads(pooling, 2) <= MOST_LOADS { 2 } else { 1 }
+}
+
+/// The elements that so many neighbouring windows read.
+fn loads(pooling: &Pooling, columns: usize) -> usize {
+    let [depth, height, width] = pooling.grid().axes();
+    let row = (columns - 1) * width.stride() + width.kernel();
+    depth.kernel() * height.kernel() * row
+}
+
+/// The elements of a plane that is read, and of one that is written.
+fn elements(sides: &[Side; AXES]) -> [usize; 2] {
     let plane = |of: fn(&Side) -> usize| sides.iter().map(of).product::<usize>();
-    let longest = plane(|side| side.input).max(plane(|side| side.output));
-    let room = SHARED_BYTES / accumulator.size() / longest;
-    let fit = room.min(units as usize / blocks);
-    // Whole words, where several planes make them.
-    let words = WORD_BYTES / 2;
-    if fit > words { fit / words * words } else { fit }
+    [plane(|side| side.input), plane(|side| side.output)]
 }
 
-/// The elements of a word that divides the planes of a cube, and all of them.
-pub(super) fn lanes(
-    pooling: &Pooling,
-    dtype: DType,
-    accumulator: DType,
-    units: u32,
-    gradient: bool,
-) -> usize {
-    let word = (WORD_BYTES / dtype.size()).max(1);
-    let group = planes_a_cube(pooling, accumulator, units, gradient).max(1);
-    let samples = pooling.input().elements() / pooling.input().plane();
-    [pooling.input(), pooling.output()].into_iter().fold(word, |lanes, shape| {
-        let divided = widest_divisor(group * shape.plane(), lanes);
-        widest_divisor(samples * shape.plane(), divided)
-    })
-}
-
-/// Whether planes are small enough, and their windows such that blocks of them can be unrolled.
-pub(super) fn fits(
-    pooling: &Pooling,
-    reduction: Reduction,
-    accumulator: DType,
-    units: u32,
-    gradient: bool,
-) -> bool {
+/// Whether planes are small enough, and their windows such that they can be unrolled.
+pub(super) fn fits(pooling: &Pooling, reduction: Reduction, dtype: DType, gradient: bool) -> bool {
     let axes = pooling.grid().axes();
     let plain = |axis: &Axis| axis.dilation() == 1 && !axis.may_be_empty() && !axis.is_fitted();
     let computed = match reduction {
@@ -148,15 +161,14 @@ pub(super) fn fits(
     pixel_channels(pooling) == 1
         && computed
         && axes.iter().all(plain)
-        && axes[0].kernel() * loads(pooling, block(pooling)) <= MOST_LOADS
-        && planes_a_cube(pooling, accumulator, units, gradient) > 0
+        && loads(pooling, 1) <= MOST_LOADS
+        && Tile::new(pooling, dtype, gradient).is_some()
 }
 
 /// The numbers of an axis, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct SideArgs {
     input: i32,
-    inputs: FastDivmod<u32>,
     output: u32,
     before: i32,
 }
@@ -168,20 +180,24 @@ struct PlaneArgs {
     planes: u32,
     group: FastDivmod<u32>,
     group_planes: u32,
-    /// The elements of a plane that is read, and of one that is written.
+    /// The elements of a plane that is read, and of one that is written, and where in shared memory
+    /// these are.
     input: u32,
     output: u32,
-    /// The blocks along the width and the height, and the rows of blocks of a plane.
+    results: u32,
+    /// The groups of columns of a line of windows, and the lines along the depth.
     columns: FastDivmod<u32>,
-    rows: FastDivmod<u32>,
-    all_rows: u32,
+    depths: FastDivmod<u32>,
+    /// The works of a cube's units, and the rows of windows of each.
+    works: u32,
+    rows: u32,
     depth: SideArgs,
     height: SideArgs,
     width: SideArgs,
 }
 
 fn side_args(side: Side) -> SideArgsLaunch {
-    SideArgsLaunch::new(side.input as i32, side.input as u32, side.output as u32, side.before)
+    SideArgsLaunch::new(side.input as i32, side.output as u32, side.before)
 }
 
 /// What changes the code of the kernel.
@@ -189,31 +205,70 @@ fn side_args(side: Side) -> SideArgsLaunch {
 struct Form {
     tap: Tap,
     gradient: bool,
-    /// The rows and columns of a block.
-    rows: u32,
+    /// The neighbouring windows of a unit.
     columns: u32,
     /// The taps and the steps of the windows on each axis.
     kernel: [u32; AXES],
     stride: [u32; AXES],
+    /// The taps of each axis that are inside in every window.
+    inside: [(u32, u32); AXES],
     units: u32,
-    /// The elements of a cube's planes.
+    /// The elements of shared memory.
     capacity: usize,
+    /// Whether shared memory is read and written in vectors; else element by element.
+    vectors: bool,
+    /// The rows of windows that a unit computes at once where they are inside.
+    run: u32,
 }
 
 impl Form {
-    /// The rows that a block reads, or the columns.
-    fn reads(&self, axis: usize) -> u32 {
-        let windows = [1, self.rows, self.columns][axis];
-        (windows - 1) * self.stride[axis] + self.kernel[axis]
+    /// The elements of a row that a unit's windows read.
+    fn reads(&self) -> u32 {
+        (self.columns - 1) * self.stride[2] + self.kernel[2]
+    }
+
+    /// Whether element `j` of these may be outside, for a window that is there.
+    fn drops(&self, j: u32) -> bool {
+        (0..self.columns).any(|v| {
+            let from = v * self.stride[2];
+            let tap = |t: u32| from + t < self.inside[2].0 || t >= self.inside[2].1;
+            (from..from + self.kernel[2]).contains(&j) && tap(j - from)
+        })
+    }
+
+    /// Whether tap `t` of the depth may be outside.
+    fn drops_line(&self, t: u32) -> bool {
+        !(self.inside[0].0..self.inside[0].1).contains(&t)
+    }
+
+    /// Whether some row may be outside.
+    fn drops_rows(&self) -> bool {
+        self.inside[1] != (0, self.kernel[1])
     }
 
     fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
 
-    /// Whether coordinates of axis `i` may be outside for a window that is there.
-    fn drops(&self, i: usize) -> bool {
-        !self.tap.fold.is_max() && (self.axis(i).clipped || (self.gradient && self.kernel[i] > 1))
+    /// The rows of a window that the one below it has too.
+    fn shared_rows(&self) -> u32 {
+        self.kernel[1].saturating_sub(self.stride[1])
+    }
+
+    /// The rows that a window has and the one above it has not.
+    fn new_rows(&self) -> u32 {
+        self.kernel[1].min(self.stride[1])
+    }
+
+    /// Where among the rows of a run of windows row `t` of window `i` is.
+    fn row(&self, i: u32, t: u32) -> usize {
+        (i * self.new_rows() + t) as usize
+    }
+
+    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
+    /// there stay within 32 bits, and makes them a part of the access.
+    fn place(&self) -> u32 {
+        self.capacity.next_power_of_two() as u32 - 1
     }
 
     /// Whether all windows are divided by the same number, so that sums may be.
@@ -221,11 +276,20 @@ impl Form {
         self.tap.fold.is_fixed() || (0..AXES).all(|i| !self.axis(i).clipped)
     }
 
-    /// Whether each sum is divided by a number of its window's own; of a gradient the shares are.
+    /// Whether each sum is divided by a number of its window's own.
     fn divides_each(&self) -> bool {
         !self.tap.fold.is_max() && !self.gradient && !self.divides_once()
     }
+
+    /// Whether each element, a window's gradient, is divided by a number of its own.
+    fn shares(&self) -> bool {
+        !self.tap.fold.is_max() && self.gradient && !self.divides_once()
+    }
 }
+
+/// The most windows that a unit computes at once, and the most loads for them.
+const LONGEST_RUN: u32 = 4;
+const MOST_RUN_LOADS: u32 = 128;
 
 /// Launches the forward kernel; the caller has checked plan and buffers.
 pub(super) fn launch(
@@ -261,41 +325,34 @@ fn run(
     gradient: bool,
 ) {
     let sides = sides(pooling, gradient);
-    let [rows, columns] = block(pooling);
-    let form = Form {
-        tap: Tap::new(pooling, reduction, dtype, &each(plan)),
-        gradient,
-        rows: rows as u32,
-        columns: columns as u32,
-        kernel: sides.map(|side| side.kernel as u32),
-        stride: sides.map(|side| side.stride as u32),
-        units: plan.units,
-        capacity: SHARED_BYTES / plan.accumulator.size(),
-    };
-    let group = planes_a_cube(pooling, plan.accumulator, plan.units, gradient);
+    // The plan has been checked: planes fit.
+    let Some(tile) = Tile::new(pooling, dtype, gradient) else { return };
+    let form = form(pooling, reduction, dtype, plan, &tile, gradient);
     let planes = pooling.input().elements() / pooling.input().plane();
+    let [inputs, outputs] = elements(&sides);
     let [depth, height, width] = sides;
-    let row_blocks = height.output.div_ceil(rows);
-    let plane = |of: fn(&Side) -> usize| sides.iter().map(of).product::<usize>();
-    let (inputs, outputs) = (plane(|side| side.input), plane(|side| side.output));
+    let columns = width.output.div_ceil(tile.columns);
+    let works = tile.group * depth.output * columns * tile.segments;
     let args = PlaneArgsLaunch::new(
         planes as u32,
-        group as u32,
-        group as u32,
+        tile.group as u32,
+        tile.group as u32,
         inputs as u32,
         outputs as u32,
-        width.output.div_ceil(columns) as u32,
-        row_blocks as u32,
-        (depth.output * row_blocks) as u32,
+        (2 * MARGIN + (tile.group * inputs).next_multiple_of(WORD_BYTES)) as u32,
+        columns as u32,
+        depth.output as u32,
+        works as u32,
+        height.output.div_ceil(tile.segments) as u32,
         side_args(depth),
         side_args(height),
         side_args(width),
     );
-    let (cubes, dim) = grid(client, plan, planes.div_ceil(group) * plan.units as usize);
-    // SAFETY: coordinates and words are moved inside before they are read, and what is not there is
-    // not written.
+    let (cubes, dim) = grid(client, plan, planes.div_ceil(tile.group) * plan.units as usize);
+    // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
+    // or in neighbouring rows, and what is not there is not written.
     unsafe {
-        blocks::launch_unchecked(
+        walk::launch_unchecked(
             client,
             cubes,
             dim,
@@ -311,14 +368,51 @@ fn run(
     };
 }
 
+fn form(
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    tile: &Tile,
+    gradient: bool,
+) -> Form {
+    let sides = sides(pooling, gradient);
+    let always = |range: Range<usize>| (range.start as u32, range.end as u32);
+    let inside = pooling.grid().axes().each_ref().map(|axis| match gradient {
+        false => always(axis.always_inside()),
+        // Of a gradient every window over an input may be none.
+        true if axis.kernel() > 1 => (0, 0),
+        true => (0, 1),
+    });
+    let form = Form {
+        tap: Tap::new(pooling, reduction, dtype, &each(plan)),
+        gradient,
+        columns: tile.columns as u32,
+        kernel: sides.map(|side| side.kernel as u32),
+        stride: sides.map(|side| side.stride as u32),
+        inside,
+        units: plan.units,
+        capacity: SHARED_BYTES / dtype.size(),
+        vectors: plan.reinterprets,
+        run: 1,
+    };
+    let most = if pooling.grid().axes()[1].output() > 1 { LONGEST_RUN } else { 1 };
+    let row = form.kernel[0] * form.reads();
+    let fits = |&run: &u32| (form.shared_rows() + run * form.new_rows()) * row <= MOST_RUN_LOADS;
+    Form { run: (1..=most).rev().find(fits).unwrap_or(1), ..form }
+}
+
 /// The plan as windows see it, whose results are single numbers.
 fn each(plan: &Plan) -> Plan {
     Plan { lanes: 1, across: false, unrolled: false, ..*plan }
 }
 
+/// Registers that live from one row to the next.
+type Cells<A> = Sequence<RuntimeCell<Vector<A, One>>>;
+
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
-fn blocks<S: Float, A: Float, N: Size>(
+fn walk<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
     problem: &Problem,
@@ -327,52 +421,34 @@ fn blocks<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let mut shared = Shared::<[Vector<A, One>]>::new_slice(form.capacity);
+    let mut shared =
+        Shared::<[Vector<S, One>]>::new_aligned_slice(form.capacity, comptime!(WORD_BYTES));
     let first = CUBE_POS as u32 * args.group_planes;
     let planes = min(max(args.planes, first) - first, args.group_planes);
-    stage::<S, A, N>(input, &mut shared, problem, args, first, planes, form);
+    stage::<S, N>(input, &mut shared, args, first, planes, form);
     sync_cube();
-
-    let place = place_of(args, planes, form);
-    let results = block_of::<A>(&shared, problem, args, &place, form);
-    sync_cube();
-
-    #[unroll]
-    for i in 0..form.rows {
-        let h = place.height + i;
-        #[unroll]
-        for j in 0..form.columns {
-            let w = place.width + j;
-            if place.works && h < args.height.output && w < args.width.output {
-                let row = place.depth * args.height.output + h;
-                let at = place.plane * args.output + row * args.width.output + w;
-                shared[at as usize] = *results.index(comptime!((i * form.columns + j) as usize));
-            }
+    for work in range_stepped(UNIT_POS, args.works, form.units) {
+        let (rest, column) = args.columns.div_mod(work);
+        let (rest, depth) = args.depths.div_mod(rest);
+        let (segment, plane) = args.group.div_mod(rest);
+        let row = segment * args.rows;
+        if plane < planes && row < args.height.output {
+            // The last group is whole too, and computes some windows again.
+            let column = min(column * form.columns, args.width.output - form.columns);
+            let place = place_of::<A>(problem, args, plane, depth, column, form);
+            let end = min(row + args.rows, args.height.output);
+            segment_of::<S, A>(&mut shared, problem, args, &place, row, end, form);
         }
     }
     sync_cube();
-
-    let base = first * args.output / N::value() as u32;
-    for v in range_stepped(UNIT_POS, planes * args.output / N::value() as u32, form.units) {
-        let mut word = Vector::<A, N>::new(A::from_int(0));
-        #[unroll]
-        for i in 0..N::value() {
-            word.insert(i, shared[v as usize * N::value() + i].extract(0usize));
-        }
-        output[(base + v) as usize] = if comptime!(form.tap.fold.is_max()) {
-            Vector::cast_from(word)
-        } else {
-            round::<A, S, N>(word, form.tap.rounds)
-        };
-    }
+    unstage::<S, N>(&shared, output, args, first, planes, form);
 }
 
-/// Brings a cube's planes to shared memory; of a gradient, each window's share.
+/// Brings a cube's planes to shared memory.
 #[cube]
-fn stage<S: Float, A: Float, N: Size>(
+fn stage<S: Float, N: Size>(
     input: &[Vector<S, N>],
-    shared: &mut Shared<[Vector<A, One>]>,
-    problem: &Problem,
+    shared: &mut Shared<[Vector<S, One>]>,
     args: &PlaneArgs,
     first: u32,
     planes: u32,
@@ -381,192 +457,305 @@ fn stage<S: Float, A: Float, N: Size>(
     let base = first * args.input / N::value() as u32;
     let words = planes * args.input / N::value() as u32;
     let step = comptime!(form.units * FLIGHT);
-    let rounds = words / step;
-    for i in 0..rounds {
-        let v = i * step + UNIT_POS;
-        round_of::<S, A, N>(input, shared, problem, args, base, v, words, true, form);
-    }
-    if rounds * step < words {
-        let v = rounds * step + UNIT_POS;
-        round_of::<S, A, N>(input, shared, problem, args, base, v, words, false, form);
-    }
-}
-
-/// Stages the words of a unit that are in flight at once; all are there, if they are `whole`.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn round_of<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
-    shared: &mut Shared<[Vector<A, One>]>,
-    problem: &Problem,
-    args: &PlaneArgs,
-    base: u32,
-    v: u32,
-    words: u32,
-    #[comptime] whole: bool,
-    #[comptime] form: Form,
-) {
-    let mut loaded = Sequence::<Vector<S, N>>::new();
-    #[unroll]
-    for i in 0..FLIGHT {
-        let v = v + comptime!(i * form.units);
-        let there = if comptime!(whole) { v } else { min(v, words - 1) };
-        loaded.push(input[(base + there) as usize]);
-    }
-    #[unroll]
-    for i in 0..FLIGHT {
-        let v = v + comptime!(i * form.units);
-        if comptime!(whole) || v < words {
-            keep::<S, A, N>(shared, problem, args, v, *loaded.index(i as usize), form);
+    for round in 0..words.div_ceil(step) {
+        let at = round * step + UNIT_POS;
+        let mut loaded = Sequence::<Vector<S, N>>::new();
+        #[unroll]
+        for i in 0..FLIGHT {
+            let there = min(at + comptime!(i * form.units), words - 1);
+            loaded.push(input[(base + there) as usize]);
+        }
+        #[unroll]
+        for i in 0..FLIGHT {
+            let v = at + comptime!(i * form.units);
+            if v < words {
+                put::<S, N>(shared, v, *loaded.index(i as usize), form);
+            }
         }
     }
 }
 
+/// Writes vector `v` of a cube's planes to shared memory.
 #[cube]
-fn keep<S: Float, A: Float, N: Size>(
-    shared: &mut Shared<[Vector<A, One>]>,
-    problem: &Problem,
-    args: &PlaneArgs,
+fn put<S: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, One>]>,
     v: u32,
-    word: Vector<S, N>,
+    vector: Vector<S, N>,
     #[comptime] form: Form,
 ) {
-    let wide = widen::<S, A, N>(word, form.tap.widened);
-    #[unroll]
-    for i in 0..N::value() {
-        let at = v * N::value() as u32 + i as u32;
-        let element = Vector::<A, One>::new(wide.extract(i));
-        shared[at as usize] = if comptime!(form.gradient && !form.divides_once()) {
-            share::<A>(problem, args, at, element, form)
-        } else {
-            element
-        };
+    if comptime!(form.vectors) {
+        let at = v as usize + MARGIN / N::value();
+        let words: &mut [Vector<S, N>] = shared[0..form.capacity].with_vector_size_mut();
+        words[at] = vector;
+    } else {
+        let at = v as usize * N::value() + MARGIN;
+        #[unroll]
+        for i in 0..N::value() {
+            shared[at + i] = Vector::new(vector.extract(i));
+        }
     }
 }
 
-/// What each tap gets of the gradient of the window that is element `at` of a cube's planes.
+/// Brings a cube's results to memory.
 #[cube]
-fn share<A: Float>(
+fn unstage<S: Float, N: Size>(
+    shared: &Shared<[Vector<S, One>]>,
+    output: &mut [Vector<S, N>],
+    args: &PlaneArgs,
+    first: u32,
+    planes: u32,
+    #[comptime] form: Form,
+) {
+    let base = first * args.output / N::value() as u32;
+    for v in range_stepped(UNIT_POS, planes * args.output / N::value() as u32, form.units) {
+        let word = if comptime!(form.vectors) {
+            let at = v as usize + args.results as usize / N::value();
+            let words: &[Vector<S, N>] = shared[0..form.capacity].with_vector_size();
+            words[at]
+        } else {
+            let at = v as usize * N::value() + args.results as usize;
+            let mut word = Vector::<S, N>::new(shared[at].extract(0usize));
+            #[unroll]
+            for i in 1..N::value() {
+                word.insert(i, shared[at + i].extract(0usize));
+            }
+            word
+        };
+        output[(base + v) as usize] = word;
+    }
+}
+
+/// Where the windows of a unit are, and what they have in common.
+#[derive(CubeType)]
+struct Place<A: Float> {
+    /// The element of shared memory where the unit's columns begin, before any row, and that of its
+    /// first result.
+    input: i32,
+    output: u32,
+    /// The first of its columns of windows, and the line along the depth.
+    column: u32,
+    depth: u32,
+    /// Whether each element of a row that may be outside is inside.
+    inside: Sequence<bool>,
+    /// What the sums of each column are divided by where windows have all their rows, or what each
+    /// element is, for each tap of the depth; or one over that.
+    divisors: Sequence<Vector<A, One>>,
+}
+
+#[cube]
+fn place_of<A: Float>(
     problem: &Problem,
     args: &PlaneArgs,
-    at: u32,
-    gradient: Vector<A, One>,
-    #[comptime] form: Form,
-) -> Vector<A, One> {
-    let (row, w) = args.width.inputs.div_mod(at);
-    let (line, h) = args.height.inputs.div_mod(row);
-    let d = args.depth.inputs.modulo(line);
-    let taps = counted_at(&problem.depth, d, form.axis(0), form.tap.fold)
-        * counted_at(&problem.height, h, form.axis(1), form.tap.fold)
-        * counted_at(&problem.width, w, form.axis(2), form.tap.fold);
-    if comptime!(form.tap.reciprocal) {
-        gradient * Vector::new(A::from_int(1) / A::cast_from(taps))
-    } else {
-        gradient / Vector::new(A::cast_from(taps))
-    }
-}
-
-/// Where a block of windows is.
-#[derive(CubeType)]
-struct Place {
-    /// The plane among the cube's, and the first window on each axis.
     plane: u32,
     depth: u32,
-    height: u32,
-    width: u32,
-    /// Whether there is such a block.
-    works: bool,
-}
-
-/// The blocks at the edges lie together, so that few warps have any.
-#[cube]
-fn place_of(args: &PlaneArgs, planes: u32, #[comptime] form: Form) -> Place {
-    let (rest, column) = args.columns.div_mod(UNIT_POS);
-    let (row, plane) = args.group.div_mod(rest);
-    let works = row < args.all_rows && plane < planes;
-    let (d, h) = args.rows.div_mod(min(row, args.all_rows - 1));
-    Place { plane, depth: d, height: h * form.rows, width: column * form.columns, works }
-}
-
-/// A coordinate inside the input, and whether it was so before it was moved there.
-#[derive(CubeType, Clone, Copy)]
-#[expand(derive(Clone, Copy))]
-struct Coordinate {
-    x: i32,
-    inside: bool,
-}
-
-/// Coordinate `j` of those that a block reads which begins at window `o`.
-#[cube]
-fn coordinate(
-    side: &SideArgs,
-    o: u32,
-    #[comptime] j: u32,
-    #[comptime] axis: usize,
+    column: u32,
     #[comptime] form: Form,
-) -> Coordinate {
-    let x = (o * comptime!(form.stride[axis])) as i32 - side.before + j as i32;
-    let there = min(max(x, 0i32), side.input - 1);
-    Coordinate { x: there, inside: x == there }
-}
-
-/// Computes the windows of a block, row by row.
-#[cube]
-fn block_of<A: Float>(
-    shared: &Shared<[Vector<A, One>]>,
-    problem: &Problem,
-    args: &PlaneArgs,
-    place: &Place,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, One>> {
-    let mut columns = Sequence::<Coordinate>::new();
+) -> Place<A> {
+    let x = (column * comptime!(form.stride[2])) as i32 - args.width.before;
+    let mut inside = Sequence::<bool>::new();
     #[unroll]
-    for j in 0..form.reads(2) {
-        columns.push(coordinate(&args.width, place.width, j, 2usize, form));
+    for j in 0..form.reads() {
+        inside.push(if comptime!(form.drops(j)) {
+            x + j as i32 >= 0 && x + (j as i32) < args.width.input
+        } else {
+            true.runtime()
+        });
     }
-    // Of each row and column of windows, the fold of the taps of the width and the depth.
-    let mut rows = Sequence::<Vector<A, One>>::new();
-    #[unroll]
-    for i in 0..form.reads(1) {
-        let y = coordinate(&args.height, place.height, i, 1usize, form);
-        let mut lines = Sequence::<Vector<A, One>>::new();
+    let mut divisors = Sequence::<Vector<A, One>>::new();
+    if comptime!(form.divides_each()) {
+        let lines = counted_at(&problem.depth, depth, form.axis(0), form.tap.fold);
+        let rows = problem.height.kernel;
+        #[unroll]
+        for v in 0..form.columns {
+            let taps = counted_at(&problem.width, column + v, form.axis(2), form.tap.fold);
+            divisors.push(over::<A>(lines * rows * taps, form));
+        }
+    }
+    if comptime!(form.shares()) {
+        let rows = problem.height.kernel;
         #[unroll]
         for t in 0..form.kernel[0] {
-            line::<A>(shared, args, place, &columns, t, &y, &mut lines, form);
-        }
-        #[unroll]
-        for j in 0..form.columns {
-            let mut fold = *lines.index(j as usize);
+            let lines = line_taps(problem, args, depth, t, form);
             #[unroll]
-            for t in 1..form.kernel[0] {
-                let next = *lines.index(comptime!((t * form.columns + j) as usize));
-                fold = folded::<A>(fold, next, form);
+            for j in 0..form.reads() {
+                let taps = column_taps(problem, args, x + j as i32, form);
+                divisors.push(over::<A>(lines * rows * taps, form));
             }
-            rows.push(fold);
         }
     }
-    let mut results = Sequence::<Vector<A, One>>::new();
-    let divisors = divisors::<A>(problem, args, place, form);
+    let line = (depth * args.height.output) * args.width.output;
+    Place::<A> {
+        input: (plane * args.input) as i32 + x + comptime!(MARGIN as i32),
+        output: args.results + plane * args.output + line + column,
+        column,
+        depth,
+        inside,
+        divisors,
+    }
+}
+
+/// The taps of the depth that the window at tap `t` of line `depth` of a gradient has.
+#[cube]
+fn line_taps(
+    problem: &Problem,
+    args: &PlaneArgs,
+    depth: u32,
+    #[comptime] t: u32,
+    #[comptime] form: Form,
+) -> i32 {
+    let o = depth as i32 - args.depth.before + t as i32;
+    let there = min(max(o, 0i32), args.depth.input - 1);
+    counted_at(&problem.depth, there as u32, form.axis(0), form.tap.fold)
+}
+
+/// The taps of the width that the window at column `o` of a gradient has.
+#[cube]
+fn column_taps(problem: &Problem, args: &PlaneArgs, o: i32, #[comptime] form: Form) -> i32 {
+    let there = min(max(o, 0i32), args.width.input - 1);
+    counted_at(&problem.width, there as u32, form.axis(2), form.tap.fold)
+}
+
+/// A number of taps, or one over it where sums are multiplied by that.
+#[cube]
+fn over<A: Float>(taps: i32, #[comptime] form: Form) -> Vector<A, One> {
+    let taps = Vector::<A, One>::new(A::cast_from(taps));
+    if comptime!(form.tap.reciprocal) { Vector::new(A::from_int(1)) / taps } else { taps }
+}
+
+/// Divides by a number that `over` made.
+#[cube]
+fn divided<A: Float>(
+    sum: Vector<A, One>,
+    divisor: Vector<A, One>,
+    #[comptime] form: Form,
+) -> Vector<A, One> {
+    if comptime!(form.tap.reciprocal) { sum * divisor } else { sum / divisor }
+}
+
+/// Computes the windows of a unit on rows `row` to `end`.
+#[cube]
+fn segment_of<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    row: u32,
+    end: u32,
+    #[comptime] form: Form,
+) {
+    // The folds of those rows of the next window that the one before it had too.
+    let mut kept = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+    let top = (row * comptime!(form.stride[1])) as i32 - args.height.before;
     #[unroll]
-    for i in 0..form.rows {
+    for t in 0..form.shared_rows() {
+        let folds = row_of::<S, A>(shared, problem, args, place, top + t as i32, false, form);
         #[unroll]
-        for j in 0..form.columns {
-            let top = comptime!((i * form.stride[1] * form.columns + j) as usize);
-            let mut fold = *rows.index(top);
+        for v in 0..form.columns {
+            kept.push(RuntimeCell::new(*folds.index(v as usize)));
+        }
+    }
+    let mut o = row;
+    if comptime!(form.run > 1) {
+        while o < end {
+            if o + form.run <= end && is_inner(problem, args, o, form) {
+                run_of::<S, A>(shared, problem, args, place, o, &kept, form.run, true, form);
+                o += form.run;
+            } else {
+                run_of::<S, A>(shared, problem, args, place, o, &kept, 1u32, false, form);
+                o += 1u32;
+            }
+        }
+    } else {
+        while o < end {
+            run_of::<S, A>(shared, problem, args, place, o, &kept, 1u32, false, form);
+            o += 1u32;
+        }
+    }
+}
+
+/// Whether the rows of a run of windows that begins with row `o` are inside, and all counted.
+#[cube]
+fn is_inner(problem: &Problem, args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool {
+    if comptime!(!form.drops_rows()) {
+        true.runtime()
+    } else {
+        let first = (o * comptime!(form.stride[1])) as i32 - args.height.before;
+        let reach = comptime!(((form.run - 1) * form.stride[1] + form.kernel[1]) as i32);
+        let last = first + reach - 1;
+        let there = first >= 0 && last < args.height.input;
+        if comptime!(form.shares()) {
+            let all = problem.height.kernel;
+            there
+                && row_taps(problem, args, first, form) == all
+                && row_taps(problem, args, last, form) == all
+        } else {
+            there
+        }
+    }
+}
+
+/// The taps of the height that the window at row `o` of a gradient has.
+#[cube]
+fn row_taps(problem: &Problem, args: &PlaneArgs, o: i32, #[comptime] form: Form) -> i32 {
+    let there = min(max(o, 0i32), args.height.input - 1);
+    counted_at(&problem.height, there as u32, form.axis(1), form.tap.fold)
+}
+
+/// Computes `count` rows of a unit's windows from row `o`, which are `inner` or not.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn run_of<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    o: u32,
+    kept: &Cells<A>,
+    #[comptime] count: u32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) {
+    let columns = comptime!(form.columns as usize);
+    let mut rows = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for i in 0..kept.len() {
+        rows.push(kept.index(i).read());
+    }
+    let top = (o * comptime!(form.stride[1])) as i32 - args.height.before;
+    #[unroll]
+    for i in 0..count {
+        #[unroll]
+        for t in 0..form.new_rows() {
+            let y = top + comptime!((i * form.stride[1] + form.shared_rows() + t) as i32);
+            let folds = row_of::<S, A>(shared, problem, args, place, y, inner, form);
+            #[unroll]
+            for v in 0..columns {
+                rows.push(*folds.index(v));
+            }
+        }
+    }
+    let width = args.width.output;
+    let divisors = divisors_at::<A>(problem, place, o, inner, form);
+    #[unroll]
+    for i in 0..count {
+        #[unroll]
+        for v in 0..columns {
+            let mut fold = *rows.index(comptime!(form.row(i, 0) * columns + v));
             #[unroll]
             for t in 1..form.kernel[1] {
-                let next = comptime!(((i * form.stride[1] + t) * form.columns + j) as usize);
-                fold = folded::<A>(fold, *rows.index(next), form);
+                let next = *rows.index(comptime!(form.row(i, t) * columns + v));
+                fold = folded::<A>(fold, next, form);
             }
-            let divisor = if comptime!(form.divides_each()) {
-                *divisors.index(comptime!((i * form.columns + j) as usize))
-            } else {
-                Vector::new(A::from_int(1))
-            };
-            results.push(finished::<A>(problem, fold, divisor, form));
+            let result = finished::<S, A>(problem, fold, &divisors, v, form);
+            let at = comptime!(form.place()) & (place.output + (o + i) * width);
+            shared[at as usize + v] = result;
         }
     }
-    results
+    #[unroll]
+    for i in 0..kept.len() {
+        let next = comptime!(form.row(count, 0) * columns + i);
+        kept.index(i).store(*rows.index(next));
+    }
 }
 
 #[cube]
@@ -582,126 +771,137 @@ fn folded<A: Float>(
     }
 }
 
-/// Of each column of windows, the fold of the taps of the width on one line.
+/// For each of a unit's columns the fold of its taps on row `y`, which is inside and counted in full if
+/// it is `inner`. What is outside is less than any number, or adds nothing.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn line<A: Float>(
-    shared: &Shared<[Vector<A, One>]>,
-    args: &PlaneArgs,
-    place: &Place,
-    columns: &Sequence<Coordinate>,
-    #[comptime] td: u32,
-    y: &Coordinate,
-    folds: &mut Sequence<Vector<A, One>>,
-    #[comptime] form: Form,
-) {
-    let z = coordinate(&args.depth, place.depth, td, 0usize, form);
-    let line = (z.x * args.height.input + y.x) * args.width.input;
-    let line = (place.plane * args.input) as i32 + line;
-    let zero = Vector::<A, One>::new(A::from_int(0));
-    let mut loaded = Sequence::<Vector<A, One>>::new();
-    #[unroll]
-    for j in 0..form.reads(2) {
-        let column = columns.index(j as usize);
-        let value = shared[(line + column.x) as usize];
-        if comptime!(form.drops(2)) {
-            loaded.push(select(column.inside, value, zero));
-        } else {
-            loaded.push(value);
-        }
-    }
-    #[unroll]
-    for j in 0..form.columns {
-        let mut fold = *loaded.index(comptime!((j * form.stride[2]) as usize));
-        #[unroll]
-        for t in 1..form.kernel[2] {
-            let next = *loaded.index(comptime!((j * form.stride[2] + t) as usize));
-            fold = folded::<A>(fold, next, form);
-        }
-        if comptime!(form.drops(0) || form.drops(1)) {
-            folds.push(select(y.inside && z.inside, fold, zero));
-        } else {
-            folds.push(fold);
-        }
-    }
-}
-
-/// What the sums of a block's windows are divided by, or one over it; nothing, where that is not
-/// the windows' own.
-#[cube]
-fn divisors<A: Float>(
+fn row_of<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
     problem: &Problem,
     args: &PlaneArgs,
-    place: &Place,
+    place: &Place<A>,
+    y: i32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let outside = if comptime!(form.tap.fold.is_max()) {
+        Vector::<A, One>::new(problem.lowest.get::<A>())
+    } else {
+        Vector::<A, One>::new(A::from_int(0))
+    };
+    let moves = comptime!(!inner && form.drops_rows());
+    let there = if comptime!(moves) { min(max(y, 0i32), args.height.input - 1) } else { y };
+    let reads = comptime!(form.reads() as usize);
+    let stride = comptime!(form.stride[2] as usize);
+    let mut folds = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+    #[unroll]
+    for t in 0..form.kernel[0] {
+        let z = (place.depth * comptime!(form.stride[0])) as i32 - args.depth.before + t as i32;
+        let near =
+            if comptime!(form.drops_line(t)) { min(max(z, 0i32), args.depth.input - 1) } else { z };
+        let at = place.input + (near * args.height.input + there) * args.width.input;
+        let at = comptime!(form.place()) & at as u32;
+        let mut loaded = Sequence::<Vector<A, One>>::new();
+        #[unroll]
+        for j in 0..reads {
+            let value = Vector::<A, One>::cast_from(shared[at as usize + j]);
+            let value = if comptime!(form.shares()) {
+                let divisor = *place.divisors.index(comptime!(t as usize * reads + j));
+                let divisor = if comptime!(inner) {
+                    divisor
+                } else {
+                    let x = (place.column as i32) - args.width.before + j as i32;
+                    let taps = column_taps(problem, args, x, form)
+                        * row_taps(problem, args, there, form)
+                        * line_taps(problem, args, place.depth, t, form);
+                    over::<A>(taps, form)
+                };
+                divided::<A>(value, divisor, form)
+            } else {
+                value
+            };
+            loaded.push(if comptime!(form.drops(j as u32)) {
+                select(*place.inside.index(j), value, outside)
+            } else {
+                value
+            });
+        }
+        let inside = (z == near) && (y == there);
+        #[unroll]
+        for v in 0..comptime!(form.columns as usize) {
+            let mut fold = *loaded.index(comptime!(v * stride));
+            #[unroll]
+            for tw in 1..comptime!(form.kernel[2] as usize) {
+                fold = folded::<A>(fold, *loaded.index(comptime!(v * stride + tw)), form);
+            }
+            if comptime!(moves || form.drops_line(t)) {
+                fold = select(inside, fold, outside);
+            }
+            if comptime!(t == 0) {
+                folds.push(RuntimeCell::new(fold));
+            } else {
+                let before = folds.index(v).read();
+                folds.index(v).store(folded::<A>(before, fold, form));
+            }
+        }
+    }
+    let mut row = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for v in 0..comptime!(form.columns as usize) {
+        row.push(folds.index(v).read());
+    }
+    row
+}
+
+/// What the sums of each column are divided by on row `o`; nothing, where that is not their own.
+#[cube]
+fn divisors_at<A: Float>(
+    problem: &Problem,
+    place: &Place<A>,
+    o: u32,
+    #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, One>> {
     let mut divisors = Sequence::<Vector<A, One>>::new();
     if comptime!(form.divides_each()) {
-        let depth = counted_at(&problem.depth, place.depth, form.axis(0), form.tap.fold);
-        // Most rows have all their taps: what their windows are divided by hangs on the column only.
-        let all = comptime!((form.kernel[0] * form.kernel[1]) as i32);
-        let mut columns = Sequence::<i32>::new();
-        let mut usual = Sequence::<A>::new();
         #[unroll]
-        for j in 0..form.columns {
-            let o = min(place.width + j, args.width.output - 1);
-            let taps = counted_at(&problem.width, o, form.axis(2), form.tap.fold);
-            columns.push(taps);
-            usual.push(over::<A>(taps * all, form));
-        }
-        #[unroll]
-        for i in 0..form.rows {
-            let o = min(place.height + i, args.height.output - 1);
-            let taps = depth * counted_at(&problem.height, o, form.axis(1), form.tap.fold);
-            let mut own = Sequence::<RuntimeCell<A>>::new();
-            #[unroll]
-            for j in 0..form.columns as usize {
-                own.push(RuntimeCell::new(*usual.index(j)));
-            }
-            if taps != all {
-                #[unroll]
-                for j in 0..form.columns as usize {
-                    own.index(j).store(over::<A>(taps * *columns.index(j), form));
-                }
-            }
-            #[unroll]
-            for j in 0..form.columns as usize {
-                divisors.push(Vector::new(own.index(j).read()));
-            }
+        for v in 0..form.columns {
+            divisors.push(if comptime!(inner) {
+                *place.divisors.index(v as usize)
+            } else {
+                let column = place.column + v;
+                let taps = counted_at(&problem.depth, place.depth, form.axis(0), form.tap.fold)
+                    * counted_at(&problem.height, o, form.axis(1), form.tap.fold)
+                    * counted_at(&problem.width, column, form.axis(2), form.tap.fold);
+                over::<A>(taps, form)
+            });
         }
     }
     divisors
 }
 
-/// A number of taps, or one over it where sums are multiplied by that.
+/// What becomes of the fold of a window in column `v`.
 #[cube]
-fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
-    if comptime!(form.tap.reciprocal) {
-        A::from_int(1) / A::cast_from(taps)
-    } else {
-        A::cast_from(taps)
-    }
-}
-
-/// What becomes of a fold.
-#[cube]
-fn finished<A: Float>(
+fn finished<S: Float, A: Float>(
     problem: &Problem,
     fold: Vector<A, One>,
-    divisor: Vector<A, One>,
+    divisors: &Sequence<Vector<A, One>>,
+    #[comptime] v: usize,
     #[comptime] form: Form,
-) -> Vector<A, One> {
-    if comptime!(form.divides_each()) {
-        if comptime!(form.tap.reciprocal) { fold * divisor } else { fold / divisor }
-    } else if comptime!(!form.tap.fold.is_max() && form.divides_once()) {
-        if comptime!(form.tap.reciprocal) {
+) -> Vector<S, One> {
+    if comptime!(form.tap.fold.is_max()) {
+        Vector::cast_from(fold)
+    } else {
+        let average = if comptime!(form.divides_each()) {
+            divided::<A>(fold, *divisors.index(v), form)
+        } else if comptime!(!form.divides_once()) {
+            fold
+        } else if comptime!(form.tap.reciprocal) {
             fold * Vector::new(problem.reciprocal.get::<A>())
         } else if comptime!(form.tap.fold.is_fixed()) {
             fold / Vector::new(A::cast_from(problem.divisor))
         } else {
             fold / Vector::new(A::cast_from(comptime!(form.kernel.iter().product::<u32>())))
-        }
-    } else {
-        fold
+        };
+        round::<A, S, One>(average, form.tap.rounds)
     }
 }

@@ -24,23 +24,31 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 
-use super::direct::{Accumulator, Fold, counted_at, indexing, merge, unit_position};
+use super::direct::{Accumulator, Fold, counted_at, full_divisor, indexing, merge, unit_position};
 use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
 use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, elem, round};
 
-/// The most inputs of a block: what their prefixes and suffixes leave of the registers.
-const LONGEST_BLOCK: usize = 16;
+/// The most inputs of a block: what their prefixes and suffixes leave of the registers. Short blocks
+/// leave room for more units; long ones are for windows of many blocks, and for long steps.
+const BLOCKS: [usize; 2] = [8, 16];
+
+/// The most whole blocks in a window of short ones.
+const MOST_SHORT_BLOCKS: usize = 16;
 
 /// The most whole blocks in a window, whose folds are registers too.
 const MOST_BLOCKS: usize = 32;
 
 /// The inputs of a block: whole steps of the stride, fewer than the window's taps.
 pub(super) fn block(axis: &Axis) -> usize {
-    let most = LONGEST_BLOCK.min(axis.kernel() - 1);
-    most / axis.stride() * axis.stride()
+    let [short, long] = BLOCKS.map(|most| {
+        let most = most.min(axis.kernel() - 1);
+        most / axis.stride() * axis.stride()
+    });
+    let few = short > 0 && (axis.kernel() - 1) / short <= MOST_SHORT_BLOCKS;
+    if few { short } else { long }
 }
 
 /// The axes that have a window.
@@ -200,8 +208,7 @@ struct Pass {
     depth_axis: AxisArgs,
     height_axis: AxisArgs,
     divisor: u32,
-    /// The taps of a window, and one over them.
-    taps: i32,
+    /// One over the divisor of a window that has all its taps.
     reciprocal: InputScalar,
     index_batch: u32,
     index_position: u32,
@@ -301,7 +308,6 @@ fn pass_args(
     let axes = pooling.grid().axes();
     let pixel = (pixel_channels(pooling) / walk.lanes[0]).max(1) as u32;
     let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
-    let taps = pooling.grid().taps();
     let lead = if walk.turns { outermost(pooling) } else { walk.axis };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
     let extent =
@@ -323,8 +329,7 @@ fn pass_args(
         axis_args(&axes[0]),
         axis_args(&axes[1]),
         reduction.fixed_divisor(),
-        taps as i32,
-        InputScalar::new(1.0 / taps as f64, elem(plan.accumulator)),
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
         index_batch,
         index_position,
         index_channel,
@@ -380,6 +385,13 @@ impl Form {
     }
 }
 
+impl Form {
+    /// Whether windows are divided by numbers of their own.
+    fn counts(&self) -> bool {
+        self.last && !self.fold.is_max() && !self.fold.is_fixed()
+    }
+}
+
 /// What is kept of a block from one step to the next.
 #[derive(CubeType)]
 struct Kept<A: Float, N: Size> {
@@ -421,6 +433,7 @@ fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     let (rest, inner) = pass.inner.div_mod(unit);
     let (outer, piece) = pass.pieces.div_mod(rest);
     let line = line_of(pass, outer, inner, form);
+    let divisors = divisors_of::<A>(pass, &line, form);
     let first = piece * pass.run;
     let end = min(first + pass.run, pass.blocks);
 
@@ -451,6 +464,7 @@ fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
                 &totals,
                 &ending,
                 &prefixes,
+                &divisors,
                 form,
             );
         }
@@ -555,8 +569,7 @@ fn suffixes<S: Float, A: Float, N: Size>(
     suffixes
 }
 
-/// The inputs of a block. One outside the input is, for a maximum, the nearest inside, which every
-/// window over it has too; in a sum it is nothing.
+/// The inputs of a block: most blocks are inside.
 #[cube]
 fn elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -566,15 +579,48 @@ fn elements<S: Float, A: Float, N: Size>(
     block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
+    let mut cells = Sequence::<Kept<A, N>>::new();
+    #[unroll]
+    for _ in 0..form.block {
+        cells.push(kept::<A, N>());
+    }
     let first = (block * form.block) as i32 - pass.axis.before;
+    let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
+    // A maximum has nothing to drop, and two ways would only keep their addresses in registers.
+    if comptime!(!form.fold.is_max()) && inside {
+        load::<S, A, N>(input, positions, pass, line, first, &cells, true, form);
+    } else {
+        load::<S, A, N>(input, positions, pass, line, first, &cells, false, form);
+    }
     let mut elements = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.block {
+        elements.push(read::<A, N>(cells.index(comptime!(j as usize))));
+    }
+    elements
+}
+
+/// Loads a block, all of it `inside` or not. What is outside the input is, for a maximum, the nearest
+/// inside, which every window over it has too; in a sum it is nothing.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    pass: &Pass,
+    line: &Line,
+    first: i32,
+    cells: &Sequence<Kept<A, N>>,
+    #[comptime] inside: bool,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for j in 0..form.block {
         let x = first + j as i32;
-        let there = min(max(x, 0i32), pass.axis.input - 1);
+        let there = if comptime!(inside) { x } else { min(max(x, 0i32), pass.axis.input - 1) };
         let at = (line.input + there as u32 * pass.inner_vectors) as usize;
         let value = Vector::<A, N>::cast_from(input[at]);
-        let value = if comptime!(form.fold.is_max()) {
+        let value = if comptime!(inside || form.fold.is_max()) {
             value
         } else {
             select(x == there, value, Vector::new(A::from_int(0)))
@@ -586,9 +632,9 @@ fn elements<S: Float, A: Float, N: Size>(
                 Vector::new((line.position + there as u32 * pass.inner_pixels) as i32)
             }
         };
-        elements.push(Accumulator::<A, N> { value, position });
+        let element = Accumulator::<A, N> { value, position };
+        keep::<A, N>(cells.index(comptime!(j as usize)), &element);
     }
-    elements
 }
 
 #[cube]
@@ -619,6 +665,7 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     totals: &Sequence<Kept<A, N>>,
     ending: &Sequence<Kept<A, N>>,
     prefixes: &Sequence<Accumulator<A, N>>,
+    divisors: &Divisors<A>,
     #[comptime] form: Form,
 ) {
     // The whole blocks of a window that ends in the earlier of its two last blocks, and of the rest.
@@ -652,19 +699,60 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
                 both::<A, N>(suffix, &prefix, form)
             }
         };
-        results.push(finished::<A, N>(pass, line, first + i, folded, form));
+        results.push(folded);
     }
+    // Most blocks are of windows that all have all their taps.
+    let last = first + comptime!(form.block / form.stride - 1);
+    if last < pass.outputs && counts_all(pass, first, last, form) {
+        write_results::<T, A, N, M>(
+            output, indices, pass, line, divisors, first, &results, true, form,
+        );
+    } else {
+        write_results::<T, A, N, M>(
+            output, indices, pass, line, divisors, first, &results, false, form,
+        );
+    }
+}
+
+/// Whether the windows from `first` to `last` have all their taps on the axis: then those between have.
+#[cube]
+fn counts_all(pass: &Pass, first: u32, last: u32, #[comptime] form: Form) -> bool {
+    if comptime!(!form.counts()) {
+        true.runtime()
+    } else {
+        let all = pass.axis.kernel;
+        counted_at(&pass.axis, first, form.axis, form.fold) == all
+            && counted_at(&pass.axis, last, form.axis, form.fold) == all
+    }
+}
+
+/// Writes the outputs of a block; all are there and counted in full, if they are `whole`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn write_results<T: Float, A: Float, N: Size, M: Size>(
+    output: &mut [Vector<T, M>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    pass: &Pass,
+    line: &Line,
+    divisors: &Divisors<A>,
+    first: u32,
+    results: &Sequence<Accumulator<A, N>>,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) {
     let group = comptime!(form.group());
     #[unroll]
     for g in 0..comptime!((form.block / form.stride) as usize / group) {
         let o = first + comptime!((g * group) as u32);
-        if o < pass.outputs {
+        if comptime!(whole) || o < pass.outputs {
             let mut value = Vector::<A, M>::new(A::from_int(0));
             let mut position = Vector::<i32, M>::new(0i32);
             #[unroll]
             for m in 0..M::value() {
                 let (i, lane) = comptime!(form.source(g, m));
-                let result = results.index(i);
+                let o = first + comptime!(i as u32);
+                let folded = results.index(i);
+                let result = finished::<A, N>(pass, line, divisors, o, folded, whole, form);
                 value.insert(m, result.value.extract(lane));
                 position.insert(m, result.position.extract(lane));
             }
@@ -695,59 +783,23 @@ fn write<T: Float, A: Float, M: Size>(
     }
 }
 
-/// What the last pass makes of a window: the average of a sum, the index of a position.
-#[cube]
-fn finished<A: Float, N: Size>(
-    pass: &Pass,
-    line: &Line,
-    o: u32,
-    folded: Accumulator<A, N>,
-    #[comptime] form: Form,
-) -> Accumulator<A, N> {
-    if comptime!(!form.last || form.fold == Fold::Max) {
-        folded
-    } else {
-        let (sample, others) = pass.others.div_mod(line.outer);
-        let others = if comptime!(form.turns) { line.inner } else { others };
-        if comptime!(form.fold.is_max()) {
-            let lane = if comptime!(form.channels) {
-                pass.pixel.modulo(line.inner)
-            } else {
-                0u32.runtime()
-            };
-            let lane = lane * N::value() as u32 * pass.index_lane;
-            let base = (sample * pass.index_batch + lane) as i32;
-            let mut position = folded.position * Vector::new(pass.index_position as i32);
-            #[unroll]
-            for i in 0..N::value() {
-                let step = if comptime!(form.channels) {
-                    i as i32 * pass.index_lane as i32
-                } else {
-                    0i32.runtime()
-                };
-                position.insert(i, position.extract(i) + base + step);
-            }
-            Accumulator::<A, N> { value: folded.value, position }
-        } else {
-            let value = average::<A, N>(pass, others, o, folded.value, form);
-            Accumulator::<A, N> { value, position: folded.position }
-        }
-    }
+/// What the windows of a line are divided by.
+#[derive(CubeType)]
+struct Divisors<A: Float> {
+    /// The taps that are counted on the other axes.
+    others: i32,
+    /// One over the divisor of a window that has all its taps on this axis.
+    usual: A,
 }
 
 #[cube]
-fn average<A: Float, N: Size>(
-    pass: &Pass,
-    others: u32,
-    o: u32,
-    sum: Vector<A, N>,
-    #[comptime] form: Form,
-) -> Vector<A, N> {
-    if comptime!(form.fold == Fold::AverageFixed) {
-        divided::<A, N>(sum, A::cast_from(pass.divisor), form)
+fn divisors_of<A: Float>(pass: &Pass, line: &Line, #[comptime] form: Form) -> Divisors<A> {
+    if comptime!(!form.counts()) {
+        Divisors::<A> { others: 1i32.runtime(), usual: pass.reciprocal.get::<A>() }
     } else {
+        let others =
+            if comptime!(form.turns) { line.inner } else { pass.others.modulo(line.outer) };
         let (d, h) = pass.height.div_mod(others);
-        let own = counted_at(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
         let others = if comptime!(form.others == 2) {
             counted_at(&pass.depth_axis, d, form.depth, form.fold)
                 * counted_at(&pass.height_axis, h, form.height, form.fold)
@@ -756,29 +808,67 @@ fn average<A: Float, N: Size>(
         } else {
             1i32.runtime()
         };
-        let taps = own * others;
-        if comptime!(form.reciprocal) {
-            // Most windows have all their taps, and one divisor.
-            if taps == pass.taps {
-                sum * Vector::new(pass.reciprocal.get::<A>())
+        let usual = A::from_int(1) / A::cast_from(others * pass.axis.kernel);
+        Divisors::<A> { others, usual }
+    }
+}
+
+/// What the last pass makes of a window: the average of a sum, the index of a position.
+#[cube]
+fn finished<A: Float, N: Size>(
+    pass: &Pass,
+    line: &Line,
+    divisors: &Divisors<A>,
+    o: u32,
+    folded: &Accumulator<A, N>,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    if comptime!(!form.last || form.fold == Fold::Max) {
+        same::<A, N>(folded)
+    } else if comptime!(form.fold.is_max()) {
+        let lane =
+            if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };
+        let lane = lane * N::value() as u32 * pass.index_lane;
+        let sample = pass.others.div(line.outer);
+        let base = (sample * pass.index_batch + lane) as i32;
+        let mut position = folded.position * Vector::new(pass.index_position as i32);
+        #[unroll]
+        for i in 0..N::value() {
+            let step = if comptime!(form.channels) {
+                i as i32 * pass.index_lane as i32
             } else {
-                divided::<A, N>(sum, A::cast_from(taps), form)
-            }
-        } else {
-            divided::<A, N>(sum, A::cast_from(taps), form)
+                0i32.runtime()
+            };
+            position.insert(i, position.extract(i) + base + step);
         }
+        Accumulator::<A, N> { value: folded.value, position }
+    } else {
+        let value = average::<A, N>(pass, divisors, o, folded.value, whole, form);
+        Accumulator::<A, N> { value, position: folded.position }
     }
 }
 
 #[cube]
-fn divided<A: Float, N: Size>(
+fn average<A: Float, N: Size>(
+    pass: &Pass,
+    divisors: &Divisors<A>,
+    o: u32,
     sum: Vector<A, N>,
-    divisor: A,
+    #[comptime] whole: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.reciprocal) {
-        sum * Vector::new(A::from_int(1) / divisor)
+    if comptime!(form.reciprocal && (whole || form.fold.is_fixed())) {
+        sum * Vector::new(divisors.usual)
+    } else if comptime!(form.fold.is_fixed()) {
+        sum / Vector::new(A::cast_from(pass.divisor))
     } else {
-        sum / Vector::new(divisor)
+        let own = counted_at(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
+        let taps = A::cast_from(own * divisors.others);
+        if comptime!(form.reciprocal) {
+            sum * Vector::new(A::from_int(1) / taps)
+        } else {
+            sum / Vector::new(taps)
+        }
     }
 }
