@@ -276,6 +276,22 @@ mod tests {
         assert!(line.contains("0.50"), "{table}");
     }
 
+    /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
+    #[test]
+    fn cold_caches_are_contestants_of_their_own() {
+        let mut cold = row("a", ("backend", "cuda"), 0.5);
+        if let Line::Row(Row { result: row::Outcome::Time(time), .. }) = &mut cold {
+            time.cache = "cold".into();
+        }
+        let warm = row("a", ("backend", "cuda"), 1.0);
+        assert!(!replaces(&cold, &warm) && !replaces(&warm, &cold) && replaces(&cold, &cold));
+        let lines = [warm, cold, row("a", ("peer", "torch"), 3.0)];
+        let rows = print::rows(&lines);
+        assert_eq!(print::ratio(&rows), Some(3.0));
+        let table = print::table_of(Format::Markdown, &rows).to_string();
+        assert!(table.contains("| cuda, ms | cuda cold, ms | torch, ms |"), "{table}");
+    }
+
     #[test]
     fn later_rows_take_the_place_of_earlier_ones() {
         let old = row("a", ("backend", "cuda"), 1.0);
