@@ -118,6 +118,8 @@ impl Group {
             lines.retain(|old| !new.iter().any(|new| replaces(new, old)));
             lines.extend(new);
         }
+        // Columns and bars stand in the order in which contestants come; warm caches are the rule.
+        lines.sort_by_key(|line| matches!(line, Line::Row(row) if row.is_cold()));
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
         let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
