@@ -47,9 +47,10 @@ fn cases() -> [Case; 6] {
 }
 
 impl Case {
-    /// How it is computed on a device, and what that reads.
-    fn ready(&self, device: &Device) -> Result<(ConvPlan, [Tensor; 2])> {
+    /// How so many of its images are computed on a device, and what that reads.
+    fn ready(&self, device: &Device, images: usize) -> Result<(ConvPlan, [Tensor; 2])> {
         let Self { x, w, conv, .. } = self;
+        let x = &[images, x[1], x[2], x[3]];
         // These windows keep the extents: the output is the input with a channel a filter.
         let y = [x[0], x[1], x[2], w[0]];
         let random = |dims: &[usize; 4], seed| Tensor::random(device, DType::F32, *dims, seed);
@@ -67,20 +68,24 @@ impl Case {
     }
 }
 
-/// The scalar reference would take minutes, and so would SPIR-V that the processor emulates, for
-/// which there are only the simplest kernels.
-fn is_fast(device: &Device) -> bool {
+/// All images of a case, or one, which is named: eight would take the scalar reference minutes, and
+/// so they would SPIR-V that the processor emulates, for which there are only the simplest kernels.
+fn images(device: &Device, case: &Case) -> (usize, String) {
     let emulated = device.backend() == Backend::Vulkan && device.name().contains("llvmpipe");
-    device.backend() != Backend::Host && !emulated
+    match device.backend() == Backend::Host || emulated {
+        true => (1, format!("{device}, one image")),
+        false => (case.x[0], device.to_string()),
+    }
 }
 
 fn conv(criterion: &mut Criterion) {
     for case in cases() {
         let mut group = criterion.benchmark_group(case.name);
-        for device in Device::all().into_iter().filter(is_fast) {
-            let (plan, inputs) = case.ready(&device).expect("the case is for every device");
+        for device in Device::all() {
+            let (images, name) = images(&device, &case);
+            let (plan, inputs) = case.ready(&device, images).expect("the case is for every device");
             group.throughput(Throughput::Elements(plan.operations()));
-            group.bench_function(BenchmarkId::from_parameter(&device), |bencher| {
+            group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
                 bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
             });
         }

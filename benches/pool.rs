@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use windowpane::{AvgPool, DType, Device, Divisor, MaxPool, Plan, Result, Tensor};
+use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, Plan, Result, Tensor};
 
 /// What a case launches, and what that reads.
 type Ready = (Plan, Vec<Tensor>);
@@ -18,13 +18,17 @@ struct Case {
     ready: fn(&Device) -> Result<Ready>,
 }
 
-const CASES: [Case; 6] = [
+const CASES: [Case; 10] = [
     Case { name: "max 3x3 step 2", ready: max },
     Case { name: "max 3x3 step 2 with indices", ready: max_with_indices },
     Case { name: "max 3x3 step 2, gradient", ready: max_gradient },
     Case { name: "max 2x2, channels first", ready: max_channels_first },
     Case { name: "average 3x3 step 1", ready: average },
     Case { name: "average 3x3 step 1, gradient", ready: average_gradient },
+    Case { name: "max 13x13 step 1", ready: large },
+    Case { name: "max 3x3x3 step 2", ready: volume },
+    Case { name: "average adaptive to 7x7", ready: adaptive },
+    Case { name: "norm 2x2", ready: norm },
 ];
 
 /// The images: eight, of an early layer.
@@ -71,6 +75,28 @@ fn average(device: &Device) -> Result<Ready> {
 fn average_gradient(device: &Device) -> Result<Ready> {
     // The gradient of the output, which is as large as the input.
     Ok((branch().plan_backward(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn large(device: &Device) -> Result<Ready> {
+    let pool = MaxPool::new([13, 13]).stride([1, 1]).padding([6, 6]);
+    Ok((pool.plan(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn volume(device: &Device) -> Result<Ready> {
+    let dims = [1, 16, 56, 56, 32];
+    let pool = MaxPool::new([3, 3, 3]).stride([2, 2, 2]).padding([1, 1, 1]);
+    let x = Tensor::random(device, DType::F32, dims, 1)?;
+    Ok((pool.plan(device, DType::F32, &dims)?, vec![x]))
+}
+
+fn adaptive(device: &Device) -> Result<Ready> {
+    let pool = AvgPool::adaptive([7, 7]);
+    Ok((pool.plan(device, DType::F32, &IMAGES)?, vec![images(device)?]))
+}
+
+fn norm(device: &Device) -> Result<Ready> {
+    let pool = LpPool::new(2.0, [2, 2]);
+    Ok((pool.plan(device, DType::F32, &IMAGES)?, vec![images(device)?]))
 }
 
 fn pool(criterion: &mut Criterion) {

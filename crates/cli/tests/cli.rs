@@ -1081,8 +1081,10 @@ mod bench {
         assert_eq!(rows(&ran).last().expect("a line")["verdict"], json!("faster"));
         let ran = bench(&["--against", &fast, "--threshold", "10"]);
         ran.refused(1, "1 of 1 cases are slower");
-        let moved = rows(&ran).pop().expect("a line");
+        let lines = rows(&ran);
+        let [.., agreement, moved] = &lines[..] else { panic!("no lines: {}", ran.out) };
         assert_eq!(moved["moved"], json!("stem/avgpool/fwd/f32/nhwc"));
+        assert_eq!((&agreement["agree"], &agreement["of"]), (&json!(0), &json!(1)));
         // Such a run is one that the next can be held against.
         let kept = folder.name("kept.jsonl");
         fs::write(&kept, &ran.out).expect("a file for the test");

@@ -1,4 +1,5 @@
-//! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`.
+//! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`,
+//! `cargo xtask record`.
 //!
 //! What a person would otherwise have to remember, as programs that say what they do. Nothing
 //! here is part of the product, and nothing here depends on it, so that `xtask` compiles in
@@ -7,6 +8,7 @@
 mod ci;
 mod machine;
 mod provision;
+mod record;
 mod shell;
 mod test;
 
@@ -32,6 +34,8 @@ enum Chore {
     Test(test::Options),
     /// Run the whole gate: formatting, lints, documentation, every backend, all tests
     Ci,
+    /// Measure ours and the peers on this machine, keep the runs, and make their pages
+    Record(record::Options),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Provision => provision::run(),
         Chore::Test(options) => test::run(&options),
         Chore::Ci => ci::run(),
+        Chore::Record(options) => record::run(&options),
     };
     match done {
         Ok(code) => code,

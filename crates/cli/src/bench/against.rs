@@ -1,10 +1,12 @@
 //! What moved since an earlier run.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::print::percent;
 use super::row::{self, Line, Row, Time};
 use crate::failure::Failure;
 
@@ -56,11 +58,51 @@ pub(super) struct Moved {
     pub(super) noise: f64,
 }
 
+/// How far two runs agree, noise and all: what a run can be trusted to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Agreement {
+    /// The cases whose times differ by no more than a share, of those that have two.
+    pub(super) agree: usize,
+    pub(super) of: usize,
+    pub(super) within: f64,
+    /// Those of the others that a run has marked as noisy.
+    pub(super) noisy: usize,
+}
+
+/// Prints `27 of 30 cases agree within 5 %; of the others 2 are marked as noisy`.
+impl fmt::Display for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { agree, of, within, noisy } = self;
+        write!(f, "{agree} of {of} cases agree within {}", percent(*within))?;
+        match of - agree {
+            0 => Ok(()),
+            _ => write!(f, "; of the others {noisy} are marked as noisy"),
+        }
+    }
+}
+
 impl Earlier {
+    /// How far these rows agree with the earlier ones.
+    pub(super) fn agreement(&self, rows: &[&Row]) -> Agreement {
+        let within = self.threshold;
+        let mut agreement = Agreement { agree: 0, of: 0, within, noisy: 0 };
+        for row in rows {
+            let before = self.rows.get(&key(row)).and_then(Row::time);
+            let Some((before, after)) = before.zip(row.time()) else { continue };
+            agreement.of += 1;
+            let (less, more) = (before.ms.min(after.ms), before.ms.max(after.ms));
+            match more <= less * (1.0 + within) {
+                true => agreement.agree += 1,
+                false => agreement.noisy += usize::from(before.noisy || after.noisy),
+            }
+        }
+        agreement
+    }
+
     pub(super) fn read(path: &Path, threshold: f64) -> Result<Self, Failure> {
         let rows = row::read(path)?.into_iter().filter_map(|line| match line {
             Line::Row(row) => Some((key(&row), row)),
-            Line::Ceiling(_) | Line::Moved(_) => None,
+            Line::Ceiling(_) | Line::Agreement(_) | Line::Moved(_) => None,
         });
         Ok(Self { rows: rows.collect(), threshold })
     }
@@ -156,6 +198,27 @@ mod tests {
         assert_eq!(verdict(quiet(), &cold), None);
         // A median that others on the machine have moved.
         assert_eq!(verdict(quiet(), &row(1.3, 1.01, 0.02)), None);
+    }
+
+    /// Two runs agree where their medians are close, whatever may have moved them apart.
+    #[test]
+    fn agreement_is_of_times_as_they_are() {
+        let before = row(1.0, 1.0, 0.0);
+        let earlier = Earlier { rows: HashMap::from([(key(&before), before)]), threshold: 0.05 };
+        let agreement = |after: Row| {
+            let Agreement { agree, of, noisy, .. } = earlier.agreement(&[&after]);
+            (agree, of, noisy)
+        };
+        assert_eq!(agreement(row(1.04, 1.0, 0.0)), (1, 1, 0));
+        assert_eq!(agreement(row(0.94, 0.94, 0.0)), (0, 1, 0));
+        let mut noisy = row(1.3, 1.0, 0.4);
+        if let super::row::Outcome::Time(time) = &mut noisy.result {
+            time.noisy = true;
+        }
+        assert_eq!(agreement(noisy), (0, 1, 1));
+        assert_eq!(agreement(broken()), (0, 0, 0));
+        let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2 }.to_string();
+        assert_eq!(told, "27 of 30 cases agree within 5 %; of the others 2 are marked as noisy");
     }
 
     #[test]

@@ -51,7 +51,9 @@ impl Printer {
     pub(super) fn moved(&self, earlier: &Earlier) -> Result<usize, Failure> {
         let rows = rows(&self.lines);
         let moved: Vec<_> = rows.iter().filter_map(|row| earlier.moved(row)).collect();
+        let agreement = earlier.agreement(&rows);
         if self.format == Format::Json {
+            say(row::json(&agreement)?)?;
             for moved in &moved {
                 say(row::json(moved)?)?;
             }
@@ -74,6 +76,7 @@ impl Printer {
                 0 => say(format!("nothing moved; {lacking} cases are new"))?,
                 _ => say(table)?,
             }
+            say(agreement)?;
         }
         Ok(moved.iter().filter(|moved| moved.verdict.is_bad()).count())
     }
@@ -95,7 +98,7 @@ pub(super) fn table(format: Format) -> Table {
 pub(super) fn rows(lines: &[Line]) -> Vec<&Row> {
     let rows = lines.iter().filter_map(|line| match line {
         Line::Row(row) => Some(row),
-        Line::Ceiling(_) | Line::Moved(_) => None,
+        Line::Ceiling(_) | Line::Agreement(_) | Line::Moved(_) => None,
     });
     rows.collect()
 }
@@ -135,10 +138,10 @@ fn words(ceiling: &Ceiling) -> Option<String> {
 /// side, and where peers are among them a last column says how many times as fast the fastest of
 /// ours is as the fastest of theirs.
 pub(super) fn table_of(format: Format, rows: &[&Row]) -> Table {
-    let mut whose: Vec<&str> = Vec::new();
+    let mut whose: Vec<String> = Vec::new();
     for row in rows {
-        if !whose.contains(&row.whose()) {
-            whose.push(row.whose());
+        if !whose.iter().any(|known| *known == row.whose()) {
+            whose.push(row.whose().into_owned());
         }
     }
     match &whose[..] {
@@ -179,7 +182,7 @@ fn alone(mut table: Table, rows: &[&Row]) -> Table {
     table
 }
 
-fn side_by_side(mut table: Table, rows: &[&Row], whose: &[&str]) -> Table {
+fn side_by_side(mut table: Table, rows: &[&Row], whose: &[String]) -> Table {
     let peers = rows.iter().any(|row| row.peer.is_some());
     let units = whose.iter().map(|whose| format!("{whose}, ms"));
     let mut header: Vec<String> = ["case".into(), "type".into()].into_iter().chain(units).collect();
@@ -223,10 +226,11 @@ pub(super) fn by_case<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     cases.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// How many times as fast the fastest of ours is as the fastest peer.
+/// How many times as fast the fastest of ours is as the fastest peer, with warm caches, as peers
+/// are timed.
 pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
     let fastest = |peers: bool| {
-        let times = rows.iter().filter(|row| row.peer.is_some() == peers);
+        let times = rows.iter().filter(|row| row.peer.is_some() == peers && !row.is_cold());
         times.filter_map(|row| row.time()).map(|time| time.ms).reduce(f64::min)
     };
     Some(fastest(true)? / fastest(false)?)

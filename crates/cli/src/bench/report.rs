@@ -118,6 +118,8 @@ impl Group {
             lines.retain(|old| !new.iter().any(|new| replaces(new, old)));
             lines.extend(new);
         }
+        // Columns and bars stand in the order in which contestants come; warm caches are the rule.
+        lines.sort_by_key(|line| matches!(line, Line::Row(row) if row.is_cold()));
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
         let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -274,6 +276,22 @@ mod tests {
         let line = table.lines().find(|line| line.contains("a_tf32")).expect("a line");
         assert!(line.contains("tf32 nhwc") && line.contains("2 (50 %)"), "{table}");
         assert!(line.contains("0.50"), "{table}");
+    }
+
+    /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
+    #[test]
+    fn cold_caches_are_contestants_of_their_own() {
+        let mut cold = row("a", ("backend", "cuda"), 0.5);
+        if let Line::Row(Row { result: row::Outcome::Time(time), .. }) = &mut cold {
+            time.cache = "cold".into();
+        }
+        let warm = row("a", ("backend", "cuda"), 1.0);
+        assert!(!replaces(&cold, &warm) && !replaces(&warm, &cold) && replaces(&cold, &cold));
+        let lines = [warm, cold, row("a", ("peer", "torch"), 3.0)];
+        let rows = print::rows(&lines);
+        assert_eq!(print::ratio(&rows), Some(3.0));
+        let table = print::table_of(Format::Markdown, &rows).to_string();
+        assert!(table.contains("| cuda, ms | cuda cold, ms | torch, ms |"), "{table}");
     }
 
     #[test]

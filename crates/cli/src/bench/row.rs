@@ -1,12 +1,13 @@
 //! The lines of a run: what each device can do at most, and then a row for each case on it.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use windowpane::Device;
 
-use super::against::Moved;
+use super::against::{Agreement, Moved};
 use super::case::Case;
 use super::measure::Measured;
 use crate::failure::Failure;
@@ -18,6 +19,7 @@ pub(super) enum Line {
     Ceiling(Ceiling),
     Row(Row),
     /// What `--against` tells after the rows.
+    Agreement(Agreement),
     Moved(Moved),
 }
 
@@ -196,9 +198,18 @@ impl Row {
         self.precision.as_deref().filter(|precision| *precision != "strict").unwrap_or(&self.dtype)
     }
 
-    /// Who ran it.
-    pub(super) fn whose(&self) -> &str {
-        self.peer.as_deref().unwrap_or(&self.backend)
+    /// Who ran it. With cold caches a contestant is another one: its times stand beside those with
+    /// warm ones, and neither takes the other's place.
+    pub(super) fn whose(&self) -> Cow<'_, str> {
+        let name = self.peer.as_deref().unwrap_or(&self.backend);
+        match self.is_cold() {
+            true => Cow::Owned(format!("{name} cold")),
+            false => Cow::Borrowed(name),
+        }
+    }
+
+    pub(super) fn is_cold(&self) -> bool {
+        self.time().is_some_and(|time| time.cache == "cold")
     }
 
     pub(super) fn time(&self) -> Option<&Time> {
@@ -301,7 +312,7 @@ mod tests {
         let Ok(Line::Row(timed)) = line(r#""peer":"torch","ms":0.25,"graph":true}"#) else {
             panic!("a peer's row is not read");
         };
-        assert_eq!((timed.whose(), timed.time().map(|time| time.ms)), ("torch", Some(0.25)));
+        assert_eq!((&*timed.whose(), timed.time().map(|time| time.ms)), ("torch", Some(0.25)));
         let Ok(Line::Row(failed)) = line(r#""peer":"torch","error":"no memory"}"#) else {
             panic!("a peer's failure is not read");
         };

@@ -385,15 +385,18 @@ impl Plan {
 
     fn strip(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
+        let across = lanes_across(pooling, widest_load(dtype, limits), false);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
+            // A thread that takes lanes of a row apart has more to share than a GPU's unit, which
+            // would need the registers.
+            _ if across.is_some() && self.runs => 4,
             _ => 2,
         };
         let row = pooling.grid().taps() / along.kernel();
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
-        let across = lanes_across(pooling, widest_load(dtype, limits), false);
         self.in_strips([4, 2].into_iter().find(fits).unwrap_or(1), across)
     }
 

@@ -326,6 +326,38 @@ fn tuned_plans_are_right_and_are_followed() {
     }
 }
 
+/// What tuning picks for gradients is right too, and is kept beside the forward's.
+#[test]
+fn tuned_gradients_are_right_and_are_followed() {
+    for device in devices() {
+        // Dimensions of no other test: what is remembered is the process's.
+        let (x, inputs) = filled(&device, &[2, 7, 11, 4], 1);
+        let (w, weights) = filled(&device, &[8, 3, 2, 4], 2);
+        let (dy, gradients) = filled(&device, &[2, 7, 11, 8], 3);
+        let conv = Conv::new([3, 2]).padding(Same::Upper);
+
+        let data = || conv.plan_backward_data(&device, DType::F32, x.dims(), w.dims()).unwrap();
+        let tuned = data().tune().unwrap();
+        assert_eq!(data(), tuned, "{device}");
+        let dx = conv.backward_data(&dy, &w, x.dims()).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::data_gradient_totals(tuned.problem(), &gradients, &weights);
+        assert_totals(&dx, &expected).unwrap();
+
+        let filter = || conv.plan_backward_filter(&device, DType::F32, x.dims(), w.dims()).unwrap();
+        let tuned = filter().tune().unwrap();
+        assert_eq!(filter(), tuned, "{device}");
+        let dw = conv.backward_filter(&dy, &x).unwrap().to_vec::<f32>().unwrap();
+        let expected = reference::filter_gradient_totals(tuned.problem(), &gradients, &inputs);
+        assert_totals(&dw, &expected).unwrap();
+
+        let table = Tuned::all().to_string();
+        for pass in ["data", "filter"] {
+            let own = |line: &str| line.starts_with(pass) && line.contains("size=7,11");
+            assert!(table.lines().any(own) || device == Device::host(), "{device}: {table}");
+        }
+    }
+}
+
 /// The section of a device in a table, and its line that has this word.
 fn line_of<'a>(table: &'a str, device: &Device, word: &str) -> Option<(&'a str, &'a str)> {
     let head = format!("[{} {}]", device.backend(), device.name());

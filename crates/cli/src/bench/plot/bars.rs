@@ -56,8 +56,8 @@ impl Bars {
     pub(super) fn of(rows: &[&Row]) -> Option<Self> {
         let mut whose: Vec<String> = Vec::new();
         for row in rows {
-            if !whose.iter().any(|known| known == row.whose()) {
-                whose.push(row.whose().into());
+            if !whose.iter().any(|known| *known == row.whose()) {
+                whose.push(row.whose().into_owned());
             }
         }
         let cases: Vec<_> = by_case(rows).iter().map(|rows| case(rows, &whose)).collect();
@@ -200,7 +200,7 @@ fn case(rows: &[&Row], whose: &[String]) -> Case {
     let ours = rows.iter().filter_map(|row| row.time());
     let measure = ours.filter_map(|time| Some(time.ceiling_fraction? * time.ms)).next();
     let bars = whose.iter().map(|whose| {
-        let Some(row) = rows.iter().find(|row| row.whose() == whose) else { return Bar::Absent };
+        let Some(row) = rows.iter().find(|row| row.whose() == *whose) else { return Bar::Absent };
         let Some(time) = row.time() else { return Bar::Failed };
         let share = time.ceiling_fraction.or(measure.map(|measure| measure / time.ms));
         match share {

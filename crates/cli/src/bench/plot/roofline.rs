@@ -145,7 +145,7 @@ impl Point {
 fn ceilings(lines: &[Line]) -> impl Iterator<Item = &Ceiling> {
     lines.iter().filter_map(|line| match line {
         Line::Ceiling(ceiling) => Some(ceiling),
-        Line::Row(_) | Line::Moved(_) => None,
+        Line::Row(_) | Line::Agreement(_) | Line::Moved(_) => None,
     })
 }
 

@@ -1,0 +1,144 @@
+//! Timing as `windowpane bench` times: windows of many launches back to back, by the device's
+//! clock, and before a window something for the device to do while the host queues it.
+
+use std::time::{Duration, Instant};
+
+use windowpane::{DType, Device, Tensor};
+
+use crate::contest::Launch;
+use crate::{Result, text};
+
+const WINDOW: f64 = 2.5e-3;
+const WINDOWS: usize = 15;
+const FEWEST_WINDOWS: usize = 5;
+const MOST_LAUNCHES: f64 = 400.0;
+/// Launches that are looked at take no longer than this together.
+const GLANCE: f64 = 1e-3;
+/// A launch that takes longer is made no more often than need be.
+const SLOW: f64 = 0.5;
+const LONGEST_HEAD_START: f64 = 20e-3;
+const SCRATCH: usize = 1 << 24;
+
+pub(crate) struct Clock {
+    device: Device,
+    /// What is filled before a window, and how long that takes.
+    scratch: Option<(Tensor, f64)>,
+}
+
+/// Seconds that a launch took.
+pub(crate) struct Measured {
+    pub(crate) median: f64,
+    pub(crate) fastest: f64,
+    /// The distance of the quarters of the windows, as a share of the median.
+    pub(crate) spread: f64,
+    pub(crate) windows: usize,
+    pub(crate) launches: usize,
+}
+
+/// Seconds of a launch on the device, and of queuing it on the host.
+#[derive(Clone, Copy)]
+struct Seen {
+    device: f64,
+    host: f64,
+}
+
+impl Clock {
+    pub(crate) fn new(device: &Device) -> Self {
+        Self { device: device.clone(), scratch: None }
+    }
+
+    /// Seconds of a launch, roughly; the first has run already.
+    pub(crate) fn glance(&mut self, launch: &mut Launch) -> Result<f64> {
+        let first = self.window(launch, 1, None)?;
+        if first.device > SLOW {
+            return Ok(first.device);
+        }
+        let launches = of_window(GLANCE, first.device);
+        let (a, b) = (self.window(launch, launches, Some(first))?, first);
+        let again = self.window(launch, launches, Some(Seen { host: a.host.min(b.host), ..a }))?;
+        Ok(a.device.min(again.device))
+    }
+
+    pub(crate) fn measure(&mut self, launch: &mut Launch) -> Result<Measured> {
+        let mut seen = self.window(launch, 1, None)?;
+        let mut launches = of_window(WINDOW, seen.device);
+        // Twice, for a window that the host was late for makes a launch look longer than it is.
+        seen = self.window(launch, launches, Some(seen))?;
+        launches = of_window(WINDOW, seen.device);
+        let windows = match launches {
+            1 if seen.device > SLOW => 3,
+            1 => FEWEST_WINDOWS,
+            _ => WINDOWS,
+        };
+        let mut seconds = Vec::new();
+        for _ in 0..windows {
+            seen = self.window(launch, launches, Some(seen))?;
+            seconds.push(seen.device);
+        }
+        seconds.sort_by(f64::total_cmp);
+        let (median, quarter) = (seconds[windows / 2], windows / 4);
+        if median <= 0.0 {
+            return Err("the device's clock measured nothing".into());
+        }
+        let spread = (seconds[windows - 1 - quarter] - seconds[quarter]) / median;
+        Ok(Measured { median, fastest: seconds[0], spread, windows, launches })
+    }
+
+    fn window(
+        &mut self,
+        launch: &mut Launch,
+        launches: usize,
+        before: Option<Seen>,
+    ) -> Result<Seen> {
+        if let Some(before) = before {
+            self.occupy(before, launches)?;
+        }
+        let mut refused = None;
+        let (host, device) = self
+            .device
+            .time(|| {
+                let start = Instant::now();
+                for _ in 0..launches {
+                    if let Err(error) = launch() {
+                        refused = Some(error);
+                        break;
+                    }
+                }
+                Ok(start.elapsed())
+            })
+            .map_err(text)?;
+        if let Some(error) = refused {
+            return Err(error);
+        }
+        let each = |whole: Duration| whole.as_secs_f64() / launches as f64;
+        // A queue that is full makes the host wait, which is not queuing.
+        let host = before.map_or(each(host), |before| before.host.min(each(host)));
+        Ok(Seen { device: each(device), host })
+    }
+
+    fn occupy(&mut self, seen: Seen, launches: usize) -> Result<()> {
+        if !self.device.has_clock() || seen.device > 2.0 * seen.host {
+            return Ok(());
+        }
+        if self.scratch.is_none() {
+            let mut scratch =
+                Tensor::random(&self.device, DType::F32, [SCRATCH], 0).map_err(text)?;
+            scratch.wait().map_err(text)?;
+            let fill = || (0..4).try_for_each(|seed| scratch.randomize(seed));
+            let ((), lasts) = self.device.time(fill).map_err(text)?;
+            self.scratch = Some((scratch, lasts.as_secs_f64() / 4.0));
+        }
+        let Some((scratch, lasts)) = &mut self.scratch else { return Ok(()) };
+        // Half as much again, for queuing is not always as fast.
+        let needed = (seen.host * launches as f64 * 1.5).min(LONGEST_HEAD_START);
+        for seed in 0..(needed / lasts.max(1e-6)).ceil() as u32 {
+            scratch.randomize(seed).map_err(text)?;
+        }
+        Ok(())
+    }
+}
+
+/// The launches of a window so long.
+fn of_window(window: f64, launch: f64) -> usize {
+    (window / launch.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as usize
+}

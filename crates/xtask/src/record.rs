@@ -1,0 +1,315 @@
+//! `cargo xtask record`: one machine's whole record, ours and the peers', and its pages.
+//!
+//! Ratios mean something where both sides ran on one machine in one session; so one command runs
+//! them all, one after the other, into `benches/results/NAME/DATE*.jsonl`, and makes the pages
+//! anew. A peer that this machine lacks is left out, and the last lines say so. A case that fails
+//! is a row that says why, and no reason to throw the others away.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::Result;
+use crate::shell::{self, cargo};
+
+/// What `cargo xtask record` takes.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The device, as its folder and its page are called: nvidia-h200
+    name: String,
+    /// The cases, a JSON object a line
+    #[arg(long, value_name = "FILE.jsonl", default_value = "benches/cases.jsonl")]
+    cases: PathBuf,
+    /// Ours, side by side, as `windowpane bench --backend` takes them
+    #[arg(long, value_name = "BACKEND,…")]
+    backend: String,
+    /// Only cases that have this text in them
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Follow this table of tuned convolutions
+    #[arg(long, value_name = "FILE")]
+    tuned: Option<PathBuf>,
+    /// Record cold caches too
+    #[arg(long)]
+    cold: bool,
+    /// Run ours twice and tell how far the two agree; the first is what is kept
+    #[arg(long)]
+    twice: bool,
+    /// Leave out what has this in its name: torch, torch-compile, onnxruntime, cubek
+    #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
+    without: Vec<String>,
+    /// A `windowpane` that is built already, in place of building one
+    #[arg(long, value_name = "PROGRAM")]
+    windowpane: Option<PathBuf>,
+    /// A `cubek` that is built already, in place of building one
+    #[arg(long, value_name = "PROGRAM")]
+    cubek: Option<PathBuf>,
+    /// The backend that `cubek` runs on [default: the first of ours]
+    #[arg(long, value_name = "BACKEND")]
+    cubek_backend: Option<String>,
+    /// The Python that has the peers in Python
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: String,
+    /// The day that the files are called by [default: today, UTC]
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    date: Option<String>,
+    /// Where the runs go
+    #[arg(long, value_name = "FOLDER", default_value = "benches/results")]
+    results: PathBuf,
+    /// Where the pages of all runs there go
+    #[arg(long, value_name = "FOLDER", default_value = "docs/benchmarks")]
+    pages: PathBuf,
+}
+
+/// A contestant: the end of its file's name, and what runs it.
+struct Contestant {
+    name: String,
+    command: Command,
+}
+
+/// Records, and makes the pages; fails where ours did not run at all.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let root = root()?;
+    let folder = root.join(&options.results).join(&options.name);
+    fs::create_dir_all(&folder)?;
+    let date = options.date.clone().unwrap_or_else(today);
+    let windowpane = match &options.windowpane {
+        Some(built) => built.clone(),
+        None => build("windowpane-cli", "windowpane", &features(&options.backend))?,
+    };
+    let mut told = Vec::new();
+    let mut contestants = ours(options, &windowpane);
+    let (peers, lacking) = peers(options, &root)?;
+    contestants.extend(peers);
+    for Contestant { name, mut command } in contestants {
+        let end = if name.is_empty() { String::new() } else { format!(".{name}") };
+        let file = folder.join(format!("{date}{end}.jsonl"));
+        let rows = keep(command.current_dir(&root), &file)?;
+        if rows == 0 && name.is_empty() {
+            return Err("`windowpane bench` gave no rows; what it printed above says why".into());
+        }
+        told.push(match rows {
+            0 => format!("{name}: nothing came of it"),
+            _ => format!("{}: {rows} lines", file.display()),
+        });
+    }
+    if options.twice {
+        let first = folder.join(format!("{date}.jsonl"));
+        println!("once more, to tell how far two runs agree:");
+        let mut again = bench(options, &windowpane, "table");
+        // Cases that moved are what is asked for, no failure of the record.
+        shell::status(again.arg("--against").arg(first).current_dir(&root))?;
+    }
+    let mut report = Command::new(&windowpane);
+    report.arg("report").arg(&options.results).arg("--into").arg(&options.pages);
+    shell::run(report.current_dir(&root))?;
+    told.extend(lacking);
+    println!("\n{}", told.join("\n"));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The repository: where this was built, or, on a machine that it was carried to, the folder that
+/// it was started in.
+fn root() -> Result<PathBuf> {
+    let built = shell::root();
+    if built.join("benches/peers").is_dir() {
+        return Ok(built);
+    }
+    let here = std::env::current_dir()?;
+    match here.join("benches/peers").is_dir() {
+        true => Ok(here),
+        false => Err("there is no benches/peers here; start this in the repository's root".into()),
+    }
+}
+
+/// Builds a program for these backends; gives its path.
+fn build(package: &str, program: &str, features: &str) -> Result<PathBuf> {
+    let mut command = cargo(&["build", "--release", "--no-default-features", "-p", package]);
+    shell::run(command.args(["--bin", program, "--features", features]))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    Ok(shell::root().join(target).join("release").join(program))
+}
+
+/// The features of these backends; `host` is always there.
+fn features(backends: &str) -> String {
+    backends.split(',').filter(|backend| *backend != "host").collect::<Vec<_>>().join(",")
+}
+
+fn bench(options: &Options, windowpane: &Path, format: &str) -> Command {
+    let mut command = Command::new(windowpane);
+    command.args(["bench", "--format", format, "--backend", &options.backend]);
+    command.arg("--cases").arg(&options.cases);
+    if let Some(filter) = &options.filter {
+        command.args(["--filter", filter]);
+    }
+    if let Some(tuned) = &options.tuned {
+        command.arg("--tuned").arg(tuned);
+    }
+    command
+}
+
+/// Ours with warm caches, and with cold ones if they are asked for.
+fn ours(options: &Options, windowpane: &Path) -> Vec<Contestant> {
+    let warm = Contestant { name: String::new(), command: bench(options, windowpane, "json") };
+    let mut cold = bench(options, windowpane, "json");
+    // The same kernels, which the warm run has held to the reference.
+    cold.args(["--flush-cache", "--unchecked"]);
+    let cold = Contestant { name: "cold".into(), command: cold };
+    [warm].into_iter().chain(options.cold.then_some(cold)).collect()
+}
+
+/// The peers that this machine has, and words on those that it lacks.
+fn peers(options: &Options, root: &Path) -> Result<(Vec<Contestant>, Vec<String>)> {
+    let (mut peers, mut lacking) = (Vec::new(), Vec::new());
+    let wanted = |name: &str| !options.without.iter().any(|without| without == name);
+    let pythons: [(&str, &str, &str, &[&str]); 3] = [
+        ("torch", "torch", "pytorch.py", &[]),
+        ("torch-compile", "torch", "pytorch.py", &["--compile"]),
+        ("onnxruntime", "onnxruntime, onnx", "ort.py", &["--relayout"]),
+    ];
+    for (name, modules, script, flags) in pythons.into_iter().filter(|(name, ..)| wanted(name)) {
+        if shell::ask(&options.python, &["-c", &format!("import {modules}")]).is_none() {
+            lacking.push(format!("{name}: left out, `{}` has no {modules}", options.python));
+            continue;
+        }
+        let mut command = Command::new(&options.python);
+        command.arg(root.join("benches/peers").join(script)).args(flags);
+        peers.push(Contestant { name: name.into(), command: of_cases(command, options) });
+    }
+    if wanted("cubek") {
+        match cubek(options)? {
+            Some(command) => {
+                peers
+                    .push(Contestant { name: "cubek".into(), command: of_cases(command, options) });
+            }
+            None => lacking.push("cubek: left out, it has kernels for no backend here".into()),
+        }
+    }
+    Ok((peers, lacking))
+}
+
+/// cubek on the backend that was asked for, or the first of ours that has kernels.
+fn cubek(options: &Options) -> Result<Option<Command>> {
+    let first = || options.backend.split(',').find(|backend| !["host", "cpu"].contains(backend));
+    let Some(backend) = options.cubek_backend.as_deref().or_else(first) else { return Ok(None) };
+    let program = match &options.cubek {
+        Some(built) => built.clone(),
+        None => build("windowpane-benches", "cubek", &format!("{},cubek", features(backend)))?,
+    };
+    let mut command = Command::new(program);
+    command.args(["--backend", backend]);
+    Ok(Some(command))
+}
+
+/// The cases of the record, for a peer.
+fn of_cases(mut command: Command, options: &Options) -> Command {
+    command.arg("--cases").arg(&options.cases);
+    if let Some(filter) = &options.filter {
+        command.args(["--filter", filter]);
+    }
+    command
+}
+
+/// Runs a command and keeps the JSON lines that it prints, whatever it exits with; how many there
+/// were. The file takes its name when all are there, and not without any.
+fn keep(command: &mut Command, file: &Path) -> Result<usize> {
+    let part = file.with_extension("part");
+    let status = shell::status(command.stdout(Stdio::from(File::create(&part)?)))?;
+    let rows = fs::read_to_string(&part)?.lines().filter(|line| !line.trim().is_empty()).count();
+    if !status.success() {
+        println!("it ended with {status}");
+    }
+    match rows {
+        0 => fs::remove_file(&part)?,
+        _ => fs::rename(&part, file)?,
+    }
+    Ok(rows)
+}
+
+/// Today in UTC, as `2026-11-21`.
+fn today() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    date_of(since.as_secs() / 86_400)
+}
+
+/// The date so many days after 1970-01-01, counted in years that begin in March, so that the day of
+/// the leap is a year's last.
+fn date_of(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", era * 400 + year + later)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn typed(words: &str) -> Options {
+        Line::try_parse_from(words.split(' ')).unwrap().options
+    }
+
+    fn args(command: &Command) -> Vec<&str> {
+        command.get_args().filter_map(|arg| arg.to_str()).collect()
+    }
+
+    #[test]
+    fn days_have_dates() {
+        let dates = [0, 59, 11_016, 11_017, 20_778, 20_818, 47_540].map(date_of);
+        let right = ["1970-01-01", "1970-03-01", "2000-02-29", "2000-03-01", "2026-11-21"];
+        assert_eq!(dates[..5], right);
+        assert_eq!(dates[5..], ["2026-12-31", "2100-02-28"]);
+    }
+
+    #[test]
+    fn ours_are_warm_and_cold_of_the_same_cases() {
+        let options = typed("record gpu --backend cuda,host --filter conv --cold --tuned t");
+        let ours = ours(&options, Path::new("windowpane"));
+        let names: Vec<_> = ours.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["", "cold"]);
+        let warm = args(&ours[0].command);
+        let asked = ["bench", "--format", "json", "--backend", "cuda,host", "--cases"];
+        assert_eq!(warm[..6], asked);
+        assert_eq!(warm[6..], ["benches/cases.jsonl", "--filter", "conv", "--tuned", "t"]);
+        assert!(args(&ours[1].command).contains(&"--flush-cache"));
+        assert_eq!(features(&options.backend), "cuda");
+    }
+
+    #[test]
+    fn peers_that_are_not_there_are_told() {
+        let options = typed("record cpu --backend cpu --python no-such-python");
+        let (there, lacking) = peers(&options, Path::new("")).unwrap();
+        assert!(there.is_empty());
+        assert_eq!(lacking.len(), 4, "{lacking:?}");
+        let options = typed("record gpu --backend cpu,vulkan --cubek c --without torch,cubek");
+        let (there, _) = peers(&options, Path::new("")).unwrap();
+        assert!(there.iter().all(|one| !["torch", "cubek"].contains(&one.name.as_str())));
+        let options = typed("record gpu --backend cpu,vulkan --cubek c");
+        assert_eq!(args(&cubek(&options).unwrap().unwrap()), ["--backend", "vulkan"]);
+    }
+
+    #[test]
+    fn rows_are_kept_however_the_command_ends() {
+        let folder = std::env::temp_dir().join(format!("windowpane-record-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("day.jsonl");
+        let nothing = keep(Command::new("cargo").arg("--no-such-flag"), &file).unwrap();
+        assert_eq!((nothing, file.exists()), (0, false));
+        let lines = keep(Command::new("cargo").arg("--version"), &file).unwrap();
+        assert_eq!((lines, file.exists()), (1, true));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
