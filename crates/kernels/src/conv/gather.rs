@@ -353,7 +353,7 @@ pub(super) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherFor
 }
 
 #[cube]
-fn result(sweep: &SweepArgs, q: u32) -> u32 {
+pub(super) fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
 }
 
@@ -362,14 +362,14 @@ fn result(sweep: &SweepArgs, q: u32) -> u32 {
 pub(super) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
     if comptime!(form.pointwise) {
         let tap = tap_point(gather, 0u32, 0u32, 0u32);
-        inner_point(gather, &tap, k)
+        further(gather, &tap, k)
     } else {
         let (tap, inner) = gather.inner.div_mod(k);
         let (tap, tw) = gather.width.taps.div_mod(tap);
         let (td, th) =
             if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
         let tap = tap_point(gather, td, th, tw);
-        inner_point(gather, &tap, inner)
+        further(gather, &tap, inner)
     }
 }
 
@@ -390,15 +390,15 @@ fn weight(sweep: &SweepArgs, t: u32) -> u32 {
     sweep.b_first + t * sweep.b_step
 }
 
-/// The `inner`-th term of a tap.
+/// The term so many after another of the same tap.
 #[cube]
-fn inner_point(gather: &GatherArgs, tap: &Point, inner: u32) -> Point {
+pub(super) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
     Point {
-        depth: tap.depth,
-        height: tap.height,
-        width: tap.width,
-        a: inner * gather.a_inner,
-        other: tap.other + inner * gather.b_inner,
+        depth: term.depth,
+        height: term.height,
+        width: term.width,
+        a: term.a + by * gather.a_inner,
+        other: term.other + by * gather.b_inner,
     }
 }
 

@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
+use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -136,6 +136,9 @@ pub fn launch(
         match (plan.algorithm, pass) {
             (_, Pass::Bias) => {
                 reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [a, out]);
+            }
+            (Algorithm::Banded, _) => {
+                banded::launch(client, conv, pass, dtype, plan, all, epilogue);
             }
             (Algorithm::Depthwise, _) => {
                 depthwise::launch(client, conv, pass, dtype, plan, all, epilogue);
