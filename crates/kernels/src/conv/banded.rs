@@ -15,9 +15,9 @@
 //! So a pixel comes to shared memory once, as it lies, and once from there for each line of taps. Most of
 //! a band's products are with zeros: matrix units have them to spare.
 //!
-//! But 0 times what is not finite is not 0. Units look at what they bring, and a cube that has met an
-//! infinity or a NaN computes its sums term by term instead, from the same shared memory and the same
-//! bands; as do devices without matrix units, of which none is given this kernel unasked.
+//! But 0 times what is not finite is NaN. So a sum that is NaN may not be meant, while any other is: it
+//! is computed again, term by term, from the same shared memory and the same bands; as are all sums on
+//! devices without matrix units, of which none is given this kernel unasked.
 
 use cubecl::client::Client;
 use cubecl::cmma;
@@ -26,7 +26,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType, Layout, Tile};
 
-use super::blocks::operands;
+use super::blocks::{load_if, operands};
 use super::depthwise::Run;
 use super::epilogue::{Epilogue, EpilogueForm, finish_at};
 use super::gather::{
@@ -150,9 +150,11 @@ impl Form {
         SIDE * self.fragment_line()
     }
 
-    /// The vectors of a chunk of all pixels.
+    /// The vectors from a chunk to the next: some more than its pixels take, so that no two of a pixel's
+    /// chunks meet in a bank.
     fn chunk_step(&self) -> u32 {
-        self.lines() * self.pitch() * self.pieces()
+        let pixels = self.lines() * self.pitch();
+        (pixels + (10 - pixels % 8) % 8) * self.pieces()
     }
 
     /// The pair of windows of a plane that reads pair `q` of its pixels in step `s`.
@@ -166,6 +168,11 @@ impl Form {
         (0..self.steps()).any(|s| self.pair_of(q, s).is_some())
     }
 
+    /// The windows of a pair that a unit stores.
+    fn turns(&self) -> u32 {
+        (2 * LINES).div_ceil(self.plane)
+    }
+
     /// Whether channel `c` is of the group of filter `f`.
     fn together(&self, f: u32, c: u32) -> bool {
         f / self.group == c / self.group
@@ -174,7 +181,7 @@ impl Form {
     fn shared_bytes(&self, size: usize) -> usize {
         let tile = self.chunks * self.chunk_step() * self.lanes;
         let laid = self.planes() * SIDE * SIDE;
-        tile as usize * size + laid as usize * size_of::<f32>() + size_of::<u32>()
+        tile as usize * size + laid as usize * size_of::<f32>()
     }
 }
 
@@ -345,145 +352,143 @@ fn banded<S: Float, A: Float, N: Size>(
     let pixel = place.own_chunk * comptime!(form.chunk_step())
         + place.own_pair * comptime!(2 * form.stride() * form.pieces());
 
+    stage::<S, N>(a, gather, &place, &mut tile, form);
+    sync_cube();
+    // The windows that are left to be summed term by term, a bit each.
+    let mut left = u32::MAX.runtime();
     if comptime!(form.has_matrix) {
-        let mut strange = Shared::<[u32]>::new_slice(1usize);
+        left = 0u32.runtime();
         let mut laid = Shared::<[Vector<A, N>]>::new_aligned_slice(
             comptime!((form.planes() * lines) as usize),
             ALIGNMENT,
         );
-        if UNIT_POS == 0 {
-            strange[0usize] = 0u32;
+        let mut sums = Sequence::<cmma::Matrix<A>>::new();
+        #[unroll]
+        for _ in 0..PAIRS {
+            sums.push(cmma::Matrix::<A>::from_value(
+                cmma::MatrixIdent::Accumulator,
+                comptime!(SIDE as usize),
+                comptime!(SIDE as usize),
+                comptime!(SIDE as usize),
+                cmma::MatrixLayout::Undefined,
+                A::from_int(0),
+            ));
         }
-        sync_cube();
-        let finite = stage::<S, A, N>(a, gather, &place, &mut tile, form);
-        if !finite {
-            strange[0usize] = 1u32;
+        if place.column + place.own_pair * 2 < block.width {
+            multiply::<S, A, N>(&tile, bands, gather, &sums, pixel, band, form);
         }
-        sync_cube();
-        if strange[0usize] == 0 {
-            let mut sums = Sequence::<cmma::Matrix<A>>::new();
+        let mine = place.plane * lines;
+        #[unroll]
+        for pair in 0..PAIRS {
+            cmma::store(
+                &mut laid[mine as usize..(mine + lines) as usize],
+                sums.index(comptime!(pair as usize)),
+                SIDE,
+                cmma::MatrixLayout::RowMajor,
+            );
+            sync_cube();
             #[unroll]
-            for _ in 0..PAIRS {
-                sums.push(cmma::Matrix::<A>::from_value(
-                    cmma::MatrixIdent::Accumulator,
-                    comptime!(SIDE as usize),
-                    comptime!(SIDE as usize),
-                    comptime!(SIDE as usize),
-                    cmma::MatrixLayout::Undefined,
-                    A::from_int(0),
-                ));
-            }
-            if place.column + place.own_pair * 2 < block.width {
-                multiply::<S, A, N>(&tile, bands, gather, &sums, pixel, band, form);
-            }
-            let mine = place.plane * lines;
-            #[unroll]
-            for pair in 0..PAIRS {
-                cmma::store(
-                    &mut laid[mine as usize..(mine + lines) as usize],
-                    sums.index(comptime!(pair as usize)),
-                    SIDE,
-                    cmma::MatrixLayout::RowMajor,
-                );
-                sync_cube();
-                #[unroll]
-                for turn in 0..comptime!((2 * LINES).div_ceil(form.plane)) {
-                    let window = window_of(&place, pair, turn, form);
+            for turn in 0..form.turns() {
+                let window = window_of(&place, pair, turn, form);
+                if is_there(block, &place, &window) {
                     let at = mine
                         + window.line * comptime!(form.fragment_line())
                         + window.second * comptime!(form.pieces());
+                    let mut results = Sequence::<Vector<A, N>>::new();
+                    // NaN where one of them is.
+                    let mut all = A::from_int(0);
                     #[unroll]
                     for piece in 0..form.pieces() {
-                        if is_there(block, &place, &window) {
-                            let sum = laid[(at + piece) as usize];
-                            store::<S, A, N>(
-                                &bias, &residual, out, gather, block, &place, &window, sum, piece,
-                                form,
-                            );
+                        let sum = laid[(at + piece) as usize];
+                        #[unroll]
+                        for lane in 0..N::value() {
+                            all += sum.extract(lane);
                         }
+                        results.push(sum);
+                    }
+                    if f32::cast_from(all).is_nan() {
+                        left |= comptime!(1u32 << (pair * form.turns() + turn));
+                    } else {
+                        store::<S, A, N>(
+                            &bias, &residual, out, gather, block, &place, &window, &results, form,
+                        );
                     }
                 }
-                sync_cube();
             }
-        } else {
-            term_by_term::<S, A, N>(
-                &tile, bands, &bias, &residual, out, gather, block, &place, pixel, band, form,
-            );
+            sync_cube();
         }
-    } else {
-        stage::<S, A, N>(a, gather, &place, &mut tile, form);
-        sync_cube();
-        term_by_term::<S, A, N>(
-            &tile, bands, &bias, &residual, out, gather, block, &place, pixel, band, form,
-        );
+    }
+    if left != 0 {
+        for pair in 0..comptime!(PAIRS).runtime() {
+            #[unroll]
+            for turn in 0..form.turns() {
+                let window = window_of(&place, pair, turn, form);
+                let is_left = (left >> (pair * comptime!(form.turns()) + turn)) & 1u32;
+                if is_left != 0 && is_there(block, &place, &window) {
+                    let results =
+                        term_by_term::<S, A, N>(&tile, bands, gather, &window, pixel, band, form);
+                    store::<S, A, N>(
+                        &bias, &residual, out, gather, block, &place, &window, &results, form,
+                    );
+                }
+            }
+        }
     }
 }
 
 /// The loads that a unit has on their way at once.
 const AHEAD: u32 = 4;
 
-/// Brings the pixels that a cube reads to shared memory, zeros where there are none. Whether all that
-/// the unit has brought is finite.
+/// Brings the pixels that a cube reads to shared memory, zeros where there are none.
 #[cube]
-fn stage<S: Float, A: Float, N: Size>(
+fn stage<S: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
     place: &Place,
     tile: &mut Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
-) -> bool {
+) {
     let parts = comptime!(form.chunks * form.pieces());
-    let columns = comptime!(form.columns());
-    let total = comptime!(parts * columns * form.lines());
+    let (columns, lines) = comptime!((form.columns(), form.lines()));
+    // From one load of a unit to the next there are so many pixels.
+    let ahead = comptime!(form.units() / parts);
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.pair.pixels().0));
     let top = read(&gather.height, place.line) + first_line;
     let left = read(&gather.width, place.column) + first_column;
+    let (pixel, part) = (UNIT_POS / parts, UNIT_POS % parts);
+    let (chunk, piece) = (part / comptime!(form.pieces()), part % comptime!(form.pieces()));
+    let to = chunk * comptime!(form.chunk_step()) + piece;
     let base = CUBE_POS_Z * gather.a_batch + place.chunk * CHUNK;
-    let mut worst = Vector::<u32, N>::new(0u32);
-    for round in 0..comptime!(total.div_ceil(form.units() * AHEAD)) {
+    let base = base / comptime!(form.lanes) + part;
+    let mut line = pixel / columns;
+    let mut column = pixel % columns;
+    for _ in 0..comptime!((columns * lines).div_ceil(ahead * AHEAD)) {
         let mut held = Sequence::<Vector<S, N>>::new();
+        let mut spots = Sequence::<u32>::new();
         #[unroll]
-        for turn in 0..AHEAD {
-            let (part, column, line) = spot(round, turn, form);
-            let (h, w) = (top + line as i32, left + column as i32);
-            let inside = h >= 0 && h < gather.height.extent && w >= 0 && w < gather.width.extent;
+        for _ in 0..AHEAD {
+            // After the last line the last again.
+            let there = min(line, comptime!(lines - 1));
+            let (h, w) = (top + there as i32, left + column as i32);
+            // What is negative is larger than all that is not.
+            let inside =
+                (h as u32) < gather.height.extent as u32 && (w as u32) < gather.width.extent as u32;
             let at = select(inside, h * gather.height.a_step + w * gather.width.a_step, 0i32);
-            let at = (base + at as u32) / comptime!(form.lanes) + part;
-            held.push(select(inside, a[at as usize], Vector::new(S::from_int(0))));
-        }
-        #[unroll]
-        for turn in 0..AHEAD {
-            let (part, column, line) = spot(round, turn, form);
-            let value = *held.index(comptime!(turn as usize));
-            let (chunk, piece) = (part / comptime!(form.pieces()), part % comptime!(form.pieces()));
-            let at = chunk * comptime!(form.chunk_step())
-                + (line * comptime!(form.pitch()) + column) * comptime!(form.pieces())
-                + piece;
-            tile[at as usize] = value;
-            if comptime!(form.has_matrix) {
-                let bits = Vector::<u32, N>::reinterpret(Vector::<A, N>::cast_from(value));
-                worst = max(worst, bits & Vector::new(0x7f80_0000u32));
+            held.push(load_if(a, inside, base + at as u32 / comptime!(form.lanes)));
+            spots.push(to + (there * comptime!(form.pitch()) + column) * comptime!(form.pieces()));
+            line += comptime!(ahead / columns);
+            column += comptime!(ahead % columns);
+            if column >= columns {
+                column -= columns;
+                line += 1;
             }
         }
+        #[unroll]
+        for turn in 0..AHEAD {
+            let index = comptime!(turn as usize);
+            tile[*spots.index(index) as usize] = *held.index(index);
+        }
     }
-    let mut finite = true.runtime();
-    #[unroll]
-    for lane in 0..N::value() {
-        finite = finite && worst.extract(lane) != 0x7f80_0000u32;
-    }
-    finite
-}
-
-/// The vector within the cube's chunks, the column and the line of a unit's load; after the last the
-/// last again.
-#[cube]
-fn spot(round: u32, #[comptime] turn: u32, #[comptime] form: Form) -> (u32, u32, u32) {
-    let (parts, columns) = comptime!((form.chunks * form.pieces(), form.columns()));
-    let last = comptime!(parts * columns * form.lines() - 1);
-    let load = (round * AHEAD + turn) * comptime!(form.units()) + UNIT_POS;
-    let load = min(load, last);
-    let pixel = load / parts;
-    (load % parts, pixel % columns, pixel / columns)
 }
 
 /// Multiplies what a plane's windows read with its chunk's bands.
@@ -579,7 +584,7 @@ fn column_of(place: &Place, window: &Window) -> u32 {
     place.column + (place.own_pair + window.pair) * 2 + window.second
 }
 
-/// Stores a vector of a window's results.
+/// Stores a window's results.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size>(
@@ -590,73 +595,63 @@ fn store<S: Float, A: Float, N: Size>(
     block: &BlockArgs,
     place: &Place,
     window: &Window,
-    sum: Vector<A, N>,
-    #[comptime] piece: u32,
+    results: &Sequence<Vector<A, N>>,
     #[comptime] form: Form,
 ) {
-    let channel = (place.chunk + place.own_chunk) * comptime!(form.pieces()) + piece;
+    let channel = (place.chunk + place.own_chunk) * comptime!(form.pieces());
     let at = CUBE_POS_Z * gather.out_batch
         + result(&gather.height, place.line + window.line)
         + result(&gather.width, column_of(place, window));
     let at = at / comptime!(form.lanes) + channel;
-    out[at as usize] =
-        finish_at::<S, A, N>(bias, residual, sum, channel, at, block.slope, form.epilogue);
+    #[unroll]
+    for piece in 0..form.pieces() {
+        let (channel, at) = (channel + piece, at + piece);
+        let sum = *results.index(comptime!(piece as usize));
+        out[at as usize] =
+            finish_at::<S, A, N>(bias, residual, sum, channel, at, block.slope, form.epilogue);
+    }
 }
 
-/// Computes and stores a plane's results without products that are not of a tap.
+/// A window's results without products that are not of a tap.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn term_by_term<S: Float, A: Float, N: Size>(
     tile: &Shared<[Vector<S, N>]>,
     bands: &[Vector<S, N>],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
-    out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &Place,
+    window: &Window,
     pixel: u32,
     band: u32,
     #[comptime] form: Form,
-) {
+) -> Sequence<Vector<A, N>> {
     let pieces = comptime!(form.pieces());
-    for pair in 0..comptime!(PAIRS).runtime() {
-        #[unroll]
-        for turn in 0..comptime!((2 * LINES).div_ceil(form.plane)) {
-            let window = window_of(place, pair, turn, form);
-            if is_there(block, place, &window) {
-                let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
-                #[unroll]
-                for _ in 0..pieces {
-                    sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-                }
-                let first = pixel
-                    + window.line * comptime!(form.height.step as u32 * form.pitch() * pieces)
-                    + pair * comptime!(2 * form.stride() * pieces);
-                for th in 0..gather.height.taps_count {
-                    for tw in 0..gather.width.taps_count {
-                        let (step, tap) = comptime!((form.pair.step, form.pair.tap_step));
-                        let ahead = window.second as i32 * step + tw as i32 * tap;
-                        let ahead = (ahead - comptime!(form.pair.pixels().0)) as u32;
-                        let pixels = first + line_of(th, form) + ahead * pieces;
-                        let fragment = th * comptime!(form.steps()) + ahead / 2;
-                        let weights = band
-                            + fragment * comptime!(form.fragment())
-                            + window.second * comptime!(CHUNK * form.fragment_line())
-                            + ahead % 2 * pieces;
-                        add_tap::<S, A, N>(tile, bands, &sums, pixels, weights, form);
-                    }
-                }
-                #[unroll]
-                for piece in 0..pieces {
-                    let sum = sums.index(comptime!(piece as usize)).read();
-                    store::<S, A, N>(
-                        bias, residual, out, gather, block, place, &window, sum, piece, form,
-                    );
-                }
-            }
+    let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
+    #[unroll]
+    for _ in 0..pieces {
+        sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
+    }
+    let first = pixel
+        + window.line * comptime!(form.height.step as u32 * form.pitch() * pieces)
+        + window.pair * comptime!(2 * form.stride() * pieces);
+    for th in 0..gather.height.taps_count {
+        for tw in 0..gather.width.taps_count {
+            let (step, tap) = comptime!((form.pair.step, form.pair.tap_step));
+            let ahead = window.second as i32 * step + tw as i32 * tap;
+            let ahead = (ahead - comptime!(form.pair.pixels().0)) as u32;
+            let pixels = first + line_of(th, form) + ahead * pieces;
+            let fragment = th * comptime!(form.steps()) + ahead / 2;
+            let weights = band
+                + fragment * comptime!(form.fragment())
+                + window.second * comptime!(CHUNK * form.fragment_line())
+                + ahead % 2 * pieces;
+            add_tap::<S, A, N>(tile, bands, &sums, pixels, weights, form);
         }
     }
+    let mut results = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for piece in 0..pieces {
+        results.push(sums.index(comptime!(piece as usize)).read());
+    }
+    results
 }
 
 /// Adds the terms of a tap: of each filter those of its own group.
@@ -823,4 +818,77 @@ fn pack_bands<S: Float>(w: &[S], bands: &mut [S], args: &BandArgs, #[define(S)] 
         + th * args.height_step
         + select(there, inner * args.inner_step + tap as u32 * args.width_step, 0u32);
     bands[i as usize] = select(there, w[at as usize], S::from_int(0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windowpane_geometry::{Extents, Filter, FilterLayout, Shape, Window};
+
+    fn forms(kernel: [usize; 2], stride: [usize; 2], dilation: [usize; 2]) -> Vec<Form> {
+        let shape = Shape::new(1, 32, Extents::from([40, 40])).unwrap();
+        let filter = Filter::new(32, 4, Extents::from(kernel)).unwrap();
+        let window = Window::new(kernel).stride(stride).dilation(dilation).padding([1, 2]);
+        let (last, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        let conv = Convolution::new(shape, filter, &window, 8, last, fhwc).unwrap();
+        let run = LINES * 2 * PAIRS;
+        let tile = Tile {
+            block_m: 2 * run,
+            block_n: 32,
+            block_k: 16,
+            ratio_m: PAIRS,
+            ratio_n: 1,
+            elems_per_thread: 8,
+            stages: 1,
+        };
+        let passes = [Pass::Forward, Pass::Data];
+        let passes = passes.into_iter().filter(|pass| can(&conv, *pass, DType::F16));
+        let plain = EpilogueForm::plain(DType::F16);
+        passes
+            .flat_map(|pass| Gather::all(&conv, pass).map(move |gather| (pass, gather)))
+            .map(|(pass, gather)| Form::new(&conv, pass, &gather, &tile, Some(32), plain))
+            .collect()
+    }
+
+    /// Each window meets each of its pixels in one step, and what it meets is in shared memory.
+    #[test]
+    fn steps_find_every_tap_once() {
+        let mut passes = 0;
+        for (kernel, stride, dilation) in [
+            ([3, 3], [1, 1], [1, 1]),
+            ([7, 7], [1, 1], [1, 1]),
+            ([5, 2], [2, 3], [1, 2]),
+            ([1, 1], [1, 1], [1, 1]),
+            ([2, 4], [1, 1], [3, 2]),
+        ] {
+            for form in forms(kernel, stride, dilation) {
+                passes += 1;
+                for pair in 0..PAIRS {
+                    for (second, tap) in
+                        (0..2).flat_map(|i| (0..form.pair.taps).map(move |t| (i, t)))
+                    {
+                        let pixel = form.pair.pixel(second, tap);
+                        let met: Vec<_> = (0..form.pixel_pairs(PAIRS))
+                            .flat_map(|q| (0..form.steps()).map(move |s| (q, s)))
+                            .filter(|&(q, s)| form.pair_of(q, s) == Some(pair) && s == pixel / 2)
+                            .collect();
+                        assert_eq!(
+                            met,
+                            [(pair * form.stride() + pixel / 2, pixel / 2)],
+                            "{form:?}"
+                        );
+                    }
+                }
+                // Fragments of 32 bytes' alignment, their lines in few banks.
+                assert_eq!((form.pitch() % 4, form.chunk_step() % 8), (2, 2), "{form:?}");
+                assert!(form.pitch() >= form.columns() && form.columns() >= form.pair.pixels().1);
+                let last = form
+                    .height
+                    .pixel(LINES - 1, 0)
+                    .max(form.height.pixel(LINES - 1, form.height.taps - 1));
+                assert!(last < form.lines(), "{form:?}");
+            }
+        }
+        assert_eq!(passes, 9);
+    }
 }

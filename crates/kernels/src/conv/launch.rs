@@ -69,7 +69,7 @@ impl Operands<'_> {
     fn parts(&self) -> ([&Handle; 2], &Handle, Epilogue<'_>) {
         match *self {
             Self::Forward { x, w, bias, residual, activation, y } => {
-                ([x, w], y, Epilogue { bias, residual, activation })
+                ([x, w], y, Epilogue { bias, residual, activation, ..Epilogue::NONE })
             }
             Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
             Self::Filter { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
@@ -130,6 +130,7 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (tensors, out, epilogue) = operands.parts();
+    let epilogue = Epilogue { rounds: limits.llvm, ..epilogue };
     in_parts(client, conv, request, plan, out, |out| {
         let (pass, [a, b]) = (request.pass, tensors);
         let all = [a, b, out];

@@ -574,9 +574,10 @@ fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), P
     Ok(())
 }
 
-/// The fragment of a request, where it is one that bands are laid out for.
+/// The fragment of a request, where it is one that bands are laid out for, in planes that are not too small.
 fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
-    fragment(request, limits).filter(|(fragment, _)| *fragment == Fragment { m: 16, n: 16, k: 16 })
+    let laid_out = Fragment { m: 16, n: 16, k: 16 };
+    fragment(request, limits).filter(|&(fragment, plane)| fragment == laid_out && plane >= 8)
 }
 
 /// As many chunks side by side as there are, up to 64 bytes of a pixel, in two runs of windows; fewer where
