@@ -68,7 +68,7 @@ impl Form {
     /// Whether vectors of a term change places, by eight.
     fn swizzles(&self, a: bool) -> bool {
         let (side, units) = (self.product.side(a), if a { self.units_m() } else { self.units_n() });
-        side.along_terms && side.lanes == QUAD && units.is_multiple_of(8)
+        side.along_terms && units.is_multiple_of(8)
     }
 
     /// The vectors of a block's terms in shared memory.
@@ -327,10 +327,17 @@ fn bring_b<S: Float, N: Size>(
     }
 }
 
-/// By what the places of a term's vectors change.
+/// By what the places of a term's vectors change: neighbouring units store vectors of the terms of one load
+/// after another, of as few lines as those take in.
 #[cube]
 fn swizzle(term: u32, #[comptime] a: bool, #[comptime] form: Form) -> u32 {
-    if comptime!(form.swizzles(a)) { term / 4 % 4 * 2 } else { 0u32.runtime() }
+    let terms = comptime!(form.terms_a_load(a));
+    let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
+    if comptime!(form.swizzles(a)) {
+        term / terms % loads * comptime!(8 / loads)
+    } else {
+        0u32.runtime()
+    }
 }
 
 /// The row and the column of a unit among those of its cube.
@@ -400,11 +407,11 @@ fn multiply<A: Float>(
     let (row, column) = unit_place(form);
     let unrolled = comptime!(if form.tile.block_k.is_multiple_of(4) { 4u32 } else { 1u32 });
     for step in 0..comptime!(form.tile.block_k / unrolled) {
-        let my_a = offset_a + (row ^ swizzle(step * unrolled, true, form));
-        let my_b = offset_b + (column ^ swizzle(step * unrolled, false, form));
         #[unroll]
         for k in 0..unrolled {
             let term = step * unrolled + k;
+            let my_a = offset_a + (row ^ swizzle(term, true, form));
+            let my_b = offset_b + (column ^ swizzle(term, false, form));
             let mut columns = Sequence::<Vector<A, Const<4>>>::new();
             #[unroll]
             for j in 0..ratio_n {
