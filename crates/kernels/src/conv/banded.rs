@@ -33,7 +33,7 @@ use super::gather::{
     Gather, GatherArgs, WeightSteps, columns, inner, phases, read, result, weight_steps,
 };
 use super::launch::{buffer, grid};
-use super::plan::{Pass, Plan, results};
+use super::plan::{MOST_CUBES_Z, Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
 use crate::pool::direct::unit_position;
 
@@ -204,7 +204,10 @@ pub(super) fn can(conv: &Convolution, pass: Pass, dtype: DType) -> bool {
             let span = |taps: usize, step: i64| (taps as u64 - 1) * step.unsigned_abs();
             let near = span(width.taps, width.tap_step) + width.step as u64;
             let high = span(height.taps, height.tap_step) + u64::from(LINES) * height.step as u64;
-            near < u64::from(2 * MOST_STEPS) && high < 256
+            // Every device takes so many cubes on each axis.
+            let across = conv.input().channels() / chunk * width.rows.div_ceil(2 * PAIRS as usize);
+            let cubes = across.max(height.rows.div_ceil(LINES as usize));
+            near < u64::from(2 * MOST_STEPS) && high < 256 && cubes <= MOST_CUBES_Z
         })
 }
 

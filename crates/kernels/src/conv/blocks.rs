@@ -10,8 +10,8 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use super::epilogue::{EpilogueForm, finish_at};
 use super::gather::{
-    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, further, inner, read_at,
-    row_point, term_point, weight_steps,
+    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, further, inner, placed,
+    reads_inside, row_point, term_point, weight_steps,
 };
 use super::plan::{Pass, Plan, results};
 
@@ -252,6 +252,7 @@ pub(super) fn loaded_line(
     // Whole loads lie before the last line or after it.
     let last = block.lines - comptime!(product.a.lines_a_load());
     let point = line_point(gather, min(place.first_line + line, last), product);
+    let point = placed(gather, &point, product.gather);
     Point {
         depth: point.depth,
         height: point.height,
@@ -281,6 +282,7 @@ pub(super) fn loaded_term(
 ) -> Term {
     if comptime!(product.one_tap) {
         let tap = term_point(gather, first, product.gather);
+        let tap = placed(gather, &tap, product.gather);
         Term { point: further(gather, &tap, term), there: true.runtime() }
     } else {
         let there = first + term < place.end_term;
@@ -290,7 +292,7 @@ pub(super) fn loaded_term(
         } else {
             term_point(gather, term, product.gather)
         };
-        Term { point, there }
+        Term { point: placed(gather, &point, product.gather), there }
     }
 }
 
@@ -303,9 +305,9 @@ pub(super) fn load_a<S: Float, N: Size>(
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let read = read_at(gather, line, &term.point, product.gather);
-    let there = if comptime!(product.one_tap) { read.inside } else { term.there && read.inside };
-    load_if(a, there, read.at / comptime!(product.a.lanes))
+    let inside = reads_inside(gather, line, &term.point, product.gather);
+    let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
+    load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
 }
 
 /// What a term and a column read of `b`.

@@ -423,15 +423,13 @@ pub(super) fn read_at(
     let d = one.depth + other.depth;
     let h = one.height + other.height;
     let w = one.width + other.width;
+    let inside = reads_inside(gather, one, other, form);
     let mut at = w * gather.width.a_step;
-    let mut inside = is_inside(&gather.width, w, form);
     if comptime!(form.rank > 1) {
         at += h * gather.height.a_step;
-        inside = inside && is_inside(&gather.height, h, form);
     }
     if comptime!(form.rank > 2) {
         at += d * gather.depth.a_step;
-        inside = inside && is_inside(&gather.depth, d, form);
     }
     let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
     Read { inside, at: one.a + other.a + at as u32 }
@@ -439,7 +437,46 @@ pub(super) fn read_at(
 
 #[cube]
 fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
-    if comptime!(form.clipped) { x >= 0 && x < sweep.extent } else { true.runtime() }
+    // What is negative is larger than all that is not.
+    if comptime!(form.clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
+}
+
+/// A row or a term whose part of where the read element lies has its coordinates in it: what a row and a
+/// term read together then lies where their parts add up to, if it is inside.
+#[cube]
+pub(super) fn placed(gather: &GatherArgs, point: &Point, #[comptime] form: GatherForm) -> Point {
+    let mut at = point.width * gather.width.a_step;
+    if comptime!(form.rank > 1) {
+        at += point.height * gather.height.a_step;
+    }
+    if comptime!(form.rank > 2) {
+        at += point.depth * gather.depth.a_step;
+    }
+    Point {
+        depth: point.depth,
+        height: point.height,
+        width: point.width,
+        a: point.a + at as u32,
+        other: point.other,
+    }
+}
+
+/// Whether what a row and a term read together is inside.
+#[cube]
+pub(super) fn reads_inside(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> bool {
+    let mut inside = is_inside(&gather.width, one.width + other.width, form);
+    if comptime!(form.rank > 1) {
+        inside = inside && is_inside(&gather.height, one.height + other.height, form);
+    }
+    if comptime!(form.rank > 2) {
+        inside = inside && is_inside(&gather.depth, one.depth + other.depth, form);
+    }
+    inside
 }
 
 #[cfg(test)]

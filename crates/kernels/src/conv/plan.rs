@@ -361,7 +361,7 @@ impl Algorithm {
 }
 
 /// The cubes that every device takes on the second and the third axis of a launch.
-const MOST_CUBES_Z: usize = 65535;
+pub(super) const MOST_CUBES_Z: usize = 65535;
 
 /// The most cubes that a long sum is cut up for, and the fewest blocks of terms that are worth one.
 const BUSY_CUBES: usize = 1024;
