@@ -117,6 +117,36 @@ impl ConvCase {
         )
     }
 
+    /// Problems of groups of few channels, or of one, that fill whole lines: all of [`any`](Self::any),
+    /// with other counts and layouts.
+    pub fn few_a_group() -> impl Strategy<Value = Self> {
+        let few = proptest::sample::select(vec![
+            (1usize, 8usize),
+            (1, 24),
+            (2, 4),
+            (4, 6),
+            (8, 2),
+            (8, 4),
+        ]);
+        let layout = prop_oneof![
+            Just(FilterLayout::Fhwc),
+            Just(FilterLayout::Hwcf),
+            Just(FilterLayout::Fchw)
+        ];
+        (Self::any(), few, layout, 1..=5usize).prop_filter_map(
+            "the window does not fit",
+            |(case, (channels, groups), filter_layout, times)| {
+                let (layout, filters) = (Layout::ChannelsLast, channels);
+                // More windows than one block has.
+                let space: Vec<usize> = case.space.as_slice().iter().map(|x| x * times).collect();
+                let space = Extents::try_from(&*space).ok().filter(|_| case.space.rank() < 3);
+                let space = space.unwrap_or(case.space);
+                let case = Self { space, groups, channels, filters, layout, filter_layout, ..case };
+                case.convolution().ok().map(|_| case)
+            },
+        )
+    }
+
     /// The problem as geometry knows it.
     pub fn convolution(&self) -> Result<Convolution, windowpane_geometry::Error> {
         let input = Shape::new(self.batch, self.groups * self.channels, self.space)?;

@@ -10,8 +10,8 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use super::epilogue::{EpilogueForm, finish_at};
 use super::gather::{
-    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, inner, read_at, row_point,
-    term_point, weight_steps,
+    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, further, inner, placed,
+    reads_inside, row_point, term_point, weight_steps,
 };
 use super::plan::{Pass, Plan, results};
 
@@ -41,6 +41,8 @@ pub(super) struct Product {
     pub(super) b: Side,
     /// Whether rows and terms have changed places.
     pub(super) filter: bool,
+    /// Whether a block's terms are all there and of one tap, which is then found once for all of them.
+    pub(super) one_tap: bool,
     pub(super) gather: GatherForm,
     /// Whether results are stored a vector of columns at a time.
     pub(super) whole: bool,
@@ -48,10 +50,11 @@ pub(super) struct Product {
 }
 
 impl Product {
-    /// Loads bring at most so many terms of a line, or so many lines of a term.
+    /// Loads bring at most so many terms of a line, or so many lines of a term, of a tile's block.
     pub(super) fn new(
         conv: &Convolution,
         pass: Pass,
+        tile: &Tile,
         [terms, lines]: [u32; 2],
         epilogue: EpilogueForm,
     ) -> Self {
@@ -73,7 +76,8 @@ impl Product {
         };
         let contiguous = if filter { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
-        Self { a, b, filter, gather: GatherForm::new(conv, pass), whole, epilogue }
+        let one_tap = !filter && inner.is_multiple_of(tile.block_k as usize);
+        Self { a, b, filter, one_tap, gather: GatherForm::new(conv, pass), whole, epilogue }
     }
 
     pub(super) fn side(&self, a: bool) -> Side {
@@ -248,6 +252,7 @@ pub(super) fn loaded_line(
     // Whole loads lie before the last line or after it.
     let last = block.lines - comptime!(product.a.lines_a_load());
     let point = line_point(gather, min(place.first_line + line, last), product);
+    let point = placed(gather, &point, product.gather);
     Point {
         depth: point.depth,
         height: point.height,
@@ -275,14 +280,20 @@ pub(super) fn loaded_term(
     term: u32,
     #[comptime] product: Product,
 ) -> Term {
-    let there = first + term < place.end_term;
-    let term = select(there, first + term, first);
-    let point = if comptime!(product.filter) {
-        row_point(gather, term, product.gather)
+    if comptime!(product.one_tap) {
+        let tap = term_point(gather, first, product.gather);
+        let tap = placed(gather, &tap, product.gather);
+        Term { point: further(gather, &tap, term), there: true.runtime() }
     } else {
-        term_point(gather, term, product.gather)
-    };
-    Term { point, there }
+        let there = first + term < place.end_term;
+        let term = select(there, first + term, first);
+        let point = if comptime!(product.filter) {
+            row_point(gather, term, product.gather)
+        } else {
+            term_point(gather, term, product.gather)
+        };
+        Term { point: placed(gather, &point, product.gather), there }
+    }
 }
 
 /// What a line and a term read of `a`.
@@ -294,9 +305,9 @@ pub(super) fn load_a<S: Float, N: Size>(
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let read = read_at(gather, line, &term.point, product.gather);
-    let value = a[(read.at / comptime!(product.a.lanes)) as usize];
-    select(term.there && read.inside, value, Vector::new(S::from_int(0)))
+    let inside = reads_inside(gather, line, &term.point, product.gather);
+    let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
+    load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
 }
 
 /// What a term and a column read of `b`.
@@ -313,8 +324,25 @@ pub(super) fn load_b<S: Float, N: Size>(
     let last = gather.columns - comptime!(product.b.lines_a_load());
     let column = min(place.first_column + column, last);
     let at = term.point.other + place.group * block.b_group + column * block.b_column;
-    let value = b[(at / comptime!(product.b.lanes)) as usize];
-    select(term.there, value, Vector::new(S::from_int(0)))
+    let at = at / comptime!(product.b.lanes);
+    if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
+}
+
+/// What lies at `at`, or zeros.
+///
+/// Not a selection of what was loaded, which would wait for it: a load must be on its way while the block
+/// before it is multiplied.
+#[cube]
+pub(super) fn load_if<S: Float, N: Size>(
+    from: &[Vector<S, N>],
+    there: bool,
+    at: u32,
+) -> Vector<S, N> {
+    let mut value = Vector::new(S::from_int(0));
+    if there {
+        value = from[at as usize];
+    }
+    value
 }
 
 /// Stores 4 columns of a line, or those of them that there are.

@@ -49,10 +49,10 @@ const MOST_TOGETHER: u32 = 16;
 pub(super) struct Run {
     pub(super) rows: u32,
     /// The pixels between those that neighbours read by one tap.
-    step: i32,
+    pub(super) step: i32,
     /// The taps along the width, and the pixels between them.
     pub(super) taps: u32,
-    tap_step: i32,
+    pub(super) tap_step: i32,
 }
 
 impl Run {

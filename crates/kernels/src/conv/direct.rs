@@ -111,7 +111,7 @@ pub(super) fn launch(
     let order = Order::from(conv.layout());
     match operands {
         Operands::Forward { x, w, bias, residual, activation, y } => {
-            let epilogue = Epilogue { bias, residual, activation };
+            let epilogue = Epilogue { bias, residual, activation, ..Epilogue::NONE };
             let form = Form::new(conv, order, epilogue.form(dtype), plan);
             // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Place`.
             unsafe {

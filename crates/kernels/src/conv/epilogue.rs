@@ -13,6 +13,7 @@ pub(super) struct EpilogueForm {
     activation: Kind,
     /// Whether sums are `f64`, for which the device's own error function is too coarse.
     wide: bool,
+    /// Whether a bf16 must be rounded by hand.
     bf16: bool,
 }
 
@@ -54,14 +55,18 @@ pub(super) struct Epilogue<'a> {
     pub(super) bias: Option<&'a Handle>,
     pub(super) residual: Option<&'a Handle>,
     pub(super) activation: Activation,
+    /// Whether the device itself rounds a bf16 to nearest even.
+    pub(super) rounds: bool,
 }
 
 impl Epilogue<'_> {
     /// Nothing but rounding.
-    pub(super) const NONE: Self = Self { bias: None, residual: None, activation: Activation::None };
+    pub(super) const NONE: Self =
+        Self { bias: None, residual: None, activation: Activation::None, rounds: false };
 
     pub(super) fn form(&self, dtype: DType) -> EpilogueForm {
-        EpilogueForm::new(self.activation, dtype)
+        let form = EpilogueForm::new(self.activation, dtype);
+        EpilogueForm { bf16: form.bf16 && !self.rounds, ..form }
     }
 
     pub(super) fn slope(&self) -> f32 {

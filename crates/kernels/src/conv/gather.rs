@@ -353,7 +353,7 @@ pub(super) fn row_point(gather: &GatherArgs, m: u32, #[comptime] form: GatherFor
 }
 
 #[cube]
-fn result(sweep: &SweepArgs, q: u32) -> u32 {
+pub(super) fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
 }
 
@@ -362,14 +362,14 @@ fn result(sweep: &SweepArgs, q: u32) -> u32 {
 pub(super) fn term_point(gather: &GatherArgs, k: u32, #[comptime] form: GatherForm) -> Point {
     if comptime!(form.pointwise) {
         let tap = tap_point(gather, 0u32, 0u32, 0u32);
-        inner_point(gather, &tap, k)
+        further(gather, &tap, k)
     } else {
         let (tap, inner) = gather.inner.div_mod(k);
         let (tap, tw) = gather.width.taps.div_mod(tap);
         let (td, th) =
             if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
         let tap = tap_point(gather, td, th, tw);
-        inner_point(gather, &tap, inner)
+        further(gather, &tap, inner)
     }
 }
 
@@ -390,15 +390,15 @@ fn weight(sweep: &SweepArgs, t: u32) -> u32 {
     sweep.b_first + t * sweep.b_step
 }
 
-/// The `inner`-th term of a tap.
+/// The term so many after another of the same tap.
 #[cube]
-fn inner_point(gather: &GatherArgs, tap: &Point, inner: u32) -> Point {
+pub(super) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
     Point {
-        depth: tap.depth,
-        height: tap.height,
-        width: tap.width,
-        a: inner * gather.a_inner,
-        other: tap.other + inner * gather.b_inner,
+        depth: term.depth,
+        height: term.height,
+        width: term.width,
+        a: term.a + by * gather.a_inner,
+        other: term.other + by * gather.b_inner,
     }
 }
 
@@ -423,15 +423,13 @@ pub(super) fn read_at(
     let d = one.depth + other.depth;
     let h = one.height + other.height;
     let w = one.width + other.width;
+    let inside = reads_inside(gather, one, other, form);
     let mut at = w * gather.width.a_step;
-    let mut inside = is_inside(&gather.width, w, form);
     if comptime!(form.rank > 1) {
         at += h * gather.height.a_step;
-        inside = inside && is_inside(&gather.height, h, form);
     }
     if comptime!(form.rank > 2) {
         at += d * gather.depth.a_step;
-        inside = inside && is_inside(&gather.depth, d, form);
     }
     let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
     Read { inside, at: one.a + other.a + at as u32 }
@@ -439,7 +437,46 @@ pub(super) fn read_at(
 
 #[cube]
 fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
-    if comptime!(form.clipped) { x >= 0 && x < sweep.extent } else { true.runtime() }
+    // What is negative is larger than all that is not.
+    if comptime!(form.clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
+}
+
+/// A row or a term whose part of where the read element lies has its coordinates in it: what a row and a
+/// term read together then lies where their parts add up to, if it is inside.
+#[cube]
+pub(super) fn placed(gather: &GatherArgs, point: &Point, #[comptime] form: GatherForm) -> Point {
+    let mut at = point.width * gather.width.a_step;
+    if comptime!(form.rank > 1) {
+        at += point.height * gather.height.a_step;
+    }
+    if comptime!(form.rank > 2) {
+        at += point.depth * gather.depth.a_step;
+    }
+    Point {
+        depth: point.depth,
+        height: point.height,
+        width: point.width,
+        a: point.a + at as u32,
+        other: point.other,
+    }
+}
+
+/// Whether what a row and a term read together is inside.
+#[cube]
+pub(super) fn reads_inside(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> bool {
+    let mut inside = is_inside(&gather.width, one.width + other.width, form);
+    if comptime!(form.rank > 1) {
+        inside = inside && is_inside(&gather.height, one.height + other.height, form);
+    }
+    if comptime!(form.rank > 2) {
+        inside = inside && is_inside(&gather.depth, one.depth + other.depth, form);
+    }
+    inside
 }
 
 #[cfg(test)]

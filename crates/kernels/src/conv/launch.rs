@@ -5,7 +5,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
+use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -69,7 +69,7 @@ impl Operands<'_> {
     fn parts(&self) -> ([&Handle; 2], &Handle, Epilogue<'_>) {
         match *self {
             Self::Forward { x, w, bias, residual, activation, y } => {
-                ([x, w], y, Epilogue { bias, residual, activation })
+                ([x, w], y, Epilogue { bias, residual, activation, ..Epilogue::NONE })
             }
             Self::Data { dy, w, dx } => ([dy, w], dx, Epilogue::NONE),
             Self::Filter { dy, x, dw } => ([x, dy], dw, Epilogue::NONE),
@@ -130,12 +130,16 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (tensors, out, epilogue) = operands.parts();
+    let epilogue = Epilogue { rounds: limits.llvm, ..epilogue };
     in_parts(client, conv, request, plan, out, |out| {
         let (pass, [a, b]) = (request.pass, tensors);
         let all = [a, b, out];
         match (plan.algorithm, pass) {
             (_, Pass::Bias) => {
                 reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [a, out]);
+            }
+            (Algorithm::Banded, _) => {
+                banded::launch(client, conv, pass, dtype, plan, all, epilogue);
             }
             (Algorithm::Depthwise, _) => {
                 depthwise::launch(client, conv, pass, dtype, plan, all, epilogue);

@@ -135,7 +135,7 @@ pub(super) fn launch(
         tile,
         fragment: matrix.0,
         plane: matrix.1,
-        product: Product::new(conv, pass, [load, load], epilogue.form(stored)),
+        product: Product::new(conv, pass, &tile, [load, load], epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
     };

@@ -18,12 +18,14 @@
 //!   windows that read it.
 //! * [`grouped`]: groups of a few channels on a GPU, a run of windows by a vector of a group's filters a unit,
 //!   all in registers.
+//! * [`banded`]: the same and depthwise on matrix units, a window's taps as bands of a matrix.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
 //! * [`wide_filter`]: likewise for the gradient of the filters.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
 
+pub mod banded;
 mod blocks;
 mod candidates;
 pub mod depthwise;

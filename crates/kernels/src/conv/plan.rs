@@ -6,7 +6,7 @@ use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Ti
 
 use super::gather::{columns, inner, phases};
 use super::pack::Packing;
-use super::{depthwise, grouped, hopper, matrix, tiled};
+use super::{banded, depthwise, grouped, hopper, matrix, tiled};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
 
@@ -51,6 +51,8 @@ pub struct Request {
 pub enum Algorithm {
     /// One unit an output element reads every tap.
     Direct,
+    /// Groups of few channels, filters as matrices of bands that matrix units multiply with.
+    Banded,
     /// A filter a channel: a block of windows by a vector of channels a unit.
     Depthwise,
     /// Groups of few channels: a run of windows by a vector of a group's filters a unit.
@@ -69,6 +71,7 @@ impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Direct => "direct",
+            Self::Banded => "banded",
             Self::Depthwise => "depthwise",
             Self::Grouped => "grouped",
             Self::Hopper => "hopper",
@@ -128,7 +131,8 @@ impl Plan {
         check_problem(conv, request, limits)?;
         let tiled = wish.tiling != Tiling::default();
         let candidates = Algorithm::LADDER.into_iter().filter(|algorithm| {
-            wish.algorithm.is_none_or(|wished| wished == *algorithm)
+            wish.algorithm
+                .map_or_else(|| algorithm.pays(request, limits), |wished| wished == *algorithm)
                 && !(tiled && *algorithm == Algorithm::Direct)
         });
         let algorithm =
@@ -140,7 +144,11 @@ impl Plan {
         let plan = Self {
             algorithm,
             tile,
-            matrix: fragment(request, limits).filter(|_| algorithm == Algorithm::Matrix),
+            matrix: match algorithm {
+                Algorithm::Matrix => fragment(request, limits),
+                Algorithm::Banded => banded_fragment(request, limits),
+                _ => None,
+            },
             units: algorithm.units(request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
@@ -171,6 +179,7 @@ impl Plan {
         }
         match (self.algorithm, self.tile) {
             (Algorithm::Direct, None) => {}
+            (Algorithm::Banded, Some(tile)) => check_banded(&tile, conv, request, limits)?,
             (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
             (Algorithm::Grouped, Some(tile)) => check_grouped(&tile, request, limits)?,
             (Algorithm::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits)?,
@@ -218,7 +227,11 @@ impl Plan {
             (Algorithm::Grouped, _) => grouped::packing(conv, request.pass).elements(),
             _ => 0,
         };
-        (parts + packed) * accumulator(request.dtype).size()
+        let bands = match self.algorithm {
+            Algorithm::Banded => banded::elements(conv, request.pass) * request.dtype.size(),
+            _ => 0,
+        };
+        (parts + packed) * accumulator(request.dtype).size() + bands
     }
 
     /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
@@ -238,7 +251,8 @@ impl Plan {
 
 impl Algorithm {
     /// Every algorithm, the fastest first.
-    pub(super) const LADDER: [Self; 7] = [
+    pub(super) const LADDER: [Self; 8] = [
+        Self::Banded,
         Self::Depthwise,
         Self::Wide,
         Self::Grouped,
@@ -247,6 +261,11 @@ impl Algorithm {
         Self::Tiled,
         Self::Direct,
     ];
+
+    /// Whether a plan may choose it unasked.
+    fn pays(self, request: Request, limits: &Limits) -> bool {
+        self != Self::Banded || banded_fragment(request, limits).is_some()
+    }
 
     /// Whether there is such a kernel for a problem and a device.
     fn can(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
@@ -265,6 +284,12 @@ impl Algorithm {
                 is_product(conv, request, limits) && matrix_tile(conv, request, limits).is_some()
             }
             Self::Direct => true,
+            Self::Banded => {
+                limits.cores.is_none()
+                    && conv.input().batch() <= MOST_CUBES_Z
+                    && banded::can(conv, request.pass, request.dtype)
+                    && banded_tile(conv, request, limits).is_some()
+            }
             Self::Depthwise => {
                 let one_each = conv.filter().channels() == 1
                     && conv.filter().count() == conv.input().channels();
@@ -296,6 +321,7 @@ impl Algorithm {
     fn tile(self, conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
         match self {
             Self::Direct => None,
+            Self::Banded => banded_tile(conv, request, limits),
             Self::Depthwise => Some(depthwise_tile(conv, request, limits)),
             Self::Grouped => Some(GROUPED_TILE),
             Self::Hopper => hopper::plan::tile(conv, request, limits),
@@ -316,6 +342,10 @@ impl Algorithm {
                 Err(_) => plane,
             };
         }
+        if let (Self::Banded, Some(tile)) = (self, tile) {
+            let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
+            return banded::units(&tile, plane);
+        }
         if let (Self::Hopper, Some(tile)) = (self, tile) {
             return hopper::plan::units(&tile);
         }
@@ -331,7 +361,7 @@ impl Algorithm {
 }
 
 /// The cubes that every device takes on the second and the third axis of a launch.
-const MOST_CUBES_Z: usize = 65535;
+pub(super) const MOST_CUBES_Z: usize = 65535;
 
 /// The most cubes that a long sum is cut up for, and the fewest blocks of terms that are worth one.
 const BUSY_CUBES: usize = 1024;
@@ -542,6 +572,72 @@ fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), P
         }
     }
     Ok(())
+}
+
+/// The fragment of a request, where it is one that bands are laid out for, in planes that are not too small.
+fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
+    let laid_out = Fragment { m: 16, n: 16, k: 16 };
+    fragment(request, limits).filter(|&(fragment, plane)| fragment == laid_out && plane >= 8)
+}
+
+/// As many chunks side by side as there are, up to 64 bytes of a pixel, in two runs of windows; fewer where
+/// shared memory is small.
+fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
+    let tile = |runs: u32, chunks: u32| Tile {
+        block_m: banded::LINES * 2 * banded::PAIRS * runs,
+        block_n: banded::CHUNK * chunks,
+        block_k: 16,
+        ratio_m: banded::PAIRS,
+        ratio_n: 1,
+        elems_per_thread: widest_factor_load(request.dtype, limits),
+        stages: 1,
+    };
+    [(2, 4), (2, 2), (2, 1), (1, 1)]
+        .map(|(runs, chunks)| tile(runs, chunks))
+        .into_iter()
+        .find(|tile| check_banded(tile, conv, request, limits).is_ok())
+}
+
+fn check_banded(
+    tile: &Tile,
+    conv: &Convolution,
+    request: Request,
+    limits: &Limits,
+) -> Result<(), PlanError> {
+    let numbers = [
+        ("block_k", tile.block_k, 16),
+        ("ratio_m", tile.ratio_m, banded::PAIRS),
+        ("ratio_n", tile.ratio_n, 1),
+        ("elems_per_thread", tile.elems_per_thread, widest_factor_load(request.dtype, limits)),
+        ("stages", tile.stages, 1),
+    ];
+    for (name, found, expected) in numbers {
+        if found != expected {
+            return Err(PlanError::Tile { name, found, expected });
+        }
+    }
+    let run = banded::LINES * 2 * banded::PAIRS;
+    let blocks =
+        [("block_m", tile.block_m, run, 8 * run), ("block_n", tile.block_n, 8, MOST_BLOCK)];
+    for (name, block, of, limit) in blocks {
+        if block == 0 || !block.is_multiple_of(of) || block > limit {
+            return Err(PlanError::Block { name, block, of, limit });
+        }
+    }
+    let channels = conv.input().channels();
+    if !channels.is_multiple_of(tile.block_n as usize) {
+        return Err(PlanError::Channels { lanes: tile.block_n, channels });
+    }
+    let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
+    let (units, limit) = (banded::units(tile, plane), limits.units_per_cube);
+    if units > limit {
+        return Err(PlanError::Units { units, limit });
+    }
+    let bytes = banded::shared_bytes(conv, request.pass, tile, request.dtype);
+    match bytes > limits.shared_bytes {
+        true => Err(PlanError::Shared { bytes, limit: limits.shared_bytes }),
+        false => Ok(()),
+    }
 }
 
 /// As many rows as leave a processor's registers room for the weights of a row of taps. On a GPU, where
@@ -952,7 +1048,9 @@ mod tests {
         // Matrix units are the faster for all but the fewest channels.
         let [few, more] = [conv(8, 256, 256, 32), conv(8, 256, 256, 16)];
         assert_eq!(algorithm(&few, F32, &GPU), Algorithm::Grouped);
-        assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::Grouped);
+        assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::Banded);
+        assert_eq!(algorithm(&few, BF16, &PLAIN), Algorithm::Grouped);
+        assert_eq!(algorithm(&conv(8, 64, 64, 64), BF16, &GPU), Algorithm::Banded);
         assert_eq!(algorithm(&more, F32, &GPU), Algorithm::Grouped);
         assert_eq!(algorithm(&more, BF16, &GPU), Algorithm::Matrix);
         assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Wide);

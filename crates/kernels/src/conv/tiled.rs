@@ -20,7 +20,8 @@
 //! Where the code departs from this: the next block of terms is loaded into registers while the
 //! present one is multiplied, and with 2 stages stored beside it, so that one barrier a block does.
 //! Shared memory holds vectors of 4 lines a term; what comes from memory along the terms is
-//! turned on the way.
+//! turned on the way, and the vectors of a term change places, so that what a plane stores together
+//! meets in no bank. Neighbouring units have sums in 4 by 8 pieces: what they read together is little.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -54,6 +55,22 @@ impl Form {
         units(&self.tile)
     }
 
+    /// The units of a cube along the rows.
+    fn units_m(&self) -> u32 {
+        self.units() / self.units_n()
+    }
+
+    /// Whether units can be taken 4 by 8 together.
+    fn in_squares(&self) -> bool {
+        self.units_m().is_multiple_of(4) && self.units_n().is_multiple_of(8)
+    }
+
+    /// Whether vectors of a term change places, by eight.
+    fn swizzles(&self, a: bool) -> bool {
+        let (side, units) = (self.product.side(a), if a { self.units_m() } else { self.units_n() });
+        side.along_terms && units.is_multiple_of(8)
+    }
+
     /// The vectors of a block's terms in shared memory.
     fn quads(&self, a: bool) -> u32 {
         (if a { self.tile.block_m } else { self.tile.block_n }) / QUAD
@@ -72,6 +89,12 @@ impl Form {
     /// The pieces of work of a block: 4 lines by the terms of a load.
     fn pieces(&self, a: bool) -> u32 {
         self.quads(a) * (self.tile.block_k / self.terms_a_load(a))
+    }
+
+    /// The units after which those begin that bring `b`: where there are enough, `a` is not theirs to bring.
+    fn first_unit(&self, a: bool) -> u32 {
+        let apart = self.pieces(true) + self.pieces(false) <= self.units();
+        if !a && apart { self.pieces(true) } else { 0 }
     }
 
     fn terms_a_load(&self, a: bool) -> u32 {
@@ -107,7 +130,7 @@ pub(super) fn launch(
     // A load is of one vector in shared memory, or turned into several.
     let load = tile.elems_per_thread;
     let most = [load.min(tile.block_k), load.min(QUAD)];
-    let form = Form { tile, product: Product::new(conv, pass, most, epilogue.form(stored)) };
+    let form = Form { tile, product: Product::new(conv, pass, &tile, most, epilogue.form(stored)) };
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
@@ -208,7 +231,7 @@ fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 /// The first line, or column, and the first term of a unit's piece of work, within the block.
 #[cube]
 fn piece(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> (u32, u32) {
-    let piece = UNIT_POS + comptime!(slot * form.units());
+    let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(a));
     let quads = comptime!(form.quads(a));
     let terms = comptime!(form.terms_a_load(a));
     if comptime!(form.product.side(a).along_terms) {
@@ -222,7 +245,9 @@ fn piece(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> 
 /// Whether a unit has such a piece of work.
 #[cube]
 fn has_work(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> bool {
-    has_piece(slot, comptime!(form.units()), comptime!(form.pieces(a)))
+    let (first, pieces) = comptime!((form.first_unit(a), form.pieces(a)));
+    let has = has_piece(slot, comptime!(form.units()), comptime!(first + pieces));
+    if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
 }
 
 /// The lines of `a` that a unit loads, which are the same in every block of terms.
@@ -302,6 +327,32 @@ fn bring_b<S: Float, N: Size>(
     }
 }
 
+/// By what the places of a term's vectors change: neighbouring units store vectors of the terms of one load
+/// after another, of as few lines as those take in.
+#[cube]
+fn swizzle(term: u32, #[comptime] a: bool, #[comptime] form: Form) -> u32 {
+    let terms = comptime!(form.terms_a_load(a));
+    let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
+    if comptime!(form.swizzles(a)) {
+        term / terms % loads * comptime!(8 / loads)
+    } else {
+        0u32.runtime()
+    }
+}
+
+/// The row and the column of a unit among those of its cube.
+#[cube]
+fn unit_place(#[comptime] form: Form) -> (u32, u32) {
+    let units_n = comptime!(form.units_n());
+    if comptime!(form.in_squares()) {
+        let squares = comptime!(units_n / 8);
+        let (square, unit) = (UNIT_POS / 32, UNIT_POS % 32);
+        (square / squares * 4 + unit / 8, square % squares * 8 + unit % 8)
+    } else {
+        (UNIT_POS / units_n, UNIT_POS % units_n)
+    }
+}
+
 /// Stores what a unit holds in shared memory, a vector of 4 lines a term.
 #[cube]
 fn stage<S: Float, A: Float, N: Size>(
@@ -332,7 +383,8 @@ fn stage<S: Float, A: Float, N: Size>(
                         A::cast_from(value.extract(comptime!(lane as usize))),
                     );
                 }
-                let at = offset + (term + k) * quads + line / QUAD;
+                let place = (line / QUAD) ^ swizzle(term, is_a, form);
+                let at = offset + (term + k) * quads + place;
                 shared[at as usize] = quad;
             }
         }
@@ -349,17 +401,17 @@ fn multiply<A: Float>(
     offset_b: u32,
     #[comptime] form: Form,
 ) {
-    let units_n = comptime!(form.units_n());
-    let units_m = comptime!(form.units() / units_n);
+    let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
     let (quads_a, quads_b) = comptime!((form.quads(true), form.quads(false)));
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
-    let my_a = offset_a + UNIT_POS / units_n;
-    let my_b = offset_b + UNIT_POS % units_n;
+    let (row, column) = unit_place(form);
     let unrolled = comptime!(if form.tile.block_k.is_multiple_of(4) { 4u32 } else { 1u32 });
     for step in 0..comptime!(form.tile.block_k / unrolled) {
         #[unroll]
         for k in 0..unrolled {
             let term = step * unrolled + k;
+            let my_a = offset_a + (row ^ swizzle(term, true, form));
+            let my_b = offset_b + (column ^ swizzle(term, false, form));
             let mut columns = Sequence::<Vector<A, Const<4>>>::new();
             #[unroll]
             for j in 0..ratio_n {
@@ -395,21 +447,21 @@ fn store<A: Float, R: Float, O: Size>(
     sums: &Sequence<RuntimeCell<Vector<A, Const<4>>>>,
     #[comptime] form: Form,
 ) {
-    let units_n = comptime!(form.units_n());
-    let units_m = comptime!(form.units() / units_n);
+    let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
+    let (row, of_row) = unit_place(form);
     #[unroll]
     for i in 0..ratio_m {
         #[unroll]
         for r in 0..QUAD {
-            let line = place.first_line + (i * units_m + UNIT_POS / units_n) * QUAD + r;
+            let line = place.first_line + (i * units_m + row) * QUAD + r;
             if line < block.lines {
                 let point = line_point(gather, line, form.product);
                 #[unroll]
                 for j in 0..ratio_n {
                     let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
                     let sum = sums.index(index).read();
-                    let column = place.first_column + (j * units_n + UNIT_POS % units_n) * QUAD;
+                    let column = place.first_column + (j * units_n + of_row) * QUAD;
                     store_quad::<A, R, O>(
                         bias,
                         residual,

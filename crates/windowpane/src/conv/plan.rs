@@ -41,6 +41,8 @@ pub enum ConvAlgorithm {
     /// Every element of the result for itself: there for every problem, best for none but the
     /// smallest.
     Direct,
+    /// Groups of few channels, or one, their filters as matrices of bands for matrix units.
+    Banded,
     /// A filter a channel, a run of windows at a time.
     Depthwise,
     /// Groups of few channels, a run of windows by a vector of a group's filters at a time.
@@ -57,8 +59,9 @@ pub enum ConvAlgorithm {
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Direct,
+        Self::Banded,
         Self::Depthwise,
         Self::Grouped,
         Self::Tiled,
@@ -71,6 +74,7 @@ impl ConvAlgorithm {
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::Banded => "banded",
             Self::Depthwise => "depthwise",
             Self::Grouped => "grouped",
             Self::Tiled => "tiled",
@@ -501,6 +505,7 @@ fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         Algorithm::Direct => ConvAlgorithm::Direct,
+        Algorithm::Banded => ConvAlgorithm::Banded,
         Algorithm::Depthwise => ConvAlgorithm::Depthwise,
         Algorithm::Grouped => ConvAlgorithm::Grouped,
         Algorithm::Hopper => ConvAlgorithm::Hopper,
@@ -516,6 +521,7 @@ fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
     use windowpane_kernels::conv::Algorithm;
     match algorithm {
         ConvAlgorithm::Direct => Algorithm::Direct,
+        ConvAlgorithm::Banded => Algorithm::Banded,
         ConvAlgorithm::Depthwise => Algorithm::Depthwise,
         ConvAlgorithm::Grouped => Algorithm::Grouped,
         ConvAlgorithm::Hopper => Algorithm::Hopper,

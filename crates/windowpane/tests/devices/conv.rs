@@ -19,6 +19,17 @@ fn algorithm() -> impl Strategy<Value = Option<ConvAlgorithm>> {
     prop_oneof![1 => Just(None), 3 => forced]
 }
 
+/// The algorithms for groups of few channels, and the plan's own choice.
+fn special() -> impl Strategy<Value = Option<ConvAlgorithm>> {
+    use ConvAlgorithm::{Banded, Depthwise, Grouped};
+    prop_oneof![
+        1 => Just(None),
+        3 => Just(Some(Banded)),
+        1 => Just(Some(Depthwise)),
+        1 => Just(Some(Grouped)),
+    ]
+}
+
 /// A plan, or nothing where the forced algorithm is not for this problem or device.
 fn planned(plan: windowpane::Result<ConvPlan>) -> Result<Option<ConvPlan>, TestCaseError> {
     match plan {
@@ -69,6 +80,15 @@ on_every_device! {
             0 => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, algorithm)),
             1 => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, algorithm)),
             _ => on_one_type!(device, pick, [f32, f16, bf16], check_filter(&case, algorithm)),
+        }
+    }
+
+    /// Forward and backward in groups of few channels, by the kernels that are made for those.
+    fn groups_of_few_channels_are_the_reference(device, case in (ConvCase::few_a_group(), any::<Index>(), special(), any::<bool>())) {
+        let (case, pick, algorithm, forward) = case;
+        match forward {
+            true => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, algorithm)),
+            false => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, algorithm)),
         }
     }
 
