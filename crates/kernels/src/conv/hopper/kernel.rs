@@ -25,6 +25,9 @@ pub(super) const LINE: u32 = 128;
 /// The columns that a unit stores at once.
 pub(super) const CHUNK: u32 = 8;
 
+/// The neighbouring columns that a unit holds of a row.
+pub(super) const PAIR: u32 = 2;
+
 /// The chunks that four neighbouring units turn over together.
 const QUAD: u32 = 4;
 
@@ -48,8 +51,10 @@ pub(super) struct Form {
     pub(super) tap_first: bool,
     /// Whether the flat operand lies along rows or columns, and not along the terms.
     pub(super) flat_across: bool,
-    /// Whether results are stored a chunk of columns at a time.
-    pub(super) whole: bool,
+    /// The neighbouring columns that are finished at once.
+    pub(super) finished: u32,
+    /// Whether results are of 16 bits and stored a chunk of columns at a time.
+    pub(super) packed: bool,
     pub(super) epilogue: EpilogueForm,
     pub(super) gather: GatherForm,
 }
@@ -169,6 +174,9 @@ pub(super) struct HopperArgs {
     /// The results of a part, and of a group.
     part_step: u32,
     out_group: u32,
+    /// The steps after which the other warpgroups follow the first, so that one stores while the others
+    /// multiply; 0 where all begin together.
+    lead: u32,
     slope: f32,
 }
 
@@ -261,17 +269,18 @@ fn give_back(ring: &Ring, slot: u32) {
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
-pub(super) fn hopper<E: Float, R: Float, O: Size>(
+pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
-    bias: ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: ComptimeOption<Box<[Vector<R, O>]>>,
-    out: &mut [Vector<R, O>],
+    bias: ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    out: &mut [Vector<W, O>],
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
     #[define(E)] _factor: ElemType,
     #[define(R)] _stored: ElemType,
+    #[define(W)] _word: ElemType,
 ) {
     let mut a = Shared::<[E]>::new_aligned_slice(
         comptime!((form.stages_a() * form.stage_a()) as usize),
@@ -284,12 +293,15 @@ pub(super) fn hopper<E: Float, R: Float, O: Size>(
     let full = barriers(comptime!(form.tile.stages), 1u32);
     let empty =
         barriers(comptime!(form.tile.stages), comptime!(form.warpgroups() * WARPGROUP / WARP));
+    let lead = barriers(1u32, comptime!(WARPGROUP / WARP));
     sync_async_proxy_shared();
     sync_cube();
 
     let producer = comptime!(form.warpgroups() * WARPGROUP);
     if UNIT_POS < producer {
-        consume::<E, R, O>(&a, &b, &full, &empty, &bias, &residual, out, gather, args, form);
+        consume::<E, R, P, W, O>(
+            &a, &b, &full, &empty, &lead, &bias, &residual, out, gather, args, form,
+        );
     } else if UNIT_POS == producer {
         produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
     }
@@ -526,14 +538,15 @@ fn load_box<E: Float>(
 /// and stores a tile's results while the others multiply on.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn consume<E: Float, R: Float, O: Size>(
+fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     a: &Shared<[E]>,
     b: &Shared<[E]>,
     full: &Ring,
     empty: &Ring,
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
-    out: &mut [Vector<R, O>],
+    lead: &Ring,
+    bias: &ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, P>]>>,
+    out: &mut [Vector<W, O>],
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
@@ -545,6 +558,10 @@ fn consume<E: Float, R: Float, O: Size>(
     let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
+    let leads = UNIT_POS < WARPGROUP;
+    if comptime!(!form.filter) && args.lead > 0 && !leads {
+        wait(lead, turn, false);
+    }
     while tile < args.tiles {
         let work = work(args, tile, form);
         let mut sums = Sequence::<Accumulator<f32>>::new();
@@ -589,6 +606,10 @@ fn consume<E: Float, R: Float, O: Size>(
             if speaks && step > work.first {
                 give_back(empty, held);
             }
+            let led = step + 1 == args.lead && tile == CUBE_POS_X;
+            if comptime!(!form.filter) && led && speaks && leads {
+                give_back(lead, 0u32);
+            }
             held = turn.slot;
             advance(&mut turn, true, comptime!(form.tile.stages));
             let next = tap + 1;
@@ -604,7 +625,7 @@ fn consume<E: Float, R: Float, O: Size>(
                 give_back(empty, held);
             }
             let row = work.row + first_row + i * ROWS;
-            store::<R, O>(&sums, row, &work, bias, residual, out, gather, args, form);
+            store::<R, P, W, O>(&sums, row, &work, bias, residual, out, gather, args, form);
         }
         tile += CUBE_COUNT_X;
     }
@@ -642,17 +663,54 @@ fn multiply<E: Float>(
     }
 }
 
-/// Stores 64 rows of a tile. A unit holds pairs of columns of two rows; four neighbours hold a
+/// Where a result lies.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Target {
+    /// Its channel, and its place in the tensor; 0 where it is not there.
+    channel: u32,
+    at: u32,
+    there: bool,
+}
+
+/// The place of a column of a row that begins at `base`.
+#[cube]
+fn target(
+    column: u32,
+    base: u32,
+    there: bool,
+    work: &Work,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) -> Target {
+    // A column of the filters' gradient is a channel of a tap.
+    let (column, base, there) = if comptime!(form.filter) {
+        let (tap, slice) = args.slices.div_mod(column / comptime!(form.line()));
+        let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
+        (channel, base + tap * args.tap_step, there && tap < args.taps)
+    } else {
+        (column, base, there)
+    };
+    let there = there && column < args.columns;
+    Target {
+        channel: select(there, work.group * args.columns + column, 0u32),
+        at: select(there, base + column * args.column_step, 0u32),
+        there,
+    }
+}
+
+/// Stores 64 rows of a tile. A unit holds pairs of columns of two rows. Pairs of 32 bits are stored as
+/// they are, for four neighbours have a whole sector of memory between them; of smaller ones, these hold a
 /// chunk of columns between them, and by exchanging pairs of four chunks each has one chunk whole.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn store<R: Float, O: Size>(
+fn store<R: Float, P: Size, W: Numeric, O: Size>(
     sums: &Accumulator<f32>,
     first_row: u32,
     work: &Work,
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
-    out: &mut [Vector<R, O>],
+    bias: &ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, P>]>>,
+    out: &mut [Vector<W, O>],
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
@@ -672,87 +730,90 @@ fn store<R: Float, O: Size>(
         };
         #[unroll]
         for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
-            let chunk = turned(sums, quad, half);
-            let column = work.column + (quad * QUAD + mine) * CHUNK;
-            if there {
-                store_chunk::<R, O>(&chunk, column, base, work, bias, residual, out, args, form);
+            let first = work.column + comptime!(quad * QUAD * CHUNK);
+            if comptime!(form.packed) {
+                let mut words = Array::<u32>::new(4usize);
+                #[unroll]
+                for chunk in 0..QUAD {
+                    let column = first + chunk * CHUNK + mine * PAIR;
+                    let to = target(column, base, there, work, args, form);
+                    let nth = comptime!(nth(quad, chunk, half));
+                    let pair = finished::<R, P>(sums, nth, &to, bias, residual, args, form);
+                    words[chunk as usize] = u32::reinterpret(pair);
+                }
+                let to = target(first + mine * CHUNK, base, there, work, args, form);
+                let chunk = turned::<O>(&words);
+                if to.there {
+                    out[(to.at / CHUNK) as usize] = Vector::<W, O>::reinterpret(chunk);
+                }
+            } else {
+                #[unroll]
+                for chunk in 0..QUAD {
+                    #[unroll]
+                    for lane in 0..comptime!(PAIR / form.finished) {
+                        let column = first + chunk * CHUNK + mine * PAIR + lane;
+                        let to = target(column, base, there, work, args, form);
+                        let nth = comptime!(nth(quad, chunk, half) + lane as usize);
+                        let value = finished::<R, P>(sums, nth, &to, bias, residual, args, form);
+                        if to.there {
+                            out[to.at as usize / P::value()] = Vector::<W, O>::cast_from(value);
+                        }
+                    }
+                }
             }
         }
     }
+}
+
+/// The first register of a warpgroup's unit for a pair of columns.
+fn nth(quad: u32, chunk: u32, half: u32) -> usize {
+    (((quad * QUAD + chunk) * 2 + half) * PAIR) as usize
+}
+
+/// Sums with what follows them.
+#[cube]
+fn finished<R: Float, P: Size>(
+    sums: &Accumulator<f32>,
+    #[comptime] nth: usize,
+    to: &Target,
+    bias: &ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, P>]>>,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) -> Vector<R, P> {
+    let mut sum = Vector::<f32, P>::empty();
+    #[unroll]
+    for lane in 0..P::value() {
+        sum.insert(lane, sums.get(comptime!(nth + lane)));
+    }
+    let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
+    finish_at::<R, f32, P>(bias, residual, sum, channel, at, args.slope, form.epilogue)
 }
 
 /// Of four chunks that four units hold in pairs, the one that is this unit's.
 #[cube]
-fn turned(sums: &Accumulator<f32>, #[comptime] quad: u32, #[comptime] half: u32) -> Array<f32> {
+fn turned<O: Size>(words: &Array<u32>) -> Vector<u32, O> {
     let odd = UNIT_POS & 1u32 != 0u32;
     let high = UNIT_POS & 2u32 != 0u32;
-    // Chunks 2·pair and 2·pair + 1 with the neighbour: one is kept, the other given.
-    let mut pairs = Array::<f32>::new(8usize);
+    // With the neighbour: of chunks 2·pair and 2·pair + 1 one is kept, the other given.
+    let mut pairs = Array::<u32>::new(4usize);
     #[unroll]
-    for pair in 0..2u32 {
-        #[unroll]
-        for lane in 0..2u32 {
-            let even = sums.get(comptime!(nth(quad, 2 * pair, half, lane)));
-            let uneven = sums.get(comptime!(nth(quad, 2 * pair + 1, half, lane)));
-            let kept = select(odd, uneven, even);
-            let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
-            pairs[comptime!((pair * 4 + lane) as usize)] = select(odd, given, kept);
-            pairs[comptime!((pair * 4 + 2 + lane) as usize)] = select(odd, kept, given);
-        }
+    for pair in 0..2usize {
+        let (even, uneven) = (words[2 * pair], words[2 * pair + 1]);
+        let kept = select(odd, uneven, even);
+        let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
+        pairs[2 * pair] = select(odd, given, kept);
+        pairs[2 * pair + 1] = select(odd, kept, given);
     }
-    let mut chunk = Array::<f32>::new(8usize);
+    // Then with the neighbouring two.
+    let mut chunk = Vector::<u32, O>::empty();
     #[unroll]
-    for i in 0..4usize {
-        let (low, up) = (pairs[i], pairs[i + 4]);
+    for i in 0..2usize {
+        let (low, up) = (pairs[i], pairs[i + 2]);
         let kept = select(high, up, low);
         let given = plane_shuffle_xor(select(high, low, up), 2u32);
-        chunk[i] = select(high, given, kept);
-        chunk[i + 4] = select(high, kept, given);
+        chunk.insert(i, select(high, given, kept));
+        chunk.insert(i + 2, select(high, kept, given));
     }
     chunk
-}
-
-/// The register of a warpgroup's unit for a column of a pair.
-fn nth(quad: u32, chunk: u32, half: u32, lane: u32) -> usize {
-    (((quad * QUAD + chunk) * 2 + half) * 2 + lane) as usize
-}
-
-/// Stores 8 columns of a row, or those of them that there are.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn store_chunk<R: Float, O: Size>(
-    chunk: &Array<f32>,
-    column: u32,
-    base: u32,
-    work: &Work,
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
-    out: &mut [Vector<R, O>],
-    args: &HopperArgs,
-    #[comptime] form: Form,
-) {
-    // A column of the filters' gradient is a channel of a tap.
-    let (column, base, there) = if comptime!(form.filter) {
-        let (tap, slice) = args.slices.div_mod(column / comptime!(form.line()));
-        let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
-        (channel, base + tap * args.tap_step, tap < args.taps)
-    } else {
-        (column, base, true.runtime())
-    };
-    let step = comptime!(if form.whole { CHUNK } else { 1u32 });
-    #[unroll]
-    for lane in 0..comptime!(CHUNK / step) {
-        let column = column + lane;
-        if there && column < args.columns {
-            let mut sum = Vector::<f32, O>::empty();
-            #[unroll]
-            for i in 0..comptime!(step as usize) {
-                sum.insert(i, chunk[comptime!(lane as usize) + i]);
-            }
-            let at = (base + column * args.column_step) / step;
-            let channel = (work.group * args.columns + column) / step;
-            out[at as usize] =
-                finish_at::<R, f32, O>(bias, residual, sum, channel, at, args.slope, form.epilogue);
-        }
-    }
 }

@@ -37,12 +37,12 @@
 //! cut into parts where its tiles are few, and [`reduce`](super::reduce) adds them.
 
 use cubecl::client::Client;
-use cubecl::ir::{ElemType, FloatKind};
+use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::wgmma::Swizzle;
 use cubecl::zspace::{Shape, Strides};
-use windowpane_geometry::{AXES, Convolution, FilterLayout, Precision};
+use windowpane_geometry::{AXES, Convolution, FilterLayout, Precision, Tile};
 
 use super::epilogue::Epilogue;
 use super::gather::{Gather, GatherForm, Sweep, WeightSteps, columns, inner, weight_steps};
@@ -54,7 +54,7 @@ use crate::dtype::elem;
 mod kernel;
 pub(super) mod plan;
 
-use kernel::{CHUNK, Form, HopperArgsLaunch, LINE};
+use kernel::{CHUNK, Form, HopperArgsLaunch, LINE, PAIR};
 
 /// How the operand that is not the image lies: the filters, or the output's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,29 +127,31 @@ const MOST_REACH: usize = 64;
 
 impl Walk {
     /// The products that a pass is made of.
-    fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> {
-        Gather::all(conv, pass).map(move |gather| Self::new(gather, pass))
+    fn all(conv: &Convolution, pass: Pass, tile: &Tile) -> impl Iterator<Item = Self> {
+        let (rank, narrow) = (conv.grid().rank(), plan::is_narrow(tile));
+        Gather::all(conv, pass).map(move |gather| {
+            let alone = Self { line_rows: gather.axes[AXES - 1].rows, gather, reach: 0 };
+            let shared = Self::shared(gather).filter(|walk| fits(&walk.gather, rank));
+            shared.filter(|_| narrow && pass != Pass::Filter).unwrap_or(alone)
+        })
     }
 
-    /// Where neighbouring windows are neighbouring pixels, all taps along the width read one run of
+    /// Where neighbouring windows are neighbouring pixels, all taps along the width can read one run of
     /// pixels, each a little further on. Runs go on from line to line, so that between two lines lie
     /// as many zeros as a window can read beside one: what runs over the end of a line reads the
     /// zeros before the next.
-    fn new(gather: Gather, pass: Pass) -> Self {
+    fn shared(gather: Gather) -> Option<Self> {
         let along = &gather.axes[AXES - 1];
-        let alone = Self { line_rows: along.rows, gather, reach: 0 };
         let reach = along.taps.saturating_sub(1) * along.tap_step.unsigned_abs() as usize;
-        if pass == Pass::Filter || along.step != 1 || !(1..=MOST_REACH).contains(&reach) {
-            return alone;
-        }
         let (rows, lower) = (along.rows as i64, along.start - first_offset(along));
         let zeros_before = rows + reach as i64 + lower;
         let zeros_after = along.extent as i64 - lower;
         let line = zeros_before.max(zeros_after).max(rows).min(rows + reach as i64) as usize;
-        let mut walk = Self { reach, ..alone };
+        let mut walk = Self { line_rows: along.rows, gather, reach };
         walk.gather.axes[AXES - 1].rows = line;
         // The rows between the lines are multiplied for nothing.
-        if 4 * along.rows >= 3 * line { walk } else { alone }
+        let worth = 4 * along.rows >= 3 * line;
+        (along.step == 1 && (1..=MOST_REACH).contains(&reach) && worth).then_some(walk)
     }
 
     /// The runs that there is a place for beside so many stages: one more than those of the stages, so
@@ -158,6 +160,19 @@ impl Walk {
         let taps = self.gather.axes[AXES - 1].taps as u32;
         if self.reach > 0 { stages.div_ceil(taps) + 1 } else { 0 }
     }
+}
+
+/// Whether the copy engine's map can say how a product walks.
+fn fits(gather: &Gather, rank: usize) -> bool {
+    let (corner, offset) = if rank > 2 { (-16..=15, 31) } else { (-128..=127, 255) };
+    gather.axes.iter().all(|axis| {
+        let (lower, upper) = corners(axis);
+        let reach = axis.taps.saturating_sub(1) as i64 * axis.tap_step.abs();
+        corner.contains(&lower)
+            && corner.contains(&upper)
+            && reach.max(first_offset(axis)) <= offset
+            && axis.step <= 8
+    })
 }
 
 /// Launches a pass, `[image, flat, out]`: `out` has the parts of the sums where the plan cuts them.
@@ -181,6 +196,8 @@ pub(super) fn launch(
     let row_step = conv.filter().strides(conv.filter_layout()).count;
     let (column_step, width) = if filter { (steps.inner, inner) } else { (1, columns) };
     let whole = column_step == 1 && width.is_multiple_of(CHUNK as usize);
+    let packed = whole && stored.size() == 2;
+    let pair = if whole { PAIR as usize } else { 1 };
     let form = |walk: &Walk| Form {
         tile,
         size: dtype.size() as u32,
@@ -190,7 +207,8 @@ pub(super) fn launch(
         runs: walk.runs(tile.stages),
         tap_first: lies.tap_first,
         flat_across: lies.across,
-        whole,
+        finished: pair as u32,
+        packed,
         epilogue: epilogue.form(stored),
         gather: GatherForm::new(conv, pass),
     };
@@ -204,7 +222,11 @@ pub(super) fn launch(
         _ => conv.input(),
     };
     let slices = inner.div_ceil(line as usize);
-    let lanes = if whole { CHUNK as usize } else { 1 };
+    // Chunks of 16 bits are stored as words of 32.
+    let (word, words, chunk) = match packed {
+        true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR, CHUNK),
+        false => (elem(stored), pair as u32, pair as u32),
+    };
     let across = if filter { tile.block_m } else { tile.block_n };
     let results = results(conv, pass);
     let [_, kernel_height, kernel_width] = conv.filter().kernel().three(1);
@@ -214,8 +236,8 @@ pub(super) fn launch(
         group: 0,
         kernel: [kernel_height * kernel_width, kernel_width, 1],
     };
-    for walk in Walk::all(conv, pass) {
-        let (form, gather) = (form(&walk), walk.gather);
+    for walk in Walk::all(conv, pass, &tile) {
+        let gather = walk.gather;
         let taps = gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, all_columns, sum) = match filter {
             true => (columns, taps * slices * line as usize, windows(conv)),
@@ -225,7 +247,9 @@ pub(super) fn launch(
         let tiles_m = rows.div_ceil(tile.block_m as usize);
         let tiles_n = all_columns.div_ceil(tile.block_n as usize);
         let tiles = tiles_m * tiles_n * plan.splits * conv.groups();
-        let cubes = tiles.min(limits.hopper.unwrap_or(1) as usize);
+        let most = plan::cubes(&tile, &walk, limits);
+        let form = form(&walk);
+        let cubes = tiles.min(most);
         let [depth_first, height_first, width_first] = gather.axes.each_ref().map(first_offset);
         // SAFETY: rows and columns past the last are stored nowhere, and the copy engine gives zeros
         // for what is outside of a tensor.
@@ -234,12 +258,13 @@ pub(super) fn launch(
                 client,
                 CubeCount::Static(cubes as u32, 1, 1),
                 CubeDim::new_1d(form.units()),
-                lanes,
+                pair,
+                words as usize,
                 image_map(image, &image_shape, &gather, &form, factor),
                 flat_map(flat, &lies, lies.brought(across, line, tile.block_k), factor),
-                epilogue.bias(conv.filter().count(), lanes),
-                epilogue.residual(results, lanes),
-                buffer(out, results * plan.splits / lanes),
+                epilogue.bias(conv.filter().count(), pair),
+                epilogue.residual(results, pair),
+                buffer(out, results * plan.splits / chunk as usize),
                 gather.args(conv, &numbers),
                 HopperArgsLaunch::new(
                     tiles as u32,
@@ -264,11 +289,13 @@ pub(super) fn launch(
                     width_first as i32,
                     results as u32,
                     if filter { columns * row_step } else { columns } as u32,
+                    plan::lead(pass, &tile, [tiles, steps, most], limits) as u32,
                     epilogue.slope(),
                 ),
                 form,
                 factor,
                 elem(stored),
+                word,
             )
         }
     }

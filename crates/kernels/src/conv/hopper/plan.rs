@@ -2,10 +2,10 @@
 
 use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Tile};
 
-use super::super::gather::{columns, inner};
+use super::super::gather::{Gather, columns, inner};
 use super::super::plan::{Pass, PlanError, Request, results, windows};
 use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
-use super::{Flat, Walk, corners, first_offset};
+use super::{Flat, Walk, fits};
 use crate::Limits;
 
 /// The bytes of shared memory that are left to barriers and to alignment.
@@ -17,6 +17,10 @@ const MOST_STAGES: u32 = 6;
 
 /// The registers that a unit has for its sums: beyond them others are moved out to memory.
 const MOST_SUMS: u32 = 128;
+
+/// The registers of a multiprocessor, and those of a unit that are not for sums.
+const REGISTERS: u32 = 65536;
+const OTHER_REGISTERS: u32 = 40;
 
 /// Whether the kernel can compute a problem: all that the copy engine's maps can say.
 pub(in super::super) fn can(conv: &Convolution, request: Request, limits: &Limits) -> bool {
@@ -40,27 +44,14 @@ pub(in super::super) fn can(conv: &Convolution, request: Request, limits: &Limit
     // A slice of channels does not run into the next group's.
     let whole =
         conv.groups() == 1 || pass == Pass::Filter || inner(conv, pass).is_multiple_of(line);
-    let rank = conv.grid().rank().max(2);
-    let (corner, offset) = if rank > 2 { (-16..=15, 31) } else { (-128..=127, 255) };
-    let walked = || {
-        Walk::all(conv, pass).all(|walk| {
-            walk.gather.axes.iter().all(|axis| {
-                let (lower, upper) = corners(axis);
-                let reach = axis.taps.saturating_sub(1) as i64 * axis.tap_step.abs();
-                corner.contains(&lower)
-                    && corner.contains(&upper)
-                    && reach.max(first_offset(axis)) <= offset
-                    && axis.step <= 8
-            })
-        })
-    };
     pass != Pass::Bias
         && conv.layout() == Layout::ChannelsLast
         && factors
         && aligned(channels)
         && aligned(flat.dimensions[2])
         && whole
-        && walked()
+        && Gather::all(conv, pass).all(|gather| fits(&gather, conv.grid().rank()))
+        && smallest(conv, request, limits).is_some()
 }
 
 /// The tile that costs least.
@@ -70,11 +61,12 @@ pub(in super::super) fn tile(
     limits: &Limits,
 ) -> Option<Tile> {
     let mut best: Option<(f64, Tile)> = None;
-    for (block_m, ratio_m) in [(128, 1), (256, 2), (192, 1)] {
-        for block_n in (1..=8).rev().map(|n| 32 * n) {
-            let Some(tile) = fitted(block_m, block_n, ratio_m, conv, request, limits) else {
-                continue;
-            };
+    let blocks = [(128, 1), (256, 2), (192, 1)]
+        .into_iter()
+        .flat_map(|(block_m, ratio_m)| (1..=8).rev().map(move |n| [block_m, 32 * n, ratio_m]));
+    for block in blocks {
+        for times in [1, 2] {
+            let Some(tile) = fitted(block, times, conv, request, limits) else { continue };
             let splits = splits(conv, request, &tile, limits);
             let cost = cost(conv, request, &tile, splits, limits);
             // A little less is no reason for a rarer tile.
@@ -98,18 +90,21 @@ pub(in super::super) fn splits(
     all.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or(1)
 }
 
-/// A tile with as many stages as fit.
+/// The tile that fits if any does.
+fn smallest(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
+    fitted([128, LINE / request.dtype.size() as u32, 1], 1, conv, request, limits)
+}
+
+/// A tile with as many stages as fit so many times.
 fn fitted(
-    block_m: u32,
-    block_n: u32,
-    ratio_m: u32,
+    [block_m, block_n, ratio_m]: [u32; 3],
+    times: usize,
     conv: &Convolution,
     request: Request,
     limits: &Limits,
 ) -> Option<Tile> {
-    let size = request.dtype.size();
-    let block_k = LINE / size as u32;
-    let room = limits.shared_bytes.checked_sub(RESERVED)?;
+    let block_k = LINE / request.dtype.size() as u32;
+    let room = (limits.shared_bytes / times).checked_sub(RESERVED)?;
     let tile =
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: 8, stages: 1 };
     let stages = most_stages(&tile, conv, request.pass, room);
@@ -123,7 +118,32 @@ fn most_stages(tile: &Tile, conv: &Convolution, pass: Pass, room: usize) -> u32 
         let fits = |stages: &u32| ring_bytes(tile, &walk, *stages) <= room;
         (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
     };
-    Walk::all(conv, pass).map(most).min().unwrap_or(0)
+    Walk::all(conv, pass, tile).map(most).min().unwrap_or(0)
+}
+
+/// The cubes that the device holds at once. Two on a multiprocessor hide each other's stores.
+pub(super) fn cubes(tile: &Tile, walk: &Walk, limits: &Limits) -> usize {
+    let sums = tile.ratio_m * tile.block_n / 2;
+    let registers = units(tile) * (sums + OTHER_REGISTERS);
+    let shared = ring_bytes(tile, walk, tile.stages) + RESERVED;
+    let two = 2 * registers <= REGISTERS && 2 * shared <= limits.shared_bytes;
+    limits.hopper.unwrap_or(1) as usize * if two { 2 } else { 1 }
+}
+
+/// The steps after which the other warpgroup follows the first where they do not begin together.
+const LEAD: usize = 3;
+
+/// The steps after which one warpgroup follows the other, so that the stores of each fall into the
+/// other's products; 0 where they begin together. That pays for what it costs at the first tile only if many follow.
+pub(super) fn lead(
+    pass: Pass,
+    tile: &Tile,
+    [tiles, steps, cubes]: [usize; 3],
+    limits: &Limits,
+) -> usize {
+    let alone = Some(cubes as u32) == limits.hopper;
+    let pays = tile.ratio_m == 2 && !is_narrow(tile) && alone && 8 * cubes < tiles && LEAD < steps;
+    if pass != Pass::Filter && pays { LEAD } else { 0 }
 }
 
 /// The bytes of so many stages.
@@ -145,39 +165,56 @@ fn most_splits(conv: &Convolution, request: Request, tile: &Tile) -> usize {
     (steps / 8).min(counted).clamp(1, 64)
 }
 
-/// The cycles that a tile takes by its slowest part, for all the waves of tiles that there are.
+/// The cycles that the matrix units take for a step, 128 bytes of terms: for 64 rows by a column a
+/// cycle for each 32 bytes and half of it.
+fn products(tile: &Tile) -> f64 {
+    tile.block_m as f64 / 64.0 * 4.0 * tile.block_n as f64 / 2.0
+}
+
+/// Whether the multiplications of a step are done before its rows and columns have come. Then taps
+/// share the rows, if they can.
+pub(super) fn is_narrow(tile: &Tile) -> bool {
+    ((tile.block_m + tile.block_n) * LINE) as f64 / BROUGHT > products(tile)
+}
+
+/// The cycles that the slowest part takes for all the waves of tiles that there are.
 fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
-    let line = (LINE as usize / request.dtype.size()) as f64;
+    let line = LINE as usize / request.dtype.size();
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
-    // Of a step, 128 bytes of terms: what the matrix units take for 64 rows by a column is a cycle
-    // for each 32 bytes and half of it; then shared memory's 128 bytes a cycle, and what the second
-    // level of the cache brings.
-    let products = m / 64.0 * 4.0 * n / 2.0;
-    let shared = m / 64.0 * 4.0 * (64.0 + n) * 32.0 / SHARED;
-    let cubes = limits.hopper.unwrap_or(1) as usize;
+    let read = m / 64.0 * 4.0 * (64.0 + n) * 32.0;
+    let stored = if request.pass == Pass::Filter { 4 } else { request.dtype.size() };
+    let all = limits.hopper.unwrap_or(1) as usize;
+    let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
     let mut cycles = 0.0;
-    for walk in Walk::all(conv, request.pass) {
+    for walk in Walk::all(conv, request.pass, tile) {
         let gather = walk.gather;
         // Rows that taps share are brought once for all.
         let (reach, along) = (walk.reach as f64, gather.axes[AXES - 1].taps as f64);
         let rows_brought = if walk.reach > 0 { (m + reach) / along } else { m };
         let copied = (rows_brought + n) * LINE as f64;
-        let step = products.max(shared + copied / SHARED).max(copied / BROUGHT);
+        let step = products(tile).max((read + copied) / SHARED).max(copied / BROUGHT);
         let taps = gather.axes.iter().map(|axis| axis.taps).product::<usize>();
-        let slices = inner(conv, request.pass).div_ceil(line as usize);
+        let slices = inner(conv, request.pass).div_ceil(line);
         let columns = columns(conv, request.pass);
         let (rows, columns, steps) = match request.pass {
-            Pass::Filter => {
-                (columns, taps * slices * line as usize, windows(conv).div_ceil(line as usize))
-            }
+            Pass::Filter => (columns, taps * slices * line, windows(conv).div_ceil(line)),
             _ => (gather.rows(conv), columns, taps * slices),
         };
         let tiles = rows.div_ceil(tile.block_m as usize)
             * columns.div_ceil(tile.block_n as usize)
             * splits
             * conv.groups();
-        let waves = tiles.div_ceil(cubes) as f64;
-        cycles += waves * (steps.div_ceil(splits) as f64 * step + STORED) + LAUNCHED;
+        let cubes = cubes(tile, &walk, limits);
+        let steps = steps.div_ceil(splits);
+        let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
+        let hidden = lead(request.pass, tile, [tiles, steps, cubes], limits) > 0;
+        let store = if hidden { STORED } else { store };
+        // Of two cubes on a multiprocessor one stores while the other multiplies.
+        let wave = match cubes > all {
+            true => TWO * (2.0 * sum).max(sum + store).max(2.0 * store),
+            false => sum + store,
+        };
+        cycles += tiles.div_ceil(cubes) as f64 * wave + LAUNCHED;
     }
     if splits > 1 {
         cycles += LAUNCHED + (2 * splits * results(conv, request.pass) * 4) as f64 / MEMORY;
@@ -186,13 +223,17 @@ fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits
 }
 
 /// The bytes that a cycle brings a multiprocessor from the second level of the cache, moves in shared
-/// memory, and brings all from memory; the cycles of a tile's store that nothing hides, and of a
-/// launch.
-const BROUGHT: f64 = 30.0;
+/// memory, and brings all from memory.
+const BROUGHT: f64 = 56.0;
 const SHARED: f64 = 128.0;
 const MEMORY: f64 = 2400.0;
-const STORED: f64 = 1200.0;
+
+/// The cycles of a tile's store beside those of its bytes, those of a launch, and by how much two cubes
+/// hinder each other and taps that share their rows.
+const STORED: f64 = 500.0;
 const LAUNCHED: f64 = 4000.0;
+const TWO: f64 = 1.15;
+const SHARING: f64 = 1.1;
 
 /// Refuses what the kernel cannot be compiled for.
 pub(in super::super) fn check(
@@ -245,7 +286,7 @@ fn check_tile(
     let sums = tile.ratio_m.saturating_mul(tile.block_n / 2);
     let units = units(tile);
     // Of 65,536 registers each unit of whole warpgroups has its share, of which some are not for sums.
-    let limit = MOST_SUMS.min(65536 / units.next_multiple_of(WARPGROUP) - 40);
+    let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
     if sums > limit {
         return Err(PlanError::Sums { sums, limit });
     }
