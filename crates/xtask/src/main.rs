@@ -35,7 +35,7 @@ enum Chore {
     /// Run the whole gate: formatting, lints, documentation, every backend, all tests
     Ci,
     /// Measure ours and the peers on this machine, keep the runs, and make their pages
-    Record(record::Options),
+    Record(Box<record::Options>),
 }
 
 fn main() -> ExitCode {

@@ -174,9 +174,6 @@ pub(super) struct HopperArgs {
     /// The results of a part, and of a group.
     part_step: u32,
     out_group: u32,
-    /// The steps after which the other warpgroups follow the first, so that one stores while the others
-    /// multiply; 0 where all begin together.
-    lead: u32,
     slope: f32,
 }
 
@@ -293,15 +290,12 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let full = barriers(comptime!(form.tile.stages), 1u32);
     let empty =
         barriers(comptime!(form.tile.stages), comptime!(form.warpgroups() * WARPGROUP / WARP));
-    let lead = barriers(1u32, comptime!(WARPGROUP / WARP));
     sync_async_proxy_shared();
     sync_cube();
 
     let producer = comptime!(form.warpgroups() * WARPGROUP);
     if UNIT_POS < producer {
-        consume::<E, R, P, W, O>(
-            &a, &b, &full, &empty, &lead, &bias, &residual, out, gather, args, form,
-        );
+        consume::<E, R, P, W, O>(&a, &b, &full, &empty, &bias, &residual, out, gather, args, form);
     } else if UNIT_POS == producer {
         produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
     }
@@ -543,7 +537,6 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     b: &Shared<[E]>,
     full: &Ring,
     empty: &Ring,
-    lead: &Ring,
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
     residual: &ComptimeOption<Box<[Vector<R, P>]>>,
     out: &mut [Vector<W, O>],
@@ -558,10 +551,6 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
-    let leads = UNIT_POS < WARPGROUP;
-    if comptime!(!form.filter) && args.lead > 0 && !leads {
-        wait(lead, turn, false);
-    }
     while tile < args.tiles {
         let work = work(args, tile, form);
         let mut sums = Sequence::<Accumulator<f32>>::new();
@@ -605,10 +594,6 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             begun.wait();
             if speaks && step > work.first {
                 give_back(empty, held);
-            }
-            let led = step + 1 == args.lead && tile == CUBE_POS_X;
-            if comptime!(!form.filter) && led && speaks && leads {
-                give_back(lead, 0u32);
             }
             held = turn.slot;
             advance(&mut turn, true, comptime!(form.tile.stages));

@@ -1,9 +1,10 @@
 //! The implicit product of matrices on Hopper's own instructions.
 //!
 //! For somebody who knows CUDA and meets CubeCL here: a *cube* is a block, a *unit* a thread, and
-//! `comptime!` is what a template parameter would be. One cube lives on each multiprocessor and
-//! takes one tile of the product after another (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), columns
-//! first, so that the cubes that run together read the same rows.
+//! `comptime!` is what a template parameter would be. One cube lives on each multiprocessor, or
+//! two where their tiles are small, and takes one tile of the product after another
+//! (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), columns first, so that the cubes that run together
+//! read the same rows.
 //!
 //! ```text
 //!           ring of stages in shared memory
@@ -17,11 +18,15 @@
 //!   tensor copy engine (TMA) bring a block of rows and a block of columns. Rows come by an *im2col
 //!   map*: the engine itself walks windows over the image, steps over strides and gives zeros for
 //!   what lies outside; a tap is an offset into the window. The other operand comes by a plain map.
+//!   Where a tile is so narrow that its products are done before the next rows have come, a run of
+//!   pixels is brought once for all taps along the width, each of which reads it a little further on
+//!   ([`Walk`]).
 //! * The *warpgroups* wait until a stage is `full` and multiply out of it (`wgmma`), their sums in
-//!   registers. The products run by themselves; a stage is given back when the next one's have been
-//!   issued, so that the units never stand idle between two.
-//! * At the end of a tile a warpgroup stores its results on its own, while the other multiplies and
-//!   the producer runs ahead into the next tile: nothing in a cube waits for all of it.
+//!   registers. The products run by themselves; a stage is given back when the first of the next
+//!   one's are done, with the others still on their way, so that the units never stand idle between
+//!   two.
+//! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
+//!   the next tile: nothing in a cube waits for all of it.
 //!
 //! Both operands may lie along the terms or across them (`K` or `MN` major), so the same loop computes
 //! all three passes:
@@ -289,7 +294,6 @@ pub(super) fn launch(
                     width_first as i32,
                     results as u32,
                     if filter { columns * row_step } else { columns } as u32,
-                    plan::lead(pass, &tile, [tiles, steps, most], limits) as u32,
                     epilogue.slope(),
                 ),
                 form,

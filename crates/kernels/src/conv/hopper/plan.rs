@@ -130,22 +130,6 @@ pub(super) fn cubes(tile: &Tile, walk: &Walk, limits: &Limits) -> usize {
     limits.hopper.unwrap_or(1) as usize * if two { 2 } else { 1 }
 }
 
-/// The steps after which the other warpgroup follows the first where they do not begin together.
-const LEAD: usize = 3;
-
-/// The steps after which one warpgroup follows the other, so that the stores of each fall into the
-/// other's products; 0 where they begin together. That pays for what it costs at the first tile only if many follow.
-pub(super) fn lead(
-    pass: Pass,
-    tile: &Tile,
-    [tiles, steps, cubes]: [usize; 3],
-    limits: &Limits,
-) -> usize {
-    let alone = Some(cubes as u32) == limits.hopper;
-    let pays = tile.ratio_m == 2 && !is_narrow(tile) && alone && 8 * cubes < tiles && LEAD < steps;
-    if pass != Pass::Filter && pays { LEAD } else { 0 }
-}
-
 /// The bytes of so many stages.
 fn ring_bytes(tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let rows = match walk.reach as u32 {
@@ -207,8 +191,6 @@ fn cost(conv: &Convolution, request: Request, tile: &Tile, splits: usize, limits
         let cubes = cubes(tile, &walk, limits);
         let steps = steps.div_ceil(splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
-        let hidden = lead(request.pass, tile, [tiles, steps, cubes], limits) > 0;
-        let store = if hidden { STORED } else { store };
         // Of two cubes on a multiprocessor one stores while the other multiplies.
         let wave = match cubes > all {
             true => TWO * (2.0 * sum).max(sum + store).max(2.0 * store),
