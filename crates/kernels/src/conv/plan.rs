@@ -275,9 +275,7 @@ impl Algorithm {
         }
         match self {
             Self::Hopper => {
-                is_product(conv, request, limits)
-                    && hopper::plan::can(conv, request, limits)
-                    && hopper::plan::tile(conv, request, limits).is_some()
+                is_product(conv, request, limits) && hopper::plan::can(conv, request, limits)
             }
             // The same product as the tiled one's, on other units.
             Self::Matrix => {
