@@ -156,9 +156,8 @@ impl Plan {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
             let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
-            // With channels last a tile's rows are read piece by piece, which pays where what would be
-            // between two passes is wider than what is stored: sums.
-            let pays = pixel_channels(pooling) == 1 || matches!(reduction, Reduction::Average(_));
+            // With channels last a tile's rows are read piece by piece, which costs more than it saves.
+            let pays = pixel_channels(pooling) == 1;
             if fused.is_ok() && pays { Algorithm::Fused } else { Algorithm::Sliding }
         } else {
             Algorithm::Direct

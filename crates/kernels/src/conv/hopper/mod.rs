@@ -20,7 +20,7 @@
 //!   what lies outside; a tap is an offset into the window. The other operand comes by a plain map.
 //!   Where a tile is so narrow that its products are done before the next rows have come, a run of
 //!   pixels is brought once for all taps along the width, each of which reads it a little further on
-//!   ([`Walk`]).
+//!   (`Walk`).
 //! * The *warpgroups* wait until a stage is `full` and multiply out of it (`wgmma`), their sums in
 //!   registers. The products run by themselves; a stage is given back when the first of the next
 //!   one's are done, with the others still on their way, so that the units never stand idle between
@@ -38,7 +38,7 @@
 //! filter    filters, across           slices of taps, im2col    windows
 //! ```
 //!
-//! A data gradient with strides is one such product for each phase ([`Gather`]); a filter gradient is
+//! A data gradient with strides is one such product for each phase (`Gather`); a filter gradient is
 //! cut into parts where its tiles are few, and [`reduce`](super::reduce) adds them.
 
 use cubecl::client::Client;
