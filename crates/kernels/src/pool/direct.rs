@@ -466,17 +466,22 @@ pub(super) fn fold<A: Float, N: Size>(
     next: &Accumulator<A, N>,
     #[comptime] form: Form,
 ) {
-    if comptime!(form.fold.is_max()) {
-        if comptime!(form.fold == Fold::MaxAndIndex) {
-            let greater = next.value.greater_than(&folded.value);
-            let wins =
-                if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
-            folded.position = select_many(wins, next.position, folded.position);
-        }
-        folded.value = maximum::<A, N>(folded.value, next.value, form.maximum);
-    } else {
-        folded.value += next.value;
+    if comptime!(form.fold == Fold::MaxAndIndex) {
+        let greater = next.value.greater_than(&folded.value);
+        let wins = if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
+        folded.position = select_many(wins, next.position, folded.position);
     }
+    folded.value = together::<A, N>(folded.value, next.value, form);
+}
+
+/// Two values as one, where positions are not asked for or seen to elsewhere.
+#[cube]
+pub(super) fn together<A: Float, N: Size>(
+    a: Vector<A, N>,
+    b: Vector<A, N>,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.fold.is_max()) { maximum::<A, N>(a, b, form.maximum) } else { a + b }
 }
 
 /// Two folds as one, in whatever order their taps are. Of equal maxima the one at the lower position

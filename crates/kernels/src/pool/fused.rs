@@ -21,11 +21,11 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Axis, DType, Pooling};
 
-use super::direct::{Form as Tap, Problem, counted_at, problem_args};
+use super::direct::{Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::sliding;
-use crate::dtype::{elem, maximum, round};
+use crate::dtype::{elem, round};
 
 /// One number.
 type One = Const<1>;
@@ -397,19 +397,6 @@ fn column<S: Float, A: Float>(
     }
 }
 
-#[cube]
-fn folded<A: Float>(
-    a: Vector<A, One>,
-    b: Vector<A, One>,
-    #[comptime] form: Form,
-) -> Vector<A, One> {
-    if comptime!(form.tap.fold.is_max()) {
-        maximum::<A, One>(a, b, form.tap.maximum)
-    } else {
-        a + b
-    }
-}
-
 /// The folds of the first 1, 2, … elements of a block.
 #[cube]
 fn prefixes<A: Float>(
@@ -422,7 +409,7 @@ fn prefixes<A: Float>(
     #[unroll]
     for j in 1..walk.block as usize {
         let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(folded::<A>(before, *elements.index(j), form));
+        prefixes.push(together::<A, One>(before, *elements.index(j), form.tap));
     }
     prefixes
 }
@@ -440,7 +427,7 @@ fn suffixes<A: Float>(
     #[unroll]
     for j in 1..walk.block as usize {
         let after = *suffixes.index(comptime!(j - 1));
-        suffixes.push(folded::<A>(*elements.index(comptime!(last - j)), after, form));
+        suffixes.push(together::<A, One>(*elements.index(comptime!(last - j)), after, form.tap));
     }
     suffixes
 }
@@ -459,10 +446,14 @@ fn windows<A: Float>(
     let mut middle = *totals.index(0usize);
     #[unroll]
     for i in 1..comptime!(walk.whole.max(2) - 1) {
-        middle = folded::<A>(middle, *totals.index(i as usize), form);
+        middle = together::<A, One>(middle, *totals.index(i as usize), form.tap);
     }
     let newest = *totals.index(comptime!((walk.whole - 1) as usize));
-    let longer = if comptime!(walk.whole > 1) { folded::<A>(middle, newest, form) } else { newest };
+    let longer = if comptime!(walk.whole > 1) {
+        together::<A, One>(middle, newest, form.tap)
+    } else {
+        newest
+    };
     let mut windows = Sequence::<Vector<A, One>>::new();
     #[unroll]
     for i in 0..walk.block {
@@ -470,13 +461,21 @@ fn windows<A: Float>(
         let to = comptime!(i + walk.rest);
         if comptime!(to >= walk.block) {
             let prefix = *beyond.index(comptime!((to - walk.block) as usize));
-            windows.push(folded::<A>(folded::<A>(suffix, longer, form), prefix, form));
+            windows.push(together::<A, One>(
+                together::<A, One>(suffix, longer, form.tap),
+                prefix,
+                form.tap,
+            ));
         } else {
             let prefix = *ending.index(to as usize);
             if comptime!(walk.whole > 1) {
-                windows.push(folded::<A>(folded::<A>(suffix, middle, form), prefix, form));
+                windows.push(together::<A, One>(
+                    together::<A, One>(suffix, middle, form.tap),
+                    prefix,
+                    form.tap,
+                ));
             } else {
-                windows.push(folded::<A>(suffix, prefix, form));
+                windows.push(together::<A, One>(suffix, prefix, form.tap));
             }
         }
     }

@@ -28,11 +28,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
-use super::direct::{Form as Tap, Problem, counted_at, problem_args};
+use super::direct::{Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use crate::axis::AxisForm;
-use crate::dtype::{elem, maximum, round};
+use crate::dtype::{elem, round};
 
 /// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
@@ -744,7 +744,7 @@ fn run_of<S: Float, A: Float>(
             #[unroll]
             for t in 1..form.kernel[1] {
                 let next = *rows.index(comptime!(form.row(i, t) * columns + v));
-                fold = folded::<A>(fold, next, form);
+                fold = together::<A, One>(fold, next, form.tap);
             }
             let result = finished::<S, A>(problem, fold, &divisors, v, form);
             let at = comptime!(form.place()) & (place.output + (o + i) * width);
@@ -755,19 +755,6 @@ fn run_of<S: Float, A: Float>(
     for i in 0..kept.len() {
         let next = comptime!(form.row(count, 0) * columns + i);
         kept.index(i).store(*rows.index(next));
-    }
-}
-
-#[cube]
-fn folded<A: Float>(
-    a: Vector<A, One>,
-    b: Vector<A, One>,
-    #[comptime] form: Form,
-) -> Vector<A, One> {
-    if comptime!(form.tap.fold.is_max()) {
-        maximum::<A, One>(a, b, form.tap.maximum)
-    } else {
-        a + b
     }
 }
 
@@ -831,7 +818,8 @@ fn row_of<S: Float, A: Float>(
             let mut fold = *loaded.index(comptime!(v * stride));
             #[unroll]
             for tw in 1..comptime!(form.kernel[2] as usize) {
-                fold = folded::<A>(fold, *loaded.index(comptime!(v * stride + tw)), form);
+                fold =
+                    together::<A, One>(fold, *loaded.index(comptime!(v * stride + tw)), form.tap);
             }
             if comptime!(moves || form.drops_line(t)) {
                 fold = select(inside, fold, outside);
@@ -840,7 +828,7 @@ fn row_of<S: Float, A: Float>(
                 folds.push(RuntimeCell::new(fold));
             } else {
                 let before = folds.index(v).read();
-                folds.index(v).store(folded::<A>(before, fold, form));
+                folds.index(v).store(together::<A, One>(before, fold, form.tap));
             }
         }
     }
