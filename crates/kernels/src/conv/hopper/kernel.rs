@@ -99,11 +99,7 @@ impl Form {
         self.tile.block_n * self.tile.block_k
     }
 
-    /// Where a stage begins, and how long it is.
-    fn place_a(&self, slot: u32) -> (usize, usize) {
-        ((slot * self.stage_a()) as usize, self.stage_a() as usize)
-    }
-
+    /// Where a stage of columns begins, and how long it is.
     fn place_b(&self, slot: u32) -> (usize, usize) {
         ((slot * self.stage_b()) as usize, self.stage_b() as usize)
     }
@@ -216,11 +212,16 @@ struct Turn {
 }
 
 #[cube]
-fn advance(turn: &mut Turn, moves: bool, #[comptime] stages: u32) {
-    let next = select(moves, turn.slot + 1, turn.slot);
-    let last = next == comptime!(stages);
-    turn.slot = select(last, 0u32, next);
-    turn.round = select(last, turn.round ^ 1u32, turn.round);
+fn advance(turn: &mut Turn, #[comptime] stages: u32) {
+    turn.slot = following(turn.slot, stages);
+    turn.round = select(turn.slot == 0, turn.round ^ 1u32, turn.round);
+}
+
+/// The place after another in a ring.
+#[cube]
+fn following(slot: u32, #[comptime] places: u32) -> u32 {
+    let next = slot + 1;
+    select(next == comptime!(places), 0u32, next)
 }
 
 /// A barrier for each stage. They stand in no array, so that one is found by trying all.
@@ -315,7 +316,7 @@ fn produce<E: Float>(
     args: &HopperArgs,
     #[comptime] form: Form,
 ) {
-    let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
+    let mut run = 0u32.runtime();
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
@@ -330,43 +331,21 @@ fn produce<E: Float>(
                     let barrier = full.index(comptime!(slot as usize));
                     let (at, size) = comptime!(form.place_b(slot));
                     let b = &mut b[at..at + size];
-                    if comptime!(form.shares()) {
-                        if term.starts {
-                            barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(true)));
-                            let at = run.slot as usize * comptime!(form.stage_a() as usize);
-                            let a = &mut a[at..at + comptime!(form.stage_a() as usize)];
-                            load_image::<E>(
-                                image, barrier, a, &rows, &term, &work, gather, args, form,
-                            );
-                        } else {
-                            barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(false)));
-                        }
-                        let first = term.slice * comptime!(form.tile.block_k);
-                        let tap = term.tap.other;
-                        load_flat::<E>(
-                            flat,
-                            barrier,
-                            b,
-                            work.column,
-                            first,
-                            tap,
-                            &work,
-                            args,
-                            form,
-                        );
-                    } else {
+                    let slot_a = if comptime!(form.shares()) { run } else { slot.runtime() };
+                    let at = slot_a as usize * comptime!(form.stage_a() as usize);
+                    let a = &mut a[at..at + comptime!(form.stage_a() as usize)];
+                    if term.starts {
                         barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(true)));
-                        let (at, size) = comptime!(form.place_a(slot));
-                        let a = &mut a[at..at + size];
-                        bring::<E>(
-                            image, flat, barrier, a, b, &work, &rows, step, &term, gather, args,
-                            form,
-                        );
+                    } else {
+                        barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(false)));
                     }
+                    bring::<E>(
+                        image, flat, barrier, a, b, &work, &rows, step, &term, gather, args, form,
+                    );
                 }
             }
-            advance(&mut turn, true, comptime!(form.tile.stages));
-            advance(&mut run, term.ends, comptime!(form.runs));
+            advance(&mut turn, comptime!(form.tile.stages));
+            run = select(term.ends, following(run, form.runs), run);
         }
         tile += CUBE_COUNT_X;
     }
@@ -433,7 +412,9 @@ fn bring<E: Float>(
             load_image::<E>(image, barrier, to, &windows, &term, work, gather, args, form);
         }
     } else {
-        load_image::<E>(image, barrier, a, rows, term, work, gather, args, form);
+        if term.starts {
+            load_image::<E>(image, barrier, a, rows, term, work, gather, args, form);
+        }
         let first = term.slice * comptime!(form.tile.block_k);
         load_flat::<E>(flat, barrier, b, work.column, first, term.tap.other, work, args, form);
     }
@@ -548,7 +529,7 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
     let lane = UNIT_POS % WARP;
     let speaks = lane == 0;
-    let mut run = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
+    let mut run = 0u32.runtime();
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
@@ -565,7 +546,7 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             let (slot_a, first) = if comptime!(form.shares()) {
                 // By a further tap the same rows are some pixels on.
                 let shift = tap as i32 * gather.width.tap_step + args.width_first;
-                (run.slot, first_row + shift as u32)
+                (run, first_row + shift as u32)
             } else {
                 (turn.slot, first_row)
             };
@@ -596,11 +577,11 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
                 give_back(empty, held);
             }
             held = turn.slot;
-            advance(&mut turn, true, comptime!(form.tile.stages));
+            advance(&mut turn, comptime!(form.tile.stages));
             let next = tap + 1;
             let ends = next == gather.width.taps_count;
             tap = select(ends, 0u32, next);
-            advance(&mut run, ends, comptime!(form.runs));
+            run = select(ends, following(run, form.runs), run);
         }
         let done = started(&sums);
         #[unroll]
