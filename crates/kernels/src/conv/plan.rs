@@ -141,6 +141,7 @@ impl Plan {
             return Err(PlanError::NoKernel { algorithm: wish.algorithm });
         };
         let tile = algorithm.tile(conv, request, limits).map(|tile| wish.tiling.over(tile));
+        algorithm.check(tile, conv, request, limits)?;
         let plan = Self {
             algorithm,
             tile,
@@ -177,30 +178,14 @@ impl Plan {
         if !self.algorithm.can(conv, request, limits) {
             return Err(PlanError::NoKernel { algorithm: Some(self.algorithm) });
         }
-        match (self.algorithm, self.tile) {
-            (Algorithm::Direct, None) => {}
-            (Algorithm::Banded, Some(tile)) => check_banded(&tile, conv, request, limits)?,
-            (Algorithm::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits)?,
-            (Algorithm::Grouped, Some(tile)) => check_grouped(&tile, request, limits)?,
-            (Algorithm::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits)?,
-            (Algorithm::Matrix, Some(tile)) => check_matrix(&tile, request, limits)?,
-            (Algorithm::Tiled, Some(tile)) => check_tiled(&tile, request, limits)?,
-            (Algorithm::Wide, Some(tile)) => {
-                check_wide(&tile, request, limits)?;
-                let (lanes, channels) = (tile.elems_per_thread, together(conv));
-                if request.pass == Pass::Filter && !channels.is_multiple_of(lanes as usize) {
-                    return Err(PlanError::Channels { lanes, channels });
-                }
-                if self.splits != 1 {
-                    return Err(PlanError::Splits { splits: self.splits, most: 1 });
-                }
-            }
-            _ => return Err(PlanError::Untiled { algorithm: self.algorithm }),
-        }
+        self.algorithm.check(self.tile, conv, request, limits)?;
         if self.units == 0 || self.units > limits.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
-        let most = most_splits(conv, request.pass);
+        let most = match self.algorithm {
+            Algorithm::Wide => 1,
+            _ => most_splits(conv, request.pass),
+        };
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
@@ -329,16 +314,40 @@ impl Algorithm {
         }
     }
 
-    /// The units of a cube.
+    /// Refuses a tile that there is no such kernel for.
+    fn check(
+        self,
+        tile: Option<Tile>,
+        conv: &Convolution,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        match (self, tile) {
+            (Self::Direct, None) => Ok(()),
+            (Self::Banded, Some(tile)) => check_banded(&tile, conv, request, limits),
+            (Self::Depthwise, Some(tile)) => check_depthwise(&tile, conv, request, limits),
+            (Self::Grouped, Some(tile)) => check_grouped(&tile, request, limits),
+            (Self::Hopper, Some(tile)) => hopper::plan::check(&tile, conv, request, limits),
+            (Self::Matrix, Some(tile)) => check_matrix(&tile, request, limits),
+            (Self::Tiled, Some(tile)) => check_tiled(&tile, request, limits),
+            (Self::Wide, Some(tile)) => {
+                check_wide(&tile, request, limits)?;
+                let (lanes, channels) = (tile.elems_per_thread, together(conv));
+                match request.pass == Pass::Filter && !channels.is_multiple_of(lanes as usize) {
+                    true => Err(PlanError::Channels { lanes, channels }),
+                    false => Ok(()),
+                }
+            }
+            _ => Err(PlanError::Untiled { algorithm: self }),
+        }
+    }
+
+    /// The units of a cube whose tile is one that there is a kernel for.
     fn units(self, request: Request, tile: Option<Tile>, limits: &Limits) -> u32 {
         if let (Self::Matrix, Some(tile), Some((fragment, plane))) =
             (self, tile, fragment(request, limits))
         {
-            return match matrix_blocks(&tile, fragment) {
-                Ok(()) => matrix::units(&tile, fragment, plane),
-                // Refused before anything is launched.
-                Err(_) => plane,
-            };
+            return matrix::units(&tile, fragment, plane);
         }
         if let (Self::Banded, Some(tile)) = (self, tile) {
             let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
@@ -348,7 +357,7 @@ impl Algorithm {
             return hopper::plan::units(&tile);
         }
         if let (Self::Tiled, Some(tile)) = (self, tile) {
-            return if check_pieces(&tile).is_ok() { tiled::units(&tile) } else { 1 };
+            return tiled::units(&tile);
         }
         let units = match self {
             Self::Depthwise | Self::Grouped => UNITS_OF_RUNS,
@@ -1129,6 +1138,25 @@ mod tests {
         assert!(units.contains("4096 units"), "{units}");
         assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m is 7"));
         assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k is 2"));
+    }
+
+    /// A search goes from a small block to none.
+    #[test]
+    fn a_tile_of_nothing_is_refused_by_every_kernel() {
+        let conv = conv(8, 64, 128, 1);
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            for (limits, algorithm) in [GPU, PROCESSOR]
+                .into_iter()
+                .flat_map(|limits| Algorithm::LADDER.map(|algorithm| (limits, algorithm)))
+            {
+                for name in ["block_m", "block_n", "block_k", "ratio_m", "ratio_n", "stages"] {
+                    let tiling = format!("{name}=0").parse().unwrap();
+                    let wish = Wish { algorithm: Some(algorithm), tiling };
+                    let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &limits);
+                    assert!(plan.is_err(), "{pass} {algorithm} {name}: {plan:?}");
+                }
+            }
+        }
     }
 
     #[test]
