@@ -131,9 +131,10 @@ impl Plan {
         check_problem(conv, request, limits)?;
         let tiled = wish.tiling != Tiling::default();
         let candidates = Algorithm::LADDER.into_iter().filter(|algorithm| {
-            wish.algorithm
-                .map_or_else(|| algorithm.pays(request, limits), |wished| wished == *algorithm)
-                && !(tiled && *algorithm == Algorithm::Direct)
+            wish.algorithm.map_or_else(
+                || algorithm.pays(conv, request, limits),
+                |wished| wished == *algorithm,
+            ) && !(tiled && *algorithm == Algorithm::Direct)
         });
         let algorithm =
             candidates.into_iter().find(|algorithm| algorithm.can(conv, request, limits));
@@ -212,11 +213,12 @@ impl Plan {
             (Algorithm::Grouped, _) => grouped::packing(conv, request.pass).elements(),
             _ => 0,
         };
-        let bands = match self.algorithm {
-            Algorithm::Banded => banded::elements(conv, request.pass) * request.dtype.size(),
+        let laid = match (self.algorithm, self.tile) {
+            (Algorithm::Banded, _) => banded::elements(conv, request.pass) * request.dtype.size(),
+            (Algorithm::Hopper, Some(tile)) => hopper::plan::workspace(conv, request, &tile),
             _ => 0,
         };
-        (parts + packed) * accumulator(request.dtype).size() + bands
+        (parts + packed) * accumulator(request.dtype).size() + laid
     }
 
     /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
@@ -248,8 +250,12 @@ impl Algorithm {
     ];
 
     /// Whether a plan may choose it unasked.
-    fn pays(self, request: Request, limits: &Limits) -> bool {
-        self != Self::Banded || banded_fragment(request, limits).is_some()
+    fn pays(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
+        match self {
+            Self::Banded => banded_fragment(request, limits).is_some(),
+            Self::Hopper => hopper::plan::pays(conv, request),
+            _ => true,
+        }
     }
 
     /// Whether there is such a kernel for a problem and a device.
