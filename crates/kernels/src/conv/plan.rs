@@ -221,6 +221,17 @@ impl Plan {
         (parts + packed) * accumulator(request.dtype).size() + laid
     }
 
+    /// How the kernel takes its factors, in words.
+    pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
+        match self.algorithm {
+            Algorithm::Hopper => hopper::plan::factors(conv, request),
+            _ => match request.precision {
+                Precision::Tf32 => "rounded to tf32",
+                Precision::Strict => "as they are",
+            },
+        }
+    }
+
     /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
     /// with another number of parts, asks for no other kernel.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
@@ -1019,6 +1030,8 @@ mod tests {
         buffer_bytes: 1 << 34,
         llvm: true,
     };
+    /// One H200.
+    const HOPPER: Limits = Limits { shared_bytes: 227 << 10, hopper: Some(132), ..GPU };
     const PLAIN: Limits = Limits { matrix: Fragments { f16: None, bf16: None, tf32: None }, ..GPU };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), plane: Some(1), ..PLAIN };
 
@@ -1085,8 +1098,8 @@ mod tests {
                 let conv = conv(batch, channels, filters, groups);
                 for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
                     for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
-                        for limits in [GPU, PLAIN, PROCESSOR, Limits { shared_bytes: 16384, ..GPU }]
-                        {
+                        let small = Limits { shared_bytes: 16384, ..GPU };
+                        for limits in [GPU, PLAIN, PROCESSOR, HOPPER, small] {
                             let request = Request { pass, ..request };
                             match plan(&conv, request, &limits) {
                                 Ok(plan) => assert_eq!(plan.check(&conv, request, &limits), Ok(())),
@@ -1151,18 +1164,47 @@ mod tests {
     fn a_tile_of_nothing_is_refused_by_every_kernel() {
         let conv = conv(8, 64, 128, 1);
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
-            for (limits, algorithm) in [GPU, PROCESSOR]
+            for (limits, algorithm) in [GPU, PROCESSOR, HOPPER]
                 .into_iter()
                 .flat_map(|limits| Algorithm::LADDER.map(|algorithm| (limits, algorithm)))
             {
-                for name in ["block_m", "block_n", "block_k", "ratio_m", "ratio_n", "stages"] {
-                    let tiling = format!("{name}=0").parse().unwrap();
+                let none = Tiling::default();
+                for tiling in [
+                    Tiling { block_m: Some(0), ..none },
+                    Tiling { block_n: Some(0), ..none },
+                    Tiling { block_k: Some(0), ..none },
+                    Tiling { ratio_m: Some(0), ..none },
+                    Tiling { ratio_n: Some(0), ..none },
+                    Tiling { stages: Some(0), ..none },
+                ] {
                     let wish = Wish { algorithm: Some(algorithm), tiling };
                     let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &limits);
-                    assert!(plan.is_err(), "{pass} {algorithm} {name}: {plan:?}");
+                    assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
                 }
             }
         }
+    }
+
+    /// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
+    /// worth the laying; three channels go the same way, and gradients of the filters another.
+    #[test]
+    fn hopper_takes_what_pays() {
+        let large = conv(128, 64, 64, 1);
+        assert_eq!(algorithm(&large, F32, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&large, BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(1, 64, 64, 1), F32, &HOPPER), Algorithm::Tiled);
+        assert_eq!(algorithm(&conv(1, 64, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(128, 3, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Matrix);
+        let filter = Request { pass: Pass::Filter, ..F32 };
+        assert_eq!(algorithm(&large, filter, &HOPPER), Algorithm::Tiled);
+        let wish = Wish { algorithm: Some(Algorithm::Hopper), ..Wish::default() };
+        let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
+        // 63 terms and 72.
+        assert!(forced(7).is_err() && forced(8).is_ok());
+        // What is laid anew is told of.
+        assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
+        assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
     }
 
     #[test]

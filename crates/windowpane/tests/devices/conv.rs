@@ -276,6 +276,80 @@ fn devices() -> Vec<Device> {
         .collect()
 }
 
+/// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
+/// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
+/// sums cancel.
+#[test]
+fn strict_f32_in_parts_errs_as_multiply_add_does() {
+    const CHANNELS: usize = 640;
+    const FILTERS: usize = 32;
+    let conv = Conv::new([3, 3]).padding([1, 1]).algorithm(ConvAlgorithm::Hopper);
+    let (x_dims, w_dims) = ([1, 6, 6, CHANNELS], [FILTERS, 3, 3, CHANNELS]);
+    let elements = |dims: [usize; 4], flavour, seed| {
+        Fill { flavour, seed }.elements::<f32>(dims.iter().product())
+    };
+    let random = |dims, seed| elements(dims, Flavour::Mixed, seed);
+    // The second half of the channels takes away what the first has brought, all but a little.
+    let (mut cancelling, mut pairs) = (random(x_dims, 5), random(w_dims, 6));
+    for pixel in cancelling.chunks_exact_mut(CHANNELS) {
+        let (first, second) = pixel.split_at_mut(CHANNELS / 2);
+        first.iter().zip(second).for_each(|(x, negative)| *negative = -x * (1.0 + 3e-4));
+    }
+    for tap in pairs.chunks_exact_mut(CHANNELS) {
+        let (first, second) = tap.split_at_mut(CHANNELS / 2);
+        second.copy_from_slice(first);
+    }
+    for (name, x, w) in [
+        ("random", random(x_dims, 1), random(w_dims, 2)),
+        ("scales", elements(x_dims, Flavour::Scales, 3), elements(w_dims, Flavour::Scales, 4)),
+        ("cancelling", cancelling, pairs),
+    ] {
+        for device in devices() {
+            let plan = conv.plan(&device, DType::F32, &x_dims, &w_dims);
+            let Some(plan) = planned(plan).unwrap() else { continue };
+            let tensor = |elements: &[f32], dims: [usize; 4]| {
+                Tensor::from_slice(&device, elements, dims).unwrap()
+            };
+            let y = conv.forward_as(&plan, &tensor(&x, x_dims), &tensor(&w, w_dims), None, None);
+            let y = y.unwrap().to_vec::<f32>().unwrap();
+            let none = reference::Epilogue::NONE;
+            let expected = reference::forward_totals(plan.problem(), &x, &w, none);
+            assert_totals(&y, &expected).unwrap();
+            let plain = multiply_add(&x, &w, CHANNELS, FILTERS);
+            // Relative to what is summed, so that no output outweighs all others.
+            let error = |found: &[f32]| {
+                let pairs = found.iter().zip(&expected);
+                let squares = pairs.map(|(found, total)| {
+                    ((f64::from(*found) - total.value) / total.magnitude).powi(2)
+                });
+                (squares.sum::<f64>() / expected.len() as f64).sqrt()
+            };
+            let (ours, plain) = (error(&y), error(&plain));
+            println!("{device}, {name}: {:.3e} of the terms, a loop {:.3e}", ours, plain);
+            assert!(ours <= 2.0 * plain, "{device}, {name}: {ours:e} and {plain:e}");
+        }
+    }
+}
+
+/// A 3×3 convolution of one 6×6 image, padded by 1: one multiply-add after another.
+fn multiply_add(x: &[f32], w: &[f32], channels: usize, filters: usize) -> Vec<f32> {
+    let mut y = Vec::new();
+    for (oh, ow) in (0..36).map(|o| (o / 6, o % 6)) {
+        for filter in w.chunks_exact(9 * channels).take(filters) {
+            let mut sum = 0.0f32;
+            for (tap, weights) in filter.chunks_exact(channels).enumerate() {
+                let (h, w) = (oh + tap / 3, ow + tap % 3);
+                if (1..=6).contains(&h) && (1..=6).contains(&w) {
+                    let pixel = &x[((h - 1) * 6 + w - 1) * channels..][..channels];
+                    sum = pixel.iter().zip(weights).fold(sum, |sum, (x, w)| x.mul_add(*w, sum));
+                }
+            }
+            y.push(sum);
+        }
+    }
+    y
+}
+
 /// Numbers for a tensor.
 fn filled(device: &Device, dims: &[usize], seed: u64) -> (Tensor, Vec<f32>) {
     let fill = Fill { flavour: Flavour::Mixed, seed };

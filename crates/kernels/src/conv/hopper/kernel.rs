@@ -11,7 +11,7 @@ use super::super::epilogue::{EpilogueForm, finish_at};
 use super::super::gather::{
     GatherArgs, GatherForm, Place, Point, read, row_place, row_result, tap_point,
 };
-use super::product::BAND;
+use super::product::{BAND, CHUNK_BYTES, COMB_LINE, PLANES};
 
 /// The units of a warpgroup, which multiply together, and of a warp.
 pub(super) const WARPGROUP: u32 = 128;
@@ -49,6 +49,8 @@ pub(super) struct Form {
     pub(super) reach: u32,
     /// The stages of shared pixels.
     pub(super) runs: u32,
+    /// The pixels from one pair of taps to the next, where the image is a comb.
+    pub(super) comb: Option<u32>,
     /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
     pub(super) tap_first: bool,
     /// Whether the flat operand lies along rows or columns, and not along the terms.
@@ -84,9 +86,17 @@ impl Form {
         self.reach > 0
     }
 
-    /// The rows that are brought at once, in whole patterns of the swizzle.
+    /// The rows that are brought at once, in whole patterns of the swizzle, or lines of pixels.
     pub(super) fn run(&self) -> u32 {
-        (self.tile.block_m + self.reach).next_multiple_of(8)
+        match self.comb {
+            Some(_) => self.tile.block_m + COMB_LINE as u32,
+            None => (self.tile.block_m + self.reach).next_multiple_of(8),
+        }
+    }
+
+    /// The elements of a run in a plane of a comb.
+    fn plane(&self) -> u32 {
+        self.run() * CHUNK_BYTES as u32 / self.size
     }
 
     /// The stages of rows.
@@ -96,7 +106,10 @@ impl Form {
 
     /// The elements of a part of a stage.
     fn part_a(&self) -> u32 {
-        self.run() * self.tile.block_k
+        match self.comb {
+            Some(_) => PLANES as u32 * self.plane(),
+            None => self.run() * self.tile.block_k,
+        }
     }
 
     fn part_b(&self) -> u32 {
@@ -125,7 +138,12 @@ impl Form {
 
     /// How the rows lie in shared memory.
     fn a_layout(&self) -> WgmmaTileLayout {
-        self.layout(self.run(), self.filter)
+        let layout = self.layout(self.run(), self.filter);
+        match self.comb {
+            // A chunk of each plane is what an instruction takes.
+            Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
+            None => layout,
+        }
     }
 
     /// How the columns lie in shared memory.
@@ -157,10 +175,14 @@ pub(super) struct HopperArgs {
     tiles_n_count: u32,
     tiles_m: FastDivmod<u32>,
     parts: FastDivmod<u32>,
-    /// The rows of the product, those of a line that have results, and the columns of a group, or
-    /// of a tap.
+    /// The rows of the product, those of a line that have results, the lines of a plane that have some,
+    /// and the columns of a group, or of a tap.
     rows: u32,
     line_rows: u32,
+    plane_rows: u32,
+    /// The pixels of a line of a comb, and every how many-th of its rows lies in the same plane.
+    comb_line: u32,
+    comb_deals: FastDivmod<u32>,
     columns: u32,
     /// The steps in memory between rows of the filters' gradient, its taps and all columns.
     row_step: u32,
@@ -440,7 +462,9 @@ fn bring<E: Float>(
             let size = comptime!(form.part_a() as usize);
             let at = comptime!(part as usize * size);
             let a = &mut a[at..at + size];
-            if term.starts {
+            if comptime!(form.comb.is_some()) {
+                load_comb::<E>(image, barrier, a, term, part, work, args, form);
+            } else if term.starts {
                 load_image::<E>(image, barrier, a, rows, term, part, work, gather, args, form);
             }
             let size = comptime!(form.part_b() as usize);
@@ -491,6 +515,33 @@ fn load_image<E: Float>(
         );
     } else {
         barrier.tma_load_im2col_4d(image, to, sample, h, w, channel, th as u16, tw as u16);
+    }
+}
+
+/// Brings what a run of windows reads of both planes of a comb by all taps along the width.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_comb<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    term: &Term,
+    part: u32,
+    work: &Work,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let (down, deal) = args.comb_deals.div_mod(term.tap.height as u32);
+    let first = work.row + down * args.comb_line;
+    let line = (first / comptime!(COMB_LINE as u32)) as i32;
+    let within = (first % comptime!(COMB_LINE as u32)) as i32;
+    let size = comptime!(form.plane() as usize);
+    #[unroll]
+    for plane in 0..PLANES {
+        let at = comptime!(plane * size);
+        let to = &mut to[at..at + size];
+        let nth = (part * args.image_part + deal) * comptime!(PLANES as u32) + plane as u32;
+        barrier.tma_load_im2col_4d(image, to, nth as i32, within, line, 0i32, 0u16, 0u16);
     }
 }
 
@@ -816,10 +867,16 @@ fn multiply<E: Float>(
     #[comptime] form: Form,
 ) {
     let term = comptime!(k * form.step());
+    // Of a comb the same chunks of pixels further on.
+    let (shift, term_a) = comptime!(match form.comb {
+        Some(shift) => (k as u32 * shift, 0),
+        None => (0, term),
+    });
     #[unroll]
     for i in 0..form.tile.ratio_m {
-        let row = (first_row + i * ROWS) as usize;
-        sums.index_mut(comptime!(i as usize)).execute(&rows.at(row, term), &lines.at(0usize, term));
+        let row = (first_row + comptime!(shift + i * ROWS)) as usize;
+        let rows = rows.at(row, term_a);
+        sums.index_mut(comptime!(i as usize)).execute(&rows, &lines.at(0usize, term));
     }
 }
 
@@ -886,6 +943,11 @@ fn store<R: Float, P: Size, W: Numeric, O: Size>(
         } else {
             let place = row_place(gather, row, form.gather);
             let there = row < args.rows && place.width < args.line_rows;
+            let there = if comptime!(form.comb.is_some()) {
+                there && place.height < args.plane_rows
+            } else {
+                there
+            };
             (base + row_result(gather, &place), there)
         };
         #[unroll]

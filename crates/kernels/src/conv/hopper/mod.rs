@@ -70,7 +70,7 @@ mod product;
 mod repair;
 
 use kernel::{CHUNK, Form, HopperArgsLaunch, PAIR};
-use product::{Product, Walk, bands, corners, first_offset};
+use product::{CHUNK_BYTES, COMB_LINE, Product, Walk, bands, corners, first_offset};
 
 /// Launches a pass, `[image, flat, out]`: `out` has the parts of the sums where the plan cuts them.
 #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
@@ -142,6 +142,7 @@ pub(super) fn launch(
             repair::launch(
                 client,
                 &product,
+                &walk,
                 &given,
                 dtype,
                 &tile,
@@ -166,6 +167,7 @@ fn form(product: &Product, walk: &Walk, tile: Tile, stored: DType, epilogue: Epi
         filter,
         reach: walk.reach as u32,
         runs: walk.runs(tile.stages),
+        comb: product.comb().map(|comb| comb.shift as u32),
         tap_first: product.flat.tap_first,
         flat_across: product.flat.across,
         finished: if whole { PAIR } else { 1 },
@@ -213,6 +215,9 @@ fn args(
         splits as u32,
         rows as u32,
         walk.line_rows as u32,
+        walk.plane_rows as u32,
+        walk.gather.axes[AXES - 1].rows as u32,
+        product.comb().map_or(1, |comb| comb.deals) as u32,
         width as u32,
         strides.count as u32,
         strides.kernel[AXES - 1] as u32,
@@ -229,7 +234,7 @@ fn args(
         width_first as i32,
         results(conv, product.pass) as u32,
         (product.columns() * if filter { strides.count } else { 1 }) as u32,
-        conv.input().batch() as u32,
+        product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
         product.flat.dimensions[0] as u32,
         (tiles_m * bands(&tile)) as u32,
         epilogue.slope(),
@@ -244,6 +249,20 @@ fn image_map(
     form: &Form,
     factor: ElemType,
 ) -> TensorMapArg<Im2col> {
+    let (sizes, strides) = product.image();
+    let map = |args, swizzle: Swizzle| {
+        TensorMapArg::new(args, tensor(image, &sizes, &strides), factor)
+            .with_swizzle(swizzle.into())
+    };
+    if product.comb().is_some() {
+        let args = Im2colArgs {
+            pixel_box_lower_corner: vec![0, 0],
+            pixel_box_upper_corner: vec![0, 0],
+            channels_per_pixel: COMB_LINE as u32 * CHUNK_BYTES as u32 / form.size,
+            pixels_per_column: form.run() / COMB_LINE as u32,
+        };
+        return map(args, Swizzle::None);
+    }
     let axes = &walk.gather.axes[AXES - product.rank()..];
     let (lower, upper): (Vec<_>, Vec<_>) = axes.iter().map(corners).unzip();
     let args = Im2colArgs {
@@ -254,10 +273,7 @@ fn image_map(
     };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
-    let (sizes, strides) = product.image();
-    TensorMapArg::new(args, tensor(image, &sizes, &strides), factor)
-        .with_elem_stride(Strides::new(&steps))
-        .with_swizzle(Swizzle::B128.into())
+    map(args, Swizzle::B128).with_elem_stride(Strides::new(&steps))
 }
 
 /// The map of the other operand.

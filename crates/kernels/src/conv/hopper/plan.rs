@@ -1,6 +1,6 @@
 //! The tile of a product on Hopper, by what each would cost.
 
-use windowpane_geometry::{AXES, Convolution, LIMIT, Tile};
+use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
 use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
@@ -129,11 +129,9 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 
 /// The bytes of so many stages.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
-    let rows = match walk.reach as u32 {
-        0 => stages as usize * tile.block_m as usize,
-        reach => walk.runs(stages) as usize * (tile.block_m + reach).next_multiple_of(8) as usize,
-    };
-    product.parts * (rows + stages as usize * tile.block_n as usize) * LINE as usize
+    let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
+    let columns = (stages * tile.block_n * LINE) as usize;
+    product.parts * (runs * product.rows_bytes(walk, tile) + columns)
 }
 
 /// The parts that are worth a try.
@@ -171,9 +169,9 @@ fn cost(product: &Product, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
     let mut cycles = 0.0;
     for walk in product.walks(tile) {
         // Rows that taps share are brought once for all.
-        let (reach, along) = (walk.reach as f64, walk.gather.axes[AXES - 1].taps as f64);
-        let rows_brought = if walk.reach > 0 { (m + reach) / along } else { m };
-        let copied = parts * (rows_brought + n) * LINE as f64;
+        let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
+        let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
+        let copied = parts * (rows_brought + n * LINE as f64);
         let step = times * products(tile);
         let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
         let [tiles_m, tiles_n] = product.tiles(&walk, tile);
@@ -247,7 +245,7 @@ fn check_tile(tile: &Tile, product: &Product, limits: &Limits) -> Result<(), Pla
     // Of 65,536 registers each unit of whole warpgroups has its share, of which some are not for sums.
     let most = if product.parts > 1 { MOST_SUMS_OF_PARTS } else { MOST_SUMS };
     let limit = most.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
-    if sums > limit {
+    if sums == 0 || sums > limit {
         return Err(PlanError::Sums { sums, limit });
     }
     if units > limits.units_per_cube {
@@ -259,6 +257,18 @@ fn check_tile(tile: &Tile, product: &Product, limits: &Limits) -> Result<(), Pla
         return Err(PlanError::Ring { stages: tile.stages, most });
     }
     Ok(())
+}
+
+/// How the kernel takes its factors, in words.
+pub(in super::super) fn factors(conv: &Convolution, request: Request) -> &'static str {
+    let product = Product::new(conv, request);
+    match product.map(|product| (product.parts > 1, product.fold.is_some())) {
+        Some((true, true)) => "two tf32 each, three products; pixels in lines",
+        Some((true, false)) => "two tf32 each, three products",
+        Some((false, true)) => "pixels in lines",
+        _ if request.precision == Precision::Tf32 => "rounded to tf32",
+        _ => "as they are",
+    }
 }
 
 /// The bytes of memory that a launch takes beside its tensors.

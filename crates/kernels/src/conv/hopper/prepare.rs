@@ -18,7 +18,7 @@ use windowpane_geometry::DType;
 
 use super::super::gather;
 use super::super::launch::buffer;
-use super::product::{CHUNK_BYTES, Product};
+use super::product::{CHUNK_BYTES, PLANES, Product};
 use crate::dtype::elem;
 
 /// The units of a cube.
@@ -36,11 +36,18 @@ struct Form {
     /// The elements of a chunk, which a unit lays.
     chunk: usize,
     splits: bool,
+    /// The channels of a pixel that is one chunk and lies in a plane of a comb.
+    dealt: Option<usize>,
 }
 
 /// The image as the copy engine reads it.
 pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
-    let form = Form { chunk: CHUNK_BYTES / product.size, splits: product.parts > 1 };
+    let input = product.conv.input();
+    let form = Form {
+        chunk: CHUNK_BYTES / product.size,
+        splits: product.parts > 1,
+        dealt: product.comb().map(|_| input.channels()),
+    };
     let laid = client.empty(product.image_elements() * product.size);
     let chunks = product.image_elements() / product.parts / form.chunk;
     let units = CubeDim::new_1d(UNITS);
@@ -63,10 +70,10 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
         }
         return laid;
     };
-    let input = product.conv.input();
     let source = input.strides(product.conv.layout());
     let [_, height, width] = product.conv.grid().axes();
     let plane = height.input() * width.input() * input.channels();
+    let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
     // SAFETY: as above, and a pixel is read where there is one.
     unsafe {
         fold_image::launch_unchecked(
@@ -83,8 +90,12 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
                 fold.height as u32,
                 input.channels() as u32,
                 fold.rows as u32,
-                if fold.rows > 1 { height.start(0) as i32 } else { 0 },
+                fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
+                fold.comb.map_or(1, |comb| comb.deals) as u32,
+                fold.comb.map_or(1, |_| fold.step) as u32,
+                if lays_all_rows { height.start(0) as i32 } else { 0 },
                 width.start(0) as i32,
+                (input.elements() / plane) as u32,
                 height.input() as u32,
                 width.input() as u32,
                 plane as u32,
@@ -132,6 +143,7 @@ pub(super) fn filters(client: &Client, product: &Product, dtype: DType, w: &Hand
                 fold.map_or(1, |fold| fold.rows) as u32,
                 fold.map_or(1, |_| along.dilation()) as u32,
                 kernel[1] as u32,
+                kernel[2] as u32,
                 steps.inner as u32,
                 steps.column as u32,
                 steps.group as u32,
@@ -139,7 +151,7 @@ pub(super) fn filters(client: &Client, product: &Product, dtype: DType, w: &Hand
                 steps.kernel[1] as u32,
                 steps.kernel[2] as u32,
             ),
-            Form { chunk: 1, splits: product.parts > 1 },
+            Form { chunk: 1, splits: product.parts > 1, dealt: None },
             elem(dtype),
         )
     }
@@ -172,9 +184,14 @@ struct FoldArgs {
     channels: FastDivmod<u32>,
     /// The rows of the image that a pixel holds.
     rows: u32,
+    /// The pixels of a plane of a comb, and which rows and columns lie in the same one.
+    pixels: FastDivmod<u32>,
+    deals: u32,
+    step: u32,
     /// Where in the image the first one lies, and how far that goes.
     first_row: i32,
     first_column: i32,
+    planes: u32,
     image_height: u32,
     image_width: u32,
     /// The steps in memory.
@@ -195,23 +212,34 @@ fn fold_image<S: Float, N: Size>(
     if i >= args.chunks {
         terminate!();
     }
-    let (rest, chunk) = args.pixel.div_mod(i);
+    // In a comb, which of its planes; else all is one.
+    let (plane, i_of_plane) =
+        if comptime!(form.dealt.is_some()) { args.pixels.div_mod(i) } else { (0u32.runtime(), i) };
+    let (deal, tooth) = (plane / comptime!(PLANES as u32), plane % comptime!(PLANES as u32));
+    let (rest, chunk) = args.pixel.div_mod(i_of_plane);
     let (rest, column) = args.width.div_mod(rest);
-    let (plane, row) = args.height.div_mod(rest);
-    let w = column as i32 + args.first_column;
+    let (sample, row) = args.height.div_mod(rest);
+    let first_h = ((row * args.deals + deal) * args.rows) as i32 + args.first_row;
+    let w = (column * args.step + tooth) as i32 + args.first_column;
+    // What is negative is larger than all that is not.
+    let inside = sample < args.planes && (w as u32) < args.image_width;
+    let first = sample * args.plane_step + w as u32 * args.column_step;
     let mut elements = Vector::<S, N>::empty();
     #[unroll]
     for lane in 0..comptime!(form.chunk) {
-        let element = chunk * comptime!(form.chunk as u32) + comptime!(lane as u32);
-        let (further, channel) = args.channels.div_mod(element);
-        let h = (row * args.rows + further) as i32 + args.first_row;
-        // What is negative is larger than all that is not.
-        let inside =
-            further < args.rows && (h as u32) < args.image_height && (w as u32) < args.image_width;
-        let at = plane * args.plane_step
-            + h as u32 * args.row_step
-            + w as u32 * args.column_step
-            + channel;
+        let (further, channel) = match comptime!(form.dealt) {
+            Some(channels) => {
+                let (further, channel) = comptime!((lane / channels, lane % channels));
+                (comptime!(further as u32).runtime(), comptime!(channel as u32).runtime())
+            }
+            None => {
+                let element = chunk * comptime!(form.chunk as u32) + comptime!(lane as u32);
+                args.channels.div_mod(element)
+            }
+        };
+        let h = first_h + further as i32;
+        let inside = inside && further < args.rows && (h as u32) < args.image_height;
+        let at = first + h as u32 * args.row_step + channel;
         let value = x[select(inside, at, 0u32) as usize];
         elements.insert(lane, select(inside, value, S::from_int(0)));
     }
@@ -232,10 +260,11 @@ struct PackArgs {
     pixel: FastDivmod<u32>,
     row: FastDivmod<u32>,
     terms: u32,
-    /// The rows of a pixel, the pixels from tap to tap, and the taps along the height.
+    /// The rows of a pixel, the pixels from tap to tap, and the taps of the filters.
     rows: u32,
     dilation: FastDivmod<u32>,
     kernel_height: u32,
+    kernel_width: u32,
     /// The steps in memory.
     inner_step: u32,
     column_step: u32,
@@ -266,7 +295,11 @@ fn pack_filters<S: Float>(
     let (further, term) = args.row.div_mod(element);
     let (tap, between) = args.dilation.div_mod(pixel);
     let (th, tw) = (th * args.rows + further, tw + tap);
-    let there = term < args.terms && further < args.rows && between == 0 && th < args.kernel_height;
+    let there = term < args.terms
+        && further < args.rows
+        && between == 0
+        && th < args.kernel_height
+        && tw < args.kernel_width;
     let at = group * args.group_step
         + column * args.column_step
         + term * args.inner_step

@@ -1,18 +1,18 @@
-//! Results whose sums were no numbers, computed again: a plane for each band of rows that a warp has
-//! found one in. That is rare, and nothing is spared but the look at the flags.
+//! Results whose sums were no numbers, computed again: by a warp for each band of rows that such were
+//! found in. That is rare, and nothing is spared but the look at the flags.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{DType, Tile};
+use windowpane_geometry::{AXES, DType, Tile};
 
 use super::super::epilogue::{Epilogue, EpilogueForm, finish_at};
 use super::super::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
 use super::super::launch::buffer;
 use super::super::plan::{Pass, results};
 use super::kernel::WARP;
-use super::product::{BAND, Product};
+use super::product::{BAND, Product, Walk};
 use crate::dtype::elem;
 
 /// The units of a cube.
@@ -33,6 +33,11 @@ struct RepairArgs {
     tiles_n: FastDivmod<u32>,
     terms: u32,
     columns: u32,
+    /// The rows of a line and the lines of a plane as they were multiplied, and those that have results.
+    line: FastDivmod<u32>,
+    plane: FastDivmod<u32>,
+    line_rows: u32,
+    plane_rows: u32,
     /// The step in memory from a column's weights to the next one's.
     column_step: u32,
     slope: f32,
@@ -43,6 +48,7 @@ struct RepairArgs {
 pub(super) fn launch(
     client: &Client,
     product: &Product,
+    walk: &Walk,
     gather: &Gather,
     dtype: DType,
     tile: &Tile,
@@ -69,7 +75,7 @@ pub(super) fn launch(
     unsafe {
         repair::launch_unchecked(
             client,
-            cubecl::calculate_cube_count_elemwise(client, all * WARP as usize, units),
+            cubecl::calculate_cube_count_elemwise(client, all, units),
             units,
             buffer(image, image_elements),
             buffer(filters, conv.filter().elements()),
@@ -84,6 +90,10 @@ pub(super) fn launch(
                 tiles_n as u32,
                 gather.terms(conv) as u32,
                 product.columns() as u32,
+                walk.gather.axes[AXES - 1].rows as u32,
+                walk.gather.axes[AXES - 2].rows as u32,
+                walk.line_rows as u32,
+                walk.plane_rows as u32,
                 steps.column as u32,
                 epilogue.slope(),
             ),
@@ -107,20 +117,45 @@ fn repair<S: Float>(
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
 ) {
-    let flag = ABSOLUTE_POS as u32 / WARP;
-    if flag >= args.flags {
+    // Each unit looks at a flag, and all of a warp then compute what each has found.
+    let first = ABSOLUTE_POS as u32 / WARP * WARP;
+    let mine = ABSOLUTE_POS as u32;
+    let found = mine < args.flags && flags[min(mine, args.flags - 1) as usize] != 0;
+    if !plane_any(found) {
         terminate!();
     }
-    if flags[flag as usize] == 0 {
-        terminate!();
+    for flag in first..min(first + WARP, args.flags) {
+        if flags[flag as usize] != 0 {
+            band::<S>(image, filters, &bias, &residual, out, flag, gather, args, form);
+        }
     }
+}
+
+/// Computes a band of rows of a tile.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn band<S: Float>(
+    image: &[S],
+    filters: &[S],
+    bias: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    out: &mut [Vector<S, Const<1>>],
+    flag: u32,
+    gather: &GatherArgs,
+    args: &RepairArgs,
+    #[comptime] form: Form,
+) {
     let (rest, band) = args.bands.div_mod(flag);
     let (group, n) = args.tiles_n.div_mod(rest);
     let mut i = UNIT_POS % WARP;
     while i < comptime!(BAND * form.block_n) {
         let row = band * BAND + i / comptime!(form.block_n);
         let column = n * comptime!(form.block_n) + i % comptime!(form.block_n);
-        if row < gather.rows && column < args.columns {
+        let (rest, w) = args.line.div_mod(row);
+        let (rest, h) = args.plane.div_mod(rest);
+        let row = (rest * args.plane_rows + h) * args.line_rows + w;
+        let there = w < args.line_rows && h < args.plane_rows && row < gather.rows;
+        if there && column < args.columns {
             let row = row_point(gather, row, form.gather);
             let weights = group * gather.b_group + column * args.column_step;
             let mut sum = 0.0f32;
@@ -135,8 +170,8 @@ fn repair<S: Float>(
             }
             let at = row.other + column * gather.out_column + group * gather.out_group;
             out[at as usize] = finish_at::<S, f32, Const<1>>(
-                &bias,
-                &residual,
+                bias,
+                residual,
                 Vector::new(sum),
                 group * args.columns + column,
                 at,
