@@ -108,6 +108,12 @@ on_every_device! {
         check_tile(device, &case, tiling)
     }
 
+    /// The same on matrix units, in every pass, where a device has them.
+    fn any_tile_of_matrix_units_is_right(device, case in (fragmented(), any::<Index>(), fragments(), 0..3)) {
+        let (case, pick, tiling, pass) = case;
+        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, tiling, pass))
+    }
+
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
     fn gradients_are_adjoint(device, case in (ConvCase::any(), algorithm())) {
         let (case, algorithm) = case;
@@ -221,6 +227,76 @@ fn tile() -> impl Strategy<Value = Tiling> {
             stages,
         },
     )
+}
+
+/// Problems whose channels lie in whole lines, and others, which come to matrix units one by one.
+fn fragmented() -> impl Strategy<Value = ConvCase> {
+    prop_oneof![3 => ConvCase::aligned(), 1 => ConvCase::any()]
+}
+
+/// Some numbers of a tile of matrix units, the largest that there are among them.
+fn fragments() -> impl Strategy<Value = Tiling> {
+    use proptest::option::weighted;
+    use proptest::sample::select;
+    let block = || weighted(0.8, select(vec![32u32, 64, 128, 256]));
+    let ratio = || weighted(0.8, select(vec![1u32, 2, 4]));
+    let rest = (
+        weighted(0.8, select(vec![16u32, 32, 48, 64])),
+        weighted(0.5, select(vec![1u32, 4, 8])),
+        weighted(0.5, 1..=2u32),
+    );
+    (block(), block(), ratio(), ratio(), rest).prop_map(
+        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m,
+            ratio_n,
+            elems_per_thread,
+            stages,
+        },
+    )
+}
+
+fn check_fragments<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    tiling: Tiling,
+    pass: i32,
+) -> Check {
+    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
+    let fill = match case.fill.flavour {
+        Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
+        _ => case.fill,
+    };
+    let case = ConvCase { fill, ..*case };
+    let conv = case.conv().algorithm(Some(ConvAlgorithm::Matrix)).tile(tiling);
+    let (x, inputs) = tensor::<T>(device, &case, Role::Input)?;
+    let (w, weights) = tensor::<T>(device, &case, Role::Filter)?;
+    let (dy, gradients) = tensor::<T>(device, &case, Role::OutputGradient)?;
+    let problem = case.problem();
+    // What cannot be is refused when it is planned, and never later.
+    match pass {
+        0 => {
+            let Ok(plan) = conv.plan(device, T::DTYPE, x.dims(), w.dims()) else { return Ok(()) };
+            let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<T>())?;
+            let activation = case.activation;
+            let epilogue = reference::Epilogue { activation, ..reference::Epilogue::NONE };
+            assert_totals(&y, &reference::forward_totals(&problem, &inputs, &weights, epilogue))
+        }
+        1 => {
+            let plan = conv.plan_backward_data(device, T::DTYPE, x.dims(), w.dims());
+            let Ok(plan) = plan else { return Ok(()) };
+            let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
+            assert_totals(&dx, &reference::data_gradient_totals(&problem, &gradients, &weights))
+        }
+        _ => {
+            let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), w.dims());
+            let Ok(plan) = plan else { return Ok(()) };
+            let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
+            assert_totals(&dw, &reference::filter_gradient_totals(&problem, &gradients, &inputs))
+        }
+    }
 }
 
 fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
