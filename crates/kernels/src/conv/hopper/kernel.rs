@@ -652,7 +652,7 @@ fn sums<E: Float>(
     args: &HopperArgs,
     #[comptime] form: Form,
 ) -> Sequence<Sums> {
-    let speaks = UNIT_POS % WARP == 0;
+    let speaks = speaks();
     let sums = zeros(form);
     let mut held = 0u32.runtime();
     let mut tap = 0u32.runtime();
@@ -717,7 +717,7 @@ fn sums_of_parts<E: Float>(
     turn: &mut Turn,
     #[comptime] form: Form,
 ) -> Sequence<Sums> {
-    let speaks = UNIT_POS % WARP == 0;
+    let speaks = speaks();
     let count = comptime!((form.tile.block_n / 2) as usize);
     let mut all = Sequence::<Sums>::new();
     #[unroll]
@@ -754,6 +754,13 @@ fn sums_of_parts<E: Float>(
         advance(turn, comptime!(form.tile.stages));
     }
     all
+}
+
+/// Whether this is the unit that speaks for its warp.
+#[cube]
+fn speaks() -> bool {
+    let lane = UNIT_POS % WARP;
+    lane == 0
 }
 
 /// The sums of nothing yet.
@@ -822,7 +829,7 @@ fn tell(
     let found = plane_any(doubt != 0.0);
     let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
     let column = work.group * args.tiles_n_count + work.column / comptime!(form.tile.block_n);
-    if UNIT_POS % WARP == 0 {
+    if speaks() {
         flags[(column * args.bands + band) as usize] = u32::cast_from(found);
     }
 }
