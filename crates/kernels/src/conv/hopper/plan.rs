@@ -17,9 +17,6 @@ const MOST_STAGES: u32 = 6;
 /// The registers that a unit has for its sums: beyond them others are moved out to memory.
 const MOST_SUMS: u32 = 128;
 
-/// The same of sums in two parts, which are not all in use by the matrix units.
-const MOST_SUMS_OF_PARTS: u32 = 160;
-
 /// The registers of a multiprocessor, and those of a unit that are not for sums.
 const REGISTERS: u32 = 65536;
 const OTHER_REGISTERS: u32 = 40;
@@ -118,7 +115,8 @@ fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
 pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
     let shared = ring_bytes(product, tile, walk, tile.stages) + RESERVED;
-    let two = 2 * registers <= REGISTERS && 2 * shared <= limits.shared_bytes;
+    // With parts, sums of a stage wait for each other too, and two cubes hinder each other more.
+    let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= limits.shared_bytes;
     limits.hopper.unwrap_or(1) as usize * if two { 2 } else { 1 }
 }
 
@@ -242,9 +240,9 @@ fn check_tile(tile: &Tile, product: &Product, limits: &Limits) -> Result<(), Pla
     }
     let sums = sums(product, tile);
     let units = units(tile);
-    // Of 65,536 registers each unit of whole warpgroups has its share, of which some are not for sums.
-    let most = if product.parts > 1 { MOST_SUMS_OF_PARTS } else { MOST_SUMS };
-    let limit = most.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
+    // Of 65,536 registers each unit has its share, of which some are not for sums; the assembler reckons
+    // with whole warpgroups.
+    let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
     if sums == 0 || sums > limit {
         return Err(PlanError::Sums { sums, limit });
     }
