@@ -906,8 +906,8 @@ mod tests {
             assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
             plan
         };
-        // Tiles of 128 columns: a unit for each that they read.
-        for (kernel, units) in [(31, 192), (63, 192), (127, 256)] {
+        // One tile of 256 columns: a unit for each that it reads.
+        for (kernel, units) in [(31, 320), (63, 320), (127, 384)] {
             let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
             assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
         }
