@@ -354,6 +354,11 @@ impl Plan {
         Some(plan.in_strips(strip, across))
     }
 
+    /// Whether a GPU's elements are widened by their bits: those that are not folded as they are.
+    pub(super) fn widens(&self, dtype: DType) -> bool {
+        dtype == DType::BF16 && self.accumulator != dtype && self.reinterprets && !self.runs
+    }
+
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
         let accumulator = match reduction {
             // A GPU that compares halves compares two at a time.

@@ -26,7 +26,7 @@ use super::direct::{
 };
 use super::plan::{Plan, Reduction};
 use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
-use crate::dtype::widen;
+use crate::dtype::{widen, widen_kept};
 
 /// How the vectors of a pixel are parted, so that neighbouring units are neighbouring pixels too.
 ///
@@ -577,11 +577,10 @@ fn pixel<S: Float, A: Float, N: Size>(
     } else {
         pixel
     };
-    let value = widen::<S, A, N>(input[offset as usize], form.tap.widened);
     let value = if comptime!(!form.tap.fold.is_max() && tap.drops) {
-        select(width.inside, value, Vector::new(A::from_int(0)))
+        widen_kept::<S, A, N>(input[offset as usize], width.inside, form.tap.widened)
     } else {
-        value
+        widen::<S, A, N>(input[offset as usize], form.tap.widened)
     };
     Accumulator::<A, N> { value, position: Vector::new(position) }
 }
