@@ -130,6 +130,8 @@ pub struct Plan {
     pub(super) rounds: bool,
     /// Whether what is shared can be seen as vectors.
     pub(super) reinterprets: bool,
+    /// The bytes that the units of a cube may share.
+    pub(super) shared_bytes: usize,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
@@ -384,6 +386,7 @@ impl Plan {
             maximum: MaximumForm::new(accumulator, limits),
             rounds: dtype == DType::BF16 && !limits.llvm,
             reinterprets: limits.llvm,
+            shared_bytes: limits.shared_bytes,
         }
     }
 
