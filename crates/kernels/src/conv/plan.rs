@@ -150,7 +150,7 @@ impl Plan {
                 Algorithm::Banded => banded_fragment(request, limits),
                 _ => None,
             },
-            units: algorithm.units(request, tile, limits),
+            units: algorithm.units(conv, request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
                 Some(tile) if algorithm == Algorithm::Hopper => {
@@ -343,15 +343,20 @@ impl Algorithm {
     }
 
     /// The units of a cube whose tile is one that there is a kernel for.
-    fn units(self, request: Request, tile: Option<Tile>, limits: &Limits) -> u32 {
+    fn units(
+        self,
+        conv: &Convolution,
+        request: Request,
+        tile: Option<Tile>,
+        limits: &Limits,
+    ) -> u32 {
         if let (Self::Matrix, Some(tile), Some((fragment, plane))) =
             (self, tile, fragment(request, limits))
         {
             return matrix::units(&tile, fragment, plane);
         }
         if let (Self::Banded, Some(tile)) = (self, tile) {
-            let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
-            return banded::units(&tile, plane);
+            return banded::units(conv, request.pass, &tile);
         }
         if let (Self::Hopper, Some(tile)) = (self, tile) {
             return hopper::plan::units(&tile);
@@ -581,26 +586,31 @@ fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), P
     Ok(())
 }
 
-/// The fragment of a request, where it is one that bands are laid out for, in planes that are not too small.
+/// The fragment of a request, where a plane's units can hold such as bands are laid out for.
 fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
-    let laid_out = Fragment { m: 16, n: 16, k: 16 };
-    fragment(request, limits).filter(|&(fragment, plane)| fragment == laid_out && plane >= 8)
+    let held = |plane| limits.holds_fragments && plane == banded::PLANE;
+    fragment(request, limits).filter(|&(_, plane)| request.dtype.size() == 2 && held(plane))
 }
 
-/// As many chunks side by side as there are, up to 64 bytes of a pixel, in two runs of windows; fewer where
-/// shared memory is small.
+/// As many chunks side by side as there are, up to 64 bytes of a pixel, and as many runs of tiles as make 8
+/// planes, or lines of the images most common; fewer where shared memory is small.
 fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
-    let tile = |runs: u32, chunks: u32| Tile {
-        block_m: banded::LINES * 2 * banded::PAIRS * runs,
-        block_n: banded::CHUNK * chunks,
-        block_k: 16,
-        ratio_m: banded::PAIRS,
-        ratio_n: 1,
-        elems_per_thread: widest_factor_load(request.dtype, limits),
-        stages: 1,
+    let windows = banded::tile_windows(conv, request.pass);
+    let tile = |chunks: u32, planes: u32| {
+        let units = |runs: u32| Tile {
+            block_m: banded::LINES * banded::TILES * windows * runs,
+            block_n: banded::CHUNK * chunks,
+            block_k: 16,
+            ratio_m: banded::TILES,
+            ratio_n: 1,
+            elems_per_thread: widest_factor_load(request.dtype, limits),
+            stages: 1,
+        };
+        let across = banded::units(conv, request.pass, &units(1)) / banded::PLANE;
+        units((planes / across).clamp(1, 8 / windows))
     };
-    [(2, 4), (2, 2), (2, 1), (1, 1)]
-        .map(|(runs, chunks)| tile(runs, chunks))
+    [(4, 8), (2, 8), (1, 8), (1, 4), (1, 2), (1, 1)]
+        .map(|(chunks, planes)| tile(chunks, planes))
         .into_iter()
         .find(|tile| check_banded(tile, conv, request, limits).is_ok())
 }
@@ -613,17 +623,22 @@ fn check_banded(
 ) -> Result<(), PlanError> {
     let numbers = [
         ("block_k", tile.block_k, 16),
-        ("ratio_m", tile.ratio_m, banded::PAIRS),
         ("ratio_n", tile.ratio_n, 1),
         ("elems_per_thread", tile.elems_per_thread, widest_factor_load(request.dtype, limits)),
-        ("stages", tile.stages, 1),
     ];
     for (name, found, expected) in numbers {
         if found != expected {
             return Err(PlanError::Tile { name, found, expected });
         }
     }
-    let run = banded::LINES * 2 * banded::PAIRS;
+    if !(1..=2).contains(&tile.stages) {
+        return Err(PlanError::Stages { stages: tile.stages });
+    }
+    let sums = tile.ratio_m;
+    if !banded::TILE_COUNTS.contains(&sums) {
+        return Err(PlanError::Sums { sums, limit: 2 * banded::TILES });
+    }
+    let run = banded::LINES * sums * banded::tile_windows(conv, request.pass);
     let blocks =
         [("block_m", tile.block_m, run, 8 * run), ("block_n", tile.block_n, 8, MOST_BLOCK)];
     for (name, block, of, limit) in blocks {
@@ -635,12 +650,14 @@ fn check_banded(
     if !channels.is_multiple_of(tile.block_n as usize) {
         return Err(PlanError::Channels { lanes: tile.block_n, channels });
     }
-    let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
-    let (units, limit) = (banded::units(tile, plane), limits.units_per_cube);
+    let (units, limit) = (banded::units(conv, request.pass, tile), limits.units_per_cube);
     if units > limit {
         return Err(PlanError::Units { units, limit });
     }
-    let bytes = banded::shared_bytes(conv, request.pass, tile, request.dtype);
+    let bytes = match banded_fragment(request, limits) {
+        Some(_) => banded::shared_bytes(conv, request.pass, tile, request.dtype),
+        None => 0,
+    };
     match bytes > limits.shared_bytes {
         true => Err(PlanError::Shared { bytes, limit: limits.shared_bytes }),
         false => Ok(()),
@@ -1009,6 +1026,7 @@ mod tests {
             bf16: Some(FRAGMENT),
             tf32: Some(Fragment { k: 8, ..FRAGMENT }),
         },
+        holds_fragments: true,
         hopper: None,
         buffer_bytes: 1 << 34,
         llvm: true,
