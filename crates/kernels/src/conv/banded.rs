@@ -3,18 +3,20 @@
 //! ```text
 //! for each block of 16 lines by COLUMNS windows by CHUNKS chunks of 8 channels:        one cube
 //!     all units bring the pixels that its windows read to shared memory, group by group, as strips
-//!     for each line of taps:                     one plane, a group or two by 7 tiles of windows
-//!         for each pair of strips that a tile reads, s:
+//!     for each group of a few:                               one plane, 7 tiles of windows or 14
+//!         for each line of taps, for each pair of strips that a tile reads, s:
 //!             sums[lines, window and filter of the tile] +=
 //!                 pixels[lines, pixel and channel of the strips] · band[s]
-//!     all units bring the sums by shared memory to memory, whole vectors of channels
+//!         the sums take the place of the group's pixels
+//!     all units bring the results to memory, whole vectors of channels
 //! ```
 //!
 //! A strip is 8 elements of a line of a group: 8 pixels of one channel, or 4 of two, or 2 of four, or one of
 //! eight. A tile is as many neighbouring windows, and its results are the 8 columns of a fragment; 16 lines
 //! of the image are its rows. The weight between an element and a column is that of the tap by which the
 //! window reads the pixel, or 0 where none does. With one channel a group, where channels lie together in
-//! memory, strips are made as pixels are staged: two neighbours give a word of each channel.
+//! memory, strips are made as pixels are staged: two neighbours give a word of each channel. Results are
+//! laid out as pixels are, and go the same way back.
 //!
 //! A strip is loaded once for each line of taps, and serves all tiles that read it: a fragment's rows are so
 //! few registers of a unit that the strips of a run of tiles are all held.
@@ -59,10 +61,9 @@ const HELD: u32 = 4;
 const MOST_STRIPS: u64 = 16;
 const MOST_STEP: usize = 4;
 
-/// The groups of a plane, of so many channels each: of one channel so many that a unit's results are a
-/// word of memory's.
+/// The groups of a plane, of so many channels each: so many that 32 channels make 8 planes, or fewer.
 const fn groups(group: u32) -> u32 {
-    if group == 1 { 4 } else { 1 }
+    if group < 4 { 4 / group } else { 1 }
 }
 
 /// The bytes on whose multiples strips begin.
@@ -87,7 +88,6 @@ struct Form {
     tile: Run,
     /// Whether sums are brought to memory as they are, and followed by the rest only then.
     late: bool,
-    unrolls: bool,
     epilogue: EpilogueForm,
 }
 
@@ -114,7 +114,6 @@ impl Form {
             height: Run::new(LINES, &height),
             tile: Run::new(CHUNK / group, &width),
             late: epilogue.bias.is_some() || epilogue.residual.is_some(),
-            unrolls: tile.stages > 1,
             epilogue: epilogue.form(dtype),
         }
     }
@@ -196,8 +195,14 @@ impl Form {
         self.line_strips() | 1
     }
 
+    /// The strips from a line of results to the next: a tile's are one, or two where they are wider.
+    fn laid_pitch(&self) -> u32 {
+        (self.runs * self.tiles * if self.late { 2 } else { 1 }) | 1
+    }
+
+    /// The strips from a group to the next: its pixels' and then, in their place, its results'.
     fn group_step(&self) -> u32 {
-        self.lines() * self.pitch()
+        (self.lines() * self.pitch()).max(LINES * self.laid_pitch())
     }
 
     /// The strips from a chunk to the next: some more than its pixels take, so that no two of a pixel's
@@ -208,45 +213,37 @@ impl Form {
         strips + (wanted + 8 - strips % 8) % 8
     }
 
-    /// The elements that are stored to shared memory together.
+    /// The neighbouring pixels that are staged at once, and windows that are brought to memory.
+    fn neighbours(&self) -> u32 {
+        if self.group == 1 { 2 } else { 1 }
+    }
+
+    /// The elements of a group that are stored to shared memory together.
     fn together(&self) -> u32 {
         self.group.max(2)
     }
 
-    /// The neighbouring channels whose sums a unit has.
-    fn beside(&self) -> u32 {
-        if self.group == 1 { self.groups() } else { 2 }
+    /// The results of a group that are loaded together, and the lanes of as many bytes.
+    fn taken(&self) -> u32 {
+        if self.late { self.together().min(4) } else { self.together() }
     }
 
-    /// The sums beside each other, as one, from a window to the next in shared memory, and from a line to
-    /// the next: so that few of a plane's meet in a bank.
-    fn window_step(&self) -> u32 {
-        let sums = self.chunks * CHUNK / self.beside();
-        if self.group == 1 { sums + (6 - sums % 4) % 4 } else { sums + 1 }
+    fn taken_lanes(&self) -> u32 {
+        if self.late { 2 * self.taken() } else { self.taken() }
     }
 
-    fn sums_pitch(&self) -> u32 {
-        let sums = self.windows() * self.window_step();
-        match self.group {
-            1 => sums | 1,
-            _ => sums + (36 - sums % 32) % 32,
-        }
+    /// The neighbours of a cube, and how many of them a unit brings to memory.
+    fn pieces(&self) -> u32 {
+        LINES * self.windows() / self.neighbours() * self.chunks
     }
 
-    /// The elements, of those that are staged, which sums beside each other take.
-    fn laid_lanes(&self) -> u32 {
-        if self.late { 2 * self.beside() } else { self.beside() }
-    }
-
-    /// The vectors of results that a unit brings to memory.
     fn turns(&self) -> u32 {
-        (LINES * self.windows() * self.chunks * CHUNK / self.lanes).div_ceil(self.units())
+        self.pieces().div_ceil(self.units())
     }
 
-    /// The strips in shared memory: pixels first and then, in their place, sums.
+    /// The strips in shared memory.
     fn shared(&self) -> u32 {
-        let sums = LINES * self.sums_pitch() * self.laid_lanes();
-        (self.chunks * self.chunk_step()).max(sums.div_ceil(CHUNK))
+        self.chunks * self.chunk_step()
     }
 
     /// The vectors of a group, and its filters and channels in a vector.
@@ -363,6 +360,7 @@ pub(super) fn launch(
                     height.rows as u32,
                     width.rows as u32,
                     steps.column as u32,
+                    lanes as u32,
                     epilogue.slope(),
                 ),
                 form,
@@ -384,6 +382,8 @@ struct BlockArgs {
     width: u32,
     /// The step from a column's weights to the next as they were given.
     column_step: u32,
+    /// The lanes of a vector, where a compiler is not to know them.
+    lanes: u32,
     slope: f32,
 }
 
@@ -440,38 +440,61 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
         );
         stage::<S, N>(a, gather, &place, &mut shared, form);
         sync_cube();
-        let mut laid = Sequence::<Sequence<Vector<R, Const<2>>>>::new();
-        #[unroll]
-        for member in 0..form.groups() {
-            let sums = multiply::<S, A, N>(&shared, bands, gather, block, &place, member, form);
-            laid.push(followed::<S, A, R>(&sums, block, form));
+        for member in 0..comptime!(form.groups()).runtime() {
+            let group = place.group + member;
+            let sums = multiply::<S, A, N>(&shared, bands, gather, block, &place, group, form);
+            // Who else reads the group's pixels: none, or the planes of its other runs.
+            if comptime!(form.runs == 1) {
+                sync_plane();
+            } else {
+                sync_cube();
+            }
+            lay::<S, A, R, N>(&sums, &mut shared, block, &place, group, form);
         }
         sync_cube();
-        lay::<S, R, N>(&laid, &place, &mut shared, form);
-        sync_cube();
-        // The vectors that are left to be summed term by term, a bit each.
+        // The windows that are left to be summed term by term, a bit each.
         let mut left = 0u32.runtime();
         #[unroll]
         for turn in 0..form.turns() {
-            let i = UNIT_POS + comptime!(turn * form.units());
-            let window = window_of(&place, i, form);
-            if is_there(block, &place, &window) {
-                let is_number = take::<S, A, R, N>(
-                    &shared, &bias, &residual, out, gather, block, &window, form,
-                );
-                left |= select(is_number, 0u32, comptime!(1u32 << turn));
+            let piece = UNIT_POS + comptime!(turn * form.units());
+            let results = take::<S, R, N>(&shared, piece, form);
+            #[unroll]
+            for i in 0..form.neighbours() {
+                let window = window_of(&place, piece, i, form);
+                if is_there(block, &place, &window) {
+                    let result = *results.index(comptime!(i as usize));
+                    if is_number::<R, N>(result, form) {
+                        bring::<S, A, R, N>(
+                            result, &bias, &residual, out, gather, block, &window, form,
+                        );
+                    } else {
+                        left |= comptime!(1u32 << (turn * form.neighbours() + i));
+                    }
+                }
             }
         }
         while left != 0 {
-            let turn = left.trailing_zeros();
+            let bit = left.trailing_zeros();
             left &= left - 1;
-            let i = UNIT_POS + turn * comptime!(form.units());
-            again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &place, i, form);
+            let (turn, i) =
+                (bit / comptime!(form.neighbours()), bit % comptime!(form.neighbours()));
+            let piece = UNIT_POS + turn * comptime!(form.units());
+            let window = window_of(&place, piece, i, form);
+            again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &window, form);
         }
     } else {
-        let all = comptime!(LINES * form.windows() * form.chunks * CHUNK / form.lanes);
+        let vectors = comptime!(form.chunks * CHUNK / form.lanes);
+        let all = comptime!(LINES * form.windows()) * vectors;
         for i in range_stepped(UNIT_POS, all, comptime!(form.units())) {
-            again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &place, i, form);
+            let (i, vector) = (i / vectors, i % vectors);
+            let window = Window {
+                line: place.line + i / comptime!(form.windows()),
+                column: place.column + i % comptime!(form.windows()),
+                vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
+            };
+            if is_there(block, &place, &window) {
+                again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &window, form);
+            }
         }
     }
 }
@@ -490,7 +513,7 @@ fn stage<S: Float, N: Size>(
 ) {
     let chunks = comptime!(form.chunks);
     // The pixels of a turn, the turns of a line, and how far on a unit's next turn is.
-    let pixels = comptime!(if form.group == 1 { 2u32 } else { 1 });
+    let pixels = comptime!(form.neighbours());
     let (turns, lines) = comptime!((form.columns() / pixels, form.lines()));
     let ahead = comptime!(form.units() / chunks);
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
@@ -570,6 +593,9 @@ fn put<S: Float, N: Size>(
     }
 }
 
+/// The taps along the height by which a loop is unrolled, so that what it loads is on its way early.
+const MOST_UNROLLED: u32 = 8;
+
 /// The sums of a plane's windows and one of its groups.
 #[cube]
 fn multiply<S: Float, A: Float, N: Size>(
@@ -578,7 +604,7 @@ fn multiply<S: Float, A: Float, N: Size>(
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &Place,
-    #[comptime] member: u32,
+    group: u32,
     #[comptime] form: Form,
 ) -> Sequence<Array<Vector<A, Const<2>>>> {
     let mut sums = Sequence::<Array<Vector<A, Const<2>>>>::new();
@@ -590,14 +616,11 @@ fn multiply<S: Float, A: Float, N: Size>(
         sums.push(sum);
     }
     let (taps, steps) = comptime!((form.height.taps, form.steps()));
-    let group = place.group + member;
     let of_all = place.chunk * comptime!(form.wide()) + group;
     let band = of_all * comptime!(taps * steps * PLANE) + place.unit;
     // Unit by unit the rows of a strip, and then those of the next.
     let (row, next) = (place.unit % LINES, place.unit / LINES);
-    let (chunk, within) = (group / comptime!(form.wide()), group % comptime!(form.wide()));
-    let first = chunk * comptime!(form.chunk_step())
-        + within * comptime!(form.group_step())
+    let first = strip_of(group, form)
         + row * comptime!(form.height.step as u32 * form.pitch())
         + place.run * comptime!(form.tiles * form.stride())
         + next;
@@ -607,7 +630,7 @@ fn multiply<S: Float, A: Float, N: Size>(
         for s in 0..steps {
             ahead.push(RuntimeCell::new(bands[(band + s * PLANE) as usize]));
         }
-        if comptime!(form.unrolls) {
+        if comptime!(taps <= MOST_UNROLLED) {
             #[unroll]
             for th in 0..taps {
                 let line = first + line_of(th, form);
@@ -688,107 +711,90 @@ fn multiply_line<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The strips in shared memory before the line that the first row reads by line `th` of taps.
+/// The strips before the line that the first row reads by line `th` of taps, from its group's first.
 #[cube]
 fn line_of(th: u32, #[comptime] form: Form) -> u32 {
     let (step, first) = comptime!((form.height.tap_step, form.height.pixels().0));
     (th as i32 * step - first) as u32 * comptime!(form.pitch())
 }
 
-/// Sums as they are laid out: as they are where more is to follow than what needs no memory.
+/// Lays a plane's sums of a group out in shared memory where the group's pixels were, line by line: as they
+/// are where more is to follow than what needs no memory.
 #[cube]
-fn followed<S: Float, A: Float, R: Float>(
+fn lay<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
+    shared: &mut Shared<[Vector<S, N>]>,
     block: &BlockArgs,
+    place: &Place,
+    group: u32,
     #[comptime] form: Form,
-) -> Sequence<Vector<R, Const<2>>> {
-    let mut laid = Sequence::<Vector<R, Const<2>>>::new();
+) {
+    let lanes = comptime!(if form.late { 4u32 } else { 2 });
+    let size!(P) = lanes as usize;
+    let all = comptime!(form.shared() as usize);
+    let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
+    // Of its tile's rows a unit holds this, and the one 8 further on; and there two columns.
+    let (row, pair) = (place.unit / 4, place.unit % 4);
+    let line = strip_of(group, form) + row * comptime!(form.laid_pitch());
+    let first = line * comptime!(CHUNK / lanes) + place.run * comptime!(form.tiles * 4) + pair;
     #[unroll]
     for n in 0..form.tiles {
         let sum = sums.index(comptime!(n as usize));
         #[unroll]
-        for half in 0..2usize {
-            if comptime!(form.late) {
-                laid.push(Vector::cast_from(sum[half]));
-            } else {
-                let last = finish::<S, A, Const<2>>(sum[half], block.slope, form.epilogue);
-                laid.push(Vector::cast_from(last));
-            }
-        }
-    }
-    laid
-}
-
-/// Lays a plane's sums out in shared memory: neighbouring channels', window by window, line by line.
-#[cube]
-fn lay<S: Float, R: Float, N: Size>(
-    laid: &Sequence<Sequence<Vector<R, Const<2>>>>,
-    place: &Place,
-    shared: &mut Shared<[Vector<S, N>]>,
-    #[comptime] form: Form,
-) {
-    let size!(P) = form.laid_lanes() as usize;
-    let size!(Q) = form.beside() as usize;
-    let all = comptime!(form.shared() as usize);
-    let sums: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
-    // Of its tile's rows and columns a unit holds these, and those of the row 8 further on.
-    let (row, column) = (place.unit / 4, place.unit % 4 * 2);
-    let channel = place.group * comptime!(form.group) + column % comptime!(form.group);
-    let window = place.run * comptime!(form.run()) + column / comptime!(form.group);
-    let first = row * comptime!(form.sums_pitch())
-        + window * comptime!(form.window_step())
-        + channel / comptime!(form.beside());
-    #[unroll]
-    for n in 0..form.tiles {
-        #[unroll]
         for half in 0..2u32 {
-            let nth = comptime!((n * 2 + half) as usize);
-            let at = first
-                + comptime!(8 * half * form.sums_pitch() + n * form.wide() * form.window_step());
-            // Either two windows of one channel each, or two channels of one window.
-            #[unroll]
-            for i in 0..comptime!(if form.group == 1 { 2u32 } else { 1 }) {
-                let mut sum = Vector::<R, Q>::empty();
-                #[unroll]
-                for lane in 0..form.beside() {
-                    let (member, of) =
-                        comptime!(if form.group == 1 { (lane, i) } else { (0, lane) });
-                    let both = *laid.index(comptime!(member as usize)).index(nth);
-                    sum.insert(comptime!(lane as usize), both.extract(comptime!(of as usize)));
-                }
-                let at = at + comptime!(i * form.window_step());
-                sums[at as usize] = Vector::reinterpret(sum);
-            }
+            let at = first + comptime!(n * 4 + 8 * half * form.laid_pitch() * (CHUNK / lanes));
+            let sum = sum[comptime!(half as usize)];
+            let laid = if comptime!(form.late) {
+                Vector::<R, Const<2>>::cast_from(sum)
+            } else {
+                Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
+            };
+            pairs[at as usize] = Vector::reinterpret(laid);
         }
     }
 }
 
-/// A window and a vector of its channels.
+/// The strips in shared memory before a group's.
+#[cube]
+fn strip_of(group: u32, #[comptime] form: Form) -> u32 {
+    let (chunk, within) = (group / comptime!(form.wide()), group % comptime!(form.wide()));
+    chunk * comptime!(form.chunk_step()) + within * comptime!(form.group_step())
+}
+
+/// A window and a vector of its channels, among all.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Window {
-    /// The line and column of all.
     line: u32,
     column: u32,
-    /// The vector of all channels.
     vector: u32,
-    /// Where its sums are in shared memory.
-    laid: u32,
 }
 
-/// The `i`-th of a cube's windows and vectors.
+/// Where a piece of a cube's results is, within the cube: a chunk of neighbouring windows.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Piece {
+    line: u32,
+    /// The neighbours before it on its line.
+    turn: u32,
+    chunk: u32,
+}
+
 #[cube]
-fn window_of(place: &Place, i: u32, #[comptime] form: Form) -> Window {
-    let vectors = comptime!(form.chunks * CHUNK / form.lanes);
-    let (i, vector) = (i / vectors, i % vectors);
-    let (line, column) = (i / comptime!(form.windows()), i % comptime!(form.windows()));
+fn piece_of(piece: u32, #[comptime] form: Form) -> Piece {
+    let turns = comptime!(form.windows() / form.neighbours());
+    let (i, chunk) = (piece / comptime!(form.chunks), piece % comptime!(form.chunks));
+    Piece { line: i / turns, turn: i % turns, chunk }
+}
+
+/// The `i`-th window of a piece.
+#[cube]
+fn window_of(place: &Place, piece: u32, i: u32, #[comptime] form: Form) -> Window {
+    let piece = piece_of(piece, form);
     Window {
-        line: place.line + line,
-        column: place.column + column,
-        vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
-        laid: line * comptime!(form.sums_pitch())
-            + column * comptime!(form.window_step())
-            + vector * comptime!(form.lanes / form.beside()),
+        line: place.line + piece.line,
+        column: place.column + piece.turn * comptime!(form.neighbours()) + i,
+        vector: place.chunk + piece.chunk,
     }
 }
 
@@ -807,11 +813,72 @@ fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: Form) -> u3
     at / comptime!(form.lanes) + window.vector
 }
 
-/// Brings a vector of sums from shared memory to memory, if they are numbers.
+/// A piece of the results from shared memory: of each of its windows a chunk.
+#[cube]
+fn take<S: Float, R: Float, N: Size>(
+    shared: &Shared<[Vector<S, N>]>,
+    piece: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<R, N>> {
+    let (taken, lanes) = comptime!((form.taken(), form.taken_lanes()));
+    let size!(P) = lanes as usize;
+    let size!(Q) = taken as usize;
+    let all = comptime!(form.shared() as usize);
+    let words: &[Vector<S, P>] = shared[0..all].with_vector_size();
+    let piece = piece_of(piece, form);
+    // A piece after the last of the cube is the last line's again.
+    let line = min(piece.line, LINES - 1) * comptime!(form.laid_pitch());
+    let first = (piece.chunk * comptime!(form.chunk_step()) + line) * comptime!(CHUNK / lanes)
+        + piece.turn * comptime!(form.together() / taken);
+    let mut one = Vector::<R, N>::empty();
+    let mut other = Vector::<R, N>::empty();
+    #[unroll]
+    for group in 0..form.wide() {
+        #[unroll]
+        for part in 0..comptime!(form.together() / taken) {
+            let at = first + comptime!(group * form.group_step() * (CHUNK / lanes) + part);
+            let word = Vector::<R, Q>::reinterpret(words[at as usize]);
+            if comptime!(form.group == 1) {
+                one.insert(comptime!(group as usize), word.extract(0usize));
+                other.insert(comptime!(group as usize), word.extract(1usize));
+            } else {
+                #[unroll]
+                for lane in 0..taken {
+                    let to = comptime!((group * form.group + part * taken + lane) as usize);
+                    one.insert(to, word.extract(comptime!(lane as usize)));
+                }
+            }
+        }
+    }
+    let mut results = Sequence::<Vector<R, N>>::new();
+    results.push(one);
+    if comptime!(form.group == 1) {
+        results.push(other);
+    }
+    results
+}
+
+/// Whether none of a vector of results is NaN. Infinities of both signs may do for one: what is computed
+/// again comes out the same.
+#[cube]
+fn is_number<R: Float, N: Size>(result: Vector<R, N>, #[comptime] form: Form) -> bool {
+    let mut pairs = Vector::<R, Const<2>>::new(R::from_int(0));
+    #[unroll]
+    for i in 0..comptime!(form.lanes / 2) {
+        let mut pair = Vector::<R, Const<2>>::empty();
+        pair.insert(0usize, result.extract(comptime!((2 * i) as usize)));
+        pair.insert(1usize, result.extract(comptime!((2 * i + 1) as usize)));
+        pairs += pair;
+    }
+    let all = f32::cast_from(pairs.extract(0usize)) + f32::cast_from(pairs.extract(1usize));
+    !all.is_nan()
+}
+
+/// Brings a vector of results to memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn take<S: Float, A: Float, R: Float, N: Size>(
-    shared: &Shared<[Vector<S, N>]>,
+fn bring<S: Float, A: Float, R: Float, N: Size>(
+    result: Vector<R, N>,
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
     residual: &ComptimeOption<Box<[Vector<S, N>]>>,
     out: &mut [Vector<S, N>],
@@ -819,43 +886,16 @@ fn take<S: Float, A: Float, R: Float, N: Size>(
     block: &BlockArgs,
     window: &Window,
     #[comptime] form: Form,
-) -> bool {
-    let size!(P) = form.laid_lanes() as usize;
-    let size!(Q) = form.beside() as usize;
-    let all = comptime!(form.shared() as usize);
-    let sums: &[Vector<S, P>] = shared[0..all].with_vector_size();
-    let beside = comptime!(form.beside());
-    let mut laid = Vector::<R, N>::empty();
-    let mut some = Vector::<R, Q>::new(R::from_int(0));
-    #[unroll]
-    for i in 0..comptime!(form.lanes / beside) {
-        let sum = Vector::<R, Q>::reinterpret(sums[(window.laid + i) as usize]);
-        some += sum;
-        #[unroll]
-        for lane in 0..beside {
-            let to = comptime!((i * beside + lane) as usize);
-            laid.insert(to, sum.extract(comptime!(lane as usize)));
-        }
+) {
+    let at = result_of(gather, window, form);
+    if comptime!(form.late) {
+        let sum = Vector::<A, N>::cast_from(result);
+        let (vector, slope) = (window.vector, block.slope);
+        out[at as usize] =
+            finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+    } else {
+        out[at as usize] = Vector::cast_from(result);
     }
-    // NaN where one of them is, and where infinities of both signs meet.
-    let mut all = A::from_int(0);
-    #[unroll]
-    for lane in 0..beside {
-        all += A::cast_from(some.extract(comptime!(lane as usize)));
-    }
-    let is_number = !f32::cast_from(all).is_nan();
-    if is_number {
-        let at = result_of(gather, window, form);
-        if comptime!(form.late) {
-            let sum = Vector::<A, N>::cast_from(laid);
-            let (vector, slope) = (window.vector, block.slope);
-            out[at as usize] =
-                finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
-        } else {
-            out[at as usize] = Vector::cast_from(laid);
-        }
-    }
-    is_number
 }
 
 /// Sums a vector of results term by term and brings it to memory.
@@ -869,18 +909,13 @@ fn again<S: Float, A: Float, N: Size>(
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &Place,
-    i: u32,
+    window: &Window,
     #[comptime] form: Form,
 ) {
-    let window = window_of(place, i, form);
-    if is_there(block, place, &window) {
-        let sum = term_by_term::<S, A, N>(a, w, gather, block, &window, form);
-        let at = result_of(gather, &window, form);
-        let (vector, slope) = (window.vector, block.slope);
-        out[at as usize] =
-            finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
-    }
+    let sum = term_by_term::<S, A, N>(a, w, gather, block, window, form);
+    let at = result_of(gather, window, form);
+    let (vector, slope) = (window.vector, block.slope);
+    out[at as usize] = finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
 }
 
 /// A window's results without products that are not of a tap.
@@ -938,7 +973,7 @@ fn add_products<S: Float, A: Float, N: Size>(
     weights: u32,
     #[comptime] form: Form,
 ) {
-    for f in 0..comptime!(form.lanes).runtime() {
+    for f in 0..block.lanes {
         let (group, column) = (f / comptime!(form.group), f % comptime!(form.group));
         let weights = weights + group * gather.b_group + column * block.column_step;
         let mut total = A::from_int(0);
@@ -1152,11 +1187,10 @@ mod tests {
                 }
                 // Lines in different banks.
                 assert_eq!((form.pitch() % 2, form.chunk_step() % 8), (1, 2), "{form:?}");
-                match form.group {
-                    1 => assert_eq!((form.window_step() % 4, form.sums_pitch() % 2), (2, 1)),
-                    _ => assert_eq!(form.sums_pitch() % 32, 4, "{form:?}"),
-                }
-                assert!(form.turns() <= u32::BITS, "{form:?}");
+                assert_eq!(form.laid_pitch() % 2, 1, "{form:?}");
+                assert!(LINES * form.laid_pitch() <= form.group_step(), "{form:?}");
+                assert!(form.turns() * form.neighbours() <= u32::BITS, "{form:?}");
+                assert!(form.group_step() * form.wide() <= form.chunk_step(), "{form:?}");
                 let last = (form.runs - 1) * form.tiles * form.stride() + 2 * form.pairs();
                 assert!(form.pitch() >= last && form.columns() == last * form.wide());
                 let last = form

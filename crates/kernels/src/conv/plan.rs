@@ -589,19 +589,23 @@ fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), P
 /// The fragment of a request, where a plane's units can hold such as bands are laid out for.
 fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
     let held = |plane| limits.holds_fragments && plane == banded::PLANE;
-    fragment(request, limits).filter(|&(_, plane)| request.dtype.size() == 2 && held(plane))
+    let whole =
+        request.dtype.size() == 2 && widest_factor_load(request.dtype, limits) == banded::CHUNK;
+    fragment(request, limits).filter(|&(_, plane)| whole && held(plane))
 }
 
 /// As many chunks side by side as there are, up to 64 bytes of a pixel, and as many runs of tiles as make 8
 /// planes, or lines of the images most common; fewer where shared memory is small.
 fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
     let windows = banded::tile_windows(conv, request.pass);
+    // A strip of one pixel is loaded for three tiles or so: fewer of them for a run that is longer.
+    let tiles = if windows == 1 { 2 * banded::TILES } else { banded::TILES };
     let tile = |chunks: u32, planes: u32| {
         let units = |runs: u32| Tile {
-            block_m: banded::LINES * banded::TILES * windows * runs,
+            block_m: banded::LINES * tiles * windows * runs,
             block_n: banded::CHUNK * chunks,
             block_k: 16,
-            ratio_m: banded::TILES,
+            ratio_m: tiles,
             ratio_n: 1,
             elems_per_thread: widest_factor_load(request.dtype, limits),
             stages: 1,
@@ -625,14 +629,12 @@ fn check_banded(
         ("block_k", tile.block_k, 16),
         ("ratio_n", tile.ratio_n, 1),
         ("elems_per_thread", tile.elems_per_thread, widest_factor_load(request.dtype, limits)),
+        ("stages", tile.stages, 1),
     ];
     for (name, found, expected) in numbers {
         if found != expected {
             return Err(PlanError::Tile { name, found, expected });
         }
-    }
-    if !(1..=2).contains(&tile.stages) {
-        return Err(PlanError::Stages { stages: tile.stages });
     }
     let sums = tile.ratio_m;
     if !banded::TILE_COUNTS.contains(&sums) {
