@@ -52,18 +52,53 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
 /// The elements in the type that they are compared and summed in.
 ///
 /// A compiler that sees a conversion before a comparison compares without it, two bf16 at a time,
-/// and then takes the answers apart at several times the cost: `bits` converts where it cannot see.
+/// and then takes the answers apart at several times the cost; and it takes two instructions for each
+/// upper half of a word. `bits` converts where it cannot see: a bf16 is the upper half of an f32.
 #[cube]
 pub(crate) fn widen<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
     #[comptime] bits: bool,
 ) -> Vector<A, N> {
-    if comptime!(bits) {
+    let lanes = N::value();
+    if comptime!(bits && lanes.is_multiple_of(2)) {
+        let size!(W) = comptime!(lanes / 2);
+        halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements))
+    } else if comptime!(bits) {
         let halves = Vector::<u16, N>::reinterpret(elements);
         Vector::<A, N>::reinterpret(Vector::<u32, N>::cast_from(halves) << Vector::new(16u32))
     } else {
         Vector::cast_from(elements)
     }
+}
+
+/// The same, and zeros where the elements are not `kept`.
+#[cube]
+pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
+    elements: Vector<S, N>,
+    kept: bool,
+    #[comptime] bits: bool,
+) -> Vector<A, N> {
+    let lanes = N::value();
+    if comptime!(bits && lanes.is_multiple_of(2)) {
+        let size!(W) = comptime!(lanes / 2);
+        let words = Vector::<u32, W>::reinterpret(elements);
+        halves::<A, N, W>(select(kept, words, Vector::new(0u32)))
+    } else {
+        select(kept, widen::<S, A, N>(elements, bits), Vector::new(A::from_int(0)))
+    }
+}
+
+/// The halves of words, each the upper half of a number.
+#[cube]
+fn halves<A: Float, N: Size, W: Size>(words: Vector<u32, W>) -> Vector<A, N> {
+    let mut numbers = Vector::<A, N>::new(A::from_int(0));
+    #[unroll]
+    for i in 0..W::value() {
+        let word = words.extract(i);
+        numbers.insert(2 * i, A::reinterpret(word << 16u32));
+        numbers.insert(2 * i + 1, A::reinterpret(word & 0xffff_0000u32));
+    }
+    numbers
 }
 
 /// IEEE 754's maximum: NaN if either is, and +0 above −0.

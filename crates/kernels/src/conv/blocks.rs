@@ -182,8 +182,12 @@ pub(super) struct Place {
 }
 
 /// What this cube computes.
+///
+/// Cubes that run together are neighbours along the columns first: they read the same lines, which then
+/// come from memory once for all columns, and soon enough again for the next tap.
 #[cube]
 pub(super) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> Place {
+    let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
     let first_term = part * block.terms_a_part;
     let end_term = min(first_term + block.terms_a_part, block.terms);
@@ -195,8 +199,8 @@ pub(super) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> Place {
     Place {
         group,
         part,
-        first_line: CUBE_POS_X * comptime!(tile.block_m),
-        first_column: CUBE_POS_Y * comptime!(tile.block_n),
+        first_line: cube / CUBE_COUNT_Y * comptime!(tile.block_m),
+        first_column: cube % CUBE_COUNT_Y * comptime!(tile.block_n),
         first_term,
         end_term,
         blocks,

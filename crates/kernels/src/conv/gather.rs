@@ -172,7 +172,7 @@ pub(super) struct WeightSteps {
 
 impl Gather {
     /// The products that a pass is made of: one forward, one a phase for the data.
-    pub(super) fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> {
+    pub(super) fn all(conv: &Convolution, pass: Pass) -> impl Iterator<Item = Self> + use<> {
         let axes = *conv.grid().axes();
         let phases = phases(conv, pass);
         let [_, height, width] = phases;

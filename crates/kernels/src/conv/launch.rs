@@ -155,7 +155,7 @@ pub fn launch(
                 hopper::launch(client, conv, request, plan, &limits, all, epilogue);
             }
             (Algorithm::Matrix, _) => {
-                matrix::launch(client, conv, pass, dtype, precision, plan, all, epilogue);
+                matrix::launch(client, conv, request, plan, &limits, all, epilogue);
             }
             (Algorithm::Tiled, _) => tiled::launch(client, conv, pass, dtype, plan, all, epilogue),
             (Algorithm::Direct, Pass::Filter) => {

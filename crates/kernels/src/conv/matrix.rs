@@ -9,11 +9,23 @@
 //!             fragments += a[its rows, terms] · b[terms, its columns]
 //! ```
 //!
-//! The same product as [`tiled`](super::tiled)'s, in every pass, its blocks loaded ahead in the same
-//! way. What comes from memory along the terms stays so in shared memory, and what comes along the
-//! lines too: matrix units take either, and each line ends in a gap, so that neighbours in a fragment
-//! do not meet in one bank. At last a plane lays its fragments down in shared memory, one after
-//! another, where its units pick up four columns each.
+//! The same product as [`tiled`](super::tiled)'s, in every pass. What comes from memory along the terms
+//! stays so in shared memory, and what comes along the lines too: matrix units take either, and each
+//! line ends in a gap, so that neighbours in a fragment do not meet in one bank.
+//!
+//! Where the code departs from this, with 2 stages: blocks are on their way for two steps. In the midst
+//! of a step, between the products of its first and its second half, what came in the step before is
+//! stored beside the block that is multiplied, and the loads of the block after that begin; one barrier a
+//! step does. No branch stands around them: a branch parts what a compiler may run side by side, and what
+//! it keeps together it interleaves with the products. At last a plane lays its fragments down in shared
+//! memory, a strip of neighbours after another, where its units pick up four columns each.
+//!
+//! How large a block is decides how fast it is multiplied. A fragment is two products of matrix units,
+//! and for each a plane of 4 by 2 fragments reads 3/4 of a fragment from shared memory, of 4 by 4 half of
+//! one. A block of 128 by 256, by 64 terms of 16 bits, is 128 KiB read a step, 48 stored and 48 loaded:
+//! 1800 cycles of the pipe that all of it goes through, 128 bytes each, where an H200's matrix units, by
+//! their counters, are busy for 1540. It runs at 370 TFLOP/s there, and 128 by 128 by 32 terms, of 4 by 2
+//! fragments, at 235 (2026-11-21, `bench --algorithm matrix`, `big_3x3_1024_32` in bf16).
 //!
 //! Factors are 16 bits wide, or `f32` rounded to the 11 digits of tf32 on the way to shared memory, and
 //! sums `f32`.
@@ -32,12 +44,15 @@ use super::blocks::{
 use super::epilogue::Epilogue;
 use super::gather::{GatherArgs, Point};
 use super::launch::buffer;
-use super::plan::{Pass, Plan, results};
+use super::plan::{Plan, Request, results};
 use crate::dtype::{accumulator, elem};
-use crate::limits::Fragment;
+use crate::limits::{Fragment, Limits};
 
 /// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
 const ALIGNMENT: usize = 32;
+
+/// The bytes that all banks of shared memory give at once, where it has 32 of 4 bytes.
+const BANKS: u32 = 128;
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +66,8 @@ struct Form {
     tf32: bool,
     /// The elements of the gap after each line in shared memory.
     gap: u32,
+    /// The fragments side by side that a plane lays down at once at last.
+    strip: u32,
 }
 
 impl Form {
@@ -90,6 +107,13 @@ impl Form {
     fn slots(&self, a: bool) -> u32 {
         self.loads(a).div_ceil(self.units())
     }
+
+    /// The lines of a block that come to shared memory together, as many as fill its banks once.
+    fn together(&self) -> u32 {
+        // The gap is 16 bytes.
+        let bytes = self.tile.block_k * (16 / self.gap);
+        1 << (BANKS / bytes).clamp(1, 8).ilog2()
+    }
 }
 
 /// The units of a cube.
@@ -103,30 +127,47 @@ fn gap(size: usize) -> u32 {
     (16 / size) as u32
 }
 
-/// The bytes of shared memory that a tile takes, whatever lies along what.
+/// The bytes of shared memory that a tile takes, whatever lies along what, with a strip of one fragment.
 pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType) -> usize {
+    block_bytes(tile, dtype) + laid_bytes(tile, fragment, plane)
+}
+
+/// The bytes of the blocks of all stages.
+fn block_bytes(tile: &Tile, dtype: DType) -> usize {
     let gap = gap(dtype.size());
     let block = |lines: u32| {
         let along_terms = lines * (tile.block_k + gap);
         along_terms.max(tile.block_k * (lines + gap)) as usize
     };
-    let blocks = (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size();
+    (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size()
+}
+
+/// The bytes of a fragment of sums of every plane.
+fn laid_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
     let planes = units(tile, fragment, plane) / plane.max(1);
-    blocks + (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
+    (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
+}
+
+/// The fragments side by side that every plane can lay down at once in so many bytes of shared memory:
+/// the wider a strip is, the longer the pieces of lines that are stored together.
+fn strip(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType, limit: usize) -> u32 {
+    let left = limit.saturating_sub(block_bytes(tile, dtype));
+    let most = left / laid_bytes(tile, fragment, plane).max(1);
+    let fits = |strip: &u32| tile.ratio_n.is_multiple_of(*strip) && *strip as usize <= most;
+    (1..=tile.ratio_n).rev().find(fits).unwrap_or(1)
 }
 
 /// Launches a pass, `[a, b, out]`: `out` has the parts of the sums where the plan cuts them.
-#[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
 pub(super) fn launch(
     client: &Client,
     conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    precision: Precision,
+    request: Request,
     plan: &Plan,
+    limits: &Limits,
     [a, b, out]: [&Handle; 3],
     epilogue: Epilogue<'_>,
 ) {
+    let Request { pass, dtype, precision } = request;
     // The plan was checked: it has a tile, and the device the fragment.
     let (Some(tile), Some(matrix)) = (plan.tile, plan.matrix) else { return };
     let stored = plan.stored(pass, dtype);
@@ -138,6 +179,7 @@ pub(super) fn launch(
         product: Product::new(conv, pass, &tile, [load, load], epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
+        strip: strip(&tile, matrix.0, matrix.1, dtype, limits.shared_bytes),
     };
     let factor = match precision {
         Precision::Tf32 => ElemType::Float(FloatKind::TF32),
@@ -218,42 +260,51 @@ fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: S
         ));
     }
 
+    // A block comes to registers a step before it is stored, with 2 stages, or else in the same step. What is
+    // brought past the last is the last again, and multiplied nowhere: so no branch parts loads from products.
+    let last = max(place.blocks, 1u32) - 1;
     if place.blocks > 0 {
         bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, place.first_term, form);
         bring_b::<S, NB>(b, gather, block, &place, &mut held_b, place.first_term, form);
         stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
         stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
-    }
-    sync_cube();
-    for i in 0..place.blocks {
-        let more = i + 1 < place.blocks;
-        let term = place.first_term + (i + 1) * comptime!(form.tile.block_k);
-        if more {
+        if comptime!(stages > 1) {
+            let term = place.first_term + min(1u32, last) * comptime!(form.tile.block_k);
             bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
             bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
         }
-        let (present, next) = if comptime!(stages > 1) {
-            (i % 2u32, (i + 1) % 2u32)
-        } else {
-            (0u32.runtime(), 0u32.runtime())
-        };
-        multiply::<E, A, NA, NB>(
-            &shared_a,
-            &shared_b,
-            &sums,
-            present * stage_a,
-            present * stage_b,
-            form,
-        );
-        if comptime!(stages == 1) {
-            sync_cube();
-        }
-        if more {
+    }
+    sync_cube();
+    let steps = comptime!(form.tile.block_k / form.fragment.k);
+    for i in 0..place.blocks {
+        let term = place.first_term + min(i + stages, last) * comptime!(form.tile.block_k);
+        if comptime!(stages > 1) {
+            let (present, next) = (i % 2u32, (i + 1) % 2u32);
+            let (at_a, at_b) = (present * stage_a, present * stage_b);
+            let half = comptime!(steps / 2);
+            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (0, half), form);
             stage::<S, E, NA>(&held_a, &mut shared_a, next * stage_a, true, form);
             stage::<S, E, NB>(&held_b, &mut shared_b, next * stage_b, false, form);
+            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (half, steps), form);
+        } else {
+            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, 0u32, 0u32, (0, steps), form);
+            sync_cube();
+            stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
+            stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
         }
         sync_cube();
     }
+    // SAFETY: all units are here, and what is freed is not read again.
+    unsafe {
+        shared_a.free();
+        shared_b.free();
+    }
+    // Results may now lie where the blocks did.
+    sync_cube();
     store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
 }
 
@@ -264,7 +315,12 @@ fn load_of(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -
     let side = comptime!(form.product.side(a));
     if comptime!(side.along_terms) {
         let loads = comptime!(form.tile.block_k / side.lanes);
-        (load / loads, load % loads * comptime!(side.lanes))
+        let (line, term) = (load / loads, load % loads * comptime!(side.lanes));
+        // Of 8 lines, those that are stored together are as far apart as they can be: with their gaps they
+        // then meet in no bank.
+        let together = comptime!(form.together());
+        let low = line % 8;
+        (line - low + low % together * comptime!(8 / together) + low / together, term)
     } else {
         let loads = comptime!(form.lines(a) / side.lanes);
         (load % loads * comptime!(side.lanes), load / loads)
@@ -376,14 +432,16 @@ fn round_to_tf32<S: Float, N: Size>(value: Vector<S, N>) -> Vector<S, N> {
     select_many(value.is_nan(), value, rounded)
 }
 
-/// Multiplies a block: every plane its fragments.
+/// Multiplies some fragments' terms of a block: every plane its fragments.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     shared_a: &Shared<[Vector<E, NA>]>,
     shared_b: &Shared<[Vector<E, NB>]>,
     sums: &Sequence<cmma::Matrix<A>>,
     offset_a: u32,
     offset_b: u32,
+    #[comptime] steps: (u32, u32),
     #[comptime] form: Form,
 ) {
     let plane = UNIT_POS / comptime!(form.plane);
@@ -393,7 +451,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     let first_m = plane / planes_n * comptime!(ratio_m * m);
     let first_n = plane % planes_n * comptime!(ratio_n * n);
     #[unroll]
-    for step in 0..comptime!(form.tile.block_k / k) {
+    for step in comptime!(steps.0)..comptime!(steps.1) {
         let term = comptime!(step * k);
         let mut columns = Sequence::<cmma::Matrix<Vector<E, NB>>>::new();
         #[unroll]
@@ -444,7 +502,7 @@ fn first_of(line: u32, #[comptime] term: u32, #[comptime] a: bool, #[comptime] f
     at / comptime!(side.lanes)
 }
 
-/// Stores a plane's results, one fragment after another by way of shared memory.
+/// Stores a plane's results, one strip of fragments after another by way of shared memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
@@ -462,7 +520,10 @@ fn store<A: Float, R: Float, O: Size>(
     let planes_n = comptime!(form.planes_n());
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
     let (m, n) = comptime!((form.fragment.m, form.fragment.n));
-    let quads = comptime!(m * n / QUAD);
+    let strip = comptime!(form.strip);
+    // A line of a strip, and a plane's strip.
+    let row = comptime!(strip * n / QUAD);
+    let quads = comptime!(m * row);
     let planes = comptime!(form.units() / units);
     let mut laid = Shared::<[Vector<A, Const<4>>]>::new_aligned_slice(
         comptime!((quads * planes) as usize),
@@ -474,21 +535,25 @@ fn store<A: Float, R: Float, O: Size>(
     #[unroll]
     for i in 0..ratio_m {
         #[unroll]
-        for j in 0..ratio_n {
-            let sum = sums.index(comptime!((i * ratio_n + j) as usize));
-            cmma::store(
-                &mut laid[mine as usize..(mine + quads) as usize],
-                sum,
-                n,
-                cmma::MatrixLayout::RowMajor,
-            );
+        for part in 0..comptime!(ratio_n / strip) {
+            #[unroll]
+            for j in 0..strip {
+                let sum = comptime!((i * ratio_n + part * strip + j) as usize);
+                let at = mine + j * comptime!(n / QUAD);
+                cmma::store(
+                    &mut laid[at as usize..(mine + quads) as usize],
+                    sums.index(sum),
+                    comptime!(strip * n),
+                    cmma::MatrixLayout::RowMajor,
+                );
+            }
             sync_cube();
             #[unroll]
             for turn in 0..comptime!(quads.div_ceil(units)) {
                 let quad = unit + turn * units;
                 if quad < quads {
-                    let line = first_line + i * m + quad / comptime!(n / QUAD);
-                    let column = first_column + j * n + quad % comptime!(n / QUAD) * QUAD;
+                    let line = first_line + i * m + quad / row;
+                    let column = first_column + part * comptime!(strip * n) + quad % row * QUAD;
                     if line < block.lines {
                         let point = line_point(gather, line, form.product);
                         let sum = laid[(mine + quad) as usize];
@@ -508,6 +573,32 @@ fn store<A: Float, R: Float, O: Size>(
                 }
             }
             sync_cube();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A strip is as wide as a plane's fragments where there is room, and never too wide for it.
+    #[test]
+    fn strips_have_room() {
+        let (fragment, dtype) = (Fragment { m: 16, n: 16, k: 16 }, DType::F16);
+        let tile = Tile {
+            block_m: 128,
+            block_n: 128,
+            block_k: 32,
+            ratio_m: 4,
+            ratio_n: 4,
+            elems_per_thread: 8,
+            stages: 2,
+        };
+        let least = shared_bytes(&tile, fragment, 32, dtype);
+        for (room, expected) in [(1, 1), (2, 2), (3, 2), (4, 4), (9, 4)] {
+            // Four planes, each with a fragment of `f32`.
+            let limit = least + (room - 1) * 4 * 1024;
+            assert_eq!(strip(&tile, fragment, 32, dtype, limit), expected, "{room} fragments");
         }
     }
 }

@@ -131,9 +131,10 @@ impl Plan {
         check_problem(conv, request, limits)?;
         let tiled = wish.tiling != Tiling::default();
         let candidates = Algorithm::LADDER.into_iter().filter(|algorithm| {
-            wish.algorithm
-                .map_or_else(|| algorithm.pays(request, limits), |wished| wished == *algorithm)
-                && !(tiled && *algorithm == Algorithm::Direct)
+            wish.algorithm.map_or_else(
+                || algorithm.pays(conv, request, limits),
+                |wished| wished == *algorithm,
+            ) && !(tiled && *algorithm == Algorithm::Direct)
         });
         let algorithm =
             candidates.into_iter().find(|algorithm| algorithm.can(conv, request, limits));
@@ -212,11 +213,23 @@ impl Plan {
             (Algorithm::Grouped, _) => grouped::packing(conv, request.pass).elements(),
             _ => 0,
         };
-        let bands = match self.algorithm {
-            Algorithm::Banded => banded::elements(conv, request.pass) * request.dtype.size(),
+        let laid = match (self.algorithm, self.tile) {
+            (Algorithm::Banded, _) => banded::elements(conv, request.pass) * request.dtype.size(),
+            (Algorithm::Hopper, Some(tile)) => hopper::plan::workspace(conv, request, &tile),
             _ => 0,
         };
-        (parts + packed) * accumulator(request.dtype).size() + bands
+        (parts + packed) * accumulator(request.dtype).size() + laid
+    }
+
+    /// How the kernel takes its factors, in words.
+    pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
+        match self.algorithm {
+            Algorithm::Hopper => hopper::plan::factors(conv, request),
+            _ => match request.precision {
+                Precision::Tf32 => "rounded to tf32",
+                Precision::Strict => "as they are",
+            },
+        }
     }
 
     /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
@@ -248,8 +261,12 @@ impl Algorithm {
     ];
 
     /// Whether a plan may choose it unasked.
-    fn pays(self, request: Request, limits: &Limits) -> bool {
-        self != Self::Banded || banded_fragment(request, limits).is_some()
+    fn pays(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
+        match self {
+            Self::Banded => banded_fragment(request, limits).is_some(),
+            Self::Hopper => hopper::plan::pays(conv, request),
+            _ => true,
+        }
     }
 
     /// Whether there is such a kernel for a problem and a device.
@@ -460,20 +477,37 @@ fn fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
     fragment.zip(limits.plane)
 }
 
-/// A block as wide as the filters are many, for 8 planes, or 4 where they are few.
+/// A block as wide as the filters are many: the largest that a device has room for.
 fn matrix_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
     let (fragment, _) = fragment(request, limits)?;
-    let (block_m, block_n, ratio_m, ratio_n) = match columns(conv, request.pass) {
-        65.. => (128, 128, 4, 2),
-        33.. => (128, 64, 2, 2),
-        17.. => (128, 32, 2, 1),
-        _ => (128, 16, 2, 1),
-    };
+    let columns = columns(conv, request.pass);
     let elems_per_thread = widest_factor_load(request.dtype, limits);
     // As many bytes of terms whatever their type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
-    let tile = Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 };
-    smaller(tile).into_iter().find(|tile| check_matrix(tile, request, limits).is_ok())
+    let tile = |block_n, ratio_m, ratio_n| {
+        let block_m = 128;
+        Tile { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages: 2 }
+    };
+    let plain = match columns {
+        65.. => tile(128, 4, 2),
+        33.. => tile(64, 2, 2),
+        17.. => tile(32, 2, 1),
+        _ => tile(16, 2, 1),
+    };
+    // Planes of 4 by 4 fragments read two thirds as much of shared memory for a product, and in blocks twice
+    // as wide lines come half as often. They take all registers there are: short loads would need more of
+    // them, and through a shading language they are slow (f16 on an H200, by Vulkan: 32 TFLOP/s, and 175
+    // with 4 by 2).
+    let wide = Tile { block_k: 2 * block_k, ..tile(256, 4, 4) };
+    let whole = |count: usize| count.is_multiple_of(elems_per_thread as usize);
+    let pays = limits.llvm
+        && request.dtype.size() == 2
+        && conv.layout() == Layout::ChannelsLast
+        && whole(inner(conv, request.pass))
+        && whole(columns);
+    let large = [(columns > 128, wide), (columns > 64, tile(128, 4, 4))];
+    let large = large.into_iter().filter_map(|(filled, tile)| (pays && filled).then_some(tile));
+    large.chain(smaller(plain)).find(|tile| check_matrix(tile, request, limits).is_ok())
 }
 
 /// Refuses blocks that are not made of whole fragments.
@@ -1033,6 +1067,10 @@ mod tests {
         buffer_bytes: 1 << 34,
         llvm: true,
     };
+    /// As much shared memory as the largest GPUs have.
+    const LARGE: Limits = Limits { shared_bytes: 227 << 10, ..GPU };
+    /// One H200.
+    const HOPPER: Limits = Limits { hopper: Some(132), ..LARGE };
     const PLAIN: Limits = Limits { matrix: Fragments { f16: None, bf16: None, tf32: None }, ..GPU };
     const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), plane: Some(1), ..PLAIN };
 
@@ -1099,8 +1137,8 @@ mod tests {
                 let conv = conv(batch, channels, filters, groups);
                 for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
                     for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
-                        for limits in [GPU, PLAIN, PROCESSOR, Limits { shared_bytes: 16384, ..GPU }]
-                        {
+                        let small = Limits { shared_bytes: 16384, ..GPU };
+                        for limits in [GPU, LARGE, PLAIN, PROCESSOR, HOPPER, small] {
                             let request = Request { pass, ..request };
                             match plan(&conv, request, &limits) {
                                 Ok(plan) => assert_eq!(plan.check(&conv, request, &limits), Ok(())),
@@ -1127,12 +1165,32 @@ mod tests {
     #[test]
     fn a_tile_does_not_depend_on_the_batch() {
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
-            for limits in [GPU, PROCESSOR] {
-                let request = Request { pass, ..BF16 };
-                let tile = |batch| plan(&conv(batch, 48, 80, 1), request, &limits).unwrap().tile;
-                assert_eq!(tile(1), tile(300));
+            for limits in [GPU, LARGE, PROCESSOR] {
+                for (channels, filters) in [(48, 80), (256, 512)] {
+                    let request = Request { pass, ..BF16 };
+                    let conv = |batch| conv(batch, channels, filters, 1);
+                    let tile = |batch| plan(&conv(batch), request, &limits).unwrap().tile;
+                    assert_eq!(tile(1), tile(300));
+                }
             }
         }
+    }
+
+    /// Whole loads, factors of 16 bits and LLVM make the largest blocks, where they have room.
+    #[test]
+    fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
+        let blocks = |channels, filters, request, limits: &Limits| {
+            let tile = plan(&conv(8, channels, filters, 1), request, limits).unwrap().tile.unwrap();
+            [tile.block_m, tile.block_n, tile.block_k, tile.ratio_m, tile.ratio_n]
+        };
+        assert_eq!(blocks(256, 256, BF16, &LARGE), [128, 256, 64, 4, 4]);
+        assert_eq!(blocks(256, 256, BF16, &GPU), [128, 128, 32, 4, 4]);
+        assert_eq!(blocks(256, 128, BF16, &LARGE), [128, 128, 32, 4, 4]);
+        let shading = Limits { llvm: false, ..GPU };
+        assert_eq!(blocks(256, 256, BF16, &shading), [128, 128, 32, 4, 2]);
+        assert_eq!(blocks(3, 256, BF16, &LARGE), [128, 128, 32, 4, 2]);
+        assert_eq!(blocks(256, 256, TF32, &LARGE), [128, 128, 16, 4, 2]);
+        assert_eq!(blocks(256, 64, BF16, &LARGE), [128, 64, 32, 2, 2]);
     }
 
     #[test]
@@ -1163,20 +1221,49 @@ mod tests {
     /// A search goes from a small block to none.
     #[test]
     fn a_tile_of_nothing_is_refused_by_every_kernel() {
-        let conv = conv(8, 64, 128, 1);
+        let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
+        let tilings = [
+            Tiling { block_m: none, ..all },
+            Tiling { block_n: none, ..all },
+            Tiling { block_k: none, ..all },
+            Tiling { ratio_m: none, ..all },
+            Tiling { ratio_n: none, ..all },
+            Tiling { stages: none, ..all },
+        ];
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
-            for (limits, algorithm) in [GPU, PROCESSOR]
+            for (limits, algorithm) in [GPU, PROCESSOR, HOPPER]
                 .into_iter()
                 .flat_map(|limits| Algorithm::LADDER.map(|algorithm| (limits, algorithm)))
             {
-                for name in ["block_m", "block_n", "block_k", "ratio_m", "ratio_n", "stages"] {
-                    let tiling = format!("{name}=0").parse().unwrap();
+                for tiling in tilings {
                     let wish = Wish { algorithm: Some(algorithm), tiling };
                     let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &limits);
-                    assert!(plan.is_err(), "{pass} {algorithm} {name}: {plan:?}");
+                    assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
                 }
             }
         }
+    }
+
+    /// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
+    /// worth the laying; three channels go the same way, and gradients of the filters another.
+    #[test]
+    fn hopper_takes_what_pays() {
+        let large = conv(128, 64, 64, 1);
+        assert_eq!(algorithm(&large, F32, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&large, BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(1, 64, 64, 1), F32, &HOPPER), Algorithm::Tiled);
+        assert_eq!(algorithm(&conv(1, 64, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(128, 3, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+        assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Matrix);
+        let filter = Request { pass: Pass::Filter, ..F32 };
+        assert_eq!(algorithm(&large, filter, &HOPPER), Algorithm::Tiled);
+        let wish = Wish { algorithm: Some(Algorithm::Hopper), ..Wish::default() };
+        let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
+        // 63 terms and 72.
+        assert!(forced(7).is_err() && forced(8).is_ok());
+        // What is laid anew is told of.
+        assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
+        assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Gradients by blocks: one unit a block of inputs, the windows over it read once.
 //!
 //! ```text
-//! for each block of inputs:                      s on each axis, or a strip of them
+//! for each block of inputs:                      s on each axis, or a strip of them, or two columns
 //!     for each window o over the block:          ⌊(k−1)/s⌋ + 1 on each axis, or a few more
 //!         load dy[o], and the winner or the divisor
 //!     for each input x of the block:
@@ -26,10 +26,10 @@ use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 use super::backward::Gradient;
 use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
 use super::launch::{buffer, grid, optional_vectors, vectors};
-use super::plan::Plan;
+use super::plan::{Plan, Reduction, pixel_channels};
 use super::strip::{Tiles, tiled, tiles_args};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
-use crate::dtype::{elem, round};
+use crate::dtype::{elem, round, widen, widen_kept};
 
 /// Launches the gradient by blocks; the caller has checked the plan and the buffers.
 pub(super) fn launch(
@@ -140,7 +140,7 @@ fn blocks_args(
     let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     BlocksLaunch::new(
         units as u32,
-        tiles_args(pooling, dtype, plan),
+        tiles_args(pooling, dtype, plan, places[AXES - 2], true),
         pixel as i32,
         depth,
         height,
@@ -162,6 +162,8 @@ struct Form {
     /// has room for, but not where the truth itself is computed in the same type.
     reciprocal: bool,
     rounds: bool,
+    /// Whether elements are widened by their bits.
+    widened: bool,
     runs: bool,
     /// Whether several vectors make a pixel.
     channels: bool,
@@ -226,25 +228,39 @@ pub(super) fn window_lanes(width: &Axis, lanes: usize) -> usize {
     if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
 }
 
+/// The neighbouring columns of a block where the lanes are channels, on a GPU: two of windows one step
+/// apart, which share most of what they read. A window's winner takes the registers of a second.
+pub(super) fn columns(pooling: &Pooling, reduction: Reduction) -> usize {
+    let [depth, height, width] = pooling.grid().axes();
+    let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
+    let average = matches!(reduction, Reduction::Average(_));
+    let shared = depth.kernel() == 1 && shared(height) && shared(width);
+    if average && shared && pixel_channels(pooling) > 1 { 2 } else { 1 }
+}
+
 /// Whether blocks serve the problem at all.
-pub(super) fn fits(pooling: &Pooling, strip: usize) -> bool {
+pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> bool {
     let axes = pooling.grid().axes();
     if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
         return false;
     }
-    let blocks = blocks_of(pooling, strip, 1);
+    let blocks = blocks_of(pooling, strip, columns, 1);
     let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
     product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
 }
 
-/// The blocks on each axis: a step of the stride, or a strip of steps on the outermost axis that
-/// has a window.
-fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
+/// The blocks on each axis: a step of the stride, a strip of steps on the outermost axis that has a
+/// window, columns of them on the width.
+fn blocks_of(pooling: &Pooling, strip: usize, columns: usize, lanes: u32) -> [Block; AXES] {
     let axes = pooling.grid().axes();
     let along = super::strip::outermost(pooling);
     [0, 1, 2].map(|i| {
         let axis = &axes[i];
-        let steps = if i == along { strip as u32 } else { 1 };
+        let steps = match i {
+            _ if i == along => strip as u32,
+            _ if i == AXES - 1 => columns as u32,
+            _ => 1,
+        };
         let lanes = if i == AXES - 1 { lanes } else { 1 };
         Block {
             form: AxisForm::new(axis, true),
@@ -263,13 +279,14 @@ impl Form {
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
         let window_lanes = if plan.across { window_lanes } else { 1 };
         Self {
-            axes: blocks_of(pooling, plan.strip, window_lanes),
+            axes: blocks_of(pooling, plan.strip, plan.columns, window_lanes),
             fold: match gradient {
                 Gradient::Max(_) => Fold::Max,
                 Gradient::Average(divisor) => Fold::average(divisor),
             },
             reciprocal: dtype != DType::F64,
             rounds: plan.rounds,
+            widened: plan.widens(dtype),
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             lanes: lanes as u32,
@@ -504,8 +521,10 @@ impl Block {
 /// A window, and what it tells of its gradient.
 #[derive(CubeType)]
 struct Window<A: Float, N: Size> {
-    /// The gradient, or each tap's share of it.
+    /// The gradient, and what each tap's share of it is multiplied or divided by, where windows have
+    /// divisors of their own.
     share: Vector<A, N>,
+    weight: Vector<A, N>,
     winner: Vector<i32, N>,
 }
 
@@ -627,10 +646,12 @@ fn window_at<A: Float, M: Size, N: Size>(
         let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
         Window::<A, N> {
             share: Vector::cast_from(window.share),
+            weight: Vector::cast_from(window.weight),
             winner: Vector::cast_from(window.winner),
         }
     } else {
         let mut share = Vector::<A, N>::new(A::from_int(0));
+        let mut weight = Vector::<A, N>::new(A::from_int(1));
         let mut winner = Vector::<i32, N>::new(-1i32);
         #[unroll]
         for lane in 0..N::value() {
@@ -638,10 +659,11 @@ fn window_at<A: Float, M: Size, N: Size>(
                 let (vector, element) = comptime!(form.on_line(w, step, lane as u32));
                 let window = windows.index(comptime!(first + vector));
                 share.insert(lane, window.share.extract(element));
+                weight.insert(lane, window.weight.extract(element));
                 winner.insert(lane, window.winner.extract(element));
             }
         }
-        Window::<A, N> { share, winner }
+        Window::<A, N> { share, weight, winner }
     }
 }
 
@@ -658,19 +680,38 @@ fn lines<A: Float, M: Size, N: Size>(
         #[unroll]
         for w in 0..comptime!(form.inputs()[2]) {
             let steps = comptime!(form.steps([0, 0, w])[2]);
-            let mut sum = if comptime!(steps > 0) {
-                window_at::<A, M, N>(windows, line as usize, w, 0u32, form).share
-            } else {
-                Vector::<A, N>::new(A::from_int(0))
-            };
+            let mut sum = Vector::<A, N>::new(A::from_int(0));
             #[unroll]
-            for step in 1..steps {
-                sum += window_at::<A, M, N>(windows, line as usize, w, step, form).share;
+            for step in 0..steps {
+                let window = window_at::<A, M, N>(windows, line as usize, w, step, form);
+                sum = added::<A, N>(sum, &window, comptime!(step == 0), form);
             }
             lines.push(sum);
         }
     }
     lines
+}
+
+/// A sum and the share that a window adds to it; the share alone, if it is the `first`.
+#[cube]
+fn added<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    window: &Window<A, N>,
+    #[comptime] first: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.divides_each() && form.reciprocal && !first) {
+        fma(window.share, window.weight, sum)
+    } else {
+        let share = if comptime!(!form.divides_each()) {
+            window.share
+        } else if comptime!(form.reciprocal) {
+            window.share * window.weight
+        } else {
+            window.share / window.weight
+        };
+        if comptime!(first) { share } else { sum + share }
+    }
 }
 
 /// Adds up the shares of an input from the lines of windows over it.
@@ -717,16 +758,16 @@ fn window<S: Float, A: Float, N: Size>(
     let line = (place.sample * problem.depth.outputs + d) * problem.height.outputs + h;
     let pixel = line * problem.width.outputs + w;
     let at = (pixel * problem.pixel_vectors + place.lane) as usize;
-    let gradient = Vector::<A, N>::cast_from(dy[at]);
     let share = if comptime!(form.axes.iter().all(|block| block.whole)) {
-        gradient
+        widen::<S, A, N>(dy[at], form.widened)
     } else {
-        select(there, gradient, Vector::new(A::from_int(0)))
+        widen_kept::<S, A, N>(dy[at], there, form.widened)
     };
+    let weight = Vector::new(A::from_int(1));
     #[comptime]
     match winners {
-        ComptimeOption::Some(winners) => Window::<A, N> { share, winner: winners[at] },
-        ComptimeOption::None => Window::<A, N> { share, winner: Vector::new(-1i32) },
+        ComptimeOption::Some(winners) => Window::<A, N> { share, weight, winner: winners[at] },
+        ComptimeOption::None => Window::<A, N> { share, weight, winner: Vector::new(-1i32) },
     }
 }
 
@@ -747,8 +788,9 @@ fn moved(args: &BlockAxis, o: i32, #[comptime] block: Block) -> i32 {
     if comptime!(block.whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
 }
 
-/// The windows of a block, of whose gradients each tap gets its share. Lanes along the width have
-/// divisors of their own, those along the channels one, which is not to be made for each.
+/// The windows of a block, with what each tap's share of their gradients is multiplied or divided by.
+/// Lanes along the width have divisors of their own, those along the channels one, which is not to be
+/// made for each.
 #[cube]
 fn shared_out<A: Float, N: Size>(
     windows: Sequence<Window<A, N>>,
@@ -772,7 +814,7 @@ fn shared_out<A: Float, N: Size>(
             let o = (w + lane as i32) as u32;
             let count = counted_at(&problem.width.axis, o, form.axes[2].form, form.fold);
             counts.push(count);
-            usual.push(over::<A>(count * all, form));
+            usual.push(usual_of::<A>(problem, count, all, form));
         }
     }
     let mut shares = Sequence::<Window<A, N>>::new();
@@ -803,15 +845,26 @@ fn shared_out<A: Float, N: Size>(
             for lane in 1..lanes {
                 divisors.insert(lane, own.index(comptime!(i * lanes + lane)).read());
             }
-            let share = if comptime!(form.reciprocal) {
-                window.share * divisors
-            } else {
-                window.share / divisors
-            };
-            shares.push(Window::<A, N> { share, winner: Vector::new(-1i32) });
+            let (share, winner) = (window.share, window.winner);
+            shares.push(Window::<A, N> { share, weight: divisors, winner });
         }
     }
     shares
+}
+
+/// What `over` makes of `count` taps of the width and all of the other axes, without a division where
+/// there are all of the width too.
+#[cube]
+fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: Form) -> A {
+    let divisor = if comptime!(form.reciprocal) {
+        RuntimeCell::<A>::new(problem.reciprocal.get::<A>())
+    } else {
+        RuntimeCell::<A>::new(A::cast_from(count * all))
+    };
+    if comptime!(form.reciprocal) && count != problem.width.axis.kernel {
+        divisor.store(over::<A>(count * all, form));
+    }
+    divisor.read()
 }
 
 /// A number of taps, or one over it where shares are made by reciprocals.

@@ -20,7 +20,7 @@ use crate::axis::{
     AxisArgs, AxisArgsLaunch, AxisForm, Taps, axis_args, coordinate, has_all_taps, is_inside,
     padded_taps, taps_of,
 };
-use crate::dtype::{MaximumForm, elem, maximum, round, widen};
+use crate::dtype::{MaximumForm, elem, maximum, round, widen, widen_kept};
 
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -186,10 +186,7 @@ impl Form {
             maximum: plan.maximum,
             float: dtype.is_float(),
             rounds: plan.rounds,
-            widened: dtype == DType::BF16
-                && plan.maximum == MaximumForm::Native
-                && matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)))
-                && !plan.runs,
+            widened: plan.widens(dtype),
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             across: plan.across,
@@ -444,14 +441,13 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     let pixel = site.sample * plane as u32 + position as u32;
     let offset =
         if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
-    let value = widen::<S, A, N>(input[offset as usize], form.widened);
     let next = if comptime!(form.fold.is_max()) {
-        value
+        widen::<S, A, N>(input[offset as usize], form.widened)
     } else {
         let inside = is_inside(&site.depth, td, form.depth)
             && is_inside(&site.height, th, form.height)
             && is_inside(&site.width, tw, form.width);
-        select(inside, value, Vector::new(A::from_int(0)))
+        widen_kept::<S, A, N>(input[offset as usize], inside, form.widened)
     };
     let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
     fold::<A, N>(folded, &next, form);

@@ -30,8 +30,9 @@ use crate::dtype::{elem, round};
 /// One number.
 type One = Const<1>;
 
-/// The most units of a cube: more, and their registers leave room for few cubes.
-const MOST_UNITS: u32 = 256;
+/// The most units of a cube: more, and their registers leave room for few cubes; fewer, and tiles read
+/// more columns beside those that they write.
+const MOST_UNITS: u32 = 384;
 
 /// The channels of a cube, where they are last, and the most units of such a cube.
 const CHANNELS: usize = 4;
@@ -77,14 +78,33 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
 /// The bytes that a cube's units share.
 pub(super) fn shared_bytes(pooling: &Pooling, plan: &Plan) -> usize {
     let [_, height, width] = pooling.grid().axes();
-    let row = row(plan.units, sliding::block(width), channels(pooling));
-    sliding::block(height) * row * plan.accumulator.size()
+    let rows = sliding::block(height);
+    rows * row(plan, rows, sliding::block(width), channels(pooling)) * plan.accumulator.size()
 }
 
-/// The elements from one row in shared memory to the next: an odd number of pixels, so that
-/// neighbouring units of neighbouring rows are on different banks.
-fn row(units: u32, block: usize, channels: usize) -> usize {
-    ((units as usize / channels + block) | 1) * channels
+/// The banks of shared memory, and the bytes of one.
+const BANKS: usize = 32;
+const BANK: usize = 4;
+
+/// The elements left free after each block of a row. Where a bank holds two elements, blocks would begin
+/// on banks too close to each other: one more bank, and an odd number is from one block to the next.
+fn spare(plan: &Plan, channels: usize) -> usize {
+    if channels == 1 && 2 * plan.accumulator.size() == BANK { 2 } else { 0 }
+}
+
+/// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
+/// rows are on different banks: an odd number of pixels; where a bank holds two elements, rows share
+/// the banks out and leave those between to the blocks of a row.
+fn row(plan: &Plan, rows: usize, block: usize, channels: usize) -> usize {
+    let columns = plan.units as usize / channels + block;
+    match spare(plan, channels) {
+        0 => (columns | 1) * channels,
+        spare => {
+            let elements = columns.div_ceil(block) * (block + spare);
+            let between = (BANKS / rows).max(1) * 2;
+            (elements.div_ceil(between) | 1) * between
+        }
+    }
 }
 
 /// How an axis is walked.
@@ -112,8 +132,9 @@ struct Form {
     tap: Tap,
     height: Walk,
     width: Walk,
-    /// The elements of a row in shared memory.
+    /// The elements of a row in shared memory, and those left free after each of its blocks.
     row: u32,
+    spare: u32,
     /// The channels of a cube.
     channels: u32,
 }
@@ -152,11 +173,13 @@ pub(super) fn launch(
     let pixel = pixel_channels(pooling);
     let planes = inputs / height.input() / width.input() / pixel;
     let (tiles, groups) = (width.output().div_ceil(tile), pixel / channels(pooling));
+    let rows = sliding::block(height);
     let form = Form {
         tap: Tap::new(pooling, reduction, dtype, &each),
         height: Walk::new(height),
         width: Walk::new(width),
-        row: row(plan.units, sliding::block(width), channels(pooling)) as u32,
+        row: row(plan, rows, sliding::block(width), channels(pooling)) as u32,
+        spare: spare(plan, channels(pooling)) as u32,
         channels: channels(pooling) as u32,
     };
     let args = TileArgsLaunch::new(
@@ -247,7 +270,7 @@ fn walk<S: Float, A: Float>(
             } else {
                 select(place.inside, value, Vector::new(A::from_int(0)))
             };
-            shared[(i * form.row + UNIT_POS) as usize] = value;
+            shared[(i * form.row + place.shared) as usize] = value;
         }
         keep::<A>(&prefixes, &ending, &totals, form);
         sync_cube();
@@ -268,6 +291,8 @@ struct Place {
     output_line: u32,
     column: u32,
     writes: bool,
+    /// Where it is in a row of shared memory.
+    shared: u32,
 }
 
 #[cube]
@@ -296,6 +321,7 @@ fn place_of(
         output_line: args.output_width * args.pixel,
         column,
         writes: plane < args.planes && in_tile < args.tile && column < args.output_width,
+        shared: UNIT_POS + in_tile / form.width.block * form.spare,
     }
 }
 
@@ -494,7 +520,7 @@ fn along_rows<A: Float>(
     let (block, channel) = (item / form.channels, item % form.channels);
     let works = block < args.column_blocks;
     let row = UNIT_POS % rows * form.row + channel;
-    let step = comptime!(columns * form.channels);
+    let step = comptime!((columns + form.spare) * form.channels);
     let first = row + min(block, args.column_blocks - 1) * step;
     let elements = from_shared::<A>(shared, first, form);
     let suffixes = suffixes::<A>(&elements, form.width, form);
@@ -612,13 +638,13 @@ fn write_rows<S: Float, A: Float>(
         if whole {
             #[unroll]
             for i in 0..form.height.block {
-                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                let fold = shared[(i * form.row + place.shared) as usize];
                 output[(at + i * place.output_line) as usize] =
                     finished::<S, A>(problem, fold, divisors, first + i, true, form);
             }
         } else {
             for i in 0..min(args.output_height - first, form.height.block) {
-                let fold = shared[(i * form.row + UNIT_POS) as usize];
+                let fold = shared[(i * form.row + place.shared) as usize];
                 output[(at + i * place.output_line) as usize] =
                     finished::<S, A>(problem, fold, divisors, first + i, false, form);
             }

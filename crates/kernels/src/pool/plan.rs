@@ -123,6 +123,8 @@ pub struct Plan {
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,
+    /// The neighbouring columns of a unit of a gradient, where its lanes are channels.
+    pub(super) columns: usize,
     /// The type that elements are compared and summed in.
     pub(super) accumulator: DType,
     pub(super) maximum: MaximumForm,
@@ -130,10 +132,15 @@ pub struct Plan {
     pub(super) rounds: bool,
     /// Whether what is shared can be seen as vectors.
     pub(super) reinterprets: bool,
+    /// The bytes that the units of a cube may share.
+    pub(super) shared_bytes: usize,
 }
 
 /// More taps than this and a loop over them is no longer unrolled.
 const UNROLLED_TAPS: usize = 49;
+
+/// The most vectors, as wide as loads are, that the outputs of a strip share.
+const WIDE_LOADS: usize = 40;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
@@ -178,7 +185,7 @@ impl Plan {
         let plan = Self::direct(pooling, reduction, dtype, limits);
         Ok(match algorithm {
             Algorithm::Direct => plan,
-            Algorithm::Strip => plan.strip(pooling, dtype, limits),
+            Algorithm::Strip => plan.strip(pooling, reduction, dtype, limits),
             Algorithm::Sliding => plan.sliding(pooling, reduction, dtype),
             Algorithm::Reduce => {
                 let plan = plan.reduce(pooling, reduction, dtype, limits);
@@ -348,10 +355,17 @@ impl Plan {
     ) -> Option<Self> {
         let plan = Self::direct(pooling, reduction, dtype, limits);
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
+        let columns = if plan.runs { 1 } else { backward_strip::columns(pooling, reduction) };
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
-        let strip = strips.find(|&strip| backward_strip::fits(pooling, strip))?;
+        let strip = strips.find(|&strip| backward_strip::fits(pooling, strip, columns))?;
         let across = lanes_across(pooling, widest_load(dtype, limits), true);
-        Some(plan.in_strips(strip, across))
+        let plan = if columns > 1 { plan.narrowed(limits) } else { plan };
+        Some(Self { columns, ..plan.in_strips(strip, across) })
+    }
+
+    /// Whether a GPU's elements are widened by their bits: those that are not folded as they are.
+    pub(super) fn widens(&self, dtype: DType) -> bool {
+        dtype == DType::BF16 && self.accumulator != dtype && self.reinterprets && !self.runs
     }
 
     fn direct(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
@@ -369,6 +383,7 @@ impl Plan {
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
             across: false,
             strip: 1,
+            columns: 1,
             team: 1,
             parts: 1,
             units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
@@ -379,10 +394,11 @@ impl Plan {
             maximum: MaximumForm::new(accumulator, limits),
             rounds: dtype == DType::BF16 && !limits.llvm,
             reinterprets: limits.llvm,
+            shared_bytes: limits.shared_bytes,
         }
     }
 
-    fn strip(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+    fn strip(self, pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
         let across = lanes_across(pooling, widest_load(dtype, limits), false);
         let longest = match along.stride() {
@@ -396,7 +412,18 @@ impl Plan {
         let row = pooling.grid().taps() / along.kernel();
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
-        self.in_strips([4, 2].into_iter().find(fits).unwrap_or(1), across)
+        let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
+        let holds_much = indexed || (strip > 1 && loads(strip) > WIDE_LOADS);
+        let plan = if holds_much { self.narrowed(limits) } else { self };
+        plan.in_strips(strip, across)
+    }
+
+    /// The plan with vectors of no more lanes than a load of words has: those of a GPU's unit that holds
+    /// much are registers of which few units could have as many.
+    fn narrowed(self, limits: &Limits) -> Self {
+        let words = limits.load_bytes / DType::F32.size();
+        Self { lanes: if self.runs { self.lanes } else { self.lanes.min(words.max(1)) }, ..self }
     }
 
     /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
@@ -460,7 +487,7 @@ impl Plan {
             return self.check_words(pooling, dtype, true);
         }
         let strip = Algorithm::Strip;
-        if self.algorithm == strip && !backward_strip::fits(pooling, self.strip) {
+        if self.algorithm == strip && !backward_strip::fits(pooling, self.strip, self.columns) {
             return Err(PlanError::NotFor { algorithm: strip });
         }
         self.check_lanes(pooling, dtype, limits, true)
@@ -907,8 +934,8 @@ mod tests {
             assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
             plan
         };
-        // Tiles of 128 columns: a unit for each that they read.
-        for (kernel, units) in [(31, 192), (63, 192), (127, 256)] {
+        // One tile of 256 columns: a unit for each that it reads.
+        for (kernel, units) in [(31, 320), (63, 320), (127, 384)] {
             let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
             assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
         }

@@ -28,7 +28,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
-use super::direct::{Form as Tap, Problem, counted_at, problem_args, together};
+use super::direct::{Fold, Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use crate::axis::AxisForm;
@@ -191,6 +191,10 @@ struct PlaneArgs {
     /// The works of a cube's units, and the rows of windows of each.
     works: u32,
     rows: u32,
+    /// The first of the rows that are inside, and of a gradient's those whose windows have all their
+    /// rows, and the end of them.
+    full: i32,
+    full_end: i32,
     depth: SideArgs,
     height: SideArgs,
     width: SideArgs,
@@ -331,6 +335,7 @@ fn run(
     let planes = pooling.input().elements() / pooling.input().plane();
     let [inputs, outputs] = elements(&sides);
     let [depth, height, width] = sides;
+    let full = full_rows(pooling, &height, form.tap.fold, gradient);
     let columns = width.output.div_ceil(tile.columns);
     let works = tile.group * depth.output * columns * tile.segments;
     let args = PlaneArgsLaunch::new(
@@ -344,6 +349,8 @@ fn run(
         depth.output as u32,
         works as u32,
         height.output.div_ceil(tile.segments) as u32,
+        full.start,
+        full.end,
         side_args(depth),
         side_args(height),
         side_args(width),
@@ -366,6 +373,18 @@ fn run(
             elem(plan.accumulator),
         )
     };
+}
+
+/// The rows that are inside; of a gradient those whose windows count all their taps of the height.
+fn full_rows(pooling: &Pooling, height: &Side, fold: Fold, gradient: bool) -> Range<i32> {
+    let axis = &pooling.grid().axes()[1];
+    // Windows one step apart have no taps but those inside or padded.
+    if gradient && fold == Fold::AverageValid {
+        let first = axis.before() as i32;
+        first..first + axis.input() as i32 - axis.kernel() as i32 + 1
+    } else {
+        0..height.input as i32
+    }
 }
 
 fn form(
@@ -657,7 +676,7 @@ fn segment_of<S: Float, A: Float>(
     let mut o = row;
     if comptime!(form.run > 1) {
         while o < end {
-            if o + form.run <= end && is_inner(problem, args, o, form) {
+            if o + form.run <= end && is_inner(args, o, form) {
                 run_of::<S, A>(shared, problem, args, place, o, &kept, form.run, true, form);
                 o += form.run;
             } else {
@@ -673,32 +692,19 @@ fn segment_of<S: Float, A: Float>(
     }
 }
 
-/// Whether the rows of a run of windows that begins with row `o` are inside, and all counted.
+/// Whether the rows that a run of windows adds from row `o` on are inside and all counted, and the run's
+/// windows counted whole.
 #[cube]
-fn is_inner(problem: &Problem, args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool {
+fn is_inner(args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool {
     if comptime!(!form.drops_rows()) {
         true.runtime()
     } else {
+        // What a window shares with the one above it is folded already.
+        let shared = comptime!(if form.divides_each() { 0 } else { form.shared_rows() as i32 });
         let first = (o * comptime!(form.stride[1])) as i32 - args.height.before;
         let reach = comptime!(((form.run - 1) * form.stride[1] + form.kernel[1]) as i32);
-        let last = first + reach - 1;
-        let there = first >= 0 && last < args.height.input;
-        if comptime!(form.shares()) {
-            let all = problem.height.kernel;
-            there
-                && row_taps(problem, args, first, form) == all
-                && row_taps(problem, args, last, form) == all
-        } else {
-            there
-        }
+        first + shared >= args.full && first + reach <= args.full_end
     }
-}
-
-/// The taps of the height that the window at row `o` of a gradient has.
-#[cube]
-fn row_taps(problem: &Problem, args: &PlaneArgs, o: i32, #[comptime] form: Form) -> i32 {
-    let there = min(max(o, 0i32), args.height.input - 1);
-    counted_at(&problem.height, there as u32, form.axis(1), form.tap.fold)
 }
 
 /// Computes `count` rows of a unit's windows from row `o`, which are `inner` or not.
@@ -791,35 +797,33 @@ fn row_of<S: Float, A: Float>(
         #[unroll]
         for j in 0..reads {
             let value = Vector::<A, One>::cast_from(shared[at as usize + j]);
-            let value = if comptime!(form.shares()) {
-                let divisor = *place.divisors.index(comptime!(t as usize * reads + j));
-                let divisor = if comptime!(inner) {
-                    divisor
-                } else {
-                    let x = (place.column as i32) - args.width.before + j as i32;
-                    let taps = column_taps(problem, args, x, form)
-                        * row_taps(problem, args, there, form)
-                        * line_taps(problem, args, place.depth, t, form);
-                    over::<A>(taps, form)
-                };
-                divided::<A>(value, divisor, form)
-            } else {
-                value
-            };
             loaded.push(if comptime!(form.drops(j as u32)) {
                 select(*place.inside.index(j), value, outside)
             } else {
                 value
             });
         }
+        let divisors = line_divisors::<A>(problem, args, place, there, t, inner, form);
         let inside = (z == near) && (y == there);
         #[unroll]
         for v in 0..comptime!(form.columns as usize) {
-            let mut fold = *loaded.index(comptime!(v * stride));
+            let first = comptime!(v * stride);
+            let mut fold = if comptime!(form.shares()) {
+                divided::<A>(*loaded.index(first), *divisors.index(first), form)
+            } else {
+                *loaded.index(first)
+            };
             #[unroll]
             for tw in 1..comptime!(form.kernel[2] as usize) {
-                fold =
-                    together::<A, One>(fold, *loaded.index(comptime!(v * stride + tw)), form.tap);
+                let j = comptime!(first + tw);
+                let next = *loaded.index(j);
+                fold = if comptime!(form.shares() && form.tap.reciprocal) {
+                    fma(next, *divisors.index(j), fold)
+                } else if comptime!(form.shares()) {
+                    fold + next / *divisors.index(j)
+                } else {
+                    together::<A, One>(fold, next, form.tap)
+                };
             }
             if comptime!(moves || form.drops_line(t)) {
                 fold = select(inside, fold, outside);
@@ -840,6 +844,46 @@ fn row_of<S: Float, A: Float>(
     row
 }
 
+/// What each element of row `y` of a gradient is divided by, for tap `t` of the depth; nothing, where
+/// that is not its own. Most rows have all their taps: these divisors a unit knows.
+#[cube]
+fn line_divisors<A: Float>(
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    y: i32,
+    #[comptime] t: u32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let mut divisors = Sequence::<Vector<A, One>>::new();
+    if comptime!(form.shares()) {
+        let reads = comptime!(form.reads() as usize);
+        let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+        #[unroll]
+        for j in 0..reads {
+            cells.push(RuntimeCell::new(*place.divisors.index(comptime!(t as usize * reads + j))));
+        }
+        if comptime!(!inner) {
+            if y < args.full || y >= args.full_end {
+                let rows = counted_at(&problem.height, y as u32, form.axis(1), form.tap.fold);
+                let taps = rows * line_taps(problem, args, place.depth, t, form);
+                #[unroll]
+                for j in 0..reads {
+                    let x = (place.column as i32) - args.width.before + j as i32;
+                    let columns = column_taps(problem, args, x, form);
+                    cells.index(j).store(over::<A>(taps * columns, form));
+                }
+            }
+        }
+        #[unroll]
+        for j in 0..reads {
+            divisors.push(cells.index(j).read());
+        }
+    }
+    divisors
+}
+
 /// What the sums of each column are divided by on row `o`; nothing, where that is not their own.
 #[cube]
 fn divisors_at<A: Float>(
@@ -850,18 +894,30 @@ fn divisors_at<A: Float>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, One>> {
     let mut divisors = Sequence::<Vector<A, One>>::new();
-    if comptime!(form.divides_each()) {
+    if comptime!(form.divides_each() && inner) {
         #[unroll]
         for v in 0..form.columns {
-            divisors.push(if comptime!(inner) {
-                *place.divisors.index(v as usize)
-            } else {
+            divisors.push(*place.divisors.index(v as usize));
+        }
+    } else if comptime!(form.divides_each()) {
+        let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+        #[unroll]
+        for v in 0..form.columns {
+            cells.push(RuntimeCell::new(*place.divisors.index(v as usize)));
+        }
+        let rows = counted_at(&problem.height, o, form.axis(1), form.tap.fold);
+        if rows != problem.height.kernel {
+            let taps = rows * counted_at(&problem.depth, place.depth, form.axis(0), form.tap.fold);
+            #[unroll]
+            for v in 0..form.columns {
                 let column = place.column + v;
-                let taps = counted_at(&problem.depth, place.depth, form.axis(0), form.tap.fold)
-                    * counted_at(&problem.height, o, form.axis(1), form.tap.fold)
-                    * counted_at(&problem.width, column, form.axis(2), form.tap.fold);
-                over::<A>(taps, form)
-            });
+                let columns = counted_at(&problem.width, column, form.axis(2), form.tap.fold);
+                cells.index(v as usize).store(over::<A>(taps * columns, form));
+            }
+        }
+        #[unroll]
+        for v in 0..form.columns {
+            divisors.push(cells.index(v as usize).read());
         }
     }
     divisors

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! A block is no longer than the window, which so ends in a later block than it starts in. Prefixes
-//! and suffixes are registers; the block in which windows start has been read k inputs earlier and
-//! is read again. A sum is folded like a maximum: nothing is ever taken away from it, so that it does
-//! not drift, and what is outside a window has no influence on it.
+//! and suffixes are registers; the block in which windows start has been read k inputs earlier: each
+//! unit keeps what it reads in shared memory until then, or reads it again where there is no room.
+//! A sum is folded like a maximum: nothing is ever taken away from it, so that it does not drift, and
+//! what is outside a window has no influence on it.
 //!
 //! With channels first the lines along the width are not neighbours in memory. There each pass
 //! leaves its axis last: it reads neighbours and writes runs, and after all passes the axes are in
@@ -29,7 +30,7 @@ use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
 use crate::axis::{AxisArgs, AxisForm, axis_args};
-use crate::dtype::{MaximumForm, elem, round};
+use crate::dtype::{MaximumForm, elem, round, widen};
 
 /// The most inputs of a block: what their prefixes and suffixes leave of the registers. Short blocks
 /// leave room for more units; long ones are for windows of many blocks, and for long steps.
@@ -118,8 +119,23 @@ impl Walk {
     }
 }
 
+/// The most bytes that a cube's units keep of what they have read: more, and there is room for few cubes.
+const KEPT_BYTES: usize = 72 << 10;
+
+/// Whether a unit of a pass keeps in shared memory what it has read, until the windows that start there
+/// end: read from memory again, it would have left all caches where lines are long.
+fn keeps(axis: &Axis, plan: &Plan, walk: &Walk) -> bool {
+    let block = block(axis);
+    let blocks = (axis.kernel() - 1) / block + 2;
+    let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
+    let room = plan.units as usize * unit <= plan.shared_bytes.min(KEPT_BYTES);
+    // Not all devices share memory of narrow types.
+    let shared = plan.reinterprets || walk.dtypes[0] == DType::F32;
+    shared && room && !walk.indexed && !plan.runs
+}
+
 /// Fewer units than this and lines are cut, though each piece then reads a window more.
-const ENOUGH_UNITS: usize = 1 << 16;
+const ENOUGH_UNITS: usize = 1 << 17;
 
 fn passes(pooling: &Pooling, reduction: Reduction, plan: &Plan, dtype: DType) -> Vec<Walk> {
     let axes = pooling.grid().axes();
@@ -226,6 +242,8 @@ struct Form {
     float: bool,
     reciprocal: bool,
     rounds: bool,
+    /// Whether elements are widened by their bits.
+    widened: bool,
     runs: bool,
     /// The inputs of a block, and its outputs.
     block: u32,
@@ -241,6 +259,10 @@ struct Form {
     others: usize,
     /// The lanes that are written.
     written: usize,
+    /// The units of a cube.
+    units: u32,
+    /// Whether a unit keeps what it has read until it is read again.
+    keeps: bool,
 }
 
 /// Launches the passes; the caller has checked the plan and the buffers.
@@ -337,6 +359,17 @@ fn pass_args(
 }
 
 impl Form {
+    /// The blocks that a unit keeps: from that in which windows start to that after their last whole
+    /// one.
+    fn blocks(&self) -> u32 {
+        self.whole + 2
+    }
+
+    /// The vectors that the units of a cube keep; one, where they keep none.
+    fn kept(&self) -> usize {
+        if self.keeps { (self.blocks() * self.block * self.units) as usize } else { 1 }
+    }
+
     /// The outputs of a line in a vector that is written.
     fn group(&self) -> usize {
         if self.turns { self.written } else { 1 }
@@ -371,6 +404,7 @@ impl Form {
             float: dtype.is_float(),
             reciprocal: dtype != DType::F64,
             rounds: plan.rounds && walk.last,
+            widened: walk.dtypes[0] == dtype && plan.widens(dtype),
             runs: plan.runs,
             block: block as u32,
             stride: axis.stride() as u32,
@@ -381,6 +415,8 @@ impl Form {
             channels: pooling.layout() == Layout::ChannelsLast && pixel_channels(pooling) > 1,
             others: walk.axis,
             written: walk.lanes[1],
+            units: plan.units,
+            keeps: keeps(axis, plan, walk),
         }
     }
 }
@@ -447,13 +483,15 @@ fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     for _ in 0..form.whole {
         totals.push(kept::<A, N>());
     }
+    let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
 
     // Windows that start in block b end in block b + whole or the one after, which is step's.
     for step in first..end + comptime!(form.whole + 1) {
-        let prefixes = prefixes::<S, A, N>(input, &positions, pass, &line, step, form);
+        let prefixes = prefixes::<S, A, N>(input, &positions, &mut own, pass, &line, step, form);
         if step >= first + comptime!(form.whole + 1) {
             let start = step - comptime!(form.whole + 1);
-            let suffixes = suffixes::<S, A, N>(input, &positions, pass, &line, start, form);
+            let suffixes =
+                suffixes::<S, A, N>(input, &positions, &mut own, pass, &line, start, form);
             write_block::<T, A, N, M>(
                 output,
                 &mut indices,
@@ -526,12 +564,13 @@ fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
 fn prefixes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
     block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
-    let elements = elements::<S, A, N>(input, positions, pass, line, block, form);
+    let elements = elements::<S, A, N>(input, positions, own, pass, line, block, form);
     let mut prefixes = Sequence::<Accumulator<A, N>>::new();
     prefixes.push(same::<A, N>(elements.index(0usize)));
     #[unroll]
@@ -551,12 +590,17 @@ fn prefixes<S: Float, A: Float, N: Size>(
 fn suffixes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
     block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
-    let elements = elements::<S, A, N>(input, positions, pass, line, block, form);
+    let elements = if comptime!(form.keeps) {
+        kept_elements::<S, A, N>(own, block, form)
+    } else {
+        elements::<S, A, N>(input, positions, own, pass, line, block, form)
+    };
     let last = comptime!((form.block - 1) as usize);
     let mut suffixes = Sequence::<Accumulator<A, N>>::new();
     suffixes.push(same::<A, N>(elements.index(last)));
@@ -574,6 +618,7 @@ fn suffixes<S: Float, A: Float, N: Size>(
 fn elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
     block: u32,
@@ -588,9 +633,9 @@ fn elements<S: Float, A: Float, N: Size>(
     let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
     // A maximum has nothing to drop, and two ways would only keep their addresses in registers.
     if comptime!(!form.fold.is_max()) && inside {
-        load::<S, A, N>(input, positions, pass, line, first, &cells, true, form);
+        load::<S, A, N>(input, positions, own, pass, line, block, &cells, true, form);
     } else {
-        load::<S, A, N>(input, positions, pass, line, first, &cells, false, form);
+        load::<S, A, N>(input, positions, own, pass, line, block, &cells, false, form);
     }
     let mut elements = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
@@ -600,6 +645,30 @@ fn elements<S: Float, A: Float, N: Size>(
     elements
 }
 
+/// The inputs of a block that a unit has read before.
+#[cube]
+fn kept_elements<S: Float, A: Float, N: Size>(
+    own: &mut Shared<[Vector<S, N>]>,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let first = kept_at(block, form);
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.block {
+        let value = own[(first + comptime!(j * form.units)) as usize];
+        let value = widen::<S, A, N>(value, form.widened);
+        elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
+    }
+    elements
+}
+
+/// Where a unit keeps the first input of a block.
+#[cube]
+fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
+    block % comptime!(form.blocks()) * comptime!(form.block * form.units) + UNIT_POS
+}
+
 /// Loads a block, all of it `inside` or not. What is outside the input is, for a maximum, the nearest
 /// inside, which every window over it has too; in a sum it is nothing.
 #[cube]
@@ -607,24 +676,30 @@ fn elements<S: Float, A: Float, N: Size>(
 fn load<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
     pass: &Pass,
     line: &Line,
-    first: i32,
+    block: u32,
     cells: &Sequence<Kept<A, N>>,
     #[comptime] inside: bool,
     #[comptime] form: Form,
 ) {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    let kept = if comptime!(form.keeps) { kept_at(block, form) } else { 0u32.runtime() };
     #[unroll]
     for j in 0..form.block {
         let x = first + j as i32;
         let there = if comptime!(inside) { x } else { min(max(x, 0i32), pass.axis.input - 1) };
         let at = (line.input + there as u32 * pass.inner_vectors) as usize;
-        let value = Vector::<A, N>::cast_from(input[at]);
-        let value = if comptime!(inside || form.fold.is_max()) {
-            value
+        let element = if comptime!(inside || form.fold.is_max()) {
+            input[at]
         } else {
-            select(x == there, value, Vector::new(A::from_int(0)))
+            select(x == there, input[at], Vector::new(S::from_int(0)))
         };
+        if comptime!(form.keeps) {
+            own[(kept + comptime!(j * form.units)) as usize] = element;
+        }
+        let value = widen::<S, A, N>(element, form.widened);
         #[comptime]
         let position = match positions {
             ComptimeOption::Some(positions) => positions[at],

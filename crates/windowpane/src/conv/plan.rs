@@ -282,6 +282,7 @@ impl ConvPlan {
             Choice::Host => {}
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
+                ("factors", plan.factors(&self.problem, self.request()).into()),
                 ("units", plan.units.to_string()),
                 ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),
                 ("splits", plan.splits.to_string()),

@@ -108,6 +108,12 @@ on_every_device! {
         check_tile(device, &case, tiling)
     }
 
+    /// The same on matrix units, in every pass, where a device has them.
+    fn any_tile_of_matrix_units_is_right(device, case in (fragmented(), any::<Index>(), fragments(), 0..3)) {
+        let (case, pick, tiling, pass) = case;
+        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, tiling, pass))
+    }
+
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
     fn gradients_are_adjoint(device, case in (ConvCase::any(), algorithm())) {
         let (case, algorithm) = case;
@@ -223,6 +229,76 @@ fn tile() -> impl Strategy<Value = Tiling> {
     )
 }
 
+/// Problems whose channels lie in whole lines, and others, which come to matrix units one by one.
+fn fragmented() -> impl Strategy<Value = ConvCase> {
+    prop_oneof![3 => ConvCase::aligned(), 1 => ConvCase::any()]
+}
+
+/// Some numbers of a tile of matrix units, the largest that there are among them.
+fn fragments() -> impl Strategy<Value = Tiling> {
+    use proptest::option::weighted;
+    use proptest::sample::select;
+    let block = || weighted(0.8, select(vec![32u32, 64, 128, 256]));
+    let ratio = || weighted(0.8, select(vec![1u32, 2, 4]));
+    let rest = (
+        weighted(0.8, select(vec![16u32, 32, 48, 64])),
+        weighted(0.5, select(vec![1u32, 4, 8])),
+        weighted(0.5, 1..=2u32),
+    );
+    (block(), block(), ratio(), ratio(), rest).prop_map(
+        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m,
+            ratio_n,
+            elems_per_thread,
+            stages,
+        },
+    )
+}
+
+fn check_fragments<T: Element>(
+    device: &Device,
+    case: &ConvCase,
+    tiling: Tiling,
+    pass: i32,
+) -> Check {
+    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
+    let fill = match case.fill.flavour {
+        Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
+        _ => case.fill,
+    };
+    let case = ConvCase { fill, ..*case };
+    let conv = case.conv().algorithm(Some(ConvAlgorithm::Matrix)).tile(tiling);
+    let (x, inputs) = tensor::<T>(device, &case, Role::Input)?;
+    let (w, weights) = tensor::<T>(device, &case, Role::Filter)?;
+    let (dy, gradients) = tensor::<T>(device, &case, Role::OutputGradient)?;
+    let problem = case.problem();
+    // What cannot be is refused when it is planned, and never later.
+    match pass {
+        0 => {
+            let Ok(plan) = conv.plan(device, T::DTYPE, x.dims(), w.dims()) else { return Ok(()) };
+            let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<T>())?;
+            let activation = case.activation;
+            let epilogue = reference::Epilogue { activation, ..reference::Epilogue::NONE };
+            assert_totals(&y, &reference::forward_totals(&problem, &inputs, &weights, epilogue))
+        }
+        1 => {
+            let plan = conv.plan_backward_data(device, T::DTYPE, x.dims(), w.dims());
+            let Ok(plan) = plan else { return Ok(()) };
+            let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
+            assert_totals(&dx, &reference::data_gradient_totals(&problem, &gradients, &weights))
+        }
+        _ => {
+            let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), w.dims());
+            let Ok(plan) = plan else { return Ok(()) };
+            let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
+            assert_totals(&dw, &reference::filter_gradient_totals(&problem, &gradients, &inputs))
+        }
+    }
+}
+
 fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
     let conv = case.conv().tile(tiling);
     let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
@@ -274,6 +350,80 @@ fn devices() -> Vec<Device> {
             Named::Skipped(_) => None,
         })
         .collect()
+}
+
+/// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
+/// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
+/// sums cancel.
+#[test]
+fn strict_f32_in_parts_errs_as_multiply_add_does() {
+    const CHANNELS: usize = 640;
+    const FILTERS: usize = 32;
+    let conv = Conv::new([3, 3]).padding([1, 1]).algorithm(ConvAlgorithm::Hopper);
+    let (x_dims, w_dims) = ([1, 6, 6, CHANNELS], [FILTERS, 3, 3, CHANNELS]);
+    let elements = |dims: [usize; 4], flavour, seed| {
+        Fill { flavour, seed }.elements::<f32>(dims.iter().product())
+    };
+    let random = |dims, seed| elements(dims, Flavour::Mixed, seed);
+    // The second half of the channels takes away what the first has brought, all but a little.
+    let (mut cancelling, mut pairs) = (random(x_dims, 5), random(w_dims, 6));
+    for pixel in cancelling.chunks_exact_mut(CHANNELS) {
+        let (first, second) = pixel.split_at_mut(CHANNELS / 2);
+        first.iter().zip(second).for_each(|(x, negative)| *negative = -x * (1.0 + 3e-4));
+    }
+    for tap in pairs.chunks_exact_mut(CHANNELS) {
+        let (first, second) = tap.split_at_mut(CHANNELS / 2);
+        second.copy_from_slice(first);
+    }
+    for (name, x, w) in [
+        ("random", random(x_dims, 1), random(w_dims, 2)),
+        ("scales", elements(x_dims, Flavour::Scales, 3), elements(w_dims, Flavour::Scales, 4)),
+        ("cancelling", cancelling, pairs),
+    ] {
+        for device in devices() {
+            let plan = conv.plan(&device, DType::F32, &x_dims, &w_dims);
+            let Some(plan) = planned(plan).unwrap() else { continue };
+            let tensor = |elements: &[f32], dims: [usize; 4]| {
+                Tensor::from_slice(&device, elements, dims).unwrap()
+            };
+            let y = conv.forward_as(&plan, &tensor(&x, x_dims), &tensor(&w, w_dims), None, None);
+            let y = y.unwrap().to_vec::<f32>().unwrap();
+            let none = reference::Epilogue::NONE;
+            let expected = reference::forward_totals(plan.problem(), &x, &w, none);
+            assert_totals(&y, &expected).unwrap();
+            let plain = multiply_add(&x, &w, CHANNELS, FILTERS);
+            // Relative to what is summed, so that no output outweighs all others.
+            let error = |found: &[f32]| {
+                let pairs = found.iter().zip(&expected);
+                let squares = pairs.map(|(found, total)| {
+                    ((f64::from(*found) - total.value) / total.magnitude).powi(2)
+                });
+                (squares.sum::<f64>() / expected.len() as f64).sqrt()
+            };
+            let (ours, plain) = (error(&y), error(&plain));
+            println!("{device}, {name}: {:.3e} of the terms, a loop {:.3e}", ours, plain);
+            assert!(ours <= 2.0 * plain, "{device}, {name}: {ours:e} and {plain:e}");
+        }
+    }
+}
+
+/// A 3×3 convolution of one 6×6 image, padded by 1: one multiply-add after another.
+fn multiply_add(x: &[f32], w: &[f32], channels: usize, filters: usize) -> Vec<f32> {
+    let mut y = Vec::new();
+    for (oh, ow) in (0..36).map(|o| (o / 6, o % 6)) {
+        for filter in w.chunks_exact(9 * channels).take(filters) {
+            let mut sum = 0.0f32;
+            for (tap, weights) in filter.chunks_exact(channels).enumerate() {
+                let (h, w) = (oh + tap / 3, ow + tap % 3);
+                if (1..=6).contains(&h) && (1..=6).contains(&w) {
+                    let pixel = &x[((h - 1) * 6 + w - 1) * channels..][..channels];
+                    sum = pixel.iter().zip(weights).fold(sum, |sum, (x, w)| x.mul_add(*w, sum));
+                }
+            }
+            y.push(sum);
+        }
+    }
+    y
 }
 
 /// Numbers for a tensor.

@@ -11,6 +11,7 @@ use super::super::epilogue::{EpilogueForm, finish_at};
 use super::super::gather::{
     GatherArgs, GatherForm, Place, Point, read, row_place, row_result, tap_point,
 };
+use super::product::{BAND, CHUNK_BYTES, COMB_LINE, PLANES};
 
 /// The units of a warpgroup, which multiply together, and of a warp.
 pub(super) const WARPGROUP: u32 = 128;
@@ -35,8 +36,9 @@ const QUAD: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) tile: Tile,
-    /// The bytes of a factor.
+    /// The bytes of a factor, and the parts that it is split in.
     pub(super) size: u32,
+    pub(super) parts: u32,
     /// The axes that an image's map has.
     pub(super) rank: usize,
     /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
@@ -47,6 +49,8 @@ pub(super) struct Form {
     pub(super) reach: u32,
     /// The stages of shared pixels.
     pub(super) runs: u32,
+    /// The pixels from one pair of taps to the next, where the image is a comb.
+    pub(super) comb: Option<u32>,
     /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
     pub(super) tap_first: bool,
     /// Whether the flat operand lies along rows or columns, and not along the terms.
@@ -55,6 +59,8 @@ pub(super) struct Form {
     pub(super) finished: u32,
     /// Whether results are of 16 bits and stored a chunk of columns at a time.
     pub(super) packed: bool,
+    /// Whether sums that are no numbers are told of.
+    pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
     pub(super) gather: GatherForm,
 }
@@ -80,9 +86,17 @@ impl Form {
         self.reach > 0
     }
 
-    /// The rows that are brought at once, in whole patterns of the swizzle.
+    /// The rows that are brought at once, in whole patterns of the swizzle, or lines of pixels.
     pub(super) fn run(&self) -> u32 {
-        (self.tile.block_m + self.reach).next_multiple_of(8)
+        match self.comb {
+            Some(_) => self.tile.block_m + COMB_LINE as u32,
+            None => (self.tile.block_m + self.reach).next_multiple_of(8),
+        }
+    }
+
+    /// The elements of a run in a plane of a comb.
+    fn plane(&self) -> u32 {
+        self.run() * CHUNK_BYTES as u32 / self.size
     }
 
     /// The stages of rows.
@@ -90,13 +104,25 @@ impl Form {
         if self.shares() { self.runs } else { self.tile.stages }
     }
 
-    /// The elements of a stage.
+    /// The elements of a part of a stage.
+    fn part_a(&self) -> u32 {
+        match self.comb {
+            Some(_) => PLANES as u32 * self.plane(),
+            None => self.run() * self.tile.block_k,
+        }
+    }
+
+    fn part_b(&self) -> u32 {
+        self.tile.block_n * self.tile.block_k
+    }
+
+    /// The elements of a stage: its parts one after the other.
     fn stage_a(&self) -> u32 {
-        self.run() * self.tile.block_k
+        self.parts * self.part_a()
     }
 
     fn stage_b(&self) -> u32 {
-        self.tile.block_n * self.tile.block_k
+        self.parts * self.part_b()
     }
 
     /// Where a stage of columns begins, and how long it is.
@@ -112,7 +138,12 @@ impl Form {
 
     /// How the rows lie in shared memory.
     fn a_layout(&self) -> WgmmaTileLayout {
-        self.layout(self.run(), self.filter)
+        let layout = self.layout(self.run(), self.filter);
+        match self.comb {
+            // A chunk of each plane is what an instruction takes.
+            Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
+            None => layout,
+        }
     }
 
     /// How the columns lie in shared memory.
@@ -141,12 +172,17 @@ pub(super) struct HopperArgs {
     /// The tiles of all cubes, and those along the columns, the rows and the parts.
     tiles: u32,
     tiles_n: FastDivmod<u32>,
+    tiles_n_count: u32,
     tiles_m: FastDivmod<u32>,
     parts: FastDivmod<u32>,
-    /// The rows of the product, those of a line that have results, and the columns of a group, or
-    /// of a tap.
+    /// The rows of the product, those of a line that have results, the lines of a plane that have some,
+    /// and the columns of a group, or of a tap.
     rows: u32,
     line_rows: u32,
+    plane_rows: u32,
+    /// The pixels of a line of a comb, and every how many-th of its rows lies in the same plane.
+    comb_line: u32,
+    comb_deals: FastDivmod<u32>,
     columns: u32,
     /// The steps in memory between rows of the filters' gradient, its taps and all columns.
     row_step: u32,
@@ -170,6 +206,11 @@ pub(super) struct HopperArgs {
     /// The results of a part, and of a group.
     part_step: u32,
     out_group: u32,
+    /// From one part of the factors to the next: samples of the image, lines of the flat operand.
+    image_part: u32,
+    flat_part: u32,
+    /// The bands of all rows.
+    bands: u32,
     slope: f32,
 }
 
@@ -273,6 +314,7 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     bias: ComptimeOption<Box<[Vector<R, P>]>>,
     residual: ComptimeOption<Box<[Vector<R, P>]>>,
     out: &mut [Vector<W, O>],
+    flags: &mut [u32],
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
@@ -296,7 +338,9 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 
     let producer = comptime!(form.warpgroups() * WARPGROUP);
     if UNIT_POS < producer {
-        consume::<E, R, P, W, O>(&a, &b, &full, &empty, &bias, &residual, out, gather, args, form);
+        consume::<E, R, P, W, O>(
+            &a, &b, &full, &empty, &bias, &residual, out, flags, gather, args, form,
+        );
     } else if UNIT_POS == producer {
         produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
     }
@@ -409,14 +453,26 @@ fn bring<E: Float>(
             let term = Term { tap, slice, starts: true.runtime(), ends: true.runtime() };
             let at = comptime!(panel * panel_size);
             let to = &mut b[at..at + panel_size];
-            load_image::<E>(image, barrier, to, &windows, &term, work, gather, args, form);
+            load_image::<E>(image, barrier, to, &windows, &term, 0u32, work, gather, args, form);
         }
     } else {
-        if term.starts {
-            load_image::<E>(image, barrier, a, rows, term, work, gather, args, form);
-        }
         let first = term.slice * comptime!(form.tile.block_k);
-        load_flat::<E>(flat, barrier, b, work.column, first, term.tap.other, work, args, form);
+        #[unroll]
+        for part in 0..form.parts {
+            let size = comptime!(form.part_a() as usize);
+            let at = comptime!(part as usize * size);
+            let a = &mut a[at..at + size];
+            if comptime!(form.comb.is_some()) {
+                load_comb::<E>(image, barrier, a, term, part, work, args, form);
+            } else if term.starts {
+                load_image::<E>(image, barrier, a, rows, term, part, work, gather, args, form);
+            }
+            let size = comptime!(form.part_b() as usize);
+            let at = comptime!(part as usize * size);
+            let b = &mut b[at..at + size];
+            let column = work.column + part * args.flat_part;
+            load_flat::<E>(flat, barrier, b, column, first, term.tap.other, work, args, form);
+        }
     }
 }
 
@@ -437,6 +493,7 @@ fn load_image<E: Float>(
     to: &mut [E],
     windows: &Place,
     term: &Term,
+    part: u32,
     work: &Work,
     gather: &GatherArgs,
     args: &HopperArgs,
@@ -448,7 +505,7 @@ fn load_image<E: Float>(
     let th = term.tap.height + args.height_first;
     let tw =
         if comptime!(form.shares()) { 0i32.runtime() } else { term.tap.width + args.width_first };
-    let sample = windows.sample as i32;
+    let sample = (windows.sample + part * args.image_part) as i32;
     let channel = (work.group * args.image_group + term.slice * comptime!(form.line())) as i32;
     if comptime!(form.rank > 2) {
         let d = read(&gather.depth, windows.depth) - args.depth_first;
@@ -458,6 +515,33 @@ fn load_image<E: Float>(
         );
     } else {
         barrier.tma_load_im2col_4d(image, to, sample, h, w, channel, th as u16, tw as u16);
+    }
+}
+
+/// Brings what a run of windows reads of both planes of a comb by all taps along the width.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_comb<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    term: &Term,
+    part: u32,
+    work: &Work,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let (down, deal) = args.comb_deals.div_mod(term.tap.height as u32);
+    let first = work.row + down * args.comb_line;
+    let line = (first / comptime!(COMB_LINE as u32)) as i32;
+    let within = (first % comptime!(COMB_LINE as u32)) as i32;
+    let size = comptime!(form.plane() as usize);
+    #[unroll]
+    for plane in 0..PLANES {
+        let at = comptime!(plane * size);
+        let to = &mut to[at..at + size];
+        let nth = (part * args.image_part + deal) * comptime!(PLANES as u32) + plane as u32;
+        barrier.tma_load_im2col_4d(image, to, nth as i32, within, line, 0i32, 0u16, 0u16);
     }
 }
 
@@ -509,8 +593,7 @@ fn load_box<E: Float>(
     }
 }
 
-/// A warpgroup: multiplies its rows of each stage as it comes, one stage behind in giving it back,
-/// and stores a tile's results while the others multiply on.
+/// A warpgroup: sums up its rows of a tile, and stores them while the others multiply on.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
@@ -521,79 +604,233 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
     residual: &ComptimeOption<Box<[Vector<R, P>]>>,
     out: &mut [Vector<W, O>],
+    flags: &mut [u32],
     gather: &GatherArgs,
     args: &HopperArgs,
     #[comptime] form: Form,
 ) {
-    let columns = comptime!(form.tile.block_n as usize);
     let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
-    let lane = UNIT_POS % WARP;
-    let speaks = lane == 0;
     let mut run = 0u32.runtime();
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
         let work = work(args, tile, form);
-        let mut sums = Sequence::<Accumulator<f32>>::new();
-        #[unroll]
-        for _ in 0..form.tile.ratio_m {
-            sums.push(Accumulator::<f32>::new(columns));
-        }
-        let mut held = 0u32.runtime();
-        let mut tap = 0u32.runtime();
-        for step in work.first..work.end {
-            wait(full, turn, false);
-            let (slot_a, first) = if comptime!(form.shares()) {
-                // By a further tap the same rows are some pixels on.
-                let shift = tap as i32 * gather.width.tap_step + args.width_first;
-                (run, first_row + shift as u32)
-            } else {
-                (turn.slot, first_row)
-            };
-            let at_a = slot_a as usize * comptime!(form.stage_a() as usize);
-            let at_b = turn.slot as usize * comptime!(form.stage_b() as usize);
-            let rows = MatrixDescriptor::<E>::new(
-                &a[at_a..at_a + comptime!(form.stage_a() as usize)],
-                comptime!(form.a_layout()),
-            );
-            let lines = MatrixDescriptor::<E>::new(
-                &b[at_b..at_b + comptime!(form.stage_b() as usize)],
-                comptime!(form.b_layout()),
-            );
-            // Each stage's products start anew: the compiler must see that the sums are handed over on
-            // every way into the loop, or it has all products wait for each other.
-            let mut sums = started(&sums);
-            // The first products are a group of their own: when they are done, so are all of the stages
-            // before, while the others of this stage run on.
-            multiply(&mut sums, &rows, &lines, first, 0usize, form);
-            let begun = sums.index_mut(0usize).commit();
-            #[unroll]
-            for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
-                multiply(&mut sums, &rows, &lines, first, k, form);
-            }
-            let _others = sums.index_mut(0usize).commit();
-            begun.wait();
-            if speaks && step > work.first {
-                give_back(empty, held);
-            }
-            held = turn.slot;
-            advance(&mut turn, comptime!(form.tile.stages));
-            let next = tap + 1;
-            let ends = next == gather.width.taps_count;
-            tap = select(ends, 0u32, next);
-            run = select(ends, following(run, form.runs), run);
-        }
-        let done = started(&sums);
+        let sums = if comptime!(form.parts > 1) {
+            sums_of_parts::<E>(a, b, full, empty, &work, first_row, &mut turn, form)
+        } else {
+            sums::<E>(a, b, full, empty, &work, first_row, &mut turn, &mut run, gather, args, form)
+        };
         #[unroll]
         for i in 0..form.tile.ratio_m {
-            let sums = done.index(comptime!(i as usize)).clone().wait();
-            if comptime!(i == 0) && speaks && work.end > work.first {
-                give_back(empty, held);
-            }
+            let sums = sums.index(comptime!(i as usize));
             let row = work.row + first_row + i * ROWS;
-            store::<R, P, W, O>(&sums, row, &work, bias, residual, out, gather, args, form);
+            if comptime!(form.checked) {
+                tell(sums, row, &work, flags, args, form);
+            }
+            store::<R, P, W, O>(sums, row, &work, bias, residual, out, gather, args, form);
         }
         tile += CUBE_COUNT_X;
+    }
+}
+
+/// A unit's sums of 64 rows.
+type Sums = Array<f32>;
+
+/// Multiplies out of each stage as it comes, one stage behind in giving it back.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn sums<E: Float>(
+    a: &Shared<[E]>,
+    b: &Shared<[E]>,
+    full: &Ring,
+    empty: &Ring,
+    work: &Work,
+    first_row: u32,
+    turn: &mut Turn,
+    run: &mut u32,
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) -> Sequence<Sums> {
+    let speaks = speaks();
+    let sums = zeros(form);
+    let mut held = 0u32.runtime();
+    let mut tap = 0u32.runtime();
+    for step in work.first..work.end {
+        wait(full, *turn, false);
+        let (slot_a, first) = if comptime!(form.shares()) {
+            // By a further tap the same rows are some pixels on.
+            let shift = tap as i32 * gather.width.tap_step + args.width_first;
+            (*run, first_row + shift as u32)
+        } else {
+            (turn.slot, first_row)
+        };
+        let rows = rows::<E>(a, slot_a, 0u32, form);
+        let lines = lines::<E>(b, turn.slot, 0u32, form);
+        // Each stage's products start anew: the compiler must see that the sums are handed over on
+        // every way into the loop, or it has all products wait for each other.
+        let mut sums = started(&sums);
+        // The first products are a group of their own: when they are done, so are all of the stages
+        // before, while the others of this stage run on.
+        multiply(&mut sums, &rows, &lines, first, 0usize, form);
+        let begun = sums.index_mut(0usize).commit();
+        #[unroll]
+        for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
+            multiply(&mut sums, &rows, &lines, first, k, form);
+        }
+        let _others = sums.index_mut(0usize).commit();
+        begun.wait();
+        if speaks && step > work.first {
+            give_back(empty, held);
+        }
+        held = turn.slot;
+        advance(turn, comptime!(form.tile.stages));
+        let next = tap + 1;
+        let ends = next == gather.width.taps_count;
+        tap = select(ends, 0u32, next);
+        *run = select(ends, following(*run, form.runs), *run);
+    }
+    let sums = started(&sums);
+    let mut done = Sequence::<Sums>::new();
+    #[unroll]
+    for i in 0..form.tile.ratio_m {
+        done.push(values(&sums.index(comptime!(i as usize)).clone().wait()));
+    }
+    if speaks && work.end > work.first {
+        give_back(empty, held);
+    }
+    done
+}
+
+/// The same of factors in two parts. Matrix units cut their sums off where others round them, always
+/// towards zero, so that sums of many products would come out too small: those of each stage are added to
+/// the others in f32. While one warpgroup adds, another multiplies.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn sums_of_parts<E: Float>(
+    a: &Shared<[E]>,
+    b: &Shared<[E]>,
+    full: &Ring,
+    empty: &Ring,
+    work: &Work,
+    first_row: u32,
+    turn: &mut Turn,
+    #[comptime] form: Form,
+) -> Sequence<Sums> {
+    let speaks = speaks();
+    let count = comptime!((form.tile.block_n / 2) as usize);
+    let mut all = Sequence::<Sums>::new();
+    #[unroll]
+    for _ in 0..form.tile.ratio_m {
+        let mut sums = Array::<f32>::new(count);
+        #[unroll]
+        for i in 0..count {
+            sums[i] = 0.0f32;
+        }
+        all.push(sums);
+    }
+    for _ in work.first..work.end {
+        wait(full, *turn, false);
+        let mut sums = started(&zeros(form));
+        let high_rows = rows::<E>(a, turn.slot, 0u32, form);
+        let low_rows = rows::<E>(a, turn.slot, 1u32, form);
+        let high_lines = lines::<E>(b, turn.slot, 0u32, form);
+        let low_lines = lines::<E>(b, turn.slot, 1u32, form);
+        // The small products first, whose sums lose less.
+        multiply_all(&mut sums, &low_rows, &high_lines, first_row, form);
+        multiply_all(&mut sums, &high_rows, &low_lines, first_row, form);
+        multiply_all(&mut sums, &high_rows, &high_lines, first_row, form);
+        #[unroll]
+        for i in 0..form.tile.ratio_m {
+            let sums = sums.index(comptime!(i as usize)).clone().wait();
+            if comptime!(i == 0) && speaks {
+                give_back(empty, turn.slot);
+            }
+            #[unroll]
+            for n in 0..count {
+                all.index_mut(comptime!(i as usize))[n] += sums.get(n);
+            }
+        }
+        advance(turn, comptime!(form.tile.stages));
+    }
+    all
+}
+
+/// Whether this is the unit that speaks for its warp.
+#[cube]
+fn speaks() -> bool {
+    let lane = UNIT_POS % WARP;
+    lane == 0
+}
+
+/// The sums of nothing yet.
+#[cube]
+fn zeros(#[comptime] form: Form) -> Sequence<Accumulator<f32>> {
+    let mut sums = Sequence::<Accumulator<f32>>::new();
+    #[unroll]
+    for _ in 0..form.tile.ratio_m {
+        sums.push(Accumulator::<f32>::new(comptime!(form.tile.block_n as usize)));
+    }
+    sums
+}
+
+#[cube]
+fn values(sums: &Accumulator<f32>) -> Sums {
+    let mut values = Array::<f32>::new(sums.len());
+    #[unroll]
+    for i in 0..sums.len() {
+        values[i] = sums.get(i);
+    }
+    values
+}
+
+/// A part of a stage's rows.
+#[cube]
+fn rows<E: Float>(
+    a: &Shared<[E]>,
+    slot: u32,
+    #[comptime] part: u32,
+    #[comptime] form: Form,
+) -> MatrixDescriptor<E> {
+    let size = comptime!(form.part_a() as usize);
+    let at = slot as usize * comptime!(form.stage_a() as usize) + comptime!(part as usize * size);
+    MatrixDescriptor::<E>::new(&a[at..at + size], comptime!(form.a_layout()))
+}
+
+/// A part of a stage's columns.
+#[cube]
+fn lines<E: Float>(
+    b: &Shared<[E]>,
+    slot: u32,
+    #[comptime] part: u32,
+    #[comptime] form: Form,
+) -> MatrixDescriptor<E> {
+    let size = comptime!(form.part_b() as usize);
+    let at = slot as usize * comptime!(form.stage_b() as usize) + comptime!(part as usize * size);
+    MatrixDescriptor::<E>::new(&b[at..at + size], comptime!(form.b_layout()))
+}
+
+/// Tells whether a band of rows has sums that are no numbers.
+#[cube]
+fn tell(
+    sums: &Sums,
+    first_row: u32,
+    work: &Work,
+    flags: &mut [u32],
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    // Zero times a number is zero.
+    let mut doubt = 0.0f32;
+    #[unroll]
+    for i in 0..comptime!((form.tile.block_n / 2) as usize) {
+        doubt = fma(sums[i], 0.0f32, doubt);
+    }
+    let found = plane_any(doubt != 0.0);
+    let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
+    let column = work.group * args.tiles_n_count + work.column / comptime!(form.tile.block_n);
+    if speaks() {
+        flags[(column * args.bands + band) as usize] = u32::cast_from(found);
     }
 }
 
@@ -611,6 +848,21 @@ fn started(sums: &Sequence<Accumulator<f32>>) -> Sequence<Running> {
 /// Sums that products are being added to.
 type Running = cubecl::prelude::Pending<Accumulator<f32>>;
 
+/// Issues all products of a stage.
+#[cube]
+fn multiply_all<E: Float>(
+    sums: &mut Sequence<Running>,
+    rows: &MatrixDescriptor<E>,
+    lines: &MatrixDescriptor<E>,
+    first_row: u32,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for k in 0..comptime!(form.tile.block_k as usize / form.step()) {
+        multiply(sums, rows, lines, first_row, k, form);
+    }
+}
+
 /// Issues the products of an instruction's terms, the `k`-th of a stage.
 #[cube]
 fn multiply<E: Float>(
@@ -622,10 +874,16 @@ fn multiply<E: Float>(
     #[comptime] form: Form,
 ) {
     let term = comptime!(k * form.step());
+    // Of a comb the same chunks of pixels further on.
+    let (shift, term_a) = comptime!(match form.comb {
+        Some(shift) => (k as u32 * shift, 0),
+        None => (0, term),
+    });
     #[unroll]
     for i in 0..form.tile.ratio_m {
-        let row = (first_row + i * ROWS) as usize;
-        sums.index_mut(comptime!(i as usize)).execute(&rows.at(row, term), &lines.at(0usize, term));
+        let row = (first_row + comptime!(shift + i * ROWS)) as usize;
+        let rows = rows.at(row, term_a);
+        sums.index_mut(comptime!(i as usize)).execute(&rows, &lines.at(0usize, term));
     }
 }
 
@@ -671,7 +929,7 @@ fn target(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<R: Float, P: Size, W: Numeric, O: Size>(
-    sums: &Accumulator<f32>,
+    sums: &Sums,
     first_row: u32,
     work: &Work,
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
@@ -692,6 +950,11 @@ fn store<R: Float, P: Size, W: Numeric, O: Size>(
         } else {
             let place = row_place(gather, row, form.gather);
             let there = row < args.rows && place.width < args.line_rows;
+            let there = if comptime!(form.comb.is_some()) {
+                there && place.height < args.plane_rows
+            } else {
+                there
+            };
             (base + row_result(gather, &place), there)
         };
         #[unroll]
@@ -739,7 +1002,7 @@ fn nth(quad: u32, chunk: u32, half: u32) -> usize {
 /// Sums with what follows them.
 #[cube]
 fn finished<R: Float, P: Size>(
-    sums: &Accumulator<f32>,
+    sums: &Sums,
     #[comptime] nth: usize,
     to: &Target,
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
@@ -750,7 +1013,7 @@ fn finished<R: Float, P: Size>(
     let mut sum = Vector::<f32, P>::empty();
     #[unroll]
     for lane in 0..P::value() {
-        sum.insert(lane, sums.get(comptime!(nth + lane)));
+        sum.insert(lane, sums[comptime!(nth + lane)]);
     }
     let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
     finish_at::<R, f32, P>(bias, residual, sum, channel, at, args.slope, form.epilogue)
