@@ -89,6 +89,7 @@ mod tests {
             shared_bytes: 48 << 10,
             plane: Some(32),
             matrix: crate::Fragments::default(),
+            holds_fragments: false,
             buffer_bytes: 1 << 30,
             hopper: None,
             llvm: true,

@@ -22,6 +22,9 @@ pub struct Limits {
     pub plane: Option<u32>,
     /// The fragments that matrix units multiply, in sums of `f32`.
     pub matrix: Fragments,
+    /// Whether a unit may hold its part of a fragment of 16 by 8 sums of 16 terms as it pleases, and
+    /// load it from shared memory by lines of 8: NVIDIA's way.
+    pub holds_fragments: bool,
     /// The multiprocessors, where they have Hopper's warpgroup products and tensor copies.
     pub hopper: Option<u32>,
     /// The largest buffer that can be bound, in bytes.
@@ -80,11 +83,23 @@ impl Limits {
             plane: (properties.hardware.plane_size_min == properties.hardware.plane_size_max)
                 .then_some(properties.hardware.plane_size_min),
             matrix: Fragments::of(client),
+            holds_fragments: holds_fragments(client),
             hopper: hopper(client),
             buffer_bytes: properties.memory.max_page_size,
             llvm: ["cuda", "cpu"].contains(&client.name()),
         }
     }
+}
+
+fn holds_fragments(client: &Client) -> bool {
+    let matmul = &client.features().matmul;
+    let sum = ElemType::Float(FloatKind::F32);
+    [FloatKind::F16, FloatKind::BF16].into_iter().map(ElemType::Float).all(|factor| {
+        let sums = (factor, factor, sum, [16, 8, 16]);
+        let known = matmul.mma.iter();
+        let mut known = known.map(|c| (c.a_type, c.b_type, c.cd_type, [c.m, c.n, c.k]));
+        known.any(|config| config == sums) && matmul.ldmatrix.contains(&factor)
+    })
 }
 
 fn hopper(client: &Client) -> Option<u32> {

@@ -107,6 +107,7 @@ mod tests {
             shared_bytes: 48 << 10,
             plane: Some(32),
             matrix: Fragments { f16: fragment, bf16: fragment, tf32: None },
+            holds_fragments: true,
             hopper: None,
             buffer_bytes: 1 << 32,
             llvm: true,

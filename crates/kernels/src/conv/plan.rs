@@ -373,8 +373,7 @@ impl Algorithm {
             return matrix::units(&tile, fragment, plane);
         }
         if let (Self::Banded, Some(tile)) = (self, tile) {
-            let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
-            return banded::units(&tile, plane);
+            return banded::units(conv, request.pass, &tile);
         }
         if let (Self::Hopper, Some(tile)) = (self, tile) {
             return hopper::plan::units(conv, request, &tile);
@@ -621,26 +620,35 @@ fn check_grouped(tile: &Tile, request: Request, limits: &Limits) -> Result<(), P
     Ok(())
 }
 
-/// The fragment of a request, where it is one that bands are laid out for, in planes that are not too small.
+/// The fragment of a request, where a plane's units can hold such as bands are laid out for.
 fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
-    let laid_out = Fragment { m: 16, n: 16, k: 16 };
-    fragment(request, limits).filter(|&(fragment, plane)| fragment == laid_out && plane >= 8)
+    let held = |plane| limits.holds_fragments && plane == banded::PLANE;
+    let whole =
+        request.dtype.size() == 2 && widest_factor_load(request.dtype, limits) == banded::CHUNK;
+    fragment(request, limits).filter(|&(_, plane)| whole && held(plane))
 }
 
-/// As many chunks side by side as there are, up to 64 bytes of a pixel, in two runs of windows; fewer where
-/// shared memory is small.
+/// As many chunks side by side as there are, up to 64 bytes of a pixel, and as many runs of tiles as make 8
+/// planes, or lines of the images most common; fewer where shared memory is small.
 fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
-    let tile = |runs: u32, chunks: u32| Tile {
-        block_m: banded::LINES * 2 * banded::PAIRS * runs,
-        block_n: banded::CHUNK * chunks,
-        block_k: 16,
-        ratio_m: banded::PAIRS,
-        ratio_n: 1,
-        elems_per_thread: widest_factor_load(request.dtype, limits),
-        stages: 1,
+    let windows = banded::tile_windows(conv, request.pass);
+    // A strip of one pixel is loaded for three tiles or so: fewer of them for a run that is longer.
+    let tiles = if windows == 1 { 2 * banded::TILES } else { banded::TILES };
+    let tile = |chunks: u32, planes: u32| {
+        let units = |runs: u32| Tile {
+            block_m: banded::LINES * tiles * windows * runs,
+            block_n: banded::CHUNK * chunks,
+            block_k: 16,
+            ratio_m: tiles,
+            ratio_n: 1,
+            elems_per_thread: widest_factor_load(request.dtype, limits),
+            stages: 1,
+        };
+        let across = banded::units(conv, request.pass, &units(1)) / banded::PLANE;
+        units((planes / across).clamp(1, 8 / windows))
     };
-    [(2, 4), (2, 2), (2, 1), (1, 1)]
-        .map(|(runs, chunks)| tile(runs, chunks))
+    [(4, 8), (2, 8), (1, 8), (1, 4), (1, 2), (1, 1)]
+        .map(|(chunks, planes)| tile(chunks, planes))
         .into_iter()
         .find(|tile| check_banded(tile, conv, request, limits).is_ok())
 }
@@ -653,7 +661,6 @@ fn check_banded(
 ) -> Result<(), PlanError> {
     let numbers = [
         ("block_k", tile.block_k, 16),
-        ("ratio_m", tile.ratio_m, banded::PAIRS),
         ("ratio_n", tile.ratio_n, 1),
         ("elems_per_thread", tile.elems_per_thread, widest_factor_load(request.dtype, limits)),
         ("stages", tile.stages, 1),
@@ -663,7 +670,11 @@ fn check_banded(
             return Err(PlanError::Tile { name, found, expected });
         }
     }
-    let run = banded::LINES * 2 * banded::PAIRS;
+    let sums = tile.ratio_m;
+    if !banded::TILE_COUNTS.contains(&sums) {
+        return Err(PlanError::Sums { sums, limit: 2 * banded::TILES });
+    }
+    let run = banded::LINES * sums * banded::tile_windows(conv, request.pass);
     let blocks =
         [("block_m", tile.block_m, run, 8 * run), ("block_n", tile.block_n, 8, MOST_BLOCK)];
     for (name, block, of, limit) in blocks {
@@ -675,12 +686,14 @@ fn check_banded(
     if !channels.is_multiple_of(tile.block_n as usize) {
         return Err(PlanError::Channels { lanes: tile.block_n, channels });
     }
-    let plane = banded_fragment(request, limits).map(|(_, plane)| plane);
-    let (units, limit) = (banded::units(tile, plane), limits.units_per_cube);
+    let (units, limit) = (banded::units(conv, request.pass, tile), limits.units_per_cube);
     if units > limit {
         return Err(PlanError::Units { units, limit });
     }
-    let bytes = banded::shared_bytes(conv, request.pass, tile, request.dtype);
+    let bytes = match banded_fragment(request, limits) {
+        Some(_) => banded::shared_bytes(conv, request.pass, tile, request.dtype),
+        None => 0,
+    };
     match bytes > limits.shared_bytes {
         true => Err(PlanError::Shared { bytes, limit: limits.shared_bytes }),
         false => Ok(()),
@@ -1049,6 +1062,7 @@ mod tests {
             bf16: Some(FRAGMENT),
             tf32: Some(Fragment { k: 8, ..FRAGMENT }),
         },
+        holds_fragments: true,
         hopper: None,
         buffer_bytes: 1 << 34,
         llvm: true,

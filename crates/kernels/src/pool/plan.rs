@@ -838,6 +838,7 @@ mod tests {
         shared_bytes: 48 << 10,
         plane: Some(32),
         matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
+        holds_fragments: false,
         buffer_bytes: 1 << 32,
         hopper: None,
         llvm: true,
