@@ -32,26 +32,6 @@ pub(super) const PAIR: u32 = 2;
 /// The chunks that four neighbouring units turn over together.
 const QUAD: u32 = 4;
 
-/// The panels of results that each warpgroup has a place for.
-pub(super) const PANELS: u32 = 2;
-
-/// The units of a cube: the warpgroups', and behind them the warp of the producer and those of each
-/// warpgroup's carrier, if they have one.
-pub(super) fn units(warpgroups: u32, carried: bool) -> u32 {
-    let carriers = if carried { warpgroups * WARP } else { 0 };
-    warpgroups * WARPGROUP + WARP + carriers
-}
-
-/// The columns of a panel of 16-bit results: a line in shared memory, or half of one.
-pub(super) fn panel(tile: &Tile) -> u32 {
-    if tile.block_n.is_multiple_of(64) { 64 } else { 32 }
-}
-
-/// How the chunks of a panel's lines are permuted.
-pub(super) fn panel_swizzle(tile: &Tile) -> Swizzle {
-    if panel(tile) == 64 { Swizzle::B128 } else { Swizzle::B64 }
-}
-
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
@@ -79,8 +59,6 @@ pub(super) struct Form {
     pub(super) finished: u32,
     /// Whether results are of 16 bits and stored a chunk of columns at a time.
     pub(super) packed: bool,
-    /// Whether they leave by way of shared memory, and the copy engine stores them.
-    pub(super) carried: bool,
     /// Whether sums that are no numbers are told of.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -93,24 +71,9 @@ impl Form {
         self.tile.block_m / (ROWS * self.tile.ratio_m)
     }
 
-    /// The units of a cube.
+    /// The units of a cube: the warpgroups', and the warp of the producer behind them.
     pub(super) fn units(&self) -> u32 {
-        units(self.warpgroups(), self.carried)
-    }
-
-    /// The columns of a panel of results.
-    pub(super) fn panel(&self) -> u32 {
-        panel(&self.tile)
-    }
-
-    /// The pairs of a panel.
-    fn panel_pairs(&self) -> u32 {
-        ROWS * self.panel() / PAIR
-    }
-
-    /// Where a panel is staged, in pairs.
-    fn panels_staged(&self) -> u32 {
-        if self.carried { self.warpgroups() * PANELS * self.panel_pairs() } else { 1 }
+        self.warpgroups() * WARPGROUP + WARP
     }
 
     /// The elements of a line in shared memory.
@@ -351,7 +314,6 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     bias: ComptimeOption<Box<[Vector<R, P>]>>,
     residual: ComptimeOption<Box<[Vector<R, P>]>>,
     out: &mut [Vector<W, O>],
-    carried: &ComptimeOption<TensorMap<R, Tiled>>,
     flags: &mut [u32],
     gather: &GatherArgs,
     args: &HopperArgs,
@@ -368,107 +330,19 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         comptime!((form.tile.stages * form.stage_b()) as usize),
         1024usize,
     );
-    let mut staged = Shared::<[Vector<R, P>]>::new_aligned_slice(
-        comptime!(form.panels_staged() as usize),
-        1024usize,
-    );
     let full = barriers(comptime!(form.tile.stages), 1u32);
     let empty =
         barriers(comptime!(form.tile.stages), comptime!(form.warpgroups() * WARPGROUP / WARP));
-    let panels = comptime!(if form.carried { form.warpgroups() * PANELS } else { 0 });
-    let outbox = Outbox {
-        full: barriers(panels, comptime!(WARPGROUP / WARP)),
-        empty: barriers(panels, 1u32),
-    };
     sync_async_proxy_shared();
     sync_cube();
 
     let producer = comptime!(form.warpgroups() * WARPGROUP);
     if UNIT_POS < producer {
         consume::<E, R, P, W, O>(
-            &a,
-            &b,
-            &full,
-            &empty,
-            &bias,
-            &residual,
-            out,
-            &mut staged,
-            &outbox,
-            flags,
-            gather,
-            args,
-            form,
+            &a, &b, &full, &empty, &bias, &residual, out, flags, gather, args, form,
         );
     } else if UNIT_POS == producer {
         produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
-    } else if comptime!(form.carried) {
-        let warp = (UNIT_POS - producer) / WARP;
-        if warp > 0 && speaks() {
-            carry::<R, P>(carried, &staged, &outbox, warp - 1, args, form);
-        }
-    }
-}
-
-/// Where warpgroups leave panels of results for their carriers: barriers for each place of each.
-#[derive(CubeType)]
-struct Outbox {
-    full: Ring,
-    empty: Ring,
-}
-
-/// The place of a warpgroup's panel among all.
-#[cube]
-fn outbox_turn(warpgroup: u32, turn: Turn) -> Turn {
-    Turn { slot: warpgroup * PANELS + turn.slot, round: turn.round }
-}
-
-/// A warpgroup's carrier: has each panel of results stored as soon as it is there, and its place given
-/// back when it has been read; one is on its way while the next is waited for.
-#[cube]
-fn carry<R: Float, P: Size>(
-    carried: &ComptimeOption<TensorMap<R, Tiled>>,
-    staged: &Shared<[Vector<R, P>]>,
-    outbox: &Outbox,
-    warpgroup: u32,
-    args: &HopperArgs,
-    #[comptime] form: Form,
-) {
-    let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
-    let mut tile = CUBE_POS_X;
-    while tile < args.tiles {
-        let work = work(args, tile, form);
-        let first_row = work.row + warpgroup * comptime!(ROWS * form.tile.ratio_m);
-        let panels = comptime!(form.tile.block_n / form.panel());
-        let mut read = Sequence::<Pending<()>>::new();
-        let mut places = Sequence::<u32>::new();
-        #[unroll]
-        for n in 0..comptime!(form.tile.ratio_m * panels) {
-            let row = first_row + comptime!(n / panels * ROWS);
-            let column = work.column + comptime!(n % panels * form.panel());
-            let place = outbox_turn(warpgroup, turn);
-            wait(&outbox.full, place, false);
-            let at = place.slot as usize * comptime!(form.panel_pairs() as usize);
-            let panel = &staged[at..at + comptime!(form.panel_pairs() as usize)];
-            #[comptime]
-            match carried {
-                ComptimeOption::Some(map) => {
-                    let mut map = map.clone();
-                    read.push(tma_store_2d(panel, &mut map, row as i32, column as i32));
-                }
-                ComptimeOption::None => {}
-            }
-            places.push(place.slot);
-            if comptime!(n > 0) {
-                read.index(comptime!(n as usize - 1)).wait();
-                give_back(&outbox.empty, *places.index(comptime!(n as usize - 1)));
-            }
-            advance(&mut turn, PANELS);
-        }
-        let last = comptime!((form.tile.ratio_m * panels) as usize - 1);
-        read.index(last).wait();
-        give_back(&outbox.empty, *places.index(last));
-        tile += CUBE_COUNT_X;
     }
 }
 
@@ -730,8 +604,6 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
     residual: &ComptimeOption<Box<[Vector<R, P>]>>,
     out: &mut [Vector<W, O>],
-    staged: &mut Shared<[Vector<R, P>]>,
-    outbox: &Outbox,
     flags: &mut [u32],
     gather: &GatherArgs,
     args: &HopperArgs,
@@ -740,7 +612,6 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
     let mut run = 0u32.runtime();
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
-    let mut panel = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
     while tile < args.tiles {
         let work = work(args, tile, form);
@@ -756,13 +627,7 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             if comptime!(form.checked) {
                 tell(sums, row, &work, flags, args, form);
             }
-            if comptime!(form.carried) {
-                stage::<R, P>(
-                    sums, row, &work, bias, residual, staged, outbox, &mut panel, args, form,
-                );
-            } else {
-                store::<R, P, W, O>(sums, row, &work, bias, residual, out, gather, args, form);
-            }
+            store::<R, P, W, O>(sums, row, &work, bias, residual, out, gather, args, form);
         }
         tile += CUBE_COUNT_X;
     }
@@ -1055,59 +920,6 @@ fn target(
         channel: select(there, work.group * args.columns + column, 0u32),
         at: select(there, base + column * args.column_step, 0u32),
         there,
-    }
-}
-
-/// Leaves 64 rows of a tile to the carrier, a panel of columns at a time. Rows of the product lie one after
-/// the other in memory, so that the copy engine finds where they belong, and drops what is outside.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn stage<R: Float, P: Size>(
-    sums: &Sums,
-    first_row: u32,
-    work: &Work,
-    bias: &ComptimeOption<Box<[Vector<R, P>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, P>]>>,
-    staged: &mut Shared<[Vector<R, P>]>,
-    outbox: &Outbox,
-    turn: &mut Turn,
-    args: &HopperArgs,
-    #[comptime] form: Form,
-) {
-    let warpgroup = UNIT_POS / WARPGROUP;
-    let unit = UNIT_POS % WARPGROUP;
-    let mine = unit % QUAD;
-    let near = unit / WARP * 16 + unit % WARP / QUAD;
-    let chunks = comptime!(form.panel() / CHUNK);
-    // Chunks of a line are permuted by what of the line's number the pattern counts.
-    let turned = if comptime!(chunks == 8) { near % 8 } else { near / 2 % 4 };
-    #[unroll]
-    for panel in 0..comptime!(form.tile.block_n / form.panel()) {
-        let place = outbox_turn(warpgroup, *turn);
-        wait(&outbox.empty, place, true);
-        #[unroll]
-        for half in 0..2u32 {
-            let line = near + half * 8;
-            let row = first_row + line;
-            let there = row < args.rows;
-            let at =
-                place.slot * comptime!(form.panel_pairs()) + line * comptime!(form.panel() / PAIR);
-            #[unroll]
-            for chunk in 0..chunks {
-                let nth_chunk = comptime!(panel * chunks + chunk);
-                let column = work.column + comptime!(nth_chunk * CHUNK) + mine * PAIR;
-                let to = target(column, row * args.columns, there, work, args, form);
-                let nth = comptime!(nth(nth_chunk / QUAD, nth_chunk % QUAD, half));
-                let pair = finished::<R, P>(sums, nth, &to, bias, residual, args, form);
-                staged[(at + (chunk ^ turned) * QUAD + mine) as usize] = pair;
-            }
-        }
-        sync_async_proxy_shared();
-        sync_plane();
-        if speaks() {
-            give_back(&outbox.full, place.slot);
-        }
-        advance(turn, PANELS);
     }
 }
 

@@ -26,9 +26,7 @@
 //!   one's are done, with the others still on their way, so that the units never stand idle between
 //!   two.
 //! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
-//!   the next tile: nothing in a cube waits for all of it. Results of 16 bits whose rows lie one after the
-//!   other it leaves in shared memory, a panel of columns at a time, for its *carrier* to have stored, one
-//!   more unit; so it is soon back at its products.
+//!   the next tile: nothing in a cube waits for all of it.
 //!
 //! Both operands may lie along the terms or across them (`K` or `MN` major), so the same loop computes
 //! all three passes:
@@ -71,7 +69,7 @@ mod prepare;
 mod product;
 mod repair;
 
-use kernel::{CHUNK, Form, HopperArgsLaunch, PAIR, ROWS, panel, panel_swizzle};
+use kernel::{CHUNK, Form, HopperArgsLaunch, PAIR};
 use product::{CHUNK_BYTES, COMB_LINE, Product, Walk, bands, corners, first_offset};
 
 /// Launches a pass, `[image, flat, out]`: `out` has the parts of the sums where the plan cuts them.
@@ -129,10 +127,6 @@ pub(super) fn launch(
                 epilogue.bias(conv.filter().count(), pair),
                 epilogue.residual(results, pair),
                 buffer(out, results * plan.splits / chunk as usize),
-                match form.carried {
-                    true => ComptimeOptionArgs::Some(out_map(out, &product, tile, elem(stored))),
-                    false => ComptimeOptionArgs::None,
-                },
                 buffer(&told, flags),
                 walk.gather.args(conv, &product.numbers()),
                 args(&product, &walk, tile, plan.splits, tiles, epilogue),
@@ -178,7 +172,6 @@ fn form(product: &Product, walk: &Walk, tile: Tile, stored: DType, epilogue: Epi
         flat_across: product.flat.across,
         finished: if whole { PAIR } else { 1 },
         packed: whole && stored.size() == 2,
-        carried: product.carries(walk),
         checked: product.is_checked(),
         epilogue: epilogue.form(stored),
         gather: GatherForm::new(&product.conv, product.pass),
@@ -298,15 +291,6 @@ fn flat_map(
     let args = TiledArgs { tile_size: Shape::new(brought) };
     TensorMapArg::new(args, tensor(flat, &sizes, &[middle * inner, inner, 1]), factor)
         .with_swizzle(Swizzle::B128.into())
-}
-
-/// The map by which results are stored, a warpgroup's panel at a time.
-fn out_map(out: &Handle, product: &Product, tile: Tile, stored: ElemType) -> TensorMapArg<Tiled> {
-    let columns = product.columns();
-    let sizes = [results(&product.conv, product.pass) / columns, columns];
-    let args = TiledArgs { tile_size: Shape::new([ROWS as usize, panel(&tile) as usize]) };
-    TensorMapArg::new(args, tensor(out, &sizes, &[columns, 1]), stored)
-        .with_swizzle(panel_swizzle(&tile).into())
 }
 
 /// A tensor as it lies in memory.

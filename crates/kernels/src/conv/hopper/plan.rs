@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
-use super::kernel::{self, LINE, PANELS, ROWS, WARPGROUP, panel};
+use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
 use super::product::{Product, Walk};
 use crate::Limits;
 
@@ -113,8 +113,7 @@ fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
 
 /// The cubes that the device holds at once. Two on a multiprocessor hide each other's stores.
 pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits) -> usize {
-    let units = kernel::units(warpgroups(tile), product.carries(walk));
-    let registers = units * (sums(product, tile) + OTHER_REGISTERS);
+    let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
     let shared = ring_bytes(product, tile, walk, tile.stages) + RESERVED;
     // With parts, sums of a stage wait for each other too, and two cubes hinder each other more.
     let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= limits.shared_bytes;
@@ -126,13 +125,11 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
     tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(product.parts as u32)
 }
 
-/// The bytes of so many stages, and of results that wait to be stored.
+/// The bytes of so many stages.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let columns = (stages * tile.block_n * LINE) as usize;
-    let panels = if product.carries(walk) { warpgroups(tile) * PANELS } else { 0 };
-    let staged = (panels * ROWS * panel(tile)) as usize * product.size;
-    product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged
+    product.parts * (runs * product.rows_bytes(walk, tile) + columns)
 }
 
 /// The parts that are worth a try.
@@ -242,7 +239,7 @@ fn check_tile(tile: &Tile, product: &Product, limits: &Limits) -> Result<(), Pla
         }
     }
     let sums = sums(product, tile);
-    let units = most_units(product, tile);
+    let units = units(tile);
     // Of 65,536 registers each unit has its share, of which some are not for sums; the assembler reckons
     // with whole warpgroups.
     let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
@@ -278,16 +275,6 @@ pub(in super::super) fn workspace(conv: &Convolution, request: Request, tile: &T
 }
 
 /// The units of a cube.
-pub(in super::super) fn units(conv: &Convolution, request: Request, tile: &Tile) -> u32 {
-    Product::new(conv, request).map_or(0, |product| most_units(&product, tile))
-}
-
-/// The units of a cube of the product that has most.
-fn most_units(product: &Product, tile: &Tile) -> u32 {
-    let units = |walk: Walk| kernel::units(warpgroups(tile), product.carries(&walk));
-    product.walks(tile).map(units).max().unwrap_or(0)
-}
-
-fn warpgroups(tile: &Tile) -> u32 {
-    tile.block_m / (ROWS * tile.ratio_m.max(1))
+pub(in super::super) fn units(tile: &Tile) -> u32 {
+    tile.block_m / (ROWS * tile.ratio_m.max(1)) * WARPGROUP + WARP
 }

@@ -144,19 +144,6 @@ impl Product {
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
 
-    /// Whether the copy engine can store the results: 16 bits each, all columns of a row side by side in
-    /// whole chunks, and the rows one after the other.
-    pub(super) fn carries(&self, walk: &Walk) -> bool {
-        let in_order = |axis: &Sweep| axis.out_first == 0 && axis.out_step == 1;
-        self.pass != Pass::Filter
-            && self.size == 2
-            && self.conv.groups() == 1
-            && (self.columns() * self.size).is_multiple_of(CHUNK_BYTES)
-            && self.comb().is_none()
-            && walk.reach == 0
-            && walk.gather.axes.iter().all(in_order)
-    }
-
     /// Whether results may come out wrong where factors are not finite, or too small to be split: such
     /// results are found by their sums, which then are no numbers, and computed again.
     pub(super) fn is_checked(&self) -> bool {
