@@ -151,7 +151,7 @@ impl Plan {
                 Algorithm::Banded => banded_fragment(request, limits),
                 _ => None,
             },
-            units: algorithm.units(request, tile, limits),
+            units: algorithm.units(conv, request, tile, limits),
             runs: limits.cores.is_some(),
             splits: match tile {
                 Some(tile) if algorithm == Algorithm::Hopper => {
@@ -360,7 +360,13 @@ impl Algorithm {
     }
 
     /// The units of a cube whose tile is one that there is a kernel for.
-    fn units(self, request: Request, tile: Option<Tile>, limits: &Limits) -> u32 {
+    fn units(
+        self,
+        conv: &Convolution,
+        request: Request,
+        tile: Option<Tile>,
+        limits: &Limits,
+    ) -> u32 {
         if let (Self::Matrix, Some(tile), Some((fragment, plane))) =
             (self, tile, fragment(request, limits))
         {
