@@ -105,8 +105,15 @@ fn collect(path: &Path, found: &mut Vec<(PathBuf, Vec<PathBuf>)>) -> Result<(), 
         inside.push(entry.map_err(cannot)?.path());
     }
     inside.retain(|path| path.is_dir() || path.extension().is_some_and(|end| end == "jsonl"));
-    inside.sort();
+    inside.sort_by_cached_key(|path| order(path));
     inside.iter().try_for_each(|path| collect(path, found))
+}
+
+/// Day by day, and of a day ours before the peers, whose names come after the day's.
+fn order(path: &Path) -> (String, bool, String) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (day, rest) = name.split_once('.').unwrap_or((&name, ""));
+    (day.to_owned(), rest != "jsonl", name.clone())
 }
 
 impl Group {
@@ -279,6 +286,19 @@ mod tests {
     }
 
     /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
+    #[test]
+    fn ours_come_before_the_peers_of_their_day() {
+        let mut files = [
+            "2026-02-01.jsonl",
+            "2026-01-31.torch.jsonl",
+            "2026-01-31.jsonl",
+            "2026-01-31.cubek.jsonl",
+        ];
+        files.sort_by_cached_key(|file| order(Path::new(file)));
+        let ends = files.map(|file| &file[8..]);
+        assert_eq!(ends, ["31.jsonl", "31.cubek.jsonl", "31.torch.jsonl", "01.jsonl"]);
+    }
+
     #[test]
     fn cold_caches_are_contestants_of_their_own() {
         let mut cold = row("a", ("backend", "cuda"), 0.5);

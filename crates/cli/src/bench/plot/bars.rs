@@ -231,6 +231,9 @@ pub(super) fn color(whose: &str, index: usize) -> RGBColor {
         "wgpu" => SKY,
         "cpu" => ORANGE,
         "host" => PURPLE,
+        "torch" => VERMILLION,
+        "torch_compile" => GREY,
+        "cubek" => BLACK,
         _ => [VERMILLION, BLACK, GREY][index % 3],
     }
 }
@@ -252,6 +255,15 @@ mod tests {
         assert!((share - 0.75 * 0.5 / 0.6).abs() < 1e-9 && ms == 0.6);
         assert_eq!(bars.cases[1].bars[1..], [Bar::Failed, Bar::Absent]);
         assert_eq!(bars.most, 1.0);
+    }
+
+    #[test]
+    fn no_two_of_a_record_have_one_color() {
+        let all = ["cuda", "vulkan", "wgpu", "cubek", "torch", "torch_compile"];
+        let colors: Vec<_> = (0..).zip(all).map(|(i, whose)| color(whose, i)).collect();
+        for (i, color) in colors.iter().enumerate() {
+            assert!(!colors[..i].contains(color), "{} looks like another", all[i]);
+        }
     }
 
     #[test]
