@@ -13,7 +13,8 @@
 //!   On every GPU; with rows and terms changing places, the gradient of the filters too.
 //! * [`matrix`]: the same with fragments multiplied by matrix units, where the device has them for the
 //!   type: `f16` and `bf16`, and `f32` where tf32 is asked for.
-//! * [`hopper`]: the same on Hopper's warpgroups, fed by the tensor copy engine.
+//! * [`hopper`]: the same on Hopper's warpgroups, fed by the tensor copy engine; strict `f32` too, each
+//!   factor in two parts, and images of few channels, their pixels laid in lines.
 //! * [`depthwise`]: a filter a channel, lanes along the channels, a pixel loaded once for all of a run's
 //!   windows that read it.
 //! * [`grouped`]: groups of a few channels on a GPU, a run of windows by a vector of a group's filters a unit,
