@@ -40,6 +40,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         2 => Just(Some(Algorithm::Reduce)),
         2 => Just(Some(Algorithm::Plane)),
         2 => Just(Some(Algorithm::Fused)),
+        2 => Just(Some(Algorithm::Walk)),
     ]
 }
 
