@@ -986,6 +986,37 @@ mod tests {
     }
 
     #[test]
+    fn threads_of_a_processor_walk_along_rows() {
+        let max = Reduction::Max(Output::Values);
+        let mean = Reduction::Average(Divisor::Valid);
+        let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+        let plan = |kernel: usize, stride, reduction, layout, limits: &Limits| {
+            let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+            let pooling = Pooling::new(shape, &window, layout).unwrap();
+            let plan = Plan::new(&pooling, reduction, DType::F32, limits).unwrap();
+            assert_eq!(plan.check(&pooling, reduction, DType::F32, limits), Ok(()));
+            plan
+        };
+        let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+        for (kernel, stride, reduction, lanes) in [(3, 2, max, 4), (3, 1, mean, 8), (13, 1, max, 8)]
+        {
+            let plan = plan(kernel, stride, reduction, first, &PROCESSOR);
+            assert_eq!((plan.algorithm, plan.lanes, plan.strip), (Algorithm::Walk, lanes, 4));
+        }
+        // Indices need rows before columns, channels lie together, a GPU's units are neighbours; and long
+        // windows cost less in blocks.
+        for (kernel, reduction, layout, limits, algorithm) in [
+            (3, indexed, first, &PROCESSOR, Algorithm::Strip),
+            (3, max, last, &PROCESSOR, Algorithm::Strip),
+            (3, max, first, &GPU, Algorithm::Strip),
+            (31, max, first, &PROCESSOR, Algorithm::Sliding),
+        ] {
+            assert_eq!(plan(kernel, 1, reduction, layout, limits).algorithm, algorithm);
+        }
+    }
+
+    #[test]
     fn a_problem_that_no_kernel_can_hold_is_refused() {
         let max = Reduction::Max(Output::Values);
         let large = pooling(1 << 20, 64, Layout::ChannelsLast);
