@@ -23,12 +23,21 @@ pub enum Algorithm {
     Plane,
     /// The window slides along both axes of a plane at once, with nothing kept in memory between.
     Fused,
+    /// A thread of a processor walks along rows of outputs, and keeps what neighbours share.
+    Walk,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 6] =
-        [Self::Direct, Self::Strip, Self::Sliding, Self::Reduce, Self::Plane, Self::Fused];
+    pub const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Strip,
+        Self::Sliding,
+        Self::Reduce,
+        Self::Plane,
+        Self::Fused,
+        Self::Walk,
+    ];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
@@ -39,6 +48,7 @@ impl Algorithm {
             Self::Reduce => "reduce",
             Self::Plane => "plane",
             Self::Fused => "fused",
+            Self::Walk => "walk",
         }
     }
 }
@@ -55,6 +65,7 @@ impl Algorithm {
             Self::Reduce => Some(pool::Algorithm::Reduce),
             Self::Plane => Some(pool::Algorithm::Plane),
             Self::Fused => Some(pool::Algorithm::Fused),
+            Self::Walk => Some(pool::Algorithm::Walk),
         }
     }
 }
@@ -67,7 +78,9 @@ impl fmt::Display for Algorithm {
 
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, fused")]
+#[error(
+    "unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, fused, walk"
+)]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {
@@ -121,6 +134,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
                 windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
                 windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
+                windowpane_kernels::pool::Algorithm::Walk => Algorithm::Walk,
                 other => unreachable!("{other} has no public name"),
             },
         }

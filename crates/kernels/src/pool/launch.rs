@@ -6,7 +6,7 @@ use windowpane_geometry::{DType, Pooling};
 use super::direct::{Form, direct, problem_args};
 use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{fused, plane, reduce, sliding, strip};
+use super::{fused, plane, reduce, sliding, strip, walk};
 use crate::Limits;
 use crate::dtype::elem;
 use crate::limits::has_powers;
@@ -46,6 +46,9 @@ pub fn launch(
         }
         Algorithm::Plane => {
             plane::launch(client, pooling, reduction, dtype, plan, [input, output]);
+        }
+        Algorithm::Walk => {
+            walk::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Reduce => {
             reduce::launch(client, pooling, reduction, dtype, plan, [input, output], indices);

@@ -11,6 +11,8 @@
 //!   problem, and at the memory's limit where windows overlap little.
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
 //!   reduced once; with channels first, lanes lie along the width.
+//! * [`walk`]: strips of rows on a processor, whose threads walk along them and keep what neighbours
+//!   share.
 //! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
 //! * [`fused`]: the same for planes, both axes in one launch.
 //! * [`plane`]: small planes, whole in shared memory: channels-first images whose rows no vector
@@ -37,6 +39,7 @@ pub mod reduce;
 pub mod sliding;
 pub mod strip;
 pub mod unpool;
+pub mod walk;
 
 pub use backward::{Gradient, launch_backward};
 pub use launch::launch;

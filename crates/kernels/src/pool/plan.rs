@@ -12,6 +12,7 @@ use super::plane;
 use super::reduce::{self, Teams};
 use super::sliding;
 use super::strip::outermost;
+use super::walk;
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 
@@ -80,6 +81,8 @@ pub enum Algorithm {
     Plane,
     /// Lines are walked in blocks, both axes of a plane in one launch.
     Fused,
+    /// A thread of a processor walks along the rows of a strip.
+    Walk,
 }
 
 impl fmt::Display for Algorithm {
@@ -91,6 +94,7 @@ impl fmt::Display for Algorithm {
             Self::Reduce => "reduce",
             Self::Plane => "plane",
             Self::Fused => "fused",
+            Self::Walk => "walk",
         })
     }
 }
@@ -159,6 +163,8 @@ impl Plan {
             Algorithm::Plane
         } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
             Algorithm::Reduce
+        } else if Self::with(Algorithm::Walk, pooling, reduction, dtype, limits).is_ok() {
+            Algorithm::Walk
         } else if fits(Algorithm::Strip) && !scatters(pooling, limits) {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
@@ -186,6 +192,11 @@ impl Plan {
         Ok(match algorithm {
             Algorithm::Direct => plan,
             Algorithm::Strip => plan.strip(pooling, reduction, dtype, limits),
+            Algorithm::Walk => {
+                let plan = plan.walk(pooling, dtype, limits);
+                plan.check_walk(pooling, dtype, limits)?;
+                plan
+            }
             Algorithm::Sliding => plan.sliding(pooling, reduction, dtype),
             Algorithm::Reduce => {
                 let plan = plan.reduce(pooling, reduction, dtype, limits);
@@ -341,7 +352,7 @@ impl Plan {
                 plan.check_planes(pooling, reduction, dtype, limits, true)?;
                 Ok(plan)
             }
-            Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused => {
+            Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused | Algorithm::Walk => {
                 Err(PlanError::NotFor { algorithm })
             }
         }
@@ -419,6 +430,30 @@ impl Plan {
         plan.in_strips(strip, across)
     }
 
+    fn walk(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let alone = along.stride() >= along.kernel() || along.output() == 1;
+        let longest = if alone { 1 } else { 4 };
+        let fits =
+            |&strip: &usize| strip <= longest && walk::lines(pooling, strip) <= walk::MOST_LINES;
+        let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        let plan = self.in_strips(strip, lanes_across(pooling, widest_load(dtype, limits), false));
+        Self { algorithm: Algorithm::Walk, unrolled: true, ..plan }
+    }
+
+    /// Refuses rows that no thread can walk.
+    fn check_walk(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        match limits.cores.is_some() && walk::fits_plan(pooling, dtype, self) {
+            true => Ok(()),
+            false => Err(PlanError::NotFor { algorithm: self.algorithm }),
+        }
+    }
+
     /// The plan with vectors of no more lanes than a load of words has: those of a GPU's unit that holds
     /// much are registers of which few units could have as many.
     fn narrowed(self, limits: &Limits) -> Self {
@@ -460,6 +495,7 @@ impl Plan {
                 self.check_shared(reduction, limits)?;
             }
             Algorithm::Fused => self.check_tile(pooling, limits)?,
+            Algorithm::Walk => self.check_walk(pooling, dtype, limits)?,
             Algorithm::Plane => {
                 self.check_planes(pooling, reduction, dtype, limits, false)?;
                 return self.check_words(pooling, dtype, false);
@@ -564,6 +600,7 @@ impl Algorithm {
             Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
             Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
             Self::Fused => fused::fits(pooling, reduction),
+            Self::Walk => walk::fits(pooling, reduction),
             // By the units and the memory of the device too: `check_planes`.
             Self::Plane => pixel_channels(pooling) == 1,
         }
@@ -947,6 +984,37 @@ mod tests {
         sliding(max, Layout::ChannelsLast, &GPU);
         sliding(max, Layout::ChannelsFirst, &PROCESSOR);
         sliding(max, Layout::ChannelsFirst, &Limits { shared_bytes: 0, ..GPU });
+    }
+
+    #[test]
+    fn threads_of_a_processor_walk_along_rows() {
+        let max = Reduction::Max(Output::Values);
+        let mean = Reduction::Average(Divisor::Valid);
+        let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+        let plan = |kernel: usize, stride, reduction, layout, limits: &Limits| {
+            let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+            let pooling = Pooling::new(shape, &window, layout).unwrap();
+            let plan = Plan::new(&pooling, reduction, DType::F32, limits).unwrap();
+            assert_eq!(plan.check(&pooling, reduction, DType::F32, limits), Ok(()));
+            plan
+        };
+        let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+        for (kernel, stride, reduction, lanes) in [(3, 2, max, 4), (3, 1, mean, 8), (13, 1, max, 8)]
+        {
+            let plan = plan(kernel, stride, reduction, first, &PROCESSOR);
+            assert_eq!((plan.algorithm, plan.lanes, plan.strip), (Algorithm::Walk, lanes, 4));
+        }
+        // Indices need rows before columns, channels lie together, a GPU's units are neighbours; and long
+        // windows cost less in blocks.
+        for (kernel, reduction, layout, limits, algorithm) in [
+            (3, indexed, first, &PROCESSOR, Algorithm::Strip),
+            (3, max, last, &PROCESSOR, Algorithm::Strip),
+            (3, max, first, &GPU, Algorithm::Strip),
+            (31, max, first, &PROCESSOR, Algorithm::Sliding),
+        ] {
+            assert_eq!(plan(kernel, 1, reduction, layout, limits).algorithm, algorithm);
+        }
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(super) fn outermost(pooling: &Pooling) -> usize {
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
-    tap: Tap,
+    pub(super) tap: Tap,
     along: Along,
     /// The width as the lanes see it that lie along it.
     lanes: Lanes,
@@ -243,7 +243,7 @@ impl Form {
     /// The form of a strip whose outputs are all there, and all that they read: nothing need be
     /// moved or dropped. Neighbours along the width are neighbours in a plane of units where no
     /// channels lie between them; at the edges there some would always differ from the rest.
-    fn interior(&self) -> Self {
+    pub(super) fn interior(&self) -> Self {
         Self {
             tap: self.tap.unclipped(self.tap.channels),
             along: Along { whole: true, ..self.along },
@@ -253,7 +253,7 @@ impl Form {
 
     /// Whether the interior has code of its own. Units along a width without channels are of one
     /// warp across the edges, which would run both: only divisors are worth that.
-    fn splits(&self) -> bool {
+    pub(super) fn splits(&self) -> bool {
         *self != self.interior() && (self.tap.channels || !self.tap.fold.is_max())
     }
 
@@ -266,13 +266,33 @@ impl Form {
         if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
     }
 
+    /// The outputs of a strip, and whether all are there.
+    pub(super) fn outputs(&self) -> u32 {
+        self.along.outputs
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.along.whole
+    }
+
+    /// The rows that a strip reads.
+    pub(super) fn rows(&self) -> u32 {
+        self.along.rows()
+    }
+
+    /// The first row of window `i`, and the one after its last.
+    pub(super) fn window(&self, i: u32) -> (u32, u32) {
+        let first = i * self.along.stride;
+        (first, first + self.along.kernel)
+    }
+
     /// The lines of a row.
-    fn lines(&self) -> u32 {
+    pub(super) fn lines(&self) -> u32 {
         self.taps(0) * self.taps(1)
     }
 
     /// Line `i` of row `j`.
-    fn line(&self, j: u32, i: u32) -> Line {
+    pub(super) fn line(&self, j: u32, i: u32) -> Line {
         let at = |axis, t| if axis == self.along.axis { self.row(j) } else { self.tap(axis, t) };
         Line { depth: at(0, i / self.taps(1)), height: at(1, i % self.taps(1)), width: at(2, 0) }
     }
@@ -299,21 +319,21 @@ impl Form {
 
 /// A line of a row: a tap on each axis, the first one on the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Line {
-    depth: TapForm,
-    height: TapForm,
+pub(super) struct Line {
+    pub(super) depth: TapForm,
+    pub(super) height: TapForm,
     width: TapForm,
 }
 
 /// A tap of an axis, or a row of the strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct TapForm {
+pub(super) struct TapForm {
     row: bool,
     t: u32,
     /// Whether it may be outside, and must then be moved inside to be read.
     moves: bool,
     /// Whether it may be outside, and must then be dropped from a sum.
-    drops: bool,
+    pub(super) drops: bool,
 }
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
@@ -538,13 +558,13 @@ fn line<S: Float, A: Float, N: Size>(
 
 /// The coordinate of a tap, and whether it was inside before it was moved there.
 #[derive(CubeType)]
-struct Step {
-    x: i32,
-    inside: bool,
+pub(super) struct Step {
+    pub(super) x: i32,
+    pub(super) inside: bool,
 }
 
 #[cube]
-fn step(
+pub(super) fn step(
     axis: &AxisArgs,
     taps: &Taps,
     #[comptime] tap: TapForm,

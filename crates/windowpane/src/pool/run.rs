@@ -138,8 +138,11 @@ fn choose(
     let _ = dtype;
     match options.algorithm {
         Some(
-            algorithm
-            @ (Algorithm::Strip | Algorithm::Reduce | Algorithm::Plane | Algorithm::Fused),
+            algorithm @ (Algorithm::Strip
+            | Algorithm::Reduce
+            | Algorithm::Plane
+            | Algorithm::Fused
+            | Algorithm::Walk),
         ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
             Err(Error::NoKernel { algorithm, device: device.clone() })

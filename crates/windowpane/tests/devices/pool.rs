@@ -40,6 +40,7 @@ fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
         2 => Just(Some(Algorithm::Reduce)),
         2 => Just(Some(Algorithm::Plane)),
         2 => Just(Some(Algorithm::Fused)),
+        2 => Just(Some(Algorithm::Walk)),
     ]
 }
 
@@ -270,6 +271,49 @@ fn large_windows_of_planes_are_the_reference() {
                     assert_totals(&y, &true_mean).expect(&named);
                 }
             }
+        }
+    }
+}
+
+/// Long rows, channels first, of numbers whose order is not that of their bits: what a processor's threads
+/// walk along, in whole rows and in pieces, with vectors as wide as the outputs' and wider.
+#[test]
+fn long_rows_are_the_reference() {
+    let numbers = [
+        [1.5, -1.5, -0.0, 0.0, -2.25, 1e-40],
+        [-1e-40, 1e30, -1e30, -1.5, -1e9, -0.0],
+        [f32::INFINITY, f32::NEG_INFINITY, -3.0, -1e-40, -0.0, 7.0],
+        [f32::NAN, -f32::NAN, f32::NEG_INFINITY, -1.0, -0.0, -8.0],
+    ];
+    let cases = [
+        ([2, 3, 56, 56], [3, 3], [2, 2], [1, 1]),
+        ([1, 1, 9, 256], [13, 13], [1, 1], [6, 6]),
+        ([1, 2, 40, 32], [5, 3], [3, 4], [2, 1]),
+        ([1, 2, 7, 48], [2, 2], [2, 2], [0, 0]),
+    ];
+    for (row, (dims, kernel, stride, padding)) in
+        numbers.iter().flat_map(|row| cases.map(|case| (row, case)))
+    {
+        // Each number stays for a while, so that windows are seldom of all kinds.
+        let number = |i: usize| row[(i / 5 * 7 + i / 37) % row.len()];
+        let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
+        let layout = windowpane::Layout::ChannelsFirst;
+        let max = MaxPool::new(kernel).stride(stride).padding(padding).layout(layout);
+        let mean = AvgPool::new(kernel).stride(stride).padding(padding).layout(layout);
+        let mean = mean.divisor(Divisor::Valid);
+        let [samples, channels, height, width] = dims;
+        let shape = Shape::new(samples, channels, Extents::from([height, width])).unwrap();
+        let window = Window::new(kernel).stride(stride).padding(padding);
+        let problem = Pooling::new(shape, &window, layout).unwrap();
+        let true_max = direct::max(&problem, &elements);
+        let true_mean = direct::average_totals(&problem, Divisor::Valid, &elements);
+        for device in devices() {
+            let named = format!("{device}: {kernel:?} of {dims:?}, {row:?}");
+            let x = Tensor::from_slice(&device, &elements, dims).unwrap();
+            let y = max.forward(&x).unwrap().to_vec::<f32>().unwrap();
+            assert_same(&y, &true_max).expect(&named);
+            let y = mean.forward(&x).unwrap().to_vec::<f32>().unwrap();
+            assert_totals(&y, &true_mean).expect(&named);
         }
     }
 }
