@@ -396,7 +396,11 @@ fn form(
     gradient: bool,
 ) -> Form {
     let sides = sides(pooling, gradient);
-    let always = |range: Range<usize>| (range.start as u32, range.end as u32);
+    // Where some window has no tap that another has too, each tap is outside of one or the other.
+    let always = |range: Range<usize>| match range.is_empty() {
+        true => (0, 0),
+        false => (range.start as u32, range.end as u32),
+    };
     let inside = pooling.grid().axes().each_ref().map(|axis| match gradient {
         false => always(axis.always_inside()),
         // Of a gradient every window over an input may be none.
@@ -865,7 +869,8 @@ fn line_divisors<A: Float>(
             cells.push(RuntimeCell::new(*place.divisors.index(comptime!(t as usize * reads + j))));
         }
         if comptime!(!inner) {
-            if y < args.full || y >= args.full_end {
+            let short = y < args.full || y >= args.full_end;
+            if short {
                 let rows = counted_at(&problem.height, y as u32, form.axis(1), form.tap.fold);
                 let taps = rows * line_taps(problem, args, place.depth, t, form);
                 #[unroll]

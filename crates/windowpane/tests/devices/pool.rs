@@ -4,7 +4,7 @@ use proptest::sample::Index;
 use windowpane::{
     Algorithm, AvgPool, DType, Device, Divisor, Element, Error, IndexBase, MaxPool, Plan, Tensor,
 };
-use windowpane_geometry::{Extents, Pooling, Shape, Window};
+use windowpane_geometry::{Extents, Pooling, Rounding, Shape, Window};
 use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
     Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
@@ -315,6 +315,48 @@ fn long_rows_are_the_reference() {
             let y = mean.forward(&x).unwrap().to_vec::<f32>().unwrap();
             assert_totals(&y, &true_mean).expect(&named);
         }
+    }
+}
+
+/// Windows that overhang the input on either side, so far that none of their taps is inside in all of them,
+/// by every kernel that can.
+#[test]
+fn windows_past_both_ends_are_the_reference() {
+    let elements: Vec<f32> = (0..96).map(|i| ((i * 29 + i / 7) % 31) as f32 - 9.0).collect();
+    for (kernel, stride, before, after) in
+        [(7, 3, 5, 1), (12, 2, 11, 4), (6, 1, 5, 5), (8, 3, 4, 4)]
+    {
+        let window = Window::new([kernel]).stride([stride]).padding([(before, after)]);
+        let window = window.rounding(Rounding::Ceil);
+        let layout = windowpane::Layout::ChannelsFirst;
+        let shape = Shape::new(2, 6, Extents::from([8])).unwrap();
+        let problem = Pooling::new(shape, &window, layout).unwrap();
+        let true_max = direct::max(&problem, &elements);
+        let true_mean = direct::average_totals(&problem, Divisor::Valid, &elements);
+        let algorithms = Algorithm::ALL.map(Some).into_iter().chain([None]);
+        for (device, algorithm) in algorithms
+            .flat_map(|algorithm| devices().into_iter().map(move |device| (device, algorithm)))
+        {
+            let named = format!("{device}, {algorithm:?}: {kernel} by {stride}");
+            let x = Tensor::from_slice(&device, &elements, [2, 6, 8]).unwrap();
+            let max = MaxPool::over(window).layout(layout).algorithm(algorithm);
+            let mean =
+                AvgPool::over(window).layout(layout).divisor(Divisor::Valid).algorithm(algorithm);
+            if let Some(y) = computed(max.forward(&x)) {
+                assert_same(&y, &true_max).expect(&named);
+            }
+            if let Some(y) = computed(mean.forward(&x)) {
+                assert_totals(&y, &true_mean).expect(&named);
+            }
+        }
+    }
+}
+
+/// What a forced kernel has computed; nothing where it is not for this problem or device.
+fn computed(y: windowpane::Result<Tensor>) -> Option<Vec<f32>> {
+    match y {
+        Err(Error::NoKernel { .. }) => None,
+        y => Some(y.unwrap().to_vec().unwrap()),
     }
 }
 
