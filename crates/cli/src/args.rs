@@ -88,7 +88,8 @@ pub(crate) struct PoolArgs {
     pub(crate) layout: Layout,
     /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
     /// (cost independent of the window), fused (so along both axes at once), reduce (many units
-    /// share a window) or plane (small planes are kept in fast memory)
+    /// share a window), plane (small planes are kept in fast memory) or walk (a processor's thread
+    /// keeps what neighbouring windows share)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]

@@ -89,6 +89,6 @@ mod tests {
         assert_eq!(of("tiled").of_convolution().ok(), Some(Some(ConvAlgorithm::Tiled)));
         assert!(of("tiled").of_pooling().is_err_and(|error| error.to_string().contains("`tiled`")));
         assert!(of("sliding").of_convolution().is_err());
-        assert!(algorithm("fast").is_err_and(|error| error.contains("fused, or to convolve")));
+        assert!(algorithm("fast").is_err_and(|error| error.contains("walk, or to convolve")));
     }
 }

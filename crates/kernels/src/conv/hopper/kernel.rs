@@ -792,9 +792,8 @@ fn rows<E: Float>(
     #[comptime] part: u32,
     #[comptime] form: Form,
 ) -> MatrixDescriptor<E> {
-    let size = comptime!(form.part_a() as usize);
-    let at = slot as usize * comptime!(form.stage_a() as usize) + comptime!(part as usize * size);
-    MatrixDescriptor::<E>::new(&a[at..at + size], comptime!(form.a_layout()))
+    let (size, layout) = comptime!((form.part_a(), form.a_layout()));
+    operand::<E>(a, slot * comptime!(form.parts) + part, size, layout)
 }
 
 /// A part of a stage's columns.
@@ -805,9 +804,20 @@ fn lines<E: Float>(
     #[comptime] part: u32,
     #[comptime] form: Form,
 ) -> MatrixDescriptor<E> {
-    let size = comptime!(form.part_b() as usize);
-    let at = slot as usize * comptime!(form.stage_b() as usize) + comptime!(part as usize * size);
-    MatrixDescriptor::<E>::new(&b[at..at + size], comptime!(form.b_layout()))
+    let (size, layout) = comptime!((form.part_b(), form.b_layout()));
+    operand::<E>(b, slot * comptime!(form.parts) + part, size, layout)
+}
+
+/// One of the parts of all stages, which lie one after the other.
+#[cube]
+fn operand<E: Float>(
+    memory: &Shared<[E]>,
+    nth: u32,
+    #[comptime] size: u32,
+    #[comptime] layout: WgmmaTileLayout,
+) -> MatrixDescriptor<E> {
+    let at = nth as usize * comptime!(size as usize);
+    MatrixDescriptor::<E>::new(&memory[at..at + comptime!(size as usize)], layout)
 }
 
 /// Tells whether a band of rows has sums that are no numbers.
