@@ -277,7 +277,8 @@ impl Axis {
         self.edges.clipped
     }
 
-    /// The taps that are inside the input in every window, judged by the options alone.
+    /// The taps that are inside the input in every window, judged by the options alone; `0..0` if
+    /// none is.
     pub fn always_inside(&self) -> Range<usize> {
         self.edges.inside.0..self.edges.inside.1
     }
@@ -333,7 +334,7 @@ fn bounded(axis: AxisName, what: Quantity, value: Option<usize>) -> Result<usize
 fn always_inside(kernel: usize, dilation: usize, before: usize, after: usize) -> (usize, usize) {
     let first = before.div_ceil(dilation).min(kernel);
     let end = kernel - after.div_ceil(dilation).min(kernel);
-    (first, end.max(first))
+    if first < end { (first, end) } else { (0, 0) }
 }
 
 /// The total padding that makes `O = ⌈L/s⌉`. The numbers are bounded, so that nothing overflows.

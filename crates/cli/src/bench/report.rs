@@ -285,7 +285,6 @@ mod tests {
         assert!(line.contains("0.50"), "{table}");
     }
 
-    /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
     #[test]
     fn ours_come_before_the_peers_of_their_day() {
         let mut files = [
@@ -299,6 +298,7 @@ mod tests {
         assert_eq!(ends, ["31.jsonl", "31.cubek.jsonl", "31.torch.jsonl", "01.jsonl"]);
     }
 
+    /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
     #[test]
     fn cold_caches_are_contestants_of_their_own() {
         let mut cold = row("a", ("backend", "cuda"), 0.5);

@@ -164,7 +164,7 @@ impl Plan {
                 _ => splits(conv, request.pass, limits),
             },
         };
-        plan.check(conv, request, limits)?;
+        plan.check_counts(conv, request, limits)?;
         Ok(plan)
     }
 
@@ -180,6 +180,16 @@ impl Plan {
             return Err(PlanError::NoKernel { algorithm: Some(self.algorithm) });
         }
         self.algorithm.check(self.tile, conv, request, limits)?;
+        self.check_counts(conv, request, limits)
+    }
+
+    /// Refuses units, parts and memory that the device has not, of a kernel and a tile that it has.
+    fn check_counts(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
         if self.units == 0 || self.units > limits.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }

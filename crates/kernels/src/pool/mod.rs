@@ -35,6 +35,7 @@ pub mod lp;
 pub mod lp_backward;
 pub mod plan;
 pub mod plane;
+mod reach;
 pub mod reduce;
 pub mod sliding;
 pub mod strip;

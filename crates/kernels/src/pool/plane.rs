@@ -396,11 +396,7 @@ fn form(
     gradient: bool,
 ) -> Form {
     let sides = sides(pooling, gradient);
-    // Where some window has no tap that another has too, each tap is outside of one or the other.
-    let always = |range: Range<usize>| match range.is_empty() {
-        true => (0, 0),
-        false => (range.start as u32, range.end as u32),
-    };
+    let always = |range: Range<usize>| (range.start as u32, range.end as u32);
     let inside = pooling.grid().axes().each_ref().map(|axis| match gradient {
         false => always(axis.always_inside()),
         // Of a gradient every window over an input may be none.

@@ -25,6 +25,7 @@ use super::direct::{
     unit_position,
 };
 use super::plan::{Plan, Reduction};
+use super::reach::{Reach, lanes_of};
 use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
 use crate::dtype::{widen, widen_kept};
 
@@ -161,7 +162,7 @@ pub(super) struct Form {
     pub(super) tap: Tap,
     along: Along,
     /// The width as the lanes see it that lie along it.
-    lanes: Lanes,
+    reach: Reach,
 }
 
 /// The axis that strips lie along.
@@ -189,53 +190,14 @@ impl Along {
     }
 }
 
-/// How taps lie in the vectors of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lanes {
-    lanes: usize,
-    taps: usize,
-    stride: usize,
-    dilation: usize,
-    before: usize,
-}
-
-impl Lanes {
-    /// The vectors before the first lane's own position at which the row begins.
-    fn ahead(self) -> usize {
-        self.before.div_ceil(self.lanes)
-    }
-
-    /// Where in the vectors of a row lane `i` finds tap `t`.
-    fn element(self, i: usize, t: usize) -> usize {
-        self.ahead() * self.lanes + i * self.stride + t * self.dilation - self.before
-    }
-
-    /// The vectors from there to the last lane's last tap.
-    fn vectors(self) -> usize {
-        self.element(self.lanes - 1, self.taps - 1) / self.lanes + 1
-    }
-
-    /// Whether some lane has a tap in vector `v`.
-    fn touches(self, v: usize) -> bool {
-        (0..self.taps).any(|t| (0..self.lanes).any(|i| self.element(i, t) / self.lanes == v))
-    }
-}
-
 impl Form {
     pub(super) fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
-        let width = &pooling.grid().axes()[AXES - 1];
         Self {
             tap: Tap::new(pooling, reduction, dtype, plan),
             along: Along::new(pooling, plan),
-            lanes: match plan.across {
-                true => Lanes {
-                    lanes: plan.lanes,
-                    taps: width.kernel(),
-                    stride: width.stride(),
-                    dilation: width.dilation(),
-                    before: width.before(),
-                },
-                false => Lanes { lanes: 1, taps: 1, stride: 1, dilation: 1, before: 0 },
+            reach: match plan.across {
+                true => Reach::new(pooling, plan.lanes, plan.lanes),
+                false => Reach::ONE,
             },
         }
     }
@@ -465,7 +427,7 @@ fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: For
     let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
     let output = (plane * strips.outputs_width + w) * problem.pixel_vectors + lane;
     let column =
-        if comptime!(form.tap.across) { w * comptime!(form.lanes.lanes as u32) } else { w };
+        if comptime!(form.tap.across) { w * comptime!(form.reach.output as u32) } else { w };
     let site = Site {
         sample,
         lane,
@@ -645,7 +607,7 @@ fn lanes<S: Float, A: Float, N: Size>(
     h: i32,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let width = comptime!(form.lanes);
+    let width = comptime!(form.reach);
     let outside = if comptime!(form.tap.fold.is_max()) {
         Vector::<A, N>::new(problem.lowest.get::<A>())
     } else {
@@ -653,7 +615,7 @@ fn lanes<S: Float, A: Float, N: Size>(
     };
     let count = strips.width_vectors as i32;
     let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
-    let first = (site.column / comptime!(width.lanes as u32)) as i32 * width.stride as i32
+    let first = (site.column / comptime!(width.output as u32)) as i32 * width.stride as i32
         - width.ahead() as i32;
     let mut vectors = Sequence::<Vector<A, N>>::new();
     #[unroll]
@@ -672,35 +634,18 @@ fn lanes<S: Float, A: Float, N: Size>(
     }
     let start = plane_position(problem, d, h, site.width.start);
     let mut folded = Accumulator::<A, N> {
-        value: lanes_of::<A, N>(&vectors, 0usize, width),
+        value: lanes_of::<A, N, N>(&vectors, 0usize, 1usize, 0usize, width),
         position: first_inside::<N>(problem, site, d, h, form),
     };
     #[unroll]
     for t in 1..width.taps {
         let next = Accumulator::<A, N> {
-            value: lanes_of::<A, N>(&vectors, t, width),
+            value: lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, width),
             position: Vector::new(start + (t * width.dilation) as i32),
         };
         fold::<A, N>(&mut folded, &next, form.tap);
     }
     folded
-}
-
-/// What the lanes find at tap `t`.
-#[cube]
-fn lanes_of<A: Float, N: Size>(
-    vectors: &Sequence<Vector<A, N>>,
-    #[comptime] t: usize,
-    #[comptime] width: Lanes,
-) -> Vector<A, N> {
-    let mut tap = Vector::<A, N>::new(A::from_int(0));
-    #[unroll]
-    for i in 0..N::value() {
-        let element = comptime!(width.element(i, t));
-        let vector = *vectors.index(comptime!(element / width.lanes));
-        tap.insert(i, vector.extract(comptime!(element % width.lanes)));
-    }
-    tap
 }
 
 /// The position on a line of each lane's first tap inside, by which lane 0 would name it.
@@ -717,7 +662,7 @@ fn first_inside<N: Size>(
         let mut first = Vector::<i32, N>::new(line);
         #[unroll]
         for i in 0..N::value() {
-            let lane = comptime!((i * form.lanes.stride) as i32);
+            let lane = comptime!((i * form.reach.stride) as i32);
             let column = first_coordinate(problem, site.width.start + lane, form.tap.width) - lane;
             first.insert(i, line + column);
         }

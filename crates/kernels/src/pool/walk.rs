@@ -28,6 +28,7 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 use super::direct::{Accumulator, Problem, Site, finish, problem_args, together, unit_position};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction};
+use super::reach::{Reach, lanes_of};
 use super::strip::{self, outermost, step};
 use crate::axis::{Taps, has_all_taps, taps_of};
 use crate::dtype::{elem, widen};
@@ -53,7 +54,7 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
 
 /// Whether a plan's vectors and strips may be walked.
 pub(super) fn fits_plan(pooling: &Pooling, dtype: DType, plan: &Plan) -> bool {
-    let reach = Reach::new(pooling, dtype, plan);
+    let reach = reach_of(pooling, dtype, plan);
     plan.runs
         && plan.across
         && lines(pooling, plan.strip) <= MOST_LINES
@@ -165,7 +166,7 @@ impl Form {
         Self {
             strip: strip::Form::new(pooling, reduction, dtype, &plan),
             along: outermost(pooling),
-            reach: Reach::new(pooling, dtype, &plan),
+            reach: reach_of(pooling, dtype, &plan),
         }
     }
 
@@ -196,64 +197,14 @@ impl Form {
     }
 }
 
-/// How the taps of an output vector lie in input vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Reach {
-    /// The lanes of an input vector and of an output vector.
-    input: usize,
-    output: usize,
-    taps: usize,
-    stride: usize,
-    dilation: usize,
-    before: usize,
-}
-
-impl Reach {
-    fn new(pooling: &Pooling, dtype: DType, plan: &Plan) -> Self {
-        let width = &pooling.grid().axes()[AXES - 1];
-        let wide = plan.lanes * width.stride();
-        let widens = wide * dtype.size() <= WIDEST
-            && wide.is_power_of_two()
-            && width.input().is_multiple_of(wide);
-        Self {
-            input: if widens { wide } else { plan.lanes },
-            output: plan.lanes,
-            taps: width.kernel(),
-            stride: width.stride(),
-            dilation: width.dilation(),
-            before: width.before(),
-        }
-    }
-
-    /// The input vectors from one output vector to the next.
-    fn steps(self) -> usize {
-        self.output * self.stride / self.input
-    }
-
-    /// The vectors before the first lane's own position at which what is read begins.
-    fn ahead(self) -> usize {
-        self.before.div_ceil(self.input)
-    }
-
-    /// Where in what is read lane `i` finds tap `t`.
-    fn element(self, i: usize, t: usize) -> usize {
-        self.ahead() * self.input + i * self.stride + t * self.dilation - self.before
-    }
-
-    /// The vectors that are read.
-    fn vectors(self) -> usize {
-        self.element(self.output - 1, self.taps - 1) / self.input + 1
-    }
-
-    /// How many of them are the next output vector's too.
-    fn kept(self) -> usize {
-        self.vectors().saturating_sub(self.steps())
-    }
-
-    /// Whether some lane has a tap in vector `v`.
-    fn touches(self, v: usize) -> bool {
-        (0..self.taps).any(|t| (0..self.output).any(|i| self.element(i, t) / self.input == v))
-    }
+/// Input vectors are as much wider than a plan's as its strides are long, where a processor has such.
+fn reach_of(pooling: &Pooling, dtype: DType, plan: &Plan) -> Reach {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let wide = plan.lanes * width.stride();
+    let widens = wide * dtype.size() <= WIDEST
+        && wide.is_power_of_two()
+        && width.input().is_multiple_of(wide);
+    Reach::new(pooling, if widens { wide } else { plan.lanes }, plan.lanes)
 }
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
@@ -572,30 +523,12 @@ fn across<A: Float, N: Size, M: Size>(
     #[comptime] i: usize,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    let mut folded = lanes_of::<A, N, M>(read, i, 0usize, form);
+    let (outputs, reach) = comptime!((form.outputs(), form.reach));
+    let mut folded = lanes_of::<A, N, M>(read, 0usize, outputs, i, reach);
     #[unroll]
     for t in 1..form.reach.taps {
-        let next = lanes_of::<A, N, M>(read, i, t, form);
+        let next = lanes_of::<A, N, M>(read, t, outputs, i, reach);
         folded = together::<A, N>(folded, next, form.strip.tap);
     }
     folded
-}
-
-/// What the lanes of output `i` find at tap `t`.
-#[cube]
-fn lanes_of<A: Float, N: Size, M: Size>(
-    read: &Sequence<Vector<A, M>>,
-    #[comptime] i: usize,
-    #[comptime] t: usize,
-    #[comptime] form: Form,
-) -> Vector<A, N> {
-    let reach = comptime!(form.reach);
-    let mut tap = Vector::<A, N>::new(A::from_int(0));
-    #[unroll]
-    for lane in 0..N::value() {
-        let element = comptime!(reach.element(lane, t));
-        let vector = *read.index(comptime!(element / reach.input * form.outputs() + i));
-        tap.insert(lane, vector.extract(comptime!(element % reach.input)));
-    }
-    tap
 }

@@ -209,6 +209,23 @@ fn check_tf32(device: &Device, case: &ConvCase) -> Check {
     assert_totals_tf32(&y, &expected)
 }
 
+/// A number of a tile, or the plan's own.
+type Number = Option<u32>;
+
+/// A tiling of the numbers that were drawn: blocks, ratios, and the rest.
+fn tiling(
+    (block_m, block_n, ratio_m, ratio_n, rest): (
+        Number,
+        Number,
+        Number,
+        Number,
+        (Number, Number, Number),
+    ),
+) -> Tiling {
+    let (block_k, elems_per_thread, stages) = rest;
+    Tiling { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
+}
+
 /// Some numbers of a tile, small enough that even few devices' limits refuse them.
 fn tile() -> impl Strategy<Value = Tiling> {
     use proptest::option::of;
@@ -216,17 +233,7 @@ fn tile() -> impl Strategy<Value = Tiling> {
     let block = || of(select(vec![16u32, 32, 48, 64, 128]));
     let ratio = || of(1..=4u32);
     let rest = (of(select(vec![8u32, 16, 32])), of(select(vec![1u32, 2, 4])), of(1..=2u32));
-    (block(), block(), ratio(), ratio(), rest).prop_map(
-        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
-            block_m,
-            block_n,
-            block_k,
-            ratio_m,
-            ratio_n,
-            elems_per_thread,
-            stages,
-        },
-    )
+    (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
 /// Problems whose channels lie in whole lines, and others, which come to matrix units one by one.
@@ -245,17 +252,7 @@ fn fragments() -> impl Strategy<Value = Tiling> {
         weighted(0.5, select(vec![1u32, 4, 8])),
         weighted(0.5, 1..=2u32),
     );
-    (block(), block(), ratio(), ratio(), rest).prop_map(
-        |(block_m, block_n, ratio_m, ratio_n, (block_k, elems_per_thread, stages))| Tiling {
-            block_m,
-            block_n,
-            block_k,
-            ratio_m,
-            ratio_n,
-            elems_per_thread,
-            stages,
-        },
-    )
+    (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
 fn check_fragments<T: Element>(

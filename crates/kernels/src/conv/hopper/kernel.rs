@@ -665,8 +665,8 @@ fn sums<E: Float>(
         } else {
             (turn.slot, first_row)
         };
-        let rows = rows::<E>(a, slot_a, 0u32, form);
-        let lines = lines::<E>(b, turn.slot, 0u32, form);
+        let rows = operand::<E>(a, slot_a, form.part_a(), form.a_layout());
+        let lines = operand::<E>(b, turn.slot, form.part_b(), form.b_layout());
         // Each stage's products start anew: the compiler must see that the sums are handed over on
         // every way into the loop, or it has all products wait for each other.
         let mut sums = started(&sums);
@@ -720,22 +720,19 @@ fn sums_of_parts<E: Float>(
     let speaks = speaks();
     let count = comptime!((form.tile.block_n / 2) as usize);
     let mut all = Sequence::<Sums>::new();
+    let none = zeros(form);
     #[unroll]
-    for _ in 0..form.tile.ratio_m {
-        let mut sums = Array::<f32>::new(count);
-        #[unroll]
-        for i in 0..count {
-            sums[i] = 0.0f32;
-        }
-        all.push(sums);
+    for i in 0..form.tile.ratio_m {
+        all.push(values(none.index(comptime!(i as usize))));
     }
     for _ in work.first..work.end {
         wait(full, *turn, false);
         let mut sums = started(&zeros(form));
-        let high_rows = rows::<E>(a, turn.slot, 0u32, form);
-        let low_rows = rows::<E>(a, turn.slot, 1u32, form);
-        let high_lines = lines::<E>(b, turn.slot, 0u32, form);
-        let low_lines = lines::<E>(b, turn.slot, 1u32, form);
+        let high = turn.slot * comptime!(form.parts);
+        let high_rows = operand::<E>(a, high, form.part_a(), form.a_layout());
+        let low_rows = operand::<E>(a, high + 1, form.part_a(), form.a_layout());
+        let high_lines = operand::<E>(b, high, form.part_b(), form.b_layout());
+        let low_lines = operand::<E>(b, high + 1, form.part_b(), form.b_layout());
         // The small products first, whose sums lose less.
         multiply_all(&mut sums, &low_rows, &high_lines, first_row, form);
         multiply_all(&mut sums, &high_rows, &low_lines, first_row, form);
@@ -782,30 +779,6 @@ fn values(sums: &Accumulator<f32>) -> Sums {
         values[i] = sums.get(i);
     }
     values
-}
-
-/// A part of a stage's rows.
-#[cube]
-fn rows<E: Float>(
-    a: &Shared<[E]>,
-    slot: u32,
-    #[comptime] part: u32,
-    #[comptime] form: Form,
-) -> MatrixDescriptor<E> {
-    let (size, layout) = comptime!((form.part_a(), form.a_layout()));
-    operand::<E>(a, slot * comptime!(form.parts) + part, size, layout)
-}
-
-/// A part of a stage's columns.
-#[cube]
-fn lines<E: Float>(
-    b: &Shared<[E]>,
-    slot: u32,
-    #[comptime] part: u32,
-    #[comptime] form: Form,
-) -> MatrixDescriptor<E> {
-    let (size, layout) = comptime!((form.part_b(), form.b_layout()));
-    operand::<E>(b, slot * comptime!(form.parts) + part, size, layout)
 }
 
 /// One of the parts of all stages, which lie one after the other.

@@ -86,7 +86,7 @@ pub(super) fn launch(
     let Request { pass, dtype, .. } = request;
     // The plan was checked: it has a tile, and the operands lie, or can be laid, as maps read them.
     let (Some(tile), Some(product)) = (plan.tile, Product::new(conv, request)) else { return };
-    let laid_image = product.lays_image().then(|| prepare::image(client, &product, dtype, image));
+    let laid_image = product.is_checked().then(|| prepare::image(client, &product, dtype, image));
     let laid_flat = product.packed.then(|| prepare::filters(client, &product, dtype, flat));
     let (read_image, read_flat) =
         (laid_image.as_ref().unwrap_or(image), laid_flat.as_ref().unwrap_or(flat));
@@ -137,19 +137,8 @@ pub(super) fn launch(
             )
         }
         if product.is_checked() {
-            let bands = tiles_m * bands(&tile);
             let tensors = [image, flat, out, &told];
-            repair::launch(
-                client,
-                &product,
-                &walk,
-                &given,
-                dtype,
-                &tile,
-                tensors,
-                [bands, tiles_n],
-                epilogue,
-            );
+            repair::launch(client, &product, &walk, &given, dtype, &tile, tensors, epilogue);
         }
     }
 }

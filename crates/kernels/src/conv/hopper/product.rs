@@ -144,15 +144,10 @@ impl Product {
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
 
-    /// Whether results may come out wrong where factors are not finite, or too small to be split: such
-    /// results are found by their sums, which then are no numbers, and computed again.
+    /// Whether the image is laid anew. Results may then come out wrong where factors are not finite, or
+    /// too small to be split: they are found by their sums, which are no numbers, and computed again.
     pub(super) fn is_checked(&self) -> bool {
         self.parts > 1 || self.fold.is_some()
-    }
-
-    /// Whether the image has to be laid anew.
-    pub(super) fn lays_image(&self) -> bool {
-        self.is_checked()
     }
 
     /// The sizes of the image, outermost first and the parts of factors before all, and the steps in
@@ -208,7 +203,7 @@ impl Product {
 
     /// The bytes that are laid anew, and the flags of what is checked.
     pub(super) fn workspace(&self, tile: &Tile) -> usize {
-        let image = if self.lays_image() { self.image_elements() } else { 0 };
+        let image = if self.is_checked() { self.image_elements() } else { 0 };
         let flat = if self.packed { self.flat_elements() } else { 0 };
         let flags = |walk: Walk| self.flags(&walk, tile);
         let flags = self.walks(tile).map(flags).max().unwrap_or(0);

@@ -12,7 +12,7 @@ use super::super::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, t
 use super::super::launch::buffer;
 use super::super::plan::{Pass, results};
 use super::kernel::WARP;
-use super::product::{BAND, Product, Walk};
+use super::product::{BAND, Product, Walk, bands};
 use crate::dtype::elem;
 
 /// The units of a cube.
@@ -53,12 +53,12 @@ pub(super) fn launch(
     dtype: DType,
     tile: &Tile,
     [image, filters, out, flags]: [&Handle; 4],
-    [bands, tiles_n]: [usize; 2],
     epilogue: Epilogue<'_>,
 ) {
     let conv = &product.conv;
     let steps = product.weights();
-    let all = bands * tiles_n * conv.groups();
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let all = product.flags(walk, tile);
     let results = results(conv, product.pass);
     let form = Form {
         block_n: tile.block_n,
@@ -86,7 +86,7 @@ pub(super) fn launch(
             gather.args(conv, &steps),
             RepairArgsLaunch::new(
                 all as u32,
-                bands as u32,
+                (tiles_m * bands(tile)) as u32,
                 tiles_n as u32,
                 gather.terms(conv) as u32,
                 product.columns() as u32,
