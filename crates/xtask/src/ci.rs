@@ -65,6 +65,7 @@ fn steps() -> Vec<Step> {
     }
     steps.extend([
         step("hip alone", check_hip),
+        step("the peer cubek", check_cubek),
         optional("fuzz targets", fuzz),
         step("tests without a backend", host_tests),
         step("tests on every device", || test::require(REQUIRED)),
@@ -123,6 +124,12 @@ fn check_hip() -> Result<()> {
         command.env("DOCS_RS", "1");
     }
     shell::run(&mut command)
+}
+
+/// The one peer in Rust, which no other step builds.
+fn check_cubek() -> Result<()> {
+    let mut command = cargo(&["check", "-p", "windowpane-benches", "--all-targets"]);
+    shell::run(command.args(["--features", "cubek"]))
 }
 
 /// The fuzz targets are a workspace of their own, which only a nightly `cargo fuzz` can run.
