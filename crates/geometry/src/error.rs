@@ -107,6 +107,8 @@ pub enum Error {
     },
     /// A convolution was asked for with an adaptive window.
     NoKernel,
+    /// A convolution was asked for with windows that hang over the end of the padded input.
+    RoundedUp,
     /// The exponent of a norm is none.
     Exponent {
         /// What was asked for.
@@ -187,6 +189,10 @@ impl fmt::Display for Error {
                 "an adaptive window was given to a convolution, whose filters need a kernel; use one \
                  of the filters' extents",
             ),
+            Self::RoundedUp => f.write_str(
+                "output extents that are rounded up were asked of a convolution, which only poolings \
+                 have; round down, or add padding at the end",
+            ),
             Self::Exponent { asked } => write!(
                 f,
                 "the exponent of a norm is {}; it must be a finite number, at least 1",
@@ -196,8 +202,10 @@ impl fmt::Display for Error {
                 write!(f, "the {what}")?;
                 on(f, axis)?;
                 match asked {
-                    Some(asked) => write!(f, " is {asked}, more than the largest allowed, {limit}"),
-                    None => write!(f, " overflows; the largest allowed is {limit}"),
+                    Some(asked) => {
+                        write!(f, " is {asked}, more than the largest allowed, {limit}; make it smaller")
+                    }
+                    None => write!(f, " overflows; make it {limit} at most"),
                 }
             }
             Self::Rank { asked, found } => write!(
@@ -216,12 +224,12 @@ impl fmt::Display for Error {
             Self::FilterChannels { found, expected, channels, groups } => write!(
                 f,
                 "the filters have {found} channels but {channels} channels in {groups} groups ask \
-                 for {expected}"
+                 for {expected}; give them as many, or choose other groups"
             ),
             Self::FilterKernel { axis, window, filter } => write!(
                 f,
                 "the window has a kernel extent of {window} on the {axis} axis but the filters \
-                 have {filter}"
+                 have {filter}; make them the same"
             ),
         }
     }

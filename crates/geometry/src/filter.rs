@@ -174,7 +174,7 @@ impl Convolution {
     /// Lays the window of a bank of filters over an input, checking every number.
     ///
     /// The window's kernel must be the filters', `groups` must divide both channel counts, and a
-    /// filter must have the channels of one group.
+    /// filter must have the channels of one group. Output extents are rounded down.
     pub fn new(
         input: Shape,
         filter: Filter,
@@ -183,6 +183,9 @@ impl Convolution {
         layout: Layout,
         filter_layout: FilterLayout,
     ) -> Result<Self, Error> {
+        if window.rounds_up() {
+            return Err(Error::RoundedUp);
+        }
         let grid = window.over(input.space())?;
         same_kernel(window.kernel().ok_or(Error::NoKernel)?, filter.kernel())?;
         if groups == 0 {

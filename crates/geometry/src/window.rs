@@ -148,6 +148,11 @@ impl Window {
         self
     }
 
+    /// Whether output extents are rounded up.
+    pub(crate) fn rounds_up(&self) -> bool {
+        self.rounding == Rounding::Ceil
+    }
+
     /// The number of axes.
     pub fn rank(&self) -> usize {
         let (Size::Kernel(extents) | Size::Outputs(extents)) = self.size;

@@ -690,6 +690,9 @@ fn convolutions_check_groups_and_filters() {
     let (layout, order) = (Layout::ChannelsLast, FilterLayout::Fhwc);
     let adaptive = Convolution::new(image, filter, &Window::adaptive([2, 2]), 3, layout, order);
     assert_eq!(refused(adaptive).0, Error::NoKernel);
+    let rounded = Window::new([4, 4]).rounding(Rounding::Ceil);
+    let rounded = Convolution::new(image, filter, &rounded, 3, layout, order);
+    assert_eq!(refused(rounded).0, Error::RoundedUp);
     let kernel = Error::Zero { axis: Some(AxisName::Width), what: Quantity::Kernel };
     assert_eq!(refused(Filter::new(1, 1, Extents::from([0]))).0, kernel);
 }
