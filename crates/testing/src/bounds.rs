@@ -41,7 +41,10 @@ pub fn assert_totals<T: Element>(found: &[T], expected: &[Total]) -> Result<(), 
 
 /// Fails unless every sum is within the bound of SEMANTICS §7 for factors rounded to tf32 first:
 /// `2·u_in·Σ|terms|` more.
-pub fn assert_totals_tf32(found: &[f32], expected: &[Total]) -> Result<(), TestCaseError> {
+pub fn assert_totals_tf32<T: Element>(
+    found: &[T],
+    expected: &[Total],
+) -> Result<(), TestCaseError> {
     /// The unit roundoff of 11 digits.
     const TF32: f64 = 1.0 / 2048.0;
     // What the bound has for so many more terms is what it lacks.

@@ -421,13 +421,30 @@ mod cube {
         let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
             .map_err(|_| no_device("its driver did not start".into()))?;
         let name = match device.description() {
-            Some(description) => match description.driver_version {
+            Some(description) => match driver(backend, description.driver_version) {
                 Some(driver) => format!("{}, driver {driver}", description.name),
                 None => description.name,
             },
             None => client.name().into(),
         };
         Ok(Device { inner: Arc::new(Inner { backend, index, name, client: Some(client) }) })
+    }
+
+    /// The driver's version. CUDA tells only which CUDA its driver is for; Linux knows the driver's own.
+    fn driver(backend: Backend, told: Option<String>) -> Option<String> {
+        let nvidia = || std::fs::read_to_string("/proc/driver/nvidia/version").ok();
+        match backend {
+            Backend::Cuda => nvidia().and_then(|text| nvidia_driver(&text)).or(told),
+            _ => told,
+        }
+    }
+
+    /// The version in what NVIDIA's kernel module says of itself: the first number with points in it.
+    fn nvidia_driver(text: &str) -> Option<String> {
+        let is_version = |word: &&str| {
+            word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.')
+        };
+        text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)
     }
 
     fn client(backend: Backend, device: &cubecl::Device) -> Client {
@@ -475,5 +492,18 @@ mod cube {
         let text = error.to_string();
         let text = text.split("\nBacktrace").next().unwrap_or_default();
         text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_driver_is_the_kernel_modules() {
+            let module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release \
+                          Build\nGCC version:  gcc 12.2.0";
+            assert_eq!(nvidia_driver(module).as_deref(), Some("580.159.04"));
+            assert_eq!(nvidia_driver("none"), None);
+        }
     }
 }

@@ -12,14 +12,24 @@ pub enum Error {
     /// An index names no position of its input.
     #[error(transparent)]
     Index(#[from] windowpane_reference::pool::backward::IndexOutOfRange),
-    /// No kernel can do it on this device.
+    /// No kernel can pool it on this device.
     #[cfg(feature = "kernels")]
-    #[error(transparent)]
-    Plan(#[from] windowpane_kernels::pool::PlanError),
+    #[error("{device}: {reason}")]
+    Plan {
+        /// The device.
+        device: Device,
+        /// What stands against it.
+        reason: windowpane_kernels::pool::PlanError,
+    },
     /// No kernel can convolve it on this device.
     #[cfg(feature = "kernels")]
-    #[error(transparent)]
-    ConvPlan(#[from] windowpane_kernels::conv::PlanError),
+    #[error("{device}: {reason}")]
+    ConvPlan {
+        /// The device.
+        device: Device,
+        /// What stands against it: which number of a tile, and which limit.
+        reason: windowpane_kernels::conv::PlanError,
+    },
     /// The way to convolve that was asked for has no kernel on this device.
     #[error("{device} has no {wish} kernel for this; leave the choice to the plan")]
     NoConvKernel {
@@ -93,7 +103,9 @@ pub enum Error {
         found: DType,
     },
     /// A slice is not as long as the dimensions say.
-    #[error("dimensions {dims:?} need {needed} elements, {found} were given")]
+    #[error(
+        "dimensions {dims:?} need {needed} elements, {found} were given; give as many or other dimensions"
+    )]
     Length {
         /// The dimensions.
         dims: Vec<usize>,
@@ -101,6 +113,14 @@ pub enum Error {
         needed: String,
         /// The elements found.
         found: usize,
+    },
+    /// A tensor was to be copied over one of other dimensions.
+    #[error("dimensions {found:?} were copied over {asked:?}; copy to a tensor of the same")]
+    DimsMismatch {
+        /// The dimensions copied over.
+        asked: Vec<usize>,
+        /// Those of the source.
+        found: Vec<usize>,
     },
     /// A tensor is on another device than its operator needs.
     #[error("the tensor is on {found}, {asked} was needed; move it with `to_device`")]
@@ -136,4 +156,23 @@ pub enum Error {
         /// What is wrong with it, and how to mend it.
         reason: String,
     },
+}
+
+#[cfg(feature = "kernels")]
+impl Device {
+    /// Says which device it is that a plan of a pooling does not suit.
+    pub(crate) fn refuses(
+        &self,
+    ) -> impl FnOnce(windowpane_kernels::pool::PlanError) -> Error + use<> {
+        let device = self.clone();
+        |reason| Error::Plan { device, reason }
+    }
+
+    /// The same of a convolution's.
+    pub(crate) fn refuses_conv(
+        &self,
+    ) -> impl FnOnce(windowpane_kernels::conv::PlanError) -> Error + use<> {
+        let device = self.clone();
+        |reason| Error::ConvPlan { device, reason }
+    }
 }

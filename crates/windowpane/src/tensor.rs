@@ -26,19 +26,23 @@ enum Data {
         handle: Arc<cubecl::server::Handle>,
         /// What made it, for errors that come to light when it is read.
         work: Arc<str>,
-        /// What must hold for it to be trusted, its sources' doubts among them.
-        doubts: Vec<Doubt>,
+        /// What must hold for it to be trusted, its sources' doubts among them, each once.
+        doubts: Vec<Arc<Doubt>>,
     },
 }
 
 /// Indices that a kernel found out of range, or did not.
 #[cfg(feature = "kernels")]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Doubt {
     /// The first element whose index is out of range, as an `i32`.
     note: cubecl::server::Handle,
     indices: cubecl::server::Handle,
 }
+
+/// What errors call the making of random tensors.
+#[cfg(feature = "kernels")]
+const FILLING: &str = "filling with random numbers";
 
 impl Tensor {
     /// Copies elements to a device.
@@ -99,9 +103,9 @@ impl Tensor {
         device.require(dtype)?;
         #[cfg(feature = "kernels")]
         if let (Some(client), true) = (device.client(), elements > 0) {
-            let handle = memory(client, dtype, elements)?;
+            let handle = memory(device, client, dtype, elements)?;
             windowpane_kernels::fill_random(client, dtype, &handle, elements, seed);
-            return Ok(Self::on_device(device, dtype, dims, handle, "filling with random numbers"));
+            return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
         Ok(Self::on_host(device, dims, with_element!(dtype, T => random::<T>(elements, seed))))
     }
@@ -113,6 +117,7 @@ impl Tensor {
         if let (Some(client), Some(handle)) = (self.device.client().cloned(), self.own_handle()) {
             let handle = handle.clone();
             windowpane_kernels::fill_random(&client, self.dtype, &handle, self.len(), seed);
+            self.made_by(FILLING, Vec::new());
             return Ok(());
         }
         *self = Self::random(&self.device, self.dtype, &self.dims, seed)?;
@@ -144,17 +149,17 @@ impl Tensor {
             return Err(Error::DTypeMismatch { asked: self.dtype, found: source.dtype });
         }
         if source.dims != self.dims {
-            let (dims, needed) = (self.dims.clone(), self.len().to_string());
-            return Err(Error::Length { dims, needed, found: source.len() });
+            return Err(Error::DimsMismatch {
+                asked: self.dims.clone(),
+                found: source.dims.clone(),
+            });
         }
         #[cfg(feature = "kernels")]
         if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
             windowpane_kernels::copy(client, self.dtype, from, &to, self.len());
             // What the source may turn out to be, the copy is too.
-            if let (Data::Device { doubts, .. }, Data::Device { doubts: theirs, .. }) =
-                (&mut self.data, &source.data)
-            {
-                doubts.clone_from(theirs);
+            if let Data::Device { work, doubts, .. } = &source.data {
+                self.made_by(work.clone(), doubts.clone());
             }
             return Ok(());
         }
@@ -194,6 +199,15 @@ impl Tensor {
         }
     }
 
+    /// Says what has written the elements anew, and what must hold for them to be trusted.
+    #[cfg(feature = "kernels")]
+    fn made_by(&mut self, maker: impl Into<Arc<str>>, reasons: Vec<Arc<Doubt>>) {
+        if let Data::Device { work, doubts, .. } = &mut self.data {
+            *work = maker.into();
+            *doubts = reasons;
+        }
+    }
+
     /// The same tensor, which is to be trusted only if a note of an unpooling says so.
     #[cfg(feature = "kernels")]
     pub(crate) fn doubted(
@@ -202,7 +216,7 @@ impl Tensor {
         indices: cubecl::server::Handle,
     ) -> Self {
         if let Data::Device { doubts, .. } = &mut self.data {
-            doubts.push(Doubt { note, indices });
+            doubts.push(Arc::new(Doubt { note, indices }));
         }
         self
     }
@@ -212,8 +226,11 @@ impl Tensor {
     pub(crate) fn doubted_with(mut self, sources: &[&Self]) -> Self {
         if let Data::Device { doubts, .. } = &mut self.data {
             for source in sources {
-                if let Data::Device { doubts: theirs, .. } = &source.data {
-                    doubts.extend(theirs.iter().cloned());
+                let Data::Device { doubts: theirs, .. } = &source.data else { continue };
+                for doubt in theirs {
+                    if !doubts.iter().any(|known| Arc::ptr_eq(known, doubt)) {
+                        doubts.push(doubt.clone());
+                    }
                 }
             }
         }
@@ -388,6 +405,7 @@ fn count(dims: &[usize]) -> Result<usize> {
 /// Memory for so many elements, of which the device may refuse too many at once.
 #[cfg(feature = "kernels")]
 fn memory(
+    device: &Device,
     client: &cubecl::client::Client,
     dtype: DType,
     elements: usize,
@@ -395,7 +413,8 @@ fn memory(
     let bytes = elements as u64 * dtype.size() as u64;
     let limit = windowpane_kernels::Limits::of(client).buffer_bytes;
     if bytes > limit {
-        return Err(windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit }.into());
+        let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
+        return Err(device.refuses()(reason));
     }
     Ok(client.empty(elements * dtype.size()))
 }

@@ -414,13 +414,13 @@ fn choice(
         let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
         return match kernels::Plan::new(problem, request, wish, &limits) {
             Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
-            plan => Ok(Choice::Kernel(plan?)),
+            Err(kernels::PlanError::NoTf32) => Err(no_precision(conv, device, dtype)),
+            plan => plan.map(Choice::Kernel).map_err(device.refuses_conv()),
         };
     }
     let _ = (pass, dtype, problem);
     if conv.precision != Precision::Strict {
-        let (precision, device) = (conv.precision, device.clone());
-        return Err(Error::PrecisionUnsupported { precision, dtype, device });
+        return Err(no_precision(conv, device, dtype));
     }
     match conv.algorithm {
         None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
@@ -487,6 +487,11 @@ fn no_kernel(conv: &Conv, device: &Device) -> Error {
         None => "tiled",
     };
     Error::NoConvKernel { wish, device: device.clone() }
+}
+
+fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {
+    let (precision, device) = (conv.precision, device.clone());
+    Error::PrecisionUnsupported { precision, dtype, device }
 }
 
 #[cfg(feature = "kernels")]

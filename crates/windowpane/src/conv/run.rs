@@ -233,6 +233,7 @@ mod kernels {
         };
         let out = spare.take(client, bytes);
         let second = rest.first().map_or(*first, |(_, handle)| handle);
+        let sources: Vec<_> = inputs.iter().copied().chain(bias).chain(residual).collect();
         let optional = |tensor: Option<&'_ Tensor>| {
             tensor.and_then(|tensor| tensor.handle()).map(|(_, handle)| handle.clone())
         };
@@ -250,9 +251,10 @@ mod kernels {
             Pass::Filter => Operands::Filter { dy: first, x: second, dw: &out },
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
-        launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)?;
+        launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
+            .map_err(plan.device.refuses_conv())?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
-        Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work))
+        Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work).doubted_with(&sources))
     }
 }

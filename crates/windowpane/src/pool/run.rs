@@ -196,7 +196,7 @@ fn choose_kernel(
         }
         _ => pool::Plan::new(pooling, reduction, dtype, limits),
     };
-    let mut plan = plan?;
+    let mut plan = plan.map_err(device.refuses())?;
     if let Operator::NormBackward(p) = operator {
         plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
     }
@@ -399,7 +399,8 @@ fn run_kernel(
         kernel,
         [input, &output],
         indices.as_ref(),
-    )?;
+    )
+    .map_err(plan.device.refuses())?;
     let work: std::sync::Arc<str> =
         format!("{} of {} {:?}", operator.name(), plan.dtype, x.dims()).into();
     let tensor =
@@ -462,7 +463,8 @@ fn backward_kernel(
         kernel,
         [gradient, &dx],
         winners.and_then(|winners| winners.handle()).map(|(_, handle)| handle),
-    )?;
+    )
+    .map_err(plan.device.refuses())?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
     let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
     Ok(match winners {
@@ -508,7 +510,8 @@ fn norm_backward(
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
             let buffers = [gradient, input, &dx];
             use windowpane_kernels::pool::launch_lp_backward;
-            launch_lp_backward(client, pooling, p, plan.dtype, kernel, buffers)?;
+            launch_lp_backward(client, pooling, p, plan.dtype, kernel, buffers)
+                .map_err(plan.device.refuses())?;
             let work = format!("{} of {} {dims:?}", plan.operator.name(), plan.dtype);
             let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
             Ok(dx.doubted_with(&[dy, x]))
@@ -563,10 +566,11 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
             let buffers = [source, winners, &to];
             let note = match operator {
                 Operator::Unpool(_) => {
-                    launch_unpool(client, pooling, base, plan.dtype, kernel, buffers)?
+                    launch_unpool(client, pooling, base, plan.dtype, kernel, buffers)
                 }
-                _ => launch_unpool_backward(client, pooling, base, plan.dtype, kernel, buffers)?,
+                _ => launch_unpool_backward(client, pooling, base, plan.dtype, kernel, buffers),
             };
+            let note = note.map_err(plan.device.refuses())?;
             let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
             let to = Tensor::on_device(&plan.device, plan.dtype, dims, to, work);
             Ok(to.doubted_with(&[from, indices]).doubted(note, winners.clone()))

@@ -2,25 +2,75 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
-    Activation, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error, Layout, Precision,
-    Same, Tensor, Tiling, Tuned,
+    Activation, Backend, Conv, ConvAlgorithm, ConvPlan, DType, Device, Element, Error,
+    FilterLayout, Layout, Precision, Same, Tensor, Tiling, Tuned, Window,
 };
-use windowpane_reference::conv as reference;
+use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
-    ConvCase, Fill, Flavour, Named, Role, assert_same, assert_totals, assert_totals_tf32,
-    named_device, on_every_device, on_one_type, proptest,
+    ConvCase, Fill, Flavour, Role, assert_same, assert_totals, assert_totals_tf32, on_every_device,
+    on_one_type, proptest,
 };
 
-type Check = Result<(), TestCaseError>;
+use crate::pool::{Check, devices, ok};
+
+/// What a plan is held to, and else chooses itself.
+#[derive(Clone, Copy, Debug, Default)]
+struct Forced {
+    algorithm: Option<ConvAlgorithm>,
+    tiling: Tiling,
+    precision: Precision,
+}
+
+impl Forced {
+    fn tf32() -> Self {
+        Self { precision: Precision::Tf32, ..Self::default() }
+    }
+
+    fn conv(&self, case: &ConvCase) -> Conv {
+        case.conv().algorithm(self.algorithm).tile(self.tiling).precision(self.precision)
+    }
+
+    /// A plan, or nothing where what is forced is not for this problem or device. What cannot be is
+    /// refused when it is planned, and never later.
+    fn planned(
+        &self,
+        plan: windowpane::Result<ConvPlan>,
+    ) -> Result<Option<ConvPlan>, TestCaseError> {
+        match plan {
+            Ok(plan) => Ok(Some(plan)),
+            Err(Error::NoConvKernel { .. }) => Ok(None),
+            Err(Error::ConvPlan { .. }) if self.tiling != Tiling::default() => Ok(None),
+            // Never chosen silently: a device without it says so.
+            Err(Error::PrecisionUnsupported { precision, .. }) if precision == self.precision => {
+                Ok(None)
+            }
+            Err(error) => Err(TestCaseError::fail(error.to_string())),
+        }
+    }
+
+    /// SEMANTICS 7: within the bound of what is asked for.
+    fn assert<T: Element>(&self, found: &[T], expected: &[Total]) -> Check {
+        match self.precision {
+            Precision::Tf32 => assert_totals_tf32(found, expected),
+            _ => assert_totals(found, expected),
+        }
+    }
+}
+
+impl From<Option<ConvAlgorithm>> for Forced {
+    fn from(algorithm: Option<ConvAlgorithm>) -> Self {
+        Self { algorithm, ..Self::default() }
+    }
+}
 
 /// Every algorithm of the ladder, and the plan's own choice.
-fn algorithm() -> impl Strategy<Value = Option<ConvAlgorithm>> {
+fn algorithm() -> impl Strategy<Value = Forced> {
     let forced = proptest::sample::select(ConvAlgorithm::ALL.to_vec()).prop_map(Some);
-    prop_oneof![1 => Just(None), 3 => forced]
+    prop_oneof![1 => Just(None), 3 => forced].prop_map(Forced::from)
 }
 
 /// The algorithms for groups of few channels, and the plan's own choice.
-fn special() -> impl Strategy<Value = Option<ConvAlgorithm>> {
+fn special() -> impl Strategy<Value = Forced> {
     use ConvAlgorithm::{Banded, Depthwise, Grouped};
     prop_oneof![
         1 => Just(None),
@@ -28,20 +78,7 @@ fn special() -> impl Strategy<Value = Option<ConvAlgorithm>> {
         1 => Just(Some(Depthwise)),
         1 => Just(Some(Grouped)),
     ]
-}
-
-/// A plan, or nothing where the forced algorithm is not for this problem or device.
-fn planned(plan: windowpane::Result<ConvPlan>) -> Result<Option<ConvPlan>, TestCaseError> {
-    match plan {
-        Ok(plan) => Ok(Some(plan)),
-        Err(Error::NoConvKernel { .. }) => Ok(None),
-        Err(error) => Err(TestCaseError::fail(error.to_string())),
-    }
-}
-
-/// What fails is told with the case, not by a panic.
-fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
-    result.map_err(|error| TestCaseError::fail(error.to_string()))
+    .prop_map(Forced::from)
 }
 
 /// A tensor of the case, and its elements.
@@ -57,120 +94,116 @@ fn tensor<T: Element>(
 on_every_device! {
     /// SEMANTICS 6.1 to 6.4 and 7: the sum, and what follows it, within the derived bound.
     fn convolution_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
-        let (case, pick, algorithm) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_forward(&case, algorithm))
+        let (case, pick, forced) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_forward(&case, forced))
     }
 
     /// SEMANTICS 6.5 and 7: the gradient of the input.
     fn data_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
-        let (case, pick, algorithm) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_data(&case, algorithm))
+        let (case, pick, forced) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_data(&case, forced))
     }
 
     /// SEMANTICS 6.5 and 7: the gradients of filters and bias.
     fn filter_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>(), algorithm())) {
-        let (case, pick, algorithm) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, algorithm))
+        let (case, pick, forced) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, forced))
     }
 
     /// The same three where channels lie in whole lines, by every algorithm that then can.
     fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), algorithm(), 0..3)) {
-        let (case, pick, algorithm, pass) = case;
-        match pass {
-            0 => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, algorithm)),
-            1 => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, algorithm)),
-            _ => on_one_type!(device, pick, [f32, f16, bf16], check_filter(&case, algorithm)),
-        }
+        let (case, pick, forced, pass) = case;
+        on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
     /// Forward and backward in groups of few channels, by the kernels that are made for those.
     fn groups_of_few_channels_are_the_reference(device, case in (ConvCase::few_a_group(), any::<Index>(), special(), any::<bool>())) {
-        let (case, pick, algorithm, forward) = case;
+        let (case, pick, forced, forward) = case;
         match forward {
-            true => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, algorithm)),
-            false => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, algorithm)),
+            true => on_one_type!(device, pick, [f32, f16, bf16], check_forward(&case, forced)),
+            false => on_one_type!(device, pick, [f32, f16, bf16], check_data(&case, forced)),
         }
     }
 
     /// SEMANTICS 6.3 and 7: the same of tf32.
-    fn aligned_channels_in_tf32_are_within_their_bound(device, case in ConvCase::aligned()) {
-        check_tf32(device, &case)
+    fn aligned_channels_in_tf32_are_within_their_bound(device, case in (ConvCase::aligned(), 0..3)) {
+        let (case, pass) = case;
+        check_pass::<f32>(device, &case, Forced::tf32(), pass)
     }
 
     /// SEMANTICS 6.3 and 7: with tf32, where a device has it, within the bound of rounded factors.
-    fn tf32_is_within_its_bound(device, case in ConvCase::any()) {
-        check_tf32(device, &case)
+    fn tf32_is_within_its_bound(device, case in (ConvCase::any(), 0..3)) {
+        let (case, pass) = case;
+        check_pass::<f32>(device, &case, Forced::tf32(), pass)
     }
 
     /// Tiles of every shape that a device accepts compute the same sums.
     fn any_tile_is_right(device, case in (ConvCase::any(), tile())) {
         let (case, tiling) = case;
-        check_tile(device, &case, tiling)
+        check_forward::<f32>(device, &case, Forced { tiling, ..Forced::default() })
     }
 
     /// The same on matrix units, in every pass, where a device has them.
     fn any_tile_of_matrix_units_is_right(device, case in (fragmented(), any::<Index>(), fragments(), 0..3)) {
         let (case, pick, tiling, pass) = case;
-        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, tiling, pass))
+        let forced = Forced { tiling, ..Some(ConvAlgorithm::Matrix).into() };
+        on_one_type!(device, pick, [f16, bf16], check_pass(&case, forced, pass))
     }
 
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
     fn gradients_are_adjoint(device, case in (ConvCase::any(), algorithm())) {
-        let (case, algorithm) = case;
-        check_adjoint(device, &case, algorithm)
+        let (case, forced) = case;
+        check_adjoint(device, &case, forced)
     }
 }
 
-fn check_forward<T: Element>(
-    device: &Device,
-    case: &ConvCase,
-    algorithm: Option<ConvAlgorithm>,
-) -> Check {
-    let conv = case.conv().algorithm(algorithm);
+/// One of the three passes.
+fn check_pass<T: Element>(device: &Device, case: &ConvCase, forced: Forced, pass: i32) -> Check {
+    match pass {
+        0 => check_forward::<T>(device, case, forced),
+        1 => check_data::<T>(device, case, forced),
+        _ => check_filter::<T>(device, case, forced),
+    }
+}
+
+fn check_forward<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
+    let conv = forced.conv(case);
     let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
     let (w, weights) = tensor::<T>(device, case, Role::Filter)?;
     let (bias, biases) = tensor::<T>(device, case, Role::Bias)?;
     let (residual, residuals) = tensor::<T>(device, case, Role::Residual)?;
-    let Some(plan) = planned(conv.plan(device, T::DTYPE, x.dims(), w.dims()))? else {
+    let Some(plan) = forced.planned(conv.plan(device, T::DTYPE, x.dims(), w.dims()))? else {
         return Ok(());
     };
-    let y = conv.forward_as(
-        &plan,
-        &x,
-        &w,
-        case.bias.then_some(&bias),
-        case.residual.then_some(&residual),
-    );
-    let y = ok(ok(y)?.to_vec::<T>())?;
+    let (bias, residual) = (case.bias.then_some(&bias), case.residual.then_some(&residual));
+    let run = || conv.forward_as(&plan, &x, &w, bias, residual);
+    let y = ok(ok(run())?.to_vec::<T>())?;
     let epilogue = reference::Epilogue {
         bias: case.bias.then_some(&*biases),
         residual: case.residual.then_some(&*residuals),
         activation: case.activation,
     };
-    assert_totals(&y, &reference::forward_totals(&case.problem(), &inputs, &weights, epilogue))
+    forced.assert(&y, &reference::forward_totals(&case.problem(), &inputs, &weights, epilogue))?;
+    // SEMANTICS 5.3: the same bits again.
+    assert_same(&ok(ok(run())?.to_vec::<T>())?, &y)
 }
 
-fn check_data<T: Element>(
-    device: &Device,
-    case: &ConvCase,
-    algorithm: Option<ConvAlgorithm>,
-) -> Check {
-    let conv = case.conv().algorithm(algorithm);
+fn check_data<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
+    let conv = forced.conv(case);
     let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
     let (w, weights) = tensor::<T>(device, case, Role::Filter)?;
     let dims = case.dims(Role::Input);
     let plan = conv.plan_backward_data(device, T::DTYPE, &dims, w.dims());
-    let Some(plan) = planned(plan)? else { return Ok(()) };
-    let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
-    assert_totals(&dx, &reference::data_gradient_totals(&case.problem(), &gradients, &weights))
+    let Some(plan) = forced.planned(plan)? else { return Ok(()) };
+    let run = || conv.backward_data_as(&plan, &dy, &w);
+    let dx = ok(ok(run())?.to_vec::<T>())?;
+    forced.assert(&dx, &reference::data_gradient_totals(&case.problem(), &gradients, &weights))?;
+    // SEMANTICS 5.3: the same bits again.
+    assert_same(&ok(ok(run())?.to_vec::<T>())?, &dx)
 }
 
-fn check_filter<T: Element>(
-    device: &Device,
-    case: &ConvCase,
-    algorithm: Option<ConvAlgorithm>,
-) -> Check {
-    let conv = case.conv().algorithm(algorithm);
+fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) -> Check {
+    let conv = forced.conv(case);
     let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
     // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
     let finite = match case.fill.flavour {
@@ -181,9 +214,9 @@ fn check_filter<T: Element>(
     let (dy, gradients) = tensor::<T>(device, &finite, Role::OutputGradient)?;
     let w = case.dims(Role::Filter);
     let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), &w);
-    let Some(plan) = planned(plan)? else { return Ok(()) };
+    let Some(plan) = forced.planned(plan)? else { return Ok(()) };
     let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
-    assert_totals(&dw, &reference::filter_gradient_totals(&case.problem(), &gradients, &inputs))?;
+    forced.assert(&dw, &reference::filter_gradient_totals(&case.problem(), &gradients, &inputs))?;
     // SEMANTICS 5.3: the same bits again.
     let again = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
     assert_same(&again, &dw)?;
@@ -191,22 +224,6 @@ fn check_filter<T: Element>(
     let (dy, gradients) = tensor::<T>(device, case, Role::OutputGradient)?;
     let db = ok(ok(conv.backward_bias(&dy))?.to_vec::<T>())?;
     assert_totals(&db, &reference::bias_gradient_totals(&case.problem(), &gradients))
-}
-
-fn check_tf32(device: &Device, case: &ConvCase) -> Check {
-    let conv = case.conv().precision(Precision::Tf32);
-    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
-    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
-    let plan = match conv.plan(device, DType::F32, x.dims(), w.dims()) {
-        Ok(plan) => plan,
-        // Never chosen silently: a device without it says so, by its name or by the precision's.
-        Err(error) if error.to_string().contains("tf32") => return Ok(()),
-        Err(error) => return Err(TestCaseError::fail(error.to_string())),
-    };
-    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
-    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
-    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
-    assert_totals_tf32(&y, &expected)
 }
 
 /// A number of a tile, or the plan's own.
@@ -255,63 +272,10 @@ fn fragments() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
-fn check_fragments<T: Element>(
-    device: &Device,
-    case: &ConvCase,
-    tiling: Tiling,
-    pass: i32,
-) -> Check {
-    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
-    let fill = match case.fill.flavour {
-        Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
-        _ => case.fill,
-    };
-    let case = ConvCase { fill, ..*case };
-    let conv = case.conv().algorithm(Some(ConvAlgorithm::Matrix)).tile(tiling);
-    let (x, inputs) = tensor::<T>(device, &case, Role::Input)?;
-    let (w, weights) = tensor::<T>(device, &case, Role::Filter)?;
-    let (dy, gradients) = tensor::<T>(device, &case, Role::OutputGradient)?;
-    let problem = case.problem();
-    // What cannot be is refused when it is planned, and never later.
-    match pass {
-        0 => {
-            let Ok(plan) = conv.plan(device, T::DTYPE, x.dims(), w.dims()) else { return Ok(()) };
-            let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<T>())?;
-            let activation = case.activation;
-            let epilogue = reference::Epilogue { activation, ..reference::Epilogue::NONE };
-            assert_totals(&y, &reference::forward_totals(&problem, &inputs, &weights, epilogue))
-        }
-        1 => {
-            let plan = conv.plan_backward_data(device, T::DTYPE, x.dims(), w.dims());
-            let Ok(plan) = plan else { return Ok(()) };
-            let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
-            assert_totals(&dx, &reference::data_gradient_totals(&problem, &gradients, &weights))
-        }
-        _ => {
-            let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), w.dims());
-            let Ok(plan) = plan else { return Ok(()) };
-            let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
-            assert_totals(&dw, &reference::filter_gradient_totals(&problem, &gradients, &inputs))
-        }
-    }
-}
-
-fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
-    let conv = case.conv().tile(tiling);
-    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
-    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
-    // A tile that cannot be is refused when it is planned, and never later.
-    let Ok(plan) = conv.plan(device, DType::F32, x.dims(), w.dims()) else { return Ok(()) };
-    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
-    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
-    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
-    assert_totals(&y, &expected)
-}
-
-fn check_adjoint(device: &Device, case: &ConvCase, algorithm: Option<ConvAlgorithm>) -> Check {
+fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
     let fill = Fill { flavour: Flavour::Ties, ..case.fill };
     let case = ConvCase { fill, activation: Activation::None, ..*case };
-    let conv = case.conv().algorithm(algorithm);
+    let conv = forced.conv(&case);
     let (x, inputs) = tensor::<f32>(device, &case, Role::Input)?;
     let (w, weights) = tensor::<f32>(device, &case, Role::Filter)?;
     let (dy, gradients) = tensor::<f32>(device, &case, Role::OutputGradient)?;
@@ -339,16 +303,6 @@ fn inner(a: &[f32], b: &[f32]) -> f64 {
 }
 
 /// Every device that is there.
-fn devices() -> Vec<Device> {
-    windowpane::Backend::ALL
-        .into_iter()
-        .filter_map(|backend| match named_device(backend) {
-            Named::Found(device) => Some(device),
-            Named::Skipped(_) => None,
-        })
-        .collect()
-}
-
 /// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
 /// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
 /// sums cancel.
@@ -356,7 +310,8 @@ fn devices() -> Vec<Device> {
 fn strict_f32_in_parts_errs_as_multiply_add_does() {
     const CHANNELS: usize = 640;
     const FILTERS: usize = 32;
-    let conv = Conv::new([3, 3]).padding([1, 1]).algorithm(ConvAlgorithm::Hopper);
+    let forced = Forced::from(Some(ConvAlgorithm::Hopper));
+    let conv = Conv::new([3, 3]).padding([1, 1]).algorithm(forced.algorithm);
     let (x_dims, w_dims) = ([1, 6, 6, CHANNELS], [FILTERS, 3, 3, CHANNELS]);
     let elements = |dims: [usize; 4], flavour, seed| {
         Fill { flavour, seed }.elements::<f32>(dims.iter().product())
@@ -379,7 +334,7 @@ fn strict_f32_in_parts_errs_as_multiply_add_does() {
     ] {
         for device in devices() {
             let plan = conv.plan(&device, DType::F32, &x_dims, &w_dims);
-            let Some(plan) = planned(plan).unwrap() else { continue };
+            let Some(plan) = forced.planned(plan).unwrap() else { continue };
             let tensor = |elements: &[f32], dims: [usize; 4]| {
                 Tensor::from_slice(&device, elements, dims).unwrap()
             };
@@ -643,6 +598,73 @@ fn new_sizes_compile_nothing_new() {
                 convolve(size);
             }
             assert_eq!(all.finish(), one, "{device} {algorithm}: another size, another kernel");
+        }
+    }
+}
+
+/// What is forced in vain is passed over by the properties; here each algorithm has a problem that it is
+/// for, on every device that it is for.
+#[test]
+fn every_algorithm_plans_what_it_is_for() {
+    for device in devices() {
+        let planned = |algorithm: ConvAlgorithm| {
+            let mut groups = [1, 8, 64].into_iter();
+            groups.any(|groups| {
+                let conv = Conv::new([3, 3]).padding([1, 1]).groups(groups).algorithm(algorithm);
+                [DType::F32, DType::F16].into_iter().any(|dtype| {
+                    conv.plan(&device, dtype, &[2, 28, 28, 64], &[64, 3, 3, 64 / groups]).is_ok()
+                })
+            })
+        };
+        let found: Vec<_> = ConvAlgorithm::ALL.into_iter().filter(|it| planned(*it)).collect();
+        use ConvAlgorithm::{Banded, Depthwise, Direct, Grouped, Hopper, Matrix, Tiled, Wide};
+        let expected: &[ConvAlgorithm] = match (device.backend(), device.name()) {
+            (Backend::Host, _) => &[Direct],
+            (Backend::Cpu, _) => &[Direct, Depthwise, Wide],
+            (Backend::Cuda, name) if name.contains("NVIDIA H") => {
+                &[Direct, Banded, Depthwise, Grouped, Tiled, Matrix, Hopper]
+            }
+            // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
+            (Backend::Vulkan, name) if name.contains("llvmpipe") => &[Direct, Depthwise, Grouped],
+            (Backend::Wgpu, _) => &[Direct, Depthwise, Grouped, Tiled],
+            // Other GPUs may have more.
+            _ => &[Direct, Depthwise, Grouped, Tiled],
+        };
+        assert!(expected.iter().all(|it| found.contains(it)), "{device}: {found:?}");
+    }
+}
+
+/// The shapes of the tutorial that this operator grew from, in its layouts and with its strides; and
+/// images that are not square, which its own reference gets wrong.
+#[test]
+fn shapes_of_the_tutorial() {
+    for device in devices() {
+        for (layout, filter_layout) in [
+            (Layout::ChannelsLast, FilterLayout::Hwcf),
+            (Layout::ChannelsFirst, FilterLayout::Fchw),
+        ] {
+            for (size, stride) in [([5, 5], 1), ([5, 5], 2), ([5, 9], 1), ([11, 6], 2)] {
+                let case = ConvCase {
+                    batch: 1,
+                    groups: 1,
+                    channels: 10,
+                    filters: 2,
+                    space: size.into(),
+                    window: Window::new([3, 3]).stride([stride; 2]),
+                    layout,
+                    filter_layout,
+                    activation: Activation::None,
+                    bias: false,
+                    residual: false,
+                    fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+                };
+                for algorithm in ConvAlgorithm::ALL.map(Some).into_iter().chain([None]) {
+                    for pass in 0..3 {
+                        let checked = check_pass::<f32>(&device, &case, algorithm.into(), pass);
+                        assert!(checked.is_ok(), "{device}, {case:?}, {algorithm:?}: {checked:?}");
+                    }
+                }
+            }
         }
     }
 }

@@ -2,9 +2,8 @@
 //! whole to a machine with a GPU.
 
 mod conv;
-#[macro_use]
-mod pool;
 mod family;
+mod pool;
 mod tensor;
 
 /// Whether this process runs the test and nothing else, which then has the count of all launches to

@@ -2,46 +2,22 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
-    Algorithm, AvgPool, DType, Device, Divisor, Element, Error, IndexBase, MaxPool, Plan, Tensor,
+    Algorithm, AvgPool, Backend, DType, Device, Divisor, Element, Error, IndexBase, Layout,
+    MaxPool, Plan, Tensor,
 };
 use windowpane_geometry::{Extents, Pooling, Rounding, Shape, Window};
 use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
-    Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, proptest,
+    Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, on_one_type,
+    proptest,
 };
 
 pub(crate) type Check = Result<(), TestCaseError>;
 
-/// Runs a check with one of the listed element types, that of those the device has which `pick`
-/// picks.
-macro_rules! check_one_type {
-    ($device:expr, $pick:expr, [$($T:ident),*], $check:ident $arguments:tt) => {{
-        let types = [$(<$T as Element>::DTYPE),*];
-        let types: Vec<_> = types.into_iter().filter(|dtype| $device.supports(*dtype)).collect();
-        let picked = *$pick.get(&types);
-        $(if picked == <$T as Element>::DTYPE {
-            return check_one_type!(@call $check::<$T>, $device, $arguments)
-                .map_err(|error| TestCaseError::fail(format!("{picked}: {error}")));
-        })*
-        unreachable!("{picked} is one of those listed")
-    }};
-    (@call $check:expr, $device:expr, ($($argument:expr),*)) => {
-        $check($device, $($argument),*)
-    };
-}
-
 /// Every algorithm of the ladder, and the plan's own choice.
 fn algorithm() -> impl Strategy<Value = Option<Algorithm>> {
-    prop_oneof![
-        2 => Just(None),
-        1 => Just(Some(Algorithm::Direct)),
-        2 => Just(Some(Algorithm::Strip)),
-        2 => Just(Some(Algorithm::Sliding)),
-        2 => Just(Some(Algorithm::Reduce)),
-        2 => Just(Some(Algorithm::Plane)),
-        2 => Just(Some(Algorithm::Fused)),
-        2 => Just(Some(Algorithm::Walk)),
-    ]
+    let forced = proptest::sample::select(Algorithm::ALL.to_vec()).prop_map(Some);
+    prop_oneof![1 => Just(None), 6 => forced]
 }
 
 /// A plan, or nothing where the forced algorithm is not for this problem or device.
@@ -57,19 +33,19 @@ on_every_device! {
     /// SEMANTICS 2.1, 2.3 and 2.5: values, bit for bit, of every type.
     fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), algorithm())) {
         let (case, pick, algorithm) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm))
     }
 
     /// SEMANTICS 2.2 to 2.5: the index of the first of equals, the last NaN, −1.
     fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
         let (case, pick, base, algorithm) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
     }
 
     /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
     fn average_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor(), algorithm())) {
         let (case, pick, divisor, algorithm) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, algorithm))
     }
 }
 
@@ -477,13 +453,13 @@ on_every_device! {
     /// SEMANTICS 5.1 and 7: the gradient of a maximum, from its winners, of every index base.
     fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
         let (case, pick, base, algorithm) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
     }
 
     /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, whatever the divisor.
     fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor(), algorithm())) {
         let (case, pick, divisor, algorithm) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 }
 
@@ -599,4 +575,33 @@ fn a_plan_counts_its_bytes() {
     assert_eq!(indexed.bytes(), 2 * (input + output) + 4 * output);
     let backward = pool.plan_backward(&host, DType::BF16, &dims).unwrap();
     assert_eq!(backward.bytes(), 2 * (input + output) + 4 * output);
+}
+
+/// What is forced in vain is passed over by the properties; here each algorithm has a problem that it is
+/// for, on every device that it is for.
+#[test]
+fn every_algorithm_plans_what_it_is_for() {
+    for device in devices() {
+        let planned = |algorithm: Algorithm| {
+            let windows = [(3, 1, 1), (15, 1, 7), (28, 28, 0)];
+            let mut layouts = [Layout::ChannelsLast, Layout::ChannelsFirst].into_iter();
+            layouts.any(|layout| {
+                windows.iter().any(|&(kernel, stride, padding)| {
+                    let pool = MaxPool::new([kernel; 2]).stride([stride; 2]).padding([padding; 2]);
+                    let pool = pool.layout(layout).algorithm(algorithm);
+                    pool.plan(&device, DType::F32, &[2, 32, 28, 28]).is_ok()
+                })
+            })
+        };
+        let found: Vec<_> = Algorithm::ALL.into_iter().filter(|it| planned(*it)).collect();
+        use Algorithm::{Direct, Fused, Plane, Reduce, Sliding, Strip, Walk};
+        let expected: &[Algorithm] = match device.backend() {
+            Backend::Host => &[Direct, Sliding],
+            Backend::Cpu => &[Direct, Strip, Sliding, Reduce, Plane, Walk],
+            // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
+            Backend::Vulkan if device.name().contains("llvmpipe") => &[Direct, Strip, Sliding],
+            _ => &[Direct, Strip, Sliding, Reduce, Plane, Fused],
+        };
+        assert_eq!(found, expected, "{device}");
+    }
 }
