@@ -4,13 +4,13 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Element, Error, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
-    Same, Tensor, Window,
+    AvgPool, Conv, DType, Device, Divisor, Element, Error, Extents, FilterLayout, IndexBase,
+    Layout, LpPool, MaxPool, MaxUnpool, Same, Tensor, Window,
 };
 use windowpane_geometry::{Exponent, Pooling, Shape};
 use windowpane_reference::pool::{direct, lp, unpool};
 use windowpane_testing::{
-    Fill, Flavour, PoolCase, assert_same, assert_totals, on_every_device, proptest,
+    Fill, Flavour, PoolCase, assert_same, assert_totals, on_every_device, on_one_type, proptest,
 };
 
 use crate::pool::{Check, devices, index_base, ok, output_gradient};
@@ -19,25 +19,25 @@ on_every_device! {
     /// SEMANTICS 4.1 and 7: within the derived bound, NaN and infinities in their places.
     fn norm_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
         let (case, pick, p) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_norm(&case, p))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_norm(&case, p))
     }
 
     /// SEMANTICS 5.2, 5.3 and 7: the gradient too, and the same bits again.
     fn norm_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
         let (case, pick, p) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_norm_gradient(&case, p))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_norm_gradient(&case, p))
     }
 
     /// SEMANTICS 4.3: bit for bit, whatever the indices, several to one place among them.
     fn unpooling_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
         let (case, pick, base, seed) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_unpool(&case, base, seed))
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_unpool(&case, base, seed))
     }
 
     /// SEMANTICS 5.4: unpooling and its gradient are adjoint, also where one place has several sources.
     fn unpooling_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
         let (case, pick, base, seed) = case;
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_unpool_gradient(&case, base, seed))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_unpool_gradient(&case, base, seed))
     }
 
     /// SEMANTICS 4.3: an index out of range is an error of the call that reads, and names the first.
@@ -174,11 +174,10 @@ fn check_foreign(
     let winners = ok(Tensor::from_slice(device, &indices, &dims))?;
     let found = max_unpool(case, base).forward(&pooled, &winners);
     let waited = found.as_ref().ok().map(Tensor::wait);
-    // What is made of it cannot be trusted either.
-    let further = found.as_ref().ok().map(|x| {
-        let doubled = MaxPool::global().layout(case.layout).forward(x);
-        doubled.and_then(|y| y.to_vec::<f32>())
-    });
+    // What is made of it cannot be trusted either, by whatever operator.
+    let further: Vec<_> = found.iter().flat_map(|x| further(case, x)).collect();
+    // What is written over can be.
+    let anew = found.as_ref().ok().cloned();
     let found = found.and_then(|x| x.to_vec::<f32>());
     match (found, unpool::max_unpool(&problem, base, &y, &indices)) {
         (Ok(found), Ok(expected)) => {
@@ -188,11 +187,25 @@ fn check_foreign(
         (Err(Error::Index(found)), Err(expected)) => {
             prop_assert_eq!(found, expected);
             prop_assert!(waited.is_none_or(|waited| waited.is_err()));
-            prop_assert!(further.is_none_or(|further| further.is_err()));
-            Ok(())
+            prop_assert!(further.iter().all(Result::is_err), "{further:?}");
+            ok(anew.map_or(Ok(()), |mut x| x.randomize(1).and_then(|()| x.wait())))
         }
         (found, expected) => Err(TestCaseError::fail(format!("{found:?}, not {expected:?}"))),
     }
+}
+
+/// The results of operators on an image.
+fn further(case: &PoolCase, x: &Tensor) -> [windowpane::Result<Vec<f32>>; 2] {
+    let pooled = MaxPool::global().layout(case.layout).forward(x);
+    let channels = case.problem().input().channels();
+    let kernel = &[1; 3][..x.dims().len() - 2];
+    let filter = [&[1], kernel, &[channels]].concat();
+    let filter = Tensor::from_slice(x.device(), &vec![1.0f32; channels], filter);
+    let convolved = filter.and_then(|filter| {
+        let conv = Conv::new(Extents::try_from(kernel)?).layout(case.layout);
+        conv.filter_layout(FilterLayout::Fhwc).forward(x, &filter, None)
+    });
+    [pooled, convolved].map(|y| y.and_then(|y| y.to_vec::<f32>()))
 }
 
 fn check_adjoint(device: &Device, case: &PoolCase) -> Check {
