@@ -2,6 +2,7 @@
 
 On a GPU the time is the device's, of a CUDA graph where the case can be captured in one, so that what
 Python takes is not in it. On the processor it is the host's."""
+import json
 import math
 
 import torch
@@ -9,6 +10,8 @@ import torch.nn.functional as F
 
 import cases
 
+# The rows, columns and terms of the matrices whose product shows what the device can do at most.
+PRODUCT = 8192
 TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -110,6 +113,18 @@ class Peer:
         return lambda: gradient(dy, x, w, None, *steps, wanted)
 
 
+    def products(self, all_cases):
+        """A ceiling row for each type of the convolutions: a large product of two matrices."""
+        kinds = {(case["dtype"], case.get("precision")) for case in all_cases if case["kind"] == "conv"}
+        for dtype, precision in sorted(kinds, key=str):
+            torch.backends.cuda.matmul.allow_tf32 = self.tf32 or precision == "tf32"
+            a, b = (torch.randn(PRODUCT, PRODUCT, device=self.device).to(TYPES[dtype]) for _ in range(2))
+            seconds = device_time(lambda: torch.matmul(a, b))
+            tflops = cases.rounded(2 * PRODUCT**3 / seconds / 1e12)
+            row = dict(ceiling="matrix", dtype=precision or dtype, tflops=tflops, backend="torch")
+            print(json.dumps(row | dict(device=torch.cuda.get_device_name())), flush=True)
+
+
 def main():
     parser = cases.arguments(__doc__)
     parser.add_argument("--compile", action="store_true", help="forward passes through torch.compile")
@@ -118,8 +133,10 @@ def main():
     asked = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     peer = "torch" + ("_compile" if asked.compile else "") + ("_tf32" if asked.tf32 else "")
-    measure = Peer(asked.device, asked.compile, asked.tf32).measure
-    cases.run(peer, cases.read(asked.cases, asked.filter), measure)
+    runner, asked_for = Peer(asked.device, asked.compile, asked.tf32), cases.read(asked.cases, asked.filter)
+    if asked.device == "cuda" and not asked.compile:
+        runner.products(asked_for)
+    cases.run(peer, asked_for, runner.measure)
 
 
 main()

@@ -877,6 +877,7 @@ mod bench {
     fn convolutions_are_timed_and_verified_on_every_backend() {
         let folder = Folder::new();
         let mut video = conv("fwd", "f32", "nhwc");
+        video["name"] = json!("video");
         for field in ["size", "k", "s", "p", "d"] {
             video[field] = json!([video[field][0], video[field][0], video[field][0]]);
         }
@@ -986,19 +987,32 @@ mod bench {
         }
     }
 
+    /// Rows of two such cases could not be told apart.
+    #[test]
+    fn two_cases_of_one_name_are_refused() {
+        let folder = Folder::new();
+        let case = case("twice", "avgpool", "fwd", "f32", "nhwc");
+        let file = write(&folder, &[case.clone(), case]);
+        for command in ["bench", "verify"] {
+            let ran = run(&[command, "--cases", &file]);
+            ran.refused(1, "line 2: there is a `twice/avgpool/fwd/f32/nhwc` already");
+        }
+    }
+
     /// A case that fails is a row that says why, and the others run all the same.
     #[test]
     fn a_failed_case_is_a_row_that_says_so() {
         let folder = Folder::new();
         let good = case("good", "avgpool", "fwd", "f16", "nhwc");
-        let mut long = good.clone();
-        long["k"] = json!([99, 3]);
-        let mut rank = good.clone();
-        rank["s"] = json!([1]);
-        let mut field = good.clone();
-        field["k"] = json!("three");
-        let mut huge = good.clone();
-        huge["n"] = json!(1u64 << 50);
+        let bad = |name: &str, field: &str, value: Value| {
+            let mut case = good.clone();
+            (case["name"], case[field]) = (json!(name), value);
+            case
+        };
+        let long = bad("long", "k", json!([99, 3]));
+        let rank = bad("rank", "s", json!([1]));
+        let field = bad("field", "k", json!("three"));
+        let huge = bad("huge", "n", json!(1u64 << 50));
         let failing = [
             (case("x", "lstm", "fwd", "f32", "nhwc"), "`lstm`"),
             (case("x", "maxpool", "wgrad", "f32", "nhwc"), "`wgrad`"),

@@ -24,18 +24,30 @@ pub(super) struct Case {
 }
 
 impl Case {
-    /// Reads a file of cases. A line that is none refuses the file before anything has run.
+    /// Reads a file of cases. A line that is none refuses the file before anything has run, and so does
+    /// a case that is found by what another one is: rows of the two could not be told apart.
     pub(super) fn read(path: &Path) -> Result<Vec<Self>, Failure> {
         let file = path.display();
         let text = fs::read_to_string(path)
             .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let case = |(i, line): (usize, &str)| {
-            serde_json::from_str(line).map_err(|error| {
+            serde_json::from_str::<Self>(line).map_err(|error| {
                 Failure::Failed(format!("{file}, line {}: is not a case: {error}", i + 1))
             })
         };
-        lines.map(case).collect()
+        let mut cases: Vec<Self> = Vec::new();
+        for (i, line) in lines {
+            let case = case((i, line))?;
+            if cases.iter().any(|known| known.path() == case.path()) {
+                let (line, path) = (i + 1, case.path());
+                return Err(Failure::Failed(format!(
+                    "{file}, line {line}: there is a `{path}` already; give one another name"
+                )));
+            }
+            cases.push(case);
+        }
+        Ok(cases)
     }
 
     /// What it is found by.

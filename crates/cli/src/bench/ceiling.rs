@@ -1,9 +1,11 @@
 //! What a device can do at most, measured in the run by the stopwatch that measures the cases.
 
+use serde_json::json;
 use windowpane::{Backend, DType, Device, Precision, Result, Tensor, Unit};
 
 use super::Work;
 use super::case::Case;
+use super::forced::Forced;
 use super::measure::Stopwatch;
 use super::row::{Against, Ceiling};
 use crate::failure::Failure;
@@ -45,14 +47,15 @@ impl Ceilings {
         let mut arithmetic: Vec<(String, f64)> = Vec::new();
         for factors in factors(cases).into_iter().filter(|_| device.backend() != Backend::Host) {
             progress(format!("measuring how fast {device} computes in {}", factors.name));
-            for (name, unit) in factors.units {
-                let Some(line) = of_arithmetic(&device, &factors, name, *unit) else { continue };
+            for line in arithmetic_lines(stopwatch, &factors) {
                 if let Some(tflops) = line.tflops {
                     arithmetic.push((factors.name.into(), tflops * 1e12));
                 }
                 lines.push(line);
             }
         }
+        let cache = stopwatch.is_cold().then(|| "cold".to_owned());
+        lines.iter_mut().for_each(|line| line.cache.clone_from(&cache));
         Ok(Self { lines, copies, arithmetic })
     }
 
@@ -95,18 +98,55 @@ fn copies(stopwatch: &mut Stopwatch) -> std::result::Result<Vec<(u64, f64)>, Fai
     Ok(copies)
 }
 
-/// What products are made of: a type, or `f32` rounded to tf32; and the units that make them.
+/// What products are made of: a type, or `f32` rounded to tf32.
 struct Factors {
     name: &'static str,
     dtype: DType,
-    units: &'static [(&'static str, Unit)],
+    precision: Precision,
 }
 
-fn of_arithmetic(device: &Device, factors: &Factors, name: &str, unit: Unit) -> Option<Ceiling> {
-    match device.arithmetic_ceiling(factors.dtype, unit) {
-        Ok(per_s) => Some(Ceiling::arithmetic(device, name, factors.name, per_s?)),
-        Err(error) => Some(Ceiling::failed(device, name, factors.name, error.to_string())),
-    }
+/// The rows, columns and terms of the product of matrices that shows what matrix units reach.
+const PRODUCT: usize = 8192;
+
+/// What the vector units of a device do at most, and what its matrix units do: in a loop from registers,
+/// or in a large product of matrices, whichever is more, for there are units that no such loop reaches.
+fn arithmetic_lines(stopwatch: &mut Stopwatch, factors: &Factors) -> Vec<Ceiling> {
+    let device = stopwatch.device().clone();
+    let Factors { name, dtype, precision } = *factors;
+    let measured = |unit, word| match device.arithmetic_ceiling(dtype, unit) {
+        Ok(per_s) => (per_s, None),
+        Err(error) => (None, Some(Ceiling::failed(&device, word, name, error.to_string()))),
+    };
+    let ((vector, no_vector), (matrix, no_matrix)) = match precision {
+        Precision::Tf32 => ((None, None), measured(Unit::MatrixTf32, "matrix")),
+        _ => (measured(Unit::Vector, "vector"), measured(Unit::Matrix, "matrix")),
+    };
+    // Products of f32 may be made of several of tf32.
+    let in_parts = || dtype == DType::F32 && measured(Unit::MatrixTf32, "matrix").0.is_some();
+    let product = match matrix.is_some() || in_parts() {
+        true => product(stopwatch, factors).filter(|product| vector.is_none_or(|v| *product > v)),
+        false => None,
+    };
+    let matrix = matrix.into_iter().chain(product).reduce(f64::max);
+    let line = |word, per_s| Ceiling::arithmetic(&device, word, name, per_s);
+    let vector = vector.map(|per_s| line("vector", per_s)).or(no_vector);
+    let matrix = matrix.map(|per_s| line("matrix", per_s)).or(no_matrix);
+    vector.into_iter().chain(matrix).collect()
+}
+
+/// The operations a second of a large product of matrices, a convolution with windows of one pixel; nothing
+/// where the device has no room for it.
+fn product(stopwatch: &mut Stopwatch, factors: &Factors) -> Option<f64> {
+    let case = json!({
+        "name": "product", "kind": "conv", "pass": "fwd", "layout": "nhwc",
+        "dtype": factors.dtype.name(), "precision": factors.precision.to_string(),
+        "n": 1, "c": PRODUCT, "size": [PRODUCT], "cout": PRODUCT,
+        "k": [1], "s": [1], "p": [0], "d": [1],
+    });
+    let case: Case = serde_json::from_value(case).ok()?;
+    let mut work = super::ready(&case, stopwatch.device(), Forced::default()).ok()?;
+    let measured = stopwatch.measure(&mut *work).ok()?;
+    measured.operations.map(|operations| operations as f64 / measured.fastest)
 }
 
 /// What the cases make products of.
@@ -115,13 +155,10 @@ fn factors(cases: &[Case]) -> Vec<Factors> {
     for case in cases {
         let Ok(dtype) = case.dtype() else { continue };
         let factors = match case.precision() {
-            Ok(Precision::Tf32) if dtype == DType::F32 => {
-                Factors { name: "tf32", dtype, units: &[("matrix", Unit::MatrixTf32)] }
+            Ok(precision @ Precision::Tf32) if dtype == DType::F32 => {
+                Factors { name: "tf32", dtype, precision }
             }
-            _ => {
-                let units = &[("vector", Unit::Vector), ("matrix", Unit::Matrix)];
-                Factors { name: dtype.name(), dtype, units }
-            }
+            _ => Factors { name: dtype.name(), dtype, precision: Precision::Strict },
         };
         if dtype.is_float() && !all.iter().any(|known| known.name == factors.name) {
             all.push(factors);

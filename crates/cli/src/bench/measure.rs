@@ -106,6 +106,11 @@ impl Stopwatch {
         &self.device
     }
 
+    /// Whether the caches are filled with other things before each launch.
+    pub(super) fn is_cold(&self) -> bool {
+        self.flush.is_some()
+    }
+
     pub(super) fn measure(&mut self, work: &mut dyn Work) -> Result<Measured, Failure> {
         // The first launch compiles; a kernel that fails says so here.
         work.launch()?;
@@ -133,7 +138,7 @@ impl Stopwatch {
             operations: work.operations(),
             arithmetic: work.arithmetic(),
             error: None,
-            cold: self.flush.is_some(),
+            cold: self.is_cold(),
         })
     }
 

@@ -121,7 +121,7 @@ pub(super) fn ceilings(lines: &[Line]) -> Vec<String> {
 }
 
 fn words(ceiling: &Ceiling) -> Option<String> {
-    Some(match (ceiling.gbs, ceiling.tflops) {
+    let words = match (ceiling.gbs, ceiling.tflops) {
         (Some(gbs), _) => match ceiling.bytes {
             Some(bytes) => format!("copies {} MB at {gbs} GB/s", bytes >> 20),
             None => format!("copies at {gbs} GB/s"),
@@ -131,6 +131,10 @@ fn words(ceiling: &Ceiling) -> Option<String> {
             format!("{tflops} TFLOP/s of {dtype} in {} units", ceiling.ceiling)
         }
         (None, None) => return None,
+    };
+    Some(match &ceiling.cache {
+        Some(cache) => format!("{words} with {cache} caches"),
+        None => words,
     })
 }
 

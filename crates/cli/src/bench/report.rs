@@ -126,7 +126,11 @@ impl Group {
             lines.extend(new);
         }
         // Columns and bars stand in the order in which contestants come; warm caches are the rule.
-        lines.sort_by_key(|line| matches!(line, Line::Row(row) if row.is_cold()));
+        lines.sort_by_key(|line| match line {
+            Line::Row(row) => row.is_cold(),
+            Line::Ceiling(ceiling) => ceiling.cache.is_some(),
+            _ => false,
+        });
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
         let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -195,7 +199,9 @@ fn replaces(new: &Line, old: &Line) -> bool {
     match (new, old) {
         (Line::Row(new), Line::Row(old)) => new.case() == old.case() && new.whose() == old.whose(),
         (Line::Ceiling(new), Line::Ceiling(old)) => {
-            let of = |it: &row::Ceiling| (it.backend.clone(), it.ceiling.clone(), it.dtype.clone());
+            let of = |it: &row::Ceiling| {
+                (it.backend.clone(), it.ceiling.clone(), it.dtype.clone(), it.cache.clone())
+            };
             of(new) == of(old) && !new.backend.is_empty()
         }
         _ => false,

@@ -40,6 +40,10 @@ pub(super) struct Ceiling {
     /// Why it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
+    /// `cold`: the caches filled with other things before each launch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cache: Option<String>,
+    /// Whose it is: a backend of ours, or a peer.
     #[serde(default)]
     pub(super) backend: String,
     #[serde(default)]
@@ -67,6 +71,7 @@ impl Ceiling {
     fn of(ceiling: &str, device: &Device) -> Self {
         Self {
             error: None,
+            cache: None,
             ceiling: ceiling.into(),
             bytes: None,
             dtype: None,
