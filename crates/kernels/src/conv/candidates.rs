@@ -161,7 +161,7 @@ mod tests {
             }
             let cut =
                 near.iter().any(|other| other.splits != plan.splits && other.tile == plan.tile);
-            assert_eq!(cut, pass == Pass::Filter, "{pass}");
+            assert!(cut, "{pass}");
         }
     }
 }

@@ -131,7 +131,7 @@ pub fn launch(
     }
     let (tensors, out, epilogue) = operands.parts();
     let epilogue = Epilogue { rounds: limits.llvm, ..epilogue };
-    in_parts(client, conv, request, plan, out, |out| {
+    in_parts(client, conv, request, plan, out, epilogue, |out, epilogue| {
         let (pass, [a, b]) = (request.pass, tensors);
         let all = [a, b, out];
         match (plan.algorithm, pass) {
@@ -167,23 +167,24 @@ pub fn launch(
     Ok(())
 }
 
-/// Has sums written where they belong, or where the plan cuts them into parts, the parts written
-/// elsewhere and then added.
+/// Has sums finished and written where they belong, or where the plan cuts them into parts, the parts
+/// written elsewhere, and then added and finished.
 fn in_parts(
     client: &Client,
     conv: &Convolution,
     request: Request,
     plan: &Plan,
     out: &Handle,
-    sum: impl FnOnce(&Handle),
+    epilogue: Epilogue<'_>,
+    sum: impl FnOnce(&Handle, Epilogue<'_>),
 ) {
     if !plan.cuts(request.pass, request.dtype) {
-        return sum(out);
+        return sum(out, epilogue);
     }
     let elements = results(conv, request.pass);
     let parts = client.empty(plan.splits * elements * accumulator(request.dtype).size());
-    sum(&parts);
-    reduce::add_parts(client, request.dtype, plan, [&parts, out], elements);
+    sum(&parts, Epilogue { rounds: epilogue.rounds, ..Epilogue::NONE });
+    reduce::add_parts(client, conv, request, plan, [&parts, out], epilogue);
 }
 
 /// The cubes, and the units of each, that give every piece of work its unit.

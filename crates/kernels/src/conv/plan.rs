@@ -4,7 +4,7 @@ use core::fmt;
 
 use windowpane_geometry::{AXES, Convolution, DType, LIMIT, Layout, Precision, Tile, Tiling};
 
-use super::gather::{columns, inner, phases};
+use super::gather::{Gather, columns, inner, phases};
 use super::pack::Packing;
 use super::{banded, depthwise, grouped, hopper, matrix, tiled};
 use crate::dtype::accumulator;
@@ -157,11 +157,8 @@ impl Plan {
                 Some(tile) if algorithm == Algorithm::Hopper => {
                     hopper::plan::splits(conv, request, &tile, limits)
                 }
-                Some(tile) if matches!(algorithm, Algorithm::Tiled | Algorithm::Matrix) => {
-                    tiled_splits(conv, request, &tile)
-                }
-                _ if algorithm == Algorithm::Wide => 1,
-                _ => splits(conv, request.pass, limits),
+                Some(tile) if algorithm.is_in_blocks() => tiled_splits(conv, request, &tile),
+                _ => splits(algorithm, conv, request.pass, limits),
             },
         };
         plan.check_counts(conv, request, limits)?;
@@ -193,10 +190,7 @@ impl Plan {
         if self.units == 0 || self.units > limits.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
-        let most = match self.algorithm {
-            Algorithm::Wide => 1,
-            _ => most_splits(conv, request.pass),
-        };
+        let most = most_splits(self.algorithm, conv, request.pass);
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
@@ -242,13 +236,13 @@ impl Plan {
         }
     }
 
-    /// Whether sums leave a kernel in parts, or as wide as parts would be: so that another batch,
-    /// with another number of parts, asks for no other kernel.
+    /// Whether sums leave a kernel in parts; or, where they are long, as wide as parts would be, so that
+    /// another batch, with another number of parts, asks for no other kernel.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
         let long = matches!(pass, Pass::Filter | Pass::Bias);
         // Its tile depends on the batch as it is.
         let fixed = self.algorithm == Algorithm::Hopper;
-        long && (self.splits > 1 || (!fixed && dtype != accumulator(dtype)))
+        self.splits > 1 || (long && !fixed && dtype != accumulator(dtype))
     }
 
     /// The type in which sums leave a kernel.
@@ -269,6 +263,11 @@ impl Algorithm {
         Self::Tiled,
         Self::Direct,
     ];
+
+    /// Whether it computes blocks of results, each by cubes of their own.
+    fn is_in_blocks(self) -> bool {
+        matches!(self, Self::Tiled | Self::Matrix)
+    }
 
     /// Whether a plan may choose it unasked.
     fn pays(self, conv: &Convolution, request: Request, limits: &Limits) -> bool {
@@ -405,6 +404,10 @@ pub(super) const MOST_CUBES_Z: usize = 65535;
 /// The most cubes that a long sum is cut up for, and the fewest blocks of terms that are worth one.
 const BUSY_CUBES: usize = 1024;
 const BLOCKS_A_PART: usize = 8;
+
+/// The cubes of a launch forward, or for the data, that leave enough of a device idle for sums to be cut until
+/// there are so many.
+const FEW_CUBES: usize = 128;
 
 /// A block as wide as the filters are many, and the windows that keep its units busy.
 fn tiled_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
@@ -848,35 +851,50 @@ pub(super) fn windows(conv: &Convolution) -> usize {
 }
 
 /// Cuts few long sums into as many parts as keep the device busy.
-fn splits(conv: &Convolution, pass: Pass, limits: &Limits) -> usize {
+fn splits(algorithm: Algorithm, conv: &Convolution, pass: Pass, limits: &Limits) -> usize {
     let busy = limits.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
-    wanted.min(windows(conv) / TERMS).clamp(1, most_splits(conv, pass))
+    wanted.min(windows(conv) / TERMS).clamp(1, most_splits(algorithm, conv, pass))
 }
 
-/// Cuts the sums of few blocks, for as many cubes as keep the device busy.
+/// Cuts the sums of few blocks, for as many cubes as keep the device busy: of the filters' gradient, whose
+/// sums are long, into many parts; else only where most of the device would be idle, for parts are written,
+/// read and finished by a kernel more.
 fn tiled_splits(conv: &Convolution, request: Request, tile: &Tile) -> usize {
-    if request.pass != Pass::Filter {
-        return 1;
-    }
-    let lines = conv.filter().taps() * conv.filter().channels();
-    let blocks = lines.div_ceil(tile.block_m as usize)
+    let (lines, terms) = longest_product(conv, request.pass);
+    let blocks = lines.div_ceil(tile.block_m as usize).max(1)
         * columns(conv, request.pass).div_ceil(tile.block_n as usize)
         * conv.groups();
-    let most = most_splits(conv, request.pass).min(MOST_CUBES_Z / conv.groups());
-    let worth = windows(conv) / (tile.block_k as usize * BLOCKS_A_PART);
-    BUSY_CUBES.div_ceil(blocks).min(worth).clamp(1, most.max(1))
+    let wanted = match request.pass {
+        Pass::Filter => BUSY_CUBES.div_ceil(blocks),
+        _ => FEW_CUBES / blocks,
+    };
+    let most = most_splits(Algorithm::Tiled, conv, request.pass).min(MOST_CUBES_Z / conv.groups());
+    let worth = terms / (tile.block_k as usize * BLOCKS_A_PART);
+    wanted.min(worth).clamp(1, most.max(1))
+}
+
+/// The lines of a product and the terms of its sums: of a gradient of the data, which is several products,
+/// of that with the most terms.
+fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
+    if pass == Pass::Filter {
+        return (conv.filter().taps() * conv.filter().channels(), windows(conv));
+    }
+    let sizes = Gather::all(conv, pass).map(|product| (product.rows(conv), product.terms(conv)));
+    sizes.max_by_key(|(_, terms)| *terms).unwrap_or_default()
 }
 
 /// The most parts whose number a kernel can count.
-fn most_splits(conv: &Convolution, pass: Pass) -> usize {
-    match pass {
-        Pass::Forward | Pass::Data => 1,
-        Pass::Filter | Pass::Bias => {
-            let counted = LIMIT / results(conv, pass).max(1);
-            counted.min(windows(conv)).max(1)
+fn most_splits(algorithm: Algorithm, conv: &Convolution, pass: Pass) -> usize {
+    let terms = match (algorithm, pass) {
+        (Algorithm::Wide, _) => 1,
+        (_, Pass::Filter | Pass::Bias) => windows(conv),
+        (_, Pass::Forward | Pass::Data) if algorithm.is_in_blocks() => {
+            longest_product(conv, pass).1
         }
-    }
+        (_, Pass::Forward | Pass::Data) => 1,
+    };
+    (LIMIT / results(conv, pass).max(1)).min(terms).max(1)
 }
 
 fn check_problem(conv: &Convolution, request: Request, limits: &Limits) -> Result<(), PlanError> {

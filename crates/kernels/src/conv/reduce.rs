@@ -5,55 +5,81 @@
 //! sum[i]      = parts[0, i] + parts[1, i] + …
 //! ```
 //!
-//! A gradient of a filter is few sums of very many terms; one unit a sum would leave a GPU idle.
-//! The bias's gradient is the plainest of them.
+//! A gradient of a filter is few sums of very many terms; one unit a sum, or one cube a block of them, would
+//! leave a GPU idle. The bias's gradient is the plainest of them. A convolution of one small image with
+//! many channels is few sums too; what follows a sum then follows the addition of its parts.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use windowpane_geometry::{DType, Shape};
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{Convolution, DType, Layout, Shape};
 
+use super::epilogue::{Epilogue, EpilogueForm, finish_at};
 use super::launch::{buffer, grid};
-use super::plan::{Pass, Plan};
+use super::plan::{Pass, Plan, Request, results};
 use super::tensor::{TensorArgs, offset, row, tensor_args};
 use crate::dtype::{accumulator, elem, round};
 use crate::pool::direct::unit_position;
 
-/// Adds the parts of each sum: `parts` has `plan.splits` times `elements` numbers.
+/// Adds the parts of each sum, `[parts, out]`, and finishes it: there are `plan.splits` times as many parts as
+/// results.
 pub(super) fn add_parts(
     client: &Client,
-    dtype: DType,
+    conv: &Convolution,
+    request: Request,
     plan: &Plan,
     [parts, out]: [&Handle; 2],
-    elements: usize,
+    epilogue: Epilogue<'_>,
 ) {
+    let Request { pass, dtype, .. } = request;
+    let elements = results(conv, pass);
+    let filters = conv.filter().count();
+    let plane = match conv.layout() {
+        Layout::ChannelsLast => 1,
+        Layout::ChannelsFirst => conv.output().plane(),
+    };
     let (cubes, units) = grid(client, plan, elements);
-    // SAFETY: a unit past the last sum ends; the parts are as many as the plan says.
+    // SAFETY: a unit past the last sum ends; the parts are as many as the plan says; a bias has a number for
+    // each filter, and a residual one for each result.
     unsafe {
         sum_parts::launch_unchecked(
             client,
             cubes,
             units,
+            1,
             buffer(parts, elements * plan.splits),
+            epilogue.bias(filters, 1),
+            epilogue.residual(elements, 1),
             buffer(out, elements),
             elements as u32,
             plan.splits as u32,
+            plane as u32,
+            filters as u32,
+            epilogue.slope(),
             plan.runs,
-            dtype == DType::BF16,
+            epilogue.form(dtype),
             elem(accumulator(dtype)),
             elem(dtype),
         )
     };
 }
 
+/// `O` is one result: what follows a sum takes vectors.
 #[cube(launch_unchecked)]
-fn sum_parts<A: Float, S: Float>(
-    parts: &[A],
-    out: &mut [S],
+#[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
+fn sum_parts<A: Float, S: Float, O: Size>(
+    parts: &[Vector<A, O>],
+    bias: ComptimeOption<Box<[Vector<S, O>]>>,
+    residual: ComptimeOption<Box<[Vector<S, O>]>>,
+    out: &mut [Vector<S, O>],
     elements: u32,
     splits: u32,
+    plane: FastDivmod<u32>,
+    filters: FastDivmod<u32>,
+    slope: f32,
     #[comptime] runs: bool,
-    #[comptime] bf16: bool,
+    #[comptime] form: EpilogueForm,
     #[define(A)] _accumulator: ElemType,
     #[define(S)] _stored: ElemType,
 ) {
@@ -61,11 +87,13 @@ fn sum_parts<A: Float, S: Float>(
     if i >= elements {
         terminate!();
     }
-    let mut sum = A::from_int(0);
+    let mut sum = Vector::<A, O>::new(A::from_int(0));
     for part in 0..splits {
         sum += parts[(part * elements + i) as usize];
     }
-    out[i as usize] = round::<A, S, Const<1>>(Vector::new(sum), bf16).extract(0usize);
+    // Of results that have a bias.
+    let filter = filters.modulo(plane.div(i));
+    out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
 }
 
 /// Sums the output's gradient over samples and positions, in parts: `out` has the parts, or the
@@ -73,7 +101,7 @@ fn sum_parts<A: Float, S: Float>(
 pub(super) fn sum_rows(
     client: &Client,
     output: &Shape,
-    layout: windowpane_geometry::Layout,
+    layout: Layout,
     dtype: DType,
     plan: &Plan,
     [dy, out]: [&Handle; 2],

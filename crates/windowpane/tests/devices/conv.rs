@@ -385,6 +385,52 @@ fn filled(device: &Device, dims: &[usize], seed: u64) -> (Tensor, Vec<f32>) {
     (Tensor::from_slice(device, &elements, dims).unwrap(), elements)
 }
 
+/// Sums that are cut into parts forward and back: few windows of many channels; what follows a sum follows
+/// its parts.
+#[test]
+fn few_long_sums_are_added_in_parts() {
+    for device in devices() {
+        for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+            let case = ConvCase {
+                batch: 1,
+                groups: 1,
+                channels: 288,
+                filters: 288,
+                space: [7, 6].into(),
+                window: Window::new([3, 3]).padding([1, 1]),
+                layout,
+                filter_layout: FilterLayout::Fhwc,
+                activation: Activation::Silu,
+                bias: true,
+                residual: true,
+                fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+            };
+            for dtype in [DType::F32, DType::BF16].into_iter().filter(|it| device.supports(*it)) {
+                let plan = case.conv().plan(
+                    &device,
+                    dtype,
+                    &case.dims(Role::Input),
+                    &case.dims(Role::Filter),
+                );
+                let plan = plan.unwrap();
+                #[cfg(feature = "kernels")]
+                if let Some(kernel) = plan.clone().kernel_mut() {
+                    let blocks = ["tiled", "matrix"].contains(&plan.algorithm().name());
+                    assert_eq!(kernel.splits > 1, blocks, "{device}: {kernel:?}");
+                }
+                for pass in 0..2 {
+                    let check = match dtype {
+                        DType::F32 => check_pass::<f32>,
+                        _ => check_pass::<bf16>,
+                    };
+                    let checked = check(&device, &case, Forced::default(), pass);
+                    assert!(checked.is_ok(), "{device}, {dtype}, {layout:?}: {checked:?}");
+                }
+            }
+        }
+    }
+}
+
 /// Sums that are cut into parts: few weights under many windows.
 #[test]
 fn long_sums_are_added_in_parts() {
