@@ -87,7 +87,7 @@ impl PoolBackward {
             Some(input) => Some(input.to_dtype(dtype)?.to_device(&device)?),
             None => None,
         };
-        let (dx, time) = device.time(|| match (operator, &winners, &x) {
+        let dx = match (operator, &winners, &x) {
             (Operator::Max { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
             (Operator::Max { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
             (Operator::Norm(pool, _), _, Some(x)) => pool.backward_as(&plan, &dy, x),
@@ -95,9 +95,9 @@ impl PoolBackward {
             (Operator::Max { .. } | Operator::Norm(..), _, _) => {
                 unreachable!("`check_sources` has seen what the gradient is made of")
             }
-        })?;
+        }?;
 
-        let summary = summary(&plan, [dy.dims(), dx.dims()], dtype, time);
+        let summary = summary(&plan, [dy.dims(), dx.dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
         write_all(&[(output, dx)])?;
         drop(progress);

@@ -66,9 +66,8 @@ impl Conv {
         let (x, w) = (x.upload(dtype, &device)?, w.upload(dtype, &device)?);
         let bias = bias.map(|bias| bias.upload(dtype, &device)).transpose()?;
         let residual = residual.map(|residual| residual.upload(dtype, &device)).transpose()?;
-        let (y, time) =
-            device.time(|| conv.forward_as(&plan, &x, &w, bias.as_ref(), residual.as_ref()))?;
-        let summary = summary(&plan, dtype, &y, time);
+        let y = conv.forward_as(&plan, &x, &w, bias.as_ref(), residual.as_ref())?;
+        let summary = summary(&plan, dtype, &y);
         progress.now(format!("writing {}", self.output.display()));
         write_all(&[(output, y)])?;
         drop(progress);

@@ -103,8 +103,8 @@ impl Data {
 
         progress.now(format!("working on {device}"));
         let (dy, w) = (dy.upload(dtype, &device)?, w.upload(dtype, &device)?);
-        let (dx, time) = device.time(|| conv.backward_data_as(&plan, &dy, &w))?;
-        let summary = summary(&plan, dtype, &dx, time);
+        let dx = conv.backward_data_as(&plan, &dy, &w)?;
+        let summary = summary(&plan, dtype, &dx);
         write_all(&[(output, dx)])?;
         drop(progress);
         if self.on.quiet { Ok(()) } else { say(summary) }
@@ -128,8 +128,8 @@ impl Weight {
 
         progress.now(format!("working on {device}"));
         let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);
-        let (dw, time) = device.time(|| conv.backward_filter_as(&plan, &dy, &x))?;
-        let summary = summary(&plan, dtype, &dw, time);
+        let dw = conv.backward_filter_as(&plan, &dy, &x)?;
+        let summary = summary(&plan, dtype, &dw);
         write_all(&[(output, dw)])?;
         drop(progress);
         if self.on.quiet { Ok(()) } else { say(summary) }
@@ -150,5 +150,7 @@ fn check_same_rank(file: &File, found: usize, rank: usize) -> Result<(), Failure
         return Ok(());
     }
     let (name, dims) = (&file.name, file.dims());
-    Err(Failure::Failed(format!("{name} has {found} axes, {dims:?}, and the gradient has {rank}")))
+    Err(Failure::Failed(format!(
+        "{name} has {found} axes, {dims:?}, and the gradient has {rank}; give files that belong together"
+    )))
 }

@@ -1,10 +1,9 @@
 //! `windowpane pool`: one pooling on a file.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
-use windowpane::{Backend, DType, Device, IndexBase, Plan, Tensor};
+use windowpane::{DType, Device, IndexBase, Plan, Tensor};
 
 use crate::args::{On, Operator, PoolArgs, index_base};
 use crate::element::check_memory;
@@ -59,19 +58,17 @@ impl Pool {
 
         progress.now(format!("pooling on {device}"));
         let x = file.to_dtype(dtype)?.to_device(&device)?;
-        let (results, time) = device.time(|| {
-            Ok(match operator {
-                Operator::Max { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
-                Operator::Max { pool, with_indices: true } => {
-                    let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
-                    vec![y, indices]
-                }
-                Operator::Average(pool) => vec![pool.forward_as(&plan, &x)?],
-                Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
-            })
-        })?;
+        let results = match operator {
+            Operator::Max { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
+            Operator::Max { pool, with_indices: true } => {
+                let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
+                vec![y, indices]
+            }
+            Operator::Average(pool) => vec![pool.forward_as(&plan, &x)?],
+            Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
+        };
 
-        let summary = summary(&plan, [x.dims(), results[0].dims()], dtype, time);
+        let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
         write_all(&outputs.into_iter().zip(results).collect::<Vec<_>>())?;
         drop(progress);
@@ -93,19 +90,12 @@ impl Pool {
     }
 }
 
-/// The line that tells what was done: an operator, from dimensions to dimensions, and how long.
-pub(crate) fn summary(
-    plan: &Plan,
-    [from, to]: [&[usize]; 2],
-    dtype: DType,
-    time: Duration,
-) -> String {
-    let device = plan.device();
+/// The line that tells what was done: an operator, from dimensions to dimensions, where and how.
+pub(crate) fn summary(plan: &Plan, [from, to]: [&[usize]; 2], dtype: DType) -> String {
     format!(
-        "{} {dtype} {from:?} → {to:?} on {device}, {}, {:.3} ms{}",
+        "{} {dtype} {from:?} → {to:?} on {}, {}",
         plan.rows().first().map_or("pooling", |(_, operator)| operator),
+        plan.device(),
         plan.algorithm(),
-        time.as_secs_f64() * 1e3,
-        if device.backend() == Backend::Host { "" } else { " with compiling" },
     )
 }

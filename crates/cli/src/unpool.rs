@@ -67,9 +67,9 @@ impl Unpool {
 
         progress.now(format!("unpooling on {device}"));
         let y = file.to_dtype(dtype)?.to_device(&device)?;
-        let (x, time) = device.time(|| unpool.forward_as(&plan, &y, &indices))?;
+        let x = unpool.forward_as(&plan, &y, &indices)?;
 
-        let summary = summary(&plan, [y.dims(), x.dims()], dtype, time);
+        let summary = summary(&plan, [y.dims(), x.dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
         write_all(&[(output, x)])?;
         drop(progress);

@@ -252,6 +252,11 @@ impl Device {
         Ok((result, start.elapsed()))
     }
 
+    /// Whether the device computes in the memory of this program's own process.
+    pub fn uses_host_memory(&self) -> bool {
+        matches!(self.backend(), Backend::Host | Backend::Cpu)
+    }
+
     /// Whether [`time`](Self::time) is by the device's own clock.
     pub fn has_clock(&self) -> bool {
         #[cfg(feature = "kernels")]

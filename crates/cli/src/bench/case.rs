@@ -23,6 +23,9 @@ pub(super) struct Case {
     rest: Map<String, Value>,
 }
 
+/// The fields that some kind reads.
+const FIELDS: [&str; 10] = ["n", "c", "size", "k", "s", "p", "d", "indices", "cout", "groups"];
+
 impl Case {
     /// Reads a file of cases. A line that is none refuses the file before anything has run, and so does
     /// a case that is found by what another one is: rows of the two could not be told apart.
@@ -55,8 +58,13 @@ impl Case {
         [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
     }
 
-    /// The fields that its kind reads.
+    /// The fields that its kind reads. One that no kind has is refused, for the case would be another than
+    /// was meant.
     pub(super) fn fields<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        if let Some(unknown) = self.rest.keys().find(|field| !FIELDS.contains(&field.as_str())) {
+            let known = FIELDS.join(", ");
+            return Err(Failure::Failed(format!("there is no field `{unknown}`; use {known}")));
+        }
         serde_json::from_value(Value::Object(self.rest.clone()))
             .map_err(|error| Failure::Failed(format!("the case has a bad field: {error}")))
     }

@@ -10,6 +10,7 @@ use windowpane_reference::{Scalar, Total};
 use super::case::Case;
 use super::sliding::Sliding;
 use super::{Checked, Forced, Work};
+use crate::conv_args::check_memory;
 use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
 
@@ -239,6 +240,11 @@ impl Fields {
         let (operator, plan) = self.plan(case, device, forced)?;
         let layout = case.layout()?;
         let problem = plan.problem();
+        if device.uses_host_memory() {
+            for elements in [problem.input().elements(), problem.output().elements()] {
+                check_memory(elements, case.dtype()?)?;
+            }
+        }
         let output: Vec<usize> = problem.output().dims(layout).collect();
         let (filter, groups) = (problem.filter(), problem.groups().max(1));
         let (input, filters) = (self.sliding.dims(layout), self.filter_dims(layout));

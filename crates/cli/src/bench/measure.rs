@@ -173,7 +173,7 @@ impl Stopwatch {
             }
             let ((), took) = self.device.time(|| work.launch())?;
             seconds.push(took.as_secs_f64());
-            if took > SLOW && seconds.len() >= 3 {
+            if took > SLOW && seconds.len() >= FEWEST_WINDOWS as usize {
                 break;
             }
         }
@@ -267,9 +267,6 @@ fn launches_of(launch: Duration) -> u32 {
 
 /// The windows that make a median.
 fn windows_of(window: Duration) -> u32 {
-    if window > SLOW {
-        return 3;
-    }
     let windows = ALL_WINDOWS.as_secs_f64() / window.as_secs_f64().max(1e-9);
     (windows as u32).clamp(FEWEST_WINDOWS, MOST_WINDOWS)
 }
@@ -301,6 +298,6 @@ mod tests {
         assert_eq!(windows_of(Duration::from_micros(2400)), 20);
         assert_eq!(windows_of(Duration::from_micros(4900)), 10);
         assert_eq!(windows_of(Duration::from_millis(100)), FEWEST_WINDOWS);
-        assert_eq!(windows_of(Duration::from_secs(2)), 3);
+        assert_eq!(windows_of(Duration::from_secs(2)), FEWEST_WINDOWS);
     }
 }

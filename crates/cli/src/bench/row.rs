@@ -274,10 +274,15 @@ pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
         .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let lines = lines.map(|(i, line)| {
-        serde_json::from_str(line).map_err(|_| {
-            let what = "is neither a ceiling nor a case's row; write it with `--format json`";
-            Failure::Failed(format!("{file}, line {}: {what}", i + 1))
-        })
+        let wrong = |what: &str| Failure::Failed(format!("{file}, line {}: {what}", i + 1));
+        let what = "is neither a ceiling nor a case's row; write it with `--format json`";
+        let line = serde_json::from_str(line).map_err(|_| wrong(what))?;
+        match &line {
+            Line::Row(Row { result: Outcome::Time(time), .. }) if time.ms <= 0.0 => {
+                Err(wrong("has a time that is none; measure the case again"))
+            }
+            _ => Ok(line),
+        }
     });
     lines.collect()
 }
