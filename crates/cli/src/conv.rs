@@ -6,7 +6,9 @@ use clap::Args;
 use windowpane::Activation;
 
 use crate::args::On;
-use crate::conv_args::{ConvArgs, File, activation, axes_of, check_memory, read_optional, summary};
+use crate::conv_args::{
+    ConvArgs, File, activation, axes_of, check_memory, output_dims, read_optional, summary,
+};
 use crate::failure::Failure;
 use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
@@ -60,6 +62,12 @@ impl Conv {
         let conv = self.conv.operator(kernel)?.activation(self.activation);
         let dtype = self.conv.dtype.unwrap_or(x.tensor.dtype());
         let plan = conv.plan(&device, dtype, x.dims(), w.dims())?;
+        if let Some(bias) = &bias {
+            bias.expect(&[plan.problem().filter().count()], "a bias of these filters has")?;
+        }
+        if let Some(residual) = &residual {
+            residual.expect(&output_dims(&plan), "a residual, like the output, has")?;
+        }
         check_memory(plan.problem().output().elements(), dtype)?;
 
         progress.now(format!("convolving on {device}"));

@@ -206,10 +206,27 @@ impl File {
         self.tensor.dims()
     }
 
+    /// Refuses dimensions other than those that the other files ask for.
+    pub(crate) fn expect(&self, dims: &[usize], whose: &str) -> Result<(), Failure> {
+        if self.dims() == dims {
+            return Ok(());
+        }
+        let (name, found) = (&self.name, self.dims());
+        Err(Failure::Failed(format!(
+            "{name} has the dimensions {found:?} and {whose} {dims:?}; give files and options that \
+             belong together"
+        )))
+    }
+
     /// The array in this type on a device.
     pub(crate) fn upload(&self, dtype: DType, device: &Device) -> Result<Tensor, Failure> {
         Ok(self.tensor.to_dtype(dtype)?.to_device(device)?)
     }
+}
+
+/// The dimensions of what is convolved to.
+pub(crate) fn output_dims(plan: &windowpane::ConvPlan) -> Vec<usize> {
+    plan.problem().output().dims(plan.problem().layout()).collect()
 }
 
 /// An optional array from a file.

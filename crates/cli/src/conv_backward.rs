@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use windowpane::Extents;
 
 use crate::args::{On, positive};
-use crate::conv_args::{ConvArgs, File, axes_of, check_memory, summary};
+use crate::conv_args::{ConvArgs, File, axes_of, check_memory, output_dims, summary};
 use crate::failure::Failure;
 use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
@@ -99,6 +99,7 @@ impl Data {
         let x = self.conv.input_dims(dy.dims(), w.dims(), self.input_size)?;
         let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
         let plan = conv.plan_backward_data(&device, dtype, &x, w.dims())?;
+        dy.expect(&output_dims(&plan), "the output over --input-size has")?;
         check_memory(plan.problem().input().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
@@ -124,6 +125,7 @@ impl Weight {
         let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
         let w = conv.filter_dims(dy.dims(), x.dims())?;
         let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
+        dy.expect(&output_dims(&plan), "the output of --kernel over the input has")?;
         check_memory(plan.problem().filter().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));

@@ -1364,7 +1364,11 @@ fn bad_convolutions_are_refused_in_one_line() {
         (own(&["conv", &x, "-o", &y]), 2, "WEIGHT"),
         (own(&["conv-backward", "data", &x, &w, "-o", &y]), 2, "--input-size"),
         (own(&["conv-backward", "data", &x, &w, "--input-size", "9", "-o", &y]), 2, "--input-size"),
-        (own(&["conv-backward", "data", &x, &w, "--input-size", "9,9", "-o", &y]), 1, "output"),
+        (
+            own(&["conv-backward", "data", &x, &w, "--input-size", "9,9", "-o", &y]),
+            1,
+            "belong together",
+        ),
         (own(&["conv-backward", "weight", &x, &x, "--kernel", "3", "-o", &y]), 2, "--kernel"),
         (own(&["conv-backward", "weight", &x, &line, "--kernel", "3,3", "-o", &y]), 1, "axes"),
         (own(&["plan", "conv", "--shape", "1,6,6,2"]), 2, "--weight-shape"),

@@ -26,6 +26,7 @@ use windowpane::{Backend, Device, Tiling};
 
 use crate::element::Comparison;
 use crate::failure::Failure;
+use crate::output::Output;
 use crate::progress::Progress;
 use crate::tuned;
 
@@ -332,8 +333,10 @@ impl Cases {
     /// Makes plans follow the table that is named; one that will be written need not be there.
     fn follow_tuned(&self, written: bool) -> Result<(), Failure> {
         match &self.tuned {
-            Some(path) if !written || path.exists() => tuned::follow(path),
-            _ => Ok(()),
+            // Whether it can be written is seen before hours of measuring.
+            Some(path) if written && !path.exists() => Output::new(path).map(drop),
+            Some(path) => tuned::follow(path),
+            None => Ok(()),
         }
     }
 

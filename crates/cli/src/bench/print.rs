@@ -11,6 +11,9 @@ use crate::failure::Failure;
 use crate::progress::{Progress, say};
 use crate::table as tables;
 
+/// The letters of an error that a cell has room for.
+const CELL: usize = 48;
+
 /// Prints a run.
 pub(super) struct Printer {
     format: Format,
@@ -44,7 +47,14 @@ impl Printer {
         for line in ceilings(&self.lines) {
             say(line)?;
         }
-        say(table_of(self.format, &rows(&self.lines)))
+        let rows = rows(&self.lines);
+        say(table_of(self.format, &rows))?;
+        // Cells have no room for all of a reason.
+        let failed = rows.iter().filter_map(|row| Some((row, row.error()?)));
+        for (row, error) in failed.filter(|(_, error)| error.chars().count() > CELL) {
+            say(format!("{} on {}: {error}", row.case(), row.whose()))?;
+        }
+        Ok(())
     }
 
     /// Prints what moved since an earlier run; how many cases are slower or broken.
@@ -247,9 +257,8 @@ fn named(rows: &[&Row]) -> (String, String) {
 
 /// Why a case has no time, short enough for a cell.
 fn failure(row: &Row) -> String {
-    const MOST: usize = 48;
     let error = row.error().unwrap_or_default();
-    match error.char_indices().nth(MOST) {
+    match error.char_indices().nth(CELL) {
         Some((end, _)) => format!("{}…", &error[..end]),
         None => error.into(),
     }
