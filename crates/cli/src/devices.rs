@@ -2,7 +2,7 @@
 
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
-use windowpane::{Backend, DType, Device, Error};
+use windowpane::{Backend, DType, Device, Error, Unit};
 
 use crate::args::On;
 use crate::failure::Failure;
@@ -13,8 +13,9 @@ const EXAMPLE: &str = "\
 Example: the devices that CUDA reaches
   windowpane devices --backend cuda
 
-The last column is measured now, as `bench` measures it: the bytes that a plain copy reads and writes
-in a second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
+The last columns are measured now: the operations in a second from registers, of vector units in f32 and
+of matrix units, where there are any, in f16; and the bytes that a plain copy reads and writes in a
+second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
 
 /// The arguments of `devices`.
 #[derive(Args)]
@@ -43,8 +44,8 @@ impl Devices {
             (_, Some(_)) => vec![Row::Found(self.on.open()?)],
         };
         let mut table = table::new();
-        table.set_header(["device", "name", "types", "read+write GB/s"]);
-        if let Some(column) = table.column_mut(3) {
+        table.set_header(["device", "name", "types", "TFLOP/s", "read+write GB/s"]);
+        for column in table.column_iter_mut().skip(3) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         let progress = Progress::new(self.on.quiet, "looking for devices");
@@ -55,7 +56,7 @@ impl Devices {
                     found(&device).map(Cell::new)
                 }
                 Row::Missing(backend, reason) => {
-                    [backend.name(), &reason, "–", "–"].map(|text| dim(Cell::new(text)))
+                    [backend.name(), &reason, "–", "–", "–"].map(|text| dim(Cell::new(text)))
                 }
             });
         }
@@ -89,13 +90,26 @@ fn rows_of(backend: Backend) -> Vec<Row> {
     rows
 }
 
-fn found(device: &Device) -> [String; 4] {
+fn found(device: &Device) -> [String; 5] {
     let types: Vec<_> = device.dtypes().map(DType::name).collect();
-    let ceiling = match device.copy_ceiling() {
-        Ok(bytes) => format!("{:.1}", bytes / 1e9),
-        Err(error) => format!("not measured: {error}"),
-    };
-    [device.to_string(), device.name().into(), types.join(", "), ceiling]
+    let failed = |error: Error| format!("not measured: {error}");
+    let copy = device.copy_ceiling().map(|bytes| format!("{:.1}", bytes / 1e9));
+    let copy = copy.unwrap_or_else(failed);
+    let arithmetic = arithmetic(device).unwrap_or_else(failed);
+    [device.to_string(), device.name().into(), types.join(", "), arithmetic, copy]
+}
+
+/// What the units of a device do in a second, as far as it has them and tells.
+fn arithmetic(device: &Device) -> Result<String, Error> {
+    let mut told = Vec::new();
+    for (name, dtype, unit) in
+        [("f32", DType::F32, Unit::Vector), ("f16 matrices", DType::F16, Unit::Matrix)]
+    {
+        if let Some(operations) = device.arithmetic_ceiling(dtype, unit)? {
+            told.push(format!("{name} {:.3}", operations / 1e12));
+        }
+    }
+    Ok(if told.is_empty() { "–".into() } else { told.join(", ") })
 }
 
 fn dim(cell: Cell) -> Cell {

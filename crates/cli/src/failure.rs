@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use crate::seed;
+use crate::composable_kernel::single_dashes;
 
 /// Why a command did not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +60,7 @@ fn print_help(error: &clap::Error) -> ExitCode {
     let text =
         if to_terminal { error.render().ansi().to_string() } else { error.render().to_string() };
     // The space keeps the column in which the help texts start.
-    let text = seed::single_dashes(&text, " -");
+    let text = single_dashes(&text, " -");
     if error.use_stderr() {
         let _ = io::stderr().write_all(text.as_bytes());
         return ExitCode::from(2);
@@ -72,7 +72,7 @@ fn print_help(error: &clap::Error) -> ExitCode {
 
 /// Clap's message with its tips and without its usage, which `--help` has too.
 fn in_one_line(error: &clap::Error) -> String {
-    let text = seed::single_dashes(&error.render().to_string(), "-");
+    let text = single_dashes(&error.render().to_string(), "-");
     let parts: Vec<String> = text
         .split("\n\n")
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))

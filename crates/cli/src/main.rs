@@ -8,6 +8,7 @@
 mod args;
 mod backward;
 mod bench;
+mod composable_kernel;
 mod conv;
 mod conv_args;
 mod conv_backward;
@@ -19,7 +20,6 @@ mod output;
 mod plan;
 mod pool;
 mod progress;
-mod seed;
 mod table;
 mod tuned;
 mod unpool;
@@ -53,10 +53,10 @@ enum Command {
     Unpool(unpool::Unpool),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool2d")]
-    Pool2d(seed::Pool2d),
+    Pool2d(composable_kernel::Pool2d),
     /// Run, check and time one 3-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool3d")]
-    Pool3d(seed::Pool3d),
+    Pool3d(composable_kernel::Pool3d),
     /// Time many cases, several backends side by side.
     Bench(bench::Bench),
     /// Hold many cases to the reference, on several backends.
@@ -105,7 +105,7 @@ fn quiet_wayland() {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
-    match Cli::try_parse_from(seed::double_dashes(arguments))?.command {
+    match Cli::try_parse_from(composable_kernel::double_dashes(arguments))?.command {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
         Command::PoolBackward(pool) => pool.run(),
