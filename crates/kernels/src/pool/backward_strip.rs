@@ -187,11 +187,22 @@ struct Block {
     kernel: u32,
     stride: u32,
     before: u32,
+    after: u32,
+    /// Whether the last block is moved back, so that its inputs are all there.
+    snug: bool,
     /// Whether the inputs are all there, and all the windows over them.
     whole: bool,
 }
 
 impl Block {
+    /// Whether window `i` of those over a block is there wherever the block is.
+    fn always(&self, i: u32) -> bool {
+        // A step apart, the first window that starts at an input or later is there, and so is the last
+        // one that ends at it or before.
+        let (first, end) = (self.kernel.saturating_sub(1 + self.before), self.inputs + self.after);
+        self.whole || (self.snug && (first..end).contains(&i))
+    }
+
     /// The windows over input `i` of a block, counted from the first that starts at it or later
     /// if nothing is padded: the first one, and how many.
     fn over(&self, i: u32) -> (i32, u32) {
@@ -229,13 +240,15 @@ pub(super) fn window_lanes(width: &Axis, lanes: usize) -> usize {
 }
 
 /// The neighbouring columns of a block where the lanes are channels, on a GPU: two of windows one step
-/// apart, which share most of what they read. A window's winner takes the registers of a second.
+/// apart, which share most of what they read. A window's winner takes the registers of a second. A last
+/// column by itself is computed with the one before it, again.
 pub(super) fn columns(pooling: &Pooling, reduction: Reduction) -> usize {
     let [depth, height, width] = pooling.grid().axes();
     let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
     let average = matches!(reduction, Reduction::Average(_));
     let shared = depth.kernel() == 1 && shared(height) && shared(width);
-    if average && shared && pixel_channels(pooling) > 1 { 2 } else { 1 }
+    let two = average && shared && pixel_channels(pooling) > 1 && width.input() > 1;
+    if two { 2 } else { 1 }
 }
 
 /// Whether blocks serve the problem at all.
@@ -268,6 +281,8 @@ fn blocks_of(pooling: &Pooling, strip: usize, columns: usize, lanes: u32) -> [Bl
             kernel: axis.kernel() as u32,
             stride: axis.stride() as u32,
             before: axis.before() as u32,
+            after: axis.after() as u32,
+            snug: i == AXES - 1 && columns > 1,
             whole: false,
         }
     })
@@ -297,15 +312,27 @@ impl Form {
         }
     }
 
-    /// The form of a block away from all edges, but for those of a width without channels, where
-    /// one warp would cross them.
+    /// The form of a block away from all edges, but for those of a width along which one warp would
+    /// cross them.
     fn interior(self) -> Self {
         let mut axes =
             self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
-        if !self.channels {
+        if self.crosses() {
             axes[AXES - 1] = self.axes[AXES - 1];
         }
         Self { axes, ..self }
+    }
+
+    /// Whether a warp crosses the edges of the width, so that units apart from them would wait for the
+    /// others: where it has no channels, or tiles of few of them.
+    fn crosses(&self) -> bool {
+        !self.channels || self.axes[AXES - 1].snug
+    }
+
+    /// Whether what divides a window's gradient is found by comparison: a window has few taps, and with
+    /// so few the factors of its lines and its columns make, rounded, the quotient itself.
+    fn compares(&self) -> bool {
+        self.reciprocal && self.axes[0].kernel == 1 && self.axes.iter().all(|a| a.kernel <= 3)
     }
 
     /// Whether every window is divided by the same number, so that their sum may be.
@@ -455,22 +482,27 @@ fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
     Place {
         sample: sample as i32,
         lane: lane as i32,
-        depth: corner(d as i32, form.axes[0], 1u32, 1u32),
-        height: corner(h as i32, form.axes[1], 1u32, 1u32),
-        width: corner(w as i32, form.axes[2], form.window_lanes, form.lanes),
+        depth: corner(&problem.depth, d as i32, form.axes[0], 1u32, 1u32),
+        height: corner(&problem.height, h as i32, form.axes[1], 1u32, 1u32),
+        width: corner(&problem.width, w as i32, form.axes[2], form.window_lanes, form.lanes),
     }
 }
 
 #[cube]
 fn corner(
+    args: &BlockAxis,
     place: i32,
     #[comptime] block: Block,
     #[comptime] windows: u32,
     #[comptime] lanes: u32,
 ) -> Corner {
-    Corner {
-        window: place * comptime!((block.inputs / block.stride / windows) as i32),
-        input: place * comptime!((block.inputs / lanes) as i32),
+    let input = place * comptime!((block.inputs / lanes) as i32);
+    if comptime!(block.snug) {
+        // Windows are one step apart.
+        let input = min(input, args.inputs - comptime!(block.inputs as i32));
+        Corner { window: input, input }
+    } else {
+        Corner { window: place * comptime!((block.inputs / block.stride / windows) as i32), input }
     }
 }
 
@@ -481,10 +513,10 @@ fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool 
     let counts = comptime!(form.inputs());
     let inner = is_inner(&problem.depth, &place.depth, depth, counts[0], form.axes[0])
         && is_inner(&problem.height, &place.height, height, counts[1], form.axes[1]);
-    if comptime!(form.channels) {
-        inner && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
-    } else {
+    if comptime!(form.crosses()) {
         inner
+    } else {
+        inner && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
     }
 }
 
@@ -749,16 +781,17 @@ fn window<S: Float, A: Float, N: Size>(
     let d = place.depth.window + comptime!(windows[0].0 + at[0] as i32);
     let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
     let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);
-    let there = is_there(&problem.depth, d, form.axes[0])
-        && is_there(&problem.height, h, form.axes[1])
-        && is_there(&problem.width, w, form.axes[2]);
-    let d = moved(&problem.depth, d, form.axes[0]);
-    let h = moved(&problem.height, h, form.axes[1]);
-    let w = moved(&problem.width, w, form.axes[2]);
+    let [always_d, always_h, always_w] = comptime!([0, 1, 2].map(|i| form.axes[i].always(at[i])));
+    let there = is_there(&problem.depth, d, always_d)
+        && is_there(&problem.height, h, always_h)
+        && is_there(&problem.width, w, always_w);
+    let d = moved(&problem.depth, d, always_d);
+    let h = moved(&problem.height, h, always_h);
+    let w = moved(&problem.width, w, always_w);
     let line = (place.sample * problem.depth.outputs + d) * problem.height.outputs + h;
     let pixel = line * problem.width.outputs + w;
     let at = (pixel * problem.pixel_vectors + place.lane) as usize;
-    let share = if comptime!(form.axes.iter().all(|block| block.whole)) {
+    let share = if comptime!(always_d && always_h && always_w) {
         widen::<S, A, N>(dy[at], form.widened)
     } else {
         widen_kept::<S, A, N>(dy[at], there, form.widened)
@@ -774,18 +807,18 @@ fn window<S: Float, A: Float, N: Size>(
 /// Whether an input of a block is there.
 #[cube]
 fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
-    if comptime!(block.whole) { true.runtime() } else { x < inputs }
+    if comptime!(block.whole || block.snug) { true.runtime() } else { x < inputs }
 }
 
 #[cube]
-fn is_there(args: &BlockAxis, o: i32, #[comptime] block: Block) -> bool {
-    if comptime!(block.whole) { true.runtime() } else { o >= 0 && o < args.outputs }
+fn is_there(args: &BlockAxis, o: i32, #[comptime] always: bool) -> bool {
+    if comptime!(always) { true.runtime() } else { o >= 0 && o < args.outputs }
 }
 
 /// The window, or the nearest one that is there.
 #[cube]
-fn moved(args: &BlockAxis, o: i32, #[comptime] block: Block) -> i32 {
-    if comptime!(block.whole) { o } else { min(max(o, 0i32), args.outputs - 1) }
+fn moved(args: &BlockAxis, o: i32, #[comptime] always: bool) -> i32 {
+    if comptime!(always) { o } else { min(max(o, 0i32), args.outputs - 1) }
 }
 
 /// The windows of a block, with what each tap's share of their gradients is multiplied or divided by.
@@ -808,13 +841,17 @@ fn shared_out<A: Float, N: Size>(
     #[unroll]
     for i in 0..columns {
         let w = place.width.window + comptime!(width.0 + i as i32);
-        let w = moved(&problem.width, w, form.axes[2]) * lanes as i32;
+        let w = moved(&problem.width, w, comptime!(form.axes[2].always(i as u32))) * lanes as i32;
         #[unroll]
         for lane in 0..lanes {
             let o = (w + lane as i32) as u32;
             let count = counted_at(&problem.width.axis, o, form.axes[2].form, form.fold);
             counts.push(count);
-            usual.push(usual_of::<A>(problem, count, all, form));
+            usual.push(if comptime!(form.compares()) {
+                column_factor::<A>(count, form.axes[2])
+            } else {
+                usual_of::<A>(problem, count, all, form)
+            });
         }
     }
     let mut shares = Sequence::<Window<A, N>>::new();
@@ -822,16 +859,28 @@ fn shared_out<A: Float, N: Size>(
     for line in 0..comptime!(depth.1 * height.1) {
         let d = place.depth.window + comptime!(depth.0 + (line / height.1) as i32);
         let h = place.height.window + comptime!(height.0 + (line % height.1) as i32);
-        let d = moved(&problem.depth, d, form.axes[0]);
-        let h = moved(&problem.height, h, form.axes[1]);
+        let always = comptime!(form.axes[0].always(line / height.1));
+        let d = moved(&problem.depth, d, always);
+        let always = comptime!(form.axes[1].always(line % height.1));
+        let h = moved(&problem.height, h, always);
         let taps = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
             * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
         let mut own = Sequence::<RuntimeCell<A>>::new();
+        let factor = if comptime!(form.compares()) {
+            line_factor::<A>(problem, taps, form)
+        } else {
+            A::from_int(1)
+        };
         #[unroll]
         for i in 0..comptime!(columns * lanes) {
-            own.push(RuntimeCell::new(*usual.index(i)));
+            let usual = *usual.index(i);
+            own.push(RuntimeCell::new(if comptime!(form.compares()) {
+                factor * usual
+            } else {
+                usual
+            }));
         }
-        if taps != all {
+        if comptime!(!form.compares()) && taps != all {
             #[unroll]
             for i in 0..comptime!(columns * lanes) {
                 own.index(i).store(over::<A>(*counts.index(i) * taps, form));
@@ -850,6 +899,36 @@ fn shared_out<A: Float, N: Size>(
         }
     }
     shares
+}
+
+/// What a column of windows multiplies that have `count` taps of the width: all of them over these.
+#[cube]
+fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
+    let kernel = comptime!(block.kernel);
+    let mut factor = A::from_int(1);
+    if comptime!(block.form.clipped) {
+        #[unroll]
+        for taps in 1..kernel {
+            let own = A::new(comptime!(f64::from(kernel) / f64::from(taps)));
+            factor = select(count == taps as i32, own, factor);
+        }
+    }
+    factor
+}
+
+/// What a line of windows multiplies that have `count` taps on it, were all those of the width there.
+#[cube]
+fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -> A {
+    let [_, height, width] = comptime!(form.axes.map(|block| block.kernel));
+    let mut factor = problem.reciprocal.get::<A>();
+    if comptime!(form.axes[1].form.clipped) {
+        #[unroll]
+        for taps in 1..height {
+            let own = A::new(comptime!(1.0 / f64::from(taps * width)));
+            factor = select(count == taps as i32, own, factor);
+        }
+    }
+    factor
 }
 
 /// What `over` makes of `count` taps of the width and all of the other axes, without a division where

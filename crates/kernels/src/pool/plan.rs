@@ -237,7 +237,7 @@ impl Plan {
     fn plane(self, pooling: &Pooling, dtype: DType, most: u32, gradient: bool) -> Self {
         let algorithm = Algorithm::Plane;
         let plan = Self { algorithm, across: true, unrolled: true, ..self };
-        match plane::Tile::new(pooling, dtype, gradient) {
+        match plane::Tile::new(pooling, dtype, gradient, self.shared_bytes) {
             None => plan,
             Some(tile) => {
                 let units = if self.runs { self.units } else { plane::UNITS.min(most) };
@@ -276,9 +276,10 @@ impl Plan {
         limits: &Limits,
         gradient: bool,
     ) -> Result<(), PlanError> {
-        let room = plane::SHARED_BYTES <= limits.shared_bytes;
+        let most = limits.shared_bytes;
+        let room = plane::SHARED_BYTES <= most;
         let algorithm = Algorithm::Plane;
-        match room && plane::fits(pooling, reduction, dtype, gradient) {
+        match room && plane::fits(pooling, reduction, dtype, gradient, most) {
             true => Ok(()),
             false => Err(PlanError::NotFor { algorithm }),
         }
@@ -549,7 +550,8 @@ impl Plan {
         dtype: DType,
         gradient: bool,
     ) -> Result<(), PlanError> {
-        let widest = plane::Tile::new(pooling, dtype, gradient).map_or(1, |tile| tile.lanes);
+        let tile = plane::Tile::new(pooling, dtype, gradient, self.shared_bytes);
+        let widest = tile.map_or(1, |tile| tile.lanes);
         let lanes = self.lanes;
         match lanes.is_power_of_two() && lanes <= widest {
             true => Ok(()),
@@ -942,8 +944,9 @@ mod tests {
             let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
             assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
             assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
+            // A gradient's planes are four of either type.
             let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
-            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+            assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, 4));
         }
         let algorithm = |pooling: &Pooling, limits: &Limits| {
             Plan::new(pooling, mean, DType::F32, limits).unwrap().algorithm

@@ -17,7 +17,8 @@
 //! columns, rows outside only where there are some.
 //!
 //! The gradient of an average whose windows are one step apart is such a sum as well: that of the
-//! shares of the windows over an input, each its gradient times one over its divisor.
+//! shares of the windows over an input, each its gradient times one over its divisor. Where a window has few
+//! taps these are found by comparison, and its rows are computed a few at once to the last.
 
 use core::ops::Range;
 
@@ -36,6 +37,16 @@ use crate::dtype::{elem, round};
 
 /// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
+
+/// Those of a gradient of windows of few taps, of elements of four bytes: four planes of a common size,
+/// where there had been two, are work for all units, each with a longer column.
+const MORE_BYTES: usize = 40 << 10;
+
+/// The bytes of a cube's planes and their results on a device whose cubes have `most`.
+fn shared_bytes(pooling: &Pooling, dtype: DType, gradient: bool, most: usize) -> usize {
+    let more = gradient && has_few_taps(pooling) && dtype.size() == 4 && MORE_BYTES <= most;
+    if more { MORE_BYTES } else { SHARED_BYTES }
+}
 
 /// The most loads of one window, all unrolled.
 const MOST_LOADS: usize = 128;
@@ -105,17 +116,25 @@ pub(super) struct Tile {
 }
 
 impl Tile {
-    /// None, where not even one plane fits.
-    pub(super) fn new(pooling: &Pooling, dtype: DType, gradient: bool) -> Option<Self> {
+    /// None, where not even one plane fits; a cube has `most` bytes to share.
+    pub(super) fn new(
+        pooling: &Pooling,
+        dtype: DType,
+        gradient: bool,
+        most: usize,
+    ) -> Option<Self> {
         let sides = sides(pooling, gradient);
         let [depth, height, width] = sides;
-        let columns = columns(pooling);
+        let columns = columns(pooling, dtype, gradient);
         let lines = depth.output * width.output.div_ceil(columns);
         let [input, output] = elements(&sides);
         let units = UNITS as usize;
         // Results begin with a whole vector, and there is one to spare.
-        let room = (SHARED_BYTES / dtype.size()).checked_sub(2 * MARGIN + 2 * WORD_BYTES)?;
-        let fit = (room / (input + output)).min((units / lines).max(1));
+        let room = |bytes: usize| (bytes / dtype.size()).checked_sub(2 * MARGIN + 2 * WORD_BYTES);
+        // More memory is for more planes, not for larger ones.
+        room(SHARED_BYTES).filter(|&room| input + output <= room)?;
+        let bytes = shared_bytes(pooling, dtype, gradient, most);
+        let fit = (room(bytes)? / (input + output)).min((units / lines).max(1));
         let word = (WORD_BYTES / dtype.size()).max(1);
         // As many planes as whole vectors divide, if that is most of them.
         let whole = (0..=word.ilog2()).rev().map(|power| fit >> power << power);
@@ -130,10 +149,22 @@ impl Tile {
     }
 }
 
-/// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room.
-fn columns(pooling: &Pooling) -> usize {
+/// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room; of a
+/// gradient of windows of few taps four, of elements of two bytes: of these a cube has more.
+fn columns(pooling: &Pooling, dtype: DType, gradient: bool) -> usize {
     let [_, _, width] = pooling.grid().axes();
-    if overlaps(width) && loads(pooling, 2) <= MOST_LOADS { 2 } else { 1 }
+    let there = if gradient { width.input() } else { width.output() };
+    let many = gradient && has_few_taps(pooling) && dtype.size() == 2;
+    let wanted = if many { 4 } else { 2 };
+    let fits = |&n: &usize| n <= there && loads(pooling, n) <= MOST_LOADS;
+    [wanted, 2].into_iter().find(fits).filter(|_| overlaps(width)).unwrap_or(1)
+}
+
+/// Whether windows are of one plane and so few taps that the factors of their rows and of their columns
+/// make, rounded, the reciprocal of their number itself.
+fn has_few_taps(pooling: &Pooling) -> bool {
+    let [depth, height, width] = pooling.grid().axes().each_ref().map(Axis::kernel);
+    depth == 1 && height <= 3 && width <= 3
 }
 
 /// The elements that so many neighbouring windows read.
@@ -150,7 +181,13 @@ fn elements(sides: &[Side; AXES]) -> [usize; 2] {
 }
 
 /// Whether planes are small enough, and their windows such that they can be unrolled.
-pub(super) fn fits(pooling: &Pooling, reduction: Reduction, dtype: DType, gradient: bool) -> bool {
+pub(super) fn fits(
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    gradient: bool,
+    most: usize,
+) -> bool {
     let axes = pooling.grid().axes();
     let plain = |axis: &Axis| axis.dilation() == 1 && !axis.may_be_empty() && !axis.is_fitted();
     let computed = match reduction {
@@ -162,7 +199,7 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction, dtype: DType, gradie
         && computed
         && axes.iter().all(plain)
         && loads(pooling, 1) <= MOST_LOADS
-        && Tile::new(pooling, dtype, gradient).is_some()
+        && Tile::new(pooling, dtype, gradient, most).is_some()
 }
 
 /// The numbers of an axis, which may change without a new kernel.
@@ -223,6 +260,12 @@ struct Form {
     vectors: bool,
     /// The rows of windows that a unit computes at once where they are inside.
     run: u32,
+    /// Whether windows have few taps.
+    few_taps: bool,
+    /// Of a gradient, the columns of windows before an input that may not be there, and the padding
+    /// behind the last.
+    ahead: u32,
+    behind: u32,
 }
 
 impl Form {
@@ -289,11 +332,25 @@ impl Form {
     fn shares(&self) -> bool {
         !self.tap.fold.is_max() && self.gradient && !self.divides_once()
     }
+
+    /// Whether what it is multiplied by is found by comparison.
+    fn compares(&self) -> bool {
+        self.shares() && self.tap.reciprocal && self.few_taps
+    }
+
+    /// Whether column `j` of the windows over a unit's inputs, which are all there, may not be.
+    fn may_lack(&self, j: u32) -> bool {
+        !(self.ahead..self.columns + self.behind).contains(&j)
+    }
 }
 
 /// The most windows that a unit computes at once, and the most loads for them.
 const LONGEST_RUN: u32 = 4;
 const MOST_RUN_LOADS: u32 = 128;
+
+/// The rows of a gradient that a unit computes at once where what divides a share is found by comparison:
+/// its rows are a few times as many in planes of common sizes.
+const COMPARED_RUN: u32 = 3;
 
 /// Launches the forward kernel; the caller has checked plan and buffers.
 pub(super) fn launch(
@@ -330,7 +387,7 @@ fn run(
 ) {
     let sides = sides(pooling, gradient);
     // The plan has been checked: planes fit.
-    let Some(tile) = Tile::new(pooling, dtype, gradient) else { return };
+    let Some(tile) = Tile::new(pooling, dtype, gradient, plan.shared_bytes) else { return };
     let form = form(pooling, reduction, dtype, plan, &tile, gradient);
     let planes = pooling.input().elements() / pooling.input().plane();
     let [inputs, outputs] = elements(&sides);
@@ -411,11 +468,18 @@ fn form(
         stride: sides.map(|side| side.stride as u32),
         inside,
         units: plan.units,
-        capacity: SHARED_BYTES / dtype.size(),
+        capacity: shared_bytes(pooling, dtype, gradient, plan.shared_bytes) / dtype.size(),
         vectors: plan.reinterprets,
         run: 1,
+        few_taps: has_few_taps(pooling),
+        ahead: sides[2].before.max(0) as u32,
+        behind: pooling.grid().axes()[2].after() as u32,
     };
-    let most = if pooling.grid().axes()[1].output() > 1 { LONGEST_RUN } else { 1 };
+    let most = match pooling.grid().axes()[1].output() {
+        1 => 1,
+        _ if form.compares() => COMPARED_RUN,
+        _ => LONGEST_RUN,
+    };
     let row = form.kernel[0] * form.reads();
     let fits = |&run: &u32| (form.shared_rows() + run * form.new_rows()) * row <= MOST_RUN_LOADS;
     Form { run: (1..=most).rev().find(fits).unwrap_or(1), ..form }
@@ -456,7 +520,11 @@ fn walk<S: Float, A: Float, N: Size>(
             let column = min(column * form.columns, args.width.output - form.columns);
             let place = place_of::<A>(problem, args, plane, depth, column, form);
             let end = min(row + args.rows, args.height.output);
-            segment_of::<S, A>(&mut shared, problem, args, &place, row, end, form);
+            if comptime!(form.compares()) {
+                gather_segment::<S, A>(&mut shared, problem, args, &place, row, end, form);
+            } else {
+                segment_of::<S, A>(&mut shared, problem, args, &place, row, end, form);
+            }
         }
     }
     sync_cube();
@@ -557,7 +625,7 @@ struct Place<A: Float> {
     /// Whether each element of a row that may be outside is inside.
     inside: Sequence<bool>,
     /// What the sums of each column are divided by where windows have all their rows, or what each
-    /// element is, for each tap of the depth; or one over that.
+    /// element is, for each tap of the depth; or one over that; or the factor of each column alone.
     divisors: Sequence<Vector<A, One>>,
 }
 
@@ -590,7 +658,13 @@ fn place_of<A: Float>(
             divisors.push(over::<A>(lines * rows * taps, form));
         }
     }
-    if comptime!(form.shares()) {
+    if comptime!(form.compares()) {
+        #[unroll]
+        for j in 0..form.reads() {
+            let taps = column_taps(problem, args, x + j as i32, form);
+            divisors.push(column_factor::<A>(taps, form));
+        }
+    } else if comptime!(form.shares()) {
         let rows = problem.height.kernel;
         #[unroll]
         for t in 0..form.kernel[0] {
@@ -690,6 +764,167 @@ fn segment_of<S: Float, A: Float>(
             o += 1u32;
         }
     }
+}
+
+/// The same of a gradient, what divides a share being found by comparison.
+#[cube]
+fn gather_segment<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    row: u32,
+    end: u32,
+    #[comptime] form: Form,
+) {
+    let mut kept = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+    let top = row as i32 - args.height.before;
+    #[unroll]
+    for t in 0..form.shared_rows() {
+        let sums = gather_row::<S, A>(shared, problem, args, place, top + t as i32, false, form);
+        #[unroll]
+        for v in 0..form.columns {
+            kept.push(RuntimeCell::new(*sums.index(v as usize)));
+        }
+    }
+    let mut o = row;
+    while o < end {
+        if o + form.run <= end && is_inner(args, o, form) {
+            gather_run::<S, A>(shared, problem, args, place, o, end, &kept, true, form);
+        } else {
+            gather_run::<S, A>(shared, problem, args, place, o, end, &kept, false, form);
+        }
+        o += form.run;
+    }
+}
+
+/// Computes a run of a unit's rows of a gradient from row `o`, which are `inner` or not, up to row `end`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn gather_run<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    o: u32,
+    end: u32,
+    kept: &Cells<A>,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) {
+    let columns = comptime!(form.columns as usize);
+    let mut rows = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for i in 0..kept.len() {
+        rows.push(kept.index(i).read());
+    }
+    let top = o as i32 - args.height.before + comptime!(form.shared_rows() as i32);
+    #[unroll]
+    for i in 0..form.run {
+        let sums = gather_row::<S, A>(shared, problem, args, place, top + i as i32, inner, form);
+        #[unroll]
+        for v in 0..columns {
+            rows.push(*sums.index(v));
+        }
+    }
+    #[unroll]
+    for i in 0..form.run {
+        if inner || o + i < end {
+            #[unroll]
+            for v in 0..columns {
+                let mut sum = *rows.index(comptime!(form.row(i, 0) * columns + v));
+                #[unroll]
+                for t in 1..form.kernel[1] {
+                    sum += *rows.index(comptime!(form.row(i, t) * columns + v));
+                }
+                let at = comptime!(form.place()) & (place.output + (o + i) * args.width.output);
+                shared[at as usize + v] = round::<A, S, One>(sum, form.tap.rounds);
+            }
+        }
+    }
+    #[unroll]
+    for i in 0..kept.len() {
+        kept.index(i).store(*rows.index(comptime!(form.row(form.run, 0) * columns + i)));
+    }
+}
+
+/// For each of a unit's columns the sum of the shares of row `y` of windows, which are there and have all
+/// their rows if it is `inner`.
+#[cube]
+fn gather_row<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    place: &Place<A>,
+    y: i32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let zero = Vector::<A, One>::new(A::from_int(0));
+    let moves = comptime!(!inner && form.drops_rows());
+    let there = if comptime!(moves) { min(max(y, 0i32), args.height.input - 1) } else { y };
+    let line = place.depth as i32 * args.height.input + there;
+    let at = comptime!(form.place()) & (place.input + line * args.width.input) as u32;
+    let factor = row_factor::<A>(problem, there, inner, form);
+    let mut shares = Sequence::<Vector<A, One>>::new();
+    let mut factors = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for j in 0..comptime!(form.reads() as usize) {
+        let value = Vector::<A, One>::cast_from(shared[at as usize + j]);
+        shares.push(if comptime!(form.may_lack(j as u32)) {
+            select(*place.inside.index(j), value, zero)
+        } else {
+            value
+        });
+        factors.push(*place.divisors.index(j) * factor);
+    }
+    let mut sums = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for v in 0..comptime!(form.columns as usize) {
+        let mut sum = *shares.index(v) * *factors.index(v);
+        #[unroll]
+        for t in 1..comptime!(form.kernel[2] as usize) {
+            let j = comptime!(v + t);
+            sum = fma(*shares.index(j), *factors.index(j), sum);
+        }
+        sums.push(if comptime!(moves) { select(there == y, sum, zero) } else { sum });
+    }
+    sums
+}
+
+/// What the factors of the columns are multiplied by on row `y` of a gradient: one over the taps of a
+/// window that has all those of the width.
+#[cube]
+fn row_factor<A: Float>(
+    problem: &Problem,
+    y: i32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Vector<A, One> {
+    let [_, height, width] = comptime!(form.kernel);
+    let mut factor = problem.reciprocal.get::<A>();
+    if comptime!(!inner && form.axis(1).clipped) {
+        let count = counted_at(&problem.height, y as u32, form.axis(1), form.tap.fold);
+        #[unroll]
+        for taps in 1..height {
+            let own = A::new(comptime!(1.0 / f64::from(taps * width)));
+            factor = select(count == taps as i32, own, factor);
+        }
+    }
+    Vector::new(factor)
+}
+
+/// What a column of windows multiplies that have so many taps of the width: all of them over these.
+#[cube]
+fn column_factor<A: Float>(count: i32, #[comptime] form: Form) -> Vector<A, One> {
+    let kernel = comptime!(form.kernel[2]);
+    let mut factor = A::from_int(1);
+    #[unroll]
+    for taps in 1..kernel {
+        let own = A::new(comptime!(f64::from(kernel) / f64::from(taps)));
+        factor = select(count == taps as i32, own, factor);
+    }
+    Vector::new(factor)
 }
 
 /// Whether the rows that a run of windows adds from row `o` on are inside and all counted, and the run's

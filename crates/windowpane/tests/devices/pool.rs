@@ -461,6 +461,37 @@ on_every_device! {
         let (case, pick, divisor, algorithm) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
+
+    /// The same of small windows one step apart, at all edges of planes of all widths: by blocks, by whole
+    /// planes, and by the plan's choice.
+    fn average_gradient_of_close_windows(device, case in (close_windows(), any::<Index>(), divisor(), any::<Index>())) {
+        let (case, pick, divisor, algorithm) = case;
+        let algorithm = *algorithm.get(&[Some(Algorithm::Strip), Some(Algorithm::Plane), None]);
+        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
+    }
+}
+
+/// Planes under windows of up to three taps an axis, one step apart.
+fn close_windows() -> impl Strategy<Value = PoolCase> {
+    use windowpane::Layout::{ChannelsFirst, ChannelsLast};
+    let axis = || {
+        (1usize..=3).prop_flat_map(|kernel| {
+            (Just(kernel), 0..kernel, 0..kernel).prop_flat_map(|(kernel, before, after)| {
+                // Less than a window, where the padding makes up for it.
+                let least = kernel.saturating_sub(before + after).max(1);
+                (Just(kernel), Just(before), Just(after), least..=13usize)
+            })
+        })
+    };
+    let layout = prop_oneof![Just(ChannelsLast), Just(ChannelsFirst)];
+    (1usize..=3, 1usize..=12, axis(), axis(), layout, Fill::any()).prop_map(
+        |(batch, channels, height, width, layout, fill)| {
+            let window = Window::new([height.0, width.0]).stride([1, 1]);
+            let window = window.padding([(height.1, height.2), (width.1, width.2)]);
+            let space = Extents::from([height.3, width.3]);
+            PoolCase { batch, channels, space, window, layout, fill }
+        },
+    )
 }
 
 fn check_max_gradient<T: Element>(
