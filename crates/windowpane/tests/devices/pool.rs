@@ -467,7 +467,7 @@ on_every_device! {
     fn average_gradient_of_close_windows(device, case in (close_windows(), any::<Index>(), divisor(), any::<Index>())) {
         let (case, pick, divisor, algorithm) = case;
         let algorithm = *algorithm.get(&[Some(Algorithm::Strip), Some(Algorithm::Plane), None]);
-        check_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 }
 
