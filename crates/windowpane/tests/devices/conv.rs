@@ -111,7 +111,15 @@ on_every_device! {
     /// The same on matrix units, in every pass, where a device has them.
     fn any_tile_of_matrix_units_is_right(device, case in (fragmented(), any::<Index>(), fragments(), 0..3)) {
         let (case, pick, tiling, pass) = case;
-        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, tiling, pass))
+        let matrix = ConvAlgorithm::Matrix;
+        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, matrix, tiling, pass))
+    }
+
+    /// The same of bands, for groups of few channels.
+    fn any_tile_of_bands_is_right(device, case in (ConvCase::few_a_group(), any::<Index>(), bands(), 0..2)) {
+        let (case, pick, bands, pass) = case;
+        let (banded, tiling) = (ConvAlgorithm::Banded, bands.tiling(&case));
+        on_one_type!(device, pick, [f16, bf16], check_fragments(&case, banded, tiling, pass))
     }
 
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
@@ -255,9 +263,43 @@ fn fragments() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
+/// What a tile of bands is made of, whatever a group's channels.
+#[derive(Clone, Copy, Debug)]
+struct Bands {
+    lines: u32,
+    walks: u32,
+    chunks: u32,
+    members: u32,
+}
+
+impl Bands {
+    fn tiling(self, case: &ConvCase) -> Tiling {
+        let Self { lines, walks, chunks, members } = self;
+        let windows = 8 / case.channels as u32;
+        Tiling {
+            block_m: Some(14 * windows * lines * walks),
+            block_n: Some(8 * chunks),
+            ratio_m: Some(lines),
+            ratio_n: Some(members),
+            ..Tiling::default()
+        }
+    }
+}
+
+fn bands() -> impl Strategy<Value = Bands> {
+    let lines = proptest::sample::select(vec![4u32, 7, 14]);
+    (lines, 1..=3u32, 1..=4u32, 1..=4u32).prop_map(|(lines, walks, chunks, members)| Bands {
+        lines,
+        walks,
+        chunks,
+        members,
+    })
+}
+
 fn check_fragments<T: Element>(
     device: &Device,
     case: &ConvCase,
+    algorithm: ConvAlgorithm,
     tiling: Tiling,
     pass: i32,
 ) -> Check {
@@ -267,7 +309,7 @@ fn check_fragments<T: Element>(
         _ => case.fill,
     };
     let case = ConvCase { fill, ..*case };
-    let conv = case.conv().algorithm(Some(ConvAlgorithm::Matrix)).tile(tiling);
+    let conv = case.conv().algorithm(Some(algorithm)).tile(tiling);
     let (x, inputs) = tensor::<T>(device, &case, Role::Input)?;
     let (w, weights) = tensor::<T>(device, &case, Role::Filter)?;
     let (dy, gradients) = tensor::<T>(device, &case, Role::OutputGradient)?;
