@@ -56,9 +56,6 @@ pub(super) const WALKS: [u32; 3] = [4, 7, 14];
 /// The halves of a fragment's rows.
 const HALVES: u32 = 2;
 
-/// The terms of a fragment: two strips.
-const TERMS: u32 = 16;
-
 /// The most strips that a tile reads, and that it is from a tile to the next.
 const MOST_STRIPS: u64 = 16;
 const MOST_STEP: usize = 4;
@@ -84,6 +81,8 @@ struct Form {
     height: Run,
     /// The windows of a tile.
     tile: Run,
+    /// The weights from a line of taps to the next.
+    weight_step: u32,
     /// Whether sums are brought to memory as they are, and followed by the rest only then.
     late: bool,
     epilogue: EpilogueForm,
@@ -110,6 +109,7 @@ impl Form {
             group,
             height: Run::new(tile.ratio_m, &height),
             tile: Run::new(CHUNK / group, &width),
+            weight_step: (height.tap_jump * weight_steps(conv, pass).kernel[1]) as u32,
             late: epilogue.bias.is_some() || epilogue.residual.is_some(),
             epilogue: epilogue.form(dtype),
         }
@@ -174,6 +174,10 @@ impl Form {
     /// Whether weights are held for a whole walk.
     fn is_held(&self) -> bool {
         self.height.taps * self.steps() <= MOST_HELD
+    }
+
+    fn held_lines(&self) -> u32 {
+        if self.is_held() { self.height.taps } else { 1 }
     }
 
     /// The lines of pixels from the first that a walk reads to the last.
@@ -457,7 +461,7 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
         let weights = no_weights::<S>(form);
         stage::<S, N>(a, gather, &place, &mut shared, form);
         // On their way while other planes' pixels are.
-        fill::<S>(w, gather, &place, &spots, &weights, place.group, form);
+        fill::<S>(w, gather, &place, &spots, &weights, place.group, 0u32, form);
         sync_cube();
         for member in 0..block.members {
             let group = place.group + member;
@@ -489,12 +493,16 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
                 }
             }
             if comptime!(form.is_held()) {
-                let next = min(member + 1, comptime!(form.members - 1));
-                fill::<S>(w, gather, &place, &spots, &weights, place.group + next, form);
+                let next = member + 1;
+                if next < block.members {
+                    let next = place.group + next;
+                    fill::<S>(w, gather, &place, &spots, &weights, next, 0u32, form);
+                }
             }
         }
         sync_cube();
         let ahead = comptime!(form.ahead());
+        let further = gather.width.out_step / comptime!(form.lanes);
         for round in 0..comptime!(form.brought().div_ceil(form.units() * form.ahead())).runtime() {
             // The windows that are left to be summed term by term, a bit each.
             let mut left = 0u32.runtime();
@@ -503,14 +511,25 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
                 let piece =
                     piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
                 let results = take::<S, R, N>(&shared, &piece, form);
+                let first = window_of(&place, &piece, 0u32, form);
+                let at = result_of(gather, &first, form);
+                let whole = are_numbers::<R, N>(&results, form);
                 #[unroll]
                 for i in 0..form.wide() {
                     let window = window_of(&place, &piece, i, form);
                     if is_there(block, &place, &window, form) {
-                        let result = *results.index(comptime!(i as usize));
-                        if is_number::<R, N>(result, form) {
+                        if whole {
+                            let result = *results.index(comptime!(i as usize));
+                            let at = at + i * further;
                             bring::<S, A, R, N>(
-                                result, &bias, &residual, out, gather, block, &window, form,
+                                result,
+                                &bias,
+                                &residual,
+                                out,
+                                block,
+                                window.vector,
+                                at,
+                                form,
                             );
                         } else {
                             left |= comptime!(1u32 << (turn * form.wide() + i));
@@ -615,18 +634,19 @@ fn stage<S: Float, N: Size>(
     }
 }
 
-/// Where a unit's weights lie within a line of taps of a group, and whether there are such.
+/// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
 ///
 /// ```text
 /// band[k, n] = w[f of group, th, tap by which window n/GROUP of a tile reads pixel k/GROUP, k%GROUP]
 /// f = n%GROUP    n = unit/4    k = 2·(unit%4) + i%2 + 8·(i/2)
 /// ```
 ///
-/// `k` being counted from the first strip, 16 a pair.
+/// `k` being counted from the first strip, 16 a pair. A weight that is not there is read where another is.
 #[derive(CubeType)]
 struct Spots {
     at: Sequence<u32>,
-    there: Sequence<bool>,
+    /// The bits of those that there are.
+    masks: Sequence<u32>,
 }
 
 #[cube]
@@ -645,19 +665,24 @@ fn spots_of(
     let (n, quad) = (place.unit / 4, place.unit % 4);
     let (window, column) = (n / comptime!(form.group), n % comptime!(form.group));
     let mut at = Sequence::<u32>::new();
-    let mut there = Sequence::<bool>::new();
+    let mut masks = Sequence::<u32>::new();
     #[unroll]
-    for e in 0..comptime!(form.steps() * 4) {
-        let k = 2 * quad + comptime!(e / 4 * TERMS + e % 4 / 2 * CHUNK + e % 2);
-        let (pixel, inner) = (k / comptime!(form.group), k % comptime!(form.group));
-        let pixel = pixel as i32 + first - window as i32 * step;
-        let tap = pixel / tap_step;
-        let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
-        let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
-        at.push(column * block.column_step + select(is_there, of_tap, 0u32));
-        there.push(is_there);
+    for strip in 0..form.reach() {
+        let mut mask = 0u32.runtime();
+        #[unroll]
+        for i in 0..2u32 {
+            let k = 2 * quad + comptime!(strip * CHUNK + i);
+            let (pixel, inner) = (k / comptime!(form.group), k % comptime!(form.group));
+            let pixel = pixel as i32 + first - window as i32 * step;
+            let tap = pixel / tap_step;
+            let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
+            let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
+            at.push(column * block.column_step + select(is_there, of_tap, 0u32));
+            mask |= select(is_there, comptime!(0xffffu32 << (16 * i)), 0u32);
+        }
+        masks.push(mask);
     }
-    Spots { at, there }
+    Spots { at, masks }
 }
 
 /// Pairs of weights, two to a fragment, step by step, and where they are held line by line of taps.
@@ -665,7 +690,7 @@ type Weights<S> = Sequence<RuntimeCell<Vector<S, Const<2>>>>;
 
 #[cube]
 fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
-    let lines = comptime!(if form.is_held() { form.height.taps } else { 1 });
+    let lines = comptime!(form.held_lines());
     let mut weights = Sequence::<RuntimeCell<Vector<S, Const<2>>>>::new();
     #[unroll]
     for _ in 0..comptime!(lines * form.steps() * 2) {
@@ -674,8 +699,9 @@ fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
     weights
 }
 
-/// Brings the weights of a group, or of the first line of its taps.
+/// Brings the weights of a group's lines of taps, all that are held, from line `th` on.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn fill<S: Float>(
     w: &[S],
     gather: &GatherArgs,
@@ -683,42 +709,29 @@ fn fill<S: Float>(
     spots: &Spots,
     weights: &Weights<S>,
     group: u32,
-    #[comptime] form: Form,
-) {
-    let lines = comptime!(if form.is_held() { form.height.taps } else { 1 });
-    #[unroll]
-    for th in 0..lines {
-        fill_line::<S>(w, gather, place, spots, weights, group, th, th, form);
-    }
-}
-
-/// Brings the weights of a line of taps.
-#[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn fill_line<S: Float>(
-    w: &[S],
-    gather: &GatherArgs,
-    place: &Place,
-    spots: &Spots,
-    weights: &Weights<S>,
-    group: u32,
     th: u32,
-    #[comptime] held: u32,
     #[comptime] form: Form,
 ) {
     let group = place.chunk * comptime!(form.wide()) + group;
     let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
+    let (lines, steps) = comptime!((form.held_lines(), form.steps()));
+    // The weights of a place in all lines, from one address on.
+    let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
     #[unroll]
-    for pair in 0..form.reach() {
-        let mut both = Vector::<S, Const<2>>::empty();
+    for strip in 0..form.reach() {
+        let first = (line + *spots.at.index(comptime!((2 * strip) as usize))) as usize;
+        let last = (line + *spots.at.index(comptime!((2 * strip + 1) as usize))) as usize;
+        let (first, last) = (&w[first..first + span], &w[last..last + span]);
         #[unroll]
-        for i in 0..2u32 {
-            let e = comptime!((2 * pair + i) as usize);
-            let weight = w[(line + *spots.at.index(e)) as usize];
-            let weight = select(*spots.there.index(e), weight, S::from_int(0));
-            both.insert(comptime!(i as usize), weight);
+        for th in 0..lines {
+            let at = comptime!((th * form.weight_step) as usize);
+            let mut both = Vector::<S, Const<2>>::empty();
+            both.insert(0usize, first[at]);
+            both.insert(1usize, last[at]);
+            let bits = u32::reinterpret(both) & *spots.masks.index(comptime!(strip as usize));
+            let held = comptime!((th * steps * 2 + strip) as usize);
+            weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
         }
-        weights.index(comptime!((held * form.steps() * 2 + pair) as usize)).store(both);
     }
 }
 
@@ -793,7 +806,7 @@ fn go_over<S: Float, A: Float, R: Float, N: Size>(
     let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
     sync_plane();
     for th in 0..gather.height.taps_count {
-        fill_line::<S>(w, gather, place, spots, weights, walked.group, th, 0u32, form);
+        fill::<S>(w, gather, place, spots, weights, walked.group, th, form);
         let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
         let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
         #[unroll]
@@ -1042,16 +1055,24 @@ fn take<S: Float, R: Float, N: Size>(
     results
 }
 
-/// Whether none of a vector of results is NaN. Infinities of both signs may do for one: what is computed
-/// again comes out the same.
+/// Whether none of a piece's results is NaN. Infinities of both signs may do for one: what is computed again
+/// comes out the same.
 #[cube]
-fn is_number<R: Float, N: Size>(result: Vector<R, N>, #[comptime] form: Form) -> bool {
+fn are_numbers<R: Float, N: Size>(
+    results: &Sequence<Vector<R, N>>,
+    #[comptime] form: Form,
+) -> bool {
+    let mut sum = *results.index(0usize);
+    #[unroll]
+    for i in 1..form.wide() {
+        sum += *results.index(comptime!(i as usize));
+    }
     let mut pairs = Vector::<R, Const<2>>::new(R::from_int(0));
     #[unroll]
     for i in 0..comptime!(form.lanes / 2) {
         let mut pair = Vector::<R, Const<2>>::empty();
-        pair.insert(0usize, result.extract(comptime!((2 * i) as usize)));
-        pair.insert(1usize, result.extract(comptime!((2 * i + 1) as usize)));
+        pair.insert(0usize, sum.extract(comptime!((2 * i) as usize)));
+        pair.insert(1usize, sum.extract(comptime!((2 * i + 1) as usize)));
         pairs += pair;
     }
     let all = f32::cast_from(pairs.extract(0usize)) + f32::cast_from(pairs.extract(1usize));
@@ -1066,15 +1087,14 @@ fn bring<S: Float, A: Float, R: Float, N: Size>(
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
     residual: &ComptimeOption<Box<[Vector<S, N>]>>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    window: &Window,
+    vector: u32,
+    at: u32,
     #[comptime] form: Form,
 ) {
-    let at = result_of(gather, window, form);
     if comptime!(form.late) {
         let sum = Vector::<A, N>::cast_from(result);
-        let (vector, slope) = (window.vector, block.slope);
+        let slope = block.slope;
         out[at as usize] =
             finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
     } else {
@@ -1197,7 +1217,7 @@ mod tests {
         let tile = Tile {
             block_m: 2 * walk_windows(group as u32, 7),
             block_n: 32,
-            block_k: TERMS,
+            block_k: 16,
             ratio_m: 7,
             ratio_n: 2,
             elems_per_thread: 8,

@@ -637,13 +637,13 @@ fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)>
     fragment(request, limits).filter(|&(_, plane)| whole && held(plane))
 }
 
-/// A walk a plane: 56 windows wide where channels are single, and 14 where they are 8; with 32 or 64 bytes of
-/// a pixel, and as many groups a plane as leave 8 planes; smaller where shared memory is small, or
+/// A walk a plane: 56 windows wide where channels are single, and 14 where they are 8; with 64 bytes of a
+/// pixel, and as many groups a plane as leave 8 planes; smaller where shared memory is small, or
 /// channels are few.
 fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
     let groups = banded::chunk_groups(conv, request.pass);
     // Single channels are walked down in two halves.
-    let (lines, chunks) = if groups == banded::CHUNK { (7, 2) } else { (14, 4) };
+    let lines = if groups == banded::CHUNK { 7 } else { 14 };
     let tile = |lines: u32, chunks: u32| Tile {
         block_m: banded::block(conv, request.pass, lines),
         block_n: banded::CHUNK * chunks,
@@ -653,7 +653,7 @@ fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<
         elems_per_thread: widest_factor_load(request.dtype, limits),
         stages: 1,
     };
-    [(lines, chunks), (lines, 2), (lines, 1), (4, 1)]
+    [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
         .map(|(lines, chunks)| tile(lines, chunks))
         .into_iter()
         .find(|tile| check_banded(tile, conv, request, limits).is_ok())
