@@ -1,25 +1,26 @@
 //! Groups of at most 8 channels, one channel among them, on matrix units: filters as matrices of bands.
 //!
 //! ```text
-//! for each block of 16 lines by COLUMNS windows by CHUNKS chunks of 8 channels:        one cube
+//! for each block of lines by windows by chunks of 8 channels:                       one cube
 //!     all units bring the pixels that its windows read to shared memory, group by group, as strips
-//!     for each group of a few:                               one plane, 7 tiles of windows or 14
-//!         for each line of taps, for each pair of strips that a tile reads, s:
-//!             sums[lines, window and filter of the tile] +=
-//!                 pixels[lines, pixel and channel of the strips] · band[s]
-//!         the sums take the place of the group's pixels
+//!     for each group of a few, for each walk of tiles side by side:                  one plane
+//!         for each line of pixels, from the first that the walk reads to the last:
+//!             for each line of windows that reads it, by some line of taps, for each pair of strips, s:
+//!                 sums[line of windows] += pixels[tile, pixel and channel of the strips] · band[line of taps, s]
+//!             the sums of the line of windows that read it last take the place of pixels
 //!     all units bring the results to memory, whole vectors of channels
 //! ```
 //!
 //! A strip is 8 elements of a line of a group: 8 pixels of one channel, or 4 of two, or 2 of four, or one of
-//! eight. A tile is as many neighbouring windows, and its results are the 8 columns of a fragment; 16 lines
-//! of the image are its rows. The weight between an element and a column is that of the tap by which the
-//! window reads the pixel, or 0 where none does. With one channel a group, where channels lie together in
-//! memory, strips are made as pixels are staged: two neighbours give a word of each channel. Results are
-//! laid out as pixels are, and go the same way back.
+//! eight. A tile is as many neighbouring windows, and its results are the 8 columns of a fragment; its rows
+//! are tiles side by side, or half as many of them in two lines of windows, half a block from each other,
+//! where strips are wide. The weight between an element and a column is that of the tap by which the window
+//! reads the pixel, or 0 where none does. Strips are made as pixels are staged, and results, which are
+//! laid out as strips, go the same way back.
 //!
-//! A strip is loaded once for each line of taps, and serves all tiles that read it: a fragment's rows are so
-//! few registers of a unit that the strips of a run of tiles are all held.
+//! A plane walks down the image: it loads a line of pixels once, for all lines of taps, while a group's
+//! weights stay in its registers. Where these would be too many, it goes over its lines of windows once
+//! for each line of taps.
 //!
 //! But 0 times what is not finite is NaN. So a sum that is NaN may not be meant, while any other is: it
 //! is computed again, term by term, from memory; as are all sums on devices without these fragments, of
@@ -36,56 +37,52 @@ use super::blocks::{load_if, operands};
 use super::depthwise::Run;
 use super::epilogue::{Epilogue, EpilogueForm, finish, finish_at};
 use super::gather::{
-    Gather, GatherArgs, WeightSteps, columns, inner, phases, read, result, tap_point, weight_steps,
+    Gather, GatherArgs, columns, inner, phases, read, result, tap_point, weight_steps,
 };
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::plan::{MOST_CUBES_Z, Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
-use crate::pool::direct::unit_position;
 
-/// The lines of a block, the channels of a chunk and elements of a strip, and the tiles of a plane.
-pub(super) const LINES: u32 = 16;
+/// The channels of a chunk and elements of a strip, and the units of a plane.
 pub(super) const CHUNK: u32 = 8;
-pub(super) const TILES: u32 = 7;
+pub(super) const PLANE: u32 = 32;
 
-/// The tiles that a plane may have.
-pub(super) const TILE_COUNTS: [u32; 2] = [TILES, 2 * TILES];
+/// The tiles that are rows of half a fragment: 7 of 8, for the images most common are multiples of 7 wide.
+const TILES: u32 = 7;
 
-/// The terms of a fragment: two strips.
-const TERMS: u32 = 16;
+/// The lines of windows that a plane may walk.
+pub(super) const WALKS: [u32; 3] = [4, 7, 14];
 
-/// The elements of a band that a unit holds.
-const HELD: u32 = 4;
+/// The halves of a fragment's rows.
+const HALVES: u32 = 2;
 
 /// The most strips that a tile reads, and that it is from a tile to the next.
 const MOST_STRIPS: u64 = 16;
 const MOST_STEP: usize = 4;
 
-/// The groups of a plane, of so many channels each: so many that 32 channels make 8 planes, or fewer.
-const fn groups(group: u32) -> u32 {
-    if group < 4 { 4 / group } else { 1 }
-}
+/// The most fragments of weights that a plane holds while it walks.
+const MOST_HELD: u32 = 16;
 
 /// The bytes on whose multiples strips begin.
 const ALIGNMENT: usize = 16;
-
-/// The units that such fragments are spread over, and that work together where there are none.
-pub(super) const PLANE: u32 = 32;
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     has_matrix: bool,
-    /// The tiles of a plane, the planes along the width, and the chunks of channels.
-    tiles: u32,
-    runs: u32,
+    /// The walks of a plane side by side, its groups, and the chunks of a cube's channels.
+    walks: u32,
+    members: u32,
     chunks: u32,
     lanes: u32,
     /// The channels of a group.
     group: u32,
+    /// The lines of windows of a walk, or of either half of it.
     height: Run,
     /// The windows of a tile.
     tile: Run,
+    /// The weights from a line of taps to the next.
+    weight_step: u32,
     /// Whether sums are brought to memory as they are, and followed by the rest only then.
     late: bool,
     epilogue: EpilogueForm,
@@ -103,16 +100,16 @@ impl Form {
     ) -> Self {
         let [_, height, width] = gather.axes;
         let group = inner(conv, pass) as u32;
-        let tiles = tile.ratio_m;
         Self {
             has_matrix,
-            tiles,
-            runs: tile.block_m / (LINES * tiles * (CHUNK / group)),
+            walks: tile.block_m / walk_windows(group, tile.ratio_m),
+            members: tile.ratio_n,
             chunks: tile.block_n / CHUNK,
             lanes: tile.elems_per_thread,
             group,
-            height: Run::new(LINES, &height),
+            height: Run::new(tile.ratio_m, &height),
             tile: Run::new(CHUNK / group, &width),
+            weight_step: (height.tap_jump * weight_steps(conv, pass).kernel[1]) as u32,
             late: epilogue.bias.is_some() || epilogue.residual.is_some(),
             epilogue: epilogue.form(dtype),
         }
@@ -123,27 +120,36 @@ impl Form {
         CHUNK / self.group
     }
 
-    /// The groups of a plane.
-    fn groups(&self) -> u32 {
-        groups(self.group)
-    }
-
-    /// The planes along the channels.
-    fn across(&self) -> u32 {
-        self.chunks * self.wide() / self.groups()
-    }
-
     fn units(&self) -> u32 {
-        self.across() * self.runs * PLANE
+        self.chunks * self.wide() / self.members * PLANE
     }
 
-    /// The windows of a plane and of a cube along the width.
-    fn run(&self) -> u32 {
-        self.tiles * self.wide()
+    /// Whether the halves of a fragment's rows are lines of windows, not tiles of one line.
+    fn is_split(&self) -> bool {
+        self.group == 1
+    }
+
+    /// The lines of windows of a cube.
+    fn lines(&self) -> u32 {
+        self.height.rows * if self.is_split() { HALVES } else { 1 }
+    }
+
+    /// The tiles side by side of a walk and of a cube.
+    fn walk_tiles(&self) -> u32 {
+        TILES * if self.is_split() { 1 } else { HALVES }
+    }
+
+    fn tiles(&self) -> u32 {
+        self.walks * self.walk_tiles()
+    }
+
+    /// The windows of a walk and of a cube along the width.
+    fn walk_windows(&self) -> u32 {
+        self.walk_tiles() * self.wide()
     }
 
     fn windows(&self) -> u32 {
-        self.runs * self.run()
+        self.walks * self.walk_windows()
     }
 
     /// The strips that a tile reads, in so many pairs.
@@ -155,57 +161,80 @@ impl Form {
         self.reach().div_ceil(2)
     }
 
+    /// The strips of a pair: the last may have no other.
+    fn paired(&self, s: u32) -> u32 {
+        (self.reach() - 2 * s).min(2)
+    }
+
     /// The strips from a tile to the next.
     fn stride(&self) -> u32 {
         self.tile.step as u32
     }
 
-    /// The pairs of strips that a plane loads.
-    fn pairs(&self) -> u32 {
-        ((self.tiles - 1) * self.stride() + self.reach()).div_ceil(2)
+    /// Whether weights are held for a whole walk.
+    fn is_held(&self) -> bool {
+        self.height.taps * self.steps() <= MOST_HELD
     }
 
-    /// The two strips that tile `n` reads in step `s`; the first once more where there is no other, with
-    /// weights that are all 0.
-    fn strips(&self, n: u32, s: u32) -> [u32; 2] {
-        let first = n * self.stride() + 2 * s;
-        [first, if 2 * s + 1 < self.reach() { first + 1 } else { first }]
+    fn held_lines(&self) -> u32 {
+        if self.is_held() { self.height.taps } else { 1 }
     }
 
-    fn is_read(&self, pair: u32) -> bool {
-        let read = |n, s| self.strips(n, s).into_iter().any(|strip| strip / 2 == pair);
-        (0..self.tiles).any(|n| (0..self.steps()).any(|s| read(n, s)))
-    }
-
-    /// The lines and columns of pixels in shared memory.
-    fn lines(&self) -> u32 {
+    /// The lines of pixels from the first that a walk reads to the last.
+    fn walk_lines(&self) -> u32 {
         self.height.pixels().1
     }
 
-    fn line_strips(&self) -> u32 {
-        (self.runs - 1) * self.tiles * self.stride() + 2 * self.pairs()
+    /// The line of pixels of a walk that line `j` of windows reads last.
+    fn last_line(&self, j: u32) -> u32 {
+        self.height.pixel(j, 0).max(self.height.pixel(j, self.height.taps - 1))
     }
 
-    fn columns(&self) -> u32 {
-        self.line_strips() * self.wide()
+    /// The lines of pixels from one half's first to the other's.
+    fn half_step(&self) -> u32 {
+        if self.is_split() { self.height.rows * self.height.step as u32 } else { 0 }
     }
 
-    /// The strips from a line to the next: an odd number, so that lines do not meet in a bank.
+    /// The lines of pixels and the strips of each in shared memory.
+    fn pixel_lines(&self) -> u32 {
+        self.half_step() + self.walk_lines()
+    }
+
     fn pitch(&self) -> u32 {
-        self.line_strips() | 1
+        (self.tiles() - 1) * self.stride() + self.reach()
     }
 
-    /// The strips from a line of results to the next: a tile's are one, or two where they are wider.
+    /// The strips of a tile's results.
+    fn parts(&self) -> u32 {
+        if self.late { 2 } else { 1 }
+    }
+
+    /// Where line `j` of windows of a half is laid: where pixels were that are read no more, or after all
+    /// of them where it is wider than they were.
+    fn laid_line(&self, half: u32, j: u32) -> u32 {
+        let line = half * self.height.rows + j;
+        match (self.late, half) {
+            (true, _) => line,
+            (false, 0) => j,
+            (false, _) => self.half_step() + self.last_line(j),
+        }
+    }
+
     fn laid_pitch(&self) -> u32 {
-        (self.runs * self.tiles * if self.late { 2 } else { 1 }) | 1
+        if self.late { self.tiles() * self.parts() } else { self.pitch() }
     }
 
-    /// The strips from a group to the next: its pixels' and then, in their place, its results'.
+    fn laid_first(&self) -> u32 {
+        if self.late { self.pixel_lines() * self.pitch() } else { 0 }
+    }
+
+    /// The strips from a group to the next.
     fn group_step(&self) -> u32 {
-        (self.lines() * self.pitch()).max(LINES * self.laid_pitch())
+        let laid = if self.late { self.lines() * self.laid_pitch() } else { 0 };
+        self.pixel_lines() * self.pitch() + laid
     }
 
-    /// The strips from a chunk to the next: some more than its pixels take, so that no two of a pixel's
+    /// The strips from a chunk to the next: some more than its groups take, so that no two of a pixel's
     /// chunks meet in a bank.
     fn chunk_step(&self) -> u32 {
         let strips = self.wide() * self.group_step();
@@ -213,43 +242,34 @@ impl Form {
         strips + (wanted + 8 - strips % 8) % 8
     }
 
-    /// The neighbouring pixels that are staged at once, and windows that are brought to memory.
-    fn neighbours(&self) -> u32 {
-        if self.group == 1 { 2 } else { 1 }
-    }
-
-    /// The elements of a group that are stored to shared memory together.
-    fn together(&self) -> u32 {
-        self.group.max(2)
-    }
-
-    /// The results of a group that are loaded together, and the lanes of as many bytes.
-    fn taken(&self) -> u32 {
-        if self.late { self.together().min(4) } else { self.together() }
-    }
-
-    fn taken_lanes(&self) -> u32 {
-        if self.late { 2 * self.taken() } else { self.taken() }
-    }
-
-    /// The neighbours of a cube, and how many of them a unit brings to memory.
-    fn pieces(&self) -> u32 {
-        LINES * self.windows() / self.neighbours() * self.chunks
-    }
-
-    fn turns(&self) -> u32 {
-        self.pieces().div_ceil(self.units())
-    }
-
-    /// The strips in shared memory.
+    /// The strips in shared memory: one more, for a unit that names the last pair's other.
     fn shared(&self) -> u32 {
-        self.chunks * self.chunk_step()
+        self.chunks * self.chunk_step() + 1
+    }
+
+    /// The strips of all groups of a chunk that are staged, and tiles of them that are brought to memory.
+    fn staged(&self) -> u32 {
+        self.pixel_lines() * self.pitch() * self.chunks
+    }
+
+    fn brought(&self) -> u32 {
+        self.lines() * self.tiles() * self.chunks
+    }
+
+    /// How many of either a unit has at once, 8 pixels in all.
+    fn ahead(&self) -> u32 {
+        CHUNK / self.wide()
     }
 
     /// The vectors of a group, and its filters and channels in a vector.
     fn vectors(&self) -> u32 {
         (self.group / self.lanes).max(1)
     }
+}
+
+/// The windows of so many lines of a walk, for groups of so many channels.
+fn walk_windows(group: u32, lines: u32) -> u32 {
+    HALVES * TILES * (CHUNK / group) * lines
 }
 
 /// Whether a problem's channels, taps and layout are such that it can be computed so.
@@ -265,33 +285,38 @@ pub(super) fn can(conv: &Convolution, pass: Pass, dtype: DType) -> bool {
         && chunk.is_multiple_of(inner)
         && conv.input().channels().is_multiple_of(chunk)
         && phases(conv, pass) == [1; AXES];
+    let [fewest, .., most] = WALKS;
     product
         && Gather::all(conv, pass).all(|gather| {
             let [_, height, width] = gather.axes;
             let span = |taps: usize, step: i64| (taps as u64 - 1) * step.unsigned_abs();
             let wide = (chunk / inner) as u64;
             let near = span(width.taps, width.tap_step) + (wide - 1) * width.step as u64 + 1;
-            let high = span(height.taps, height.tap_step) + u64::from(LINES) * height.step as u64;
+            let lines = u64::from(HALVES * most);
+            let high = span(height.taps, height.tap_step) + lines * height.step as u64;
             // Every device takes so many cubes on each axis.
             let runs = width.rows.div_ceil(TILES as usize * chunk / inner);
             let across = conv.input().channels() / chunk * runs;
-            let cubes = across.max(height.rows.div_ceil(LINES as usize));
+            let cubes = across.max(height.rows.div_ceil(fewest as usize));
             let narrow = near.div_ceil(wide) <= MOST_STRIPS && width.step <= MOST_STEP;
             narrow && high < 256 && cubes <= MOST_CUBES_Z
         })
 }
 
-/// The windows of a tile, for groups as large as a problem's.
-pub(super) fn tile_windows(conv: &Convolution, pass: Pass) -> u32 {
+/// The windows of a cube whose planes walk so many lines, once.
+pub(super) fn block(conv: &Convolution, pass: Pass, lines: u32) -> u32 {
+    walk_windows(inner(conv, pass) as u32, lines)
+}
+
+/// The groups of a chunk.
+pub(super) fn chunk_groups(conv: &Convolution, pass: Pass) -> u32 {
     CHUNK / inner(conv, pass) as u32
 }
 
 /// The units of a cube.
 pub(super) fn units(conv: &Convolution, pass: Pass, tile: &Tile) -> u32 {
-    let group = inner(conv, pass) as u32;
-    let across = tile.block_n / group / groups(group);
-    let runs = tile.block_m / (LINES * tile.ratio_m * (CHUNK / group));
-    runs.saturating_mul(across).saturating_mul(PLANE)
+    let groups = tile.block_n / inner(conv, pass) as u32;
+    (groups / tile.ratio_n.max(1)).saturating_mul(PLANE)
 }
 
 /// The bytes of shared memory that a tile takes on matrix units.
@@ -303,11 +328,6 @@ pub(super) fn shared_bytes(conv: &Convolution, pass: Pass, tile: &Tile, dtype: D
     };
     let strips = Gather::all(conv, pass).map(|gather| form(gather).shared()).max();
     strips.unwrap_or(0) as usize * CHUNK as usize * dtype.size()
-}
-
-/// The elements of the bands of all groups.
-pub(super) fn elements(conv: &Convolution, pass: Pass) -> usize {
-    Gather::all(conv, pass).map(|gather| Bands::new(conv, pass, &gather).elements()).sum()
 }
 
 /// Launches the convolution or the gradient of its input, `[a, w, out]`.
@@ -330,18 +350,16 @@ pub(super) fn launch(
     for gather in Gather::all(conv, pass) {
         let has_matrix = plan.matrix.is_some();
         let form = Form::new(conv, pass, &gather, &tile, has_matrix, &epilogue, dtype);
-        let bands = Bands::new(conv, pass, &gather);
-        let packed = bands.pack(client, conv, dtype, plan, w);
         let [_, height, width] = gather.axes;
         let chunk_blocks = chunks / form.chunks as usize;
         let cubes = CubeCount::Static(
             (chunk_blocks * width.rows.div_ceil(form.windows() as usize)) as u32,
-            height.rows.div_ceil(LINES as usize) as u32,
+            height.rows.div_ceil(form.lines() as usize) as u32,
             conv.input().batch() as u32,
         );
         let laid = if form.late { accumulator(dtype) } else { dtype };
-        // SAFETY: pixels outside are not read; bands are there for every group and tap; windows past
-        // the last are stored nowhere.
+        // SAFETY: pixels outside are not read; weights are read where there are some; windows past the
+        // last are stored nowhere.
         unsafe {
             banded::launch_unchecked(
                 client,
@@ -350,7 +368,6 @@ pub(super) fn launch(
                 lanes,
                 buffer(a, inputs / lanes),
                 buffer(w, weights),
-                buffer(&packed, bands.elements() / HELD as usize),
                 epilogue.bias(conv.filter().count(), lanes),
                 epilogue.residual(results, lanes),
                 buffer(out, results / lanes),
@@ -361,6 +378,8 @@ pub(super) fn launch(
                     width.rows as u32,
                     steps.column as u32,
                     lanes as u32,
+                    form.members,
+                    form.walks,
                     epilogue.slope(),
                 ),
                 form,
@@ -380,10 +399,13 @@ struct BlockArgs {
     /// The rows along the height and the width.
     height: u32,
     width: u32,
-    /// The step from a column's weights to the next as they were given.
+    /// The step from a column's weights to the next.
     column_step: u32,
-    /// The lanes of a vector, where a compiler is not to know them.
+    /// The lanes of a vector, a plane's groups and their walks, where a compiler is not to know them:
+    /// it would unroll loops that are better left.
     lanes: u32,
+    members: u32,
+    walks: u32,
     slope: f32,
 }
 
@@ -396,10 +418,9 @@ struct Place {
     column: u32,
     /// The cube's first chunk.
     chunk: u32,
-    /// The unit within its plane, the plane's first group within the cube, and its run of tiles.
+    /// The unit within its plane, and the plane's first group within the cube.
     unit: u32,
     group: u32,
-    run: u32,
 }
 
 #[cube]
@@ -407,12 +428,11 @@ fn place_of(block: &BlockArgs, #[comptime] form: Form) -> Place {
     let (across, chunk) = block.chunks.div_mod(CUBE_POS_X);
     let (plane, unit) = (UNIT_POS / PLANE, UNIT_POS % PLANE);
     Place {
-        line: CUBE_POS_Y * LINES,
+        line: CUBE_POS_Y * comptime!(form.lines()),
         column: across * comptime!(form.windows()),
         chunk: chunk * comptime!(form.chunks),
         unit,
-        group: plane % comptime!(form.across()) * comptime!(form.groups()),
-        run: plane / comptime!(form.across()),
+        group: plane * comptime!(form.members),
     }
 }
 
@@ -421,7 +441,6 @@ fn place_of(block: &BlockArgs, #[comptime] form: Form) -> Place {
 fn banded<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bands: &[Vector<S, Const<4>>],
     bias: ComptimeOption<Box<[Vector<S, N>]>>,
     residual: ComptimeOption<Box<[Vector<S, N>]>>,
     out: &mut [Vector<S, N>],
@@ -438,53 +457,99 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
             comptime!(form.shared() as usize),
             ALIGNMENT,
         );
+        let spots = spots_of(gather, block, &place, form);
+        let weights = no_weights::<S>(form);
         stage::<S, N>(a, gather, &place, &mut shared, form);
+        // On their way while other planes' pixels are.
+        fill::<S>(w, gather, &place, &spots, &weights, place.group, 0u32, form);
         sync_cube();
-        for member in 0..comptime!(form.groups()).runtime() {
+        for member in 0..block.members {
             let group = place.group + member;
-            let sums = multiply::<S, A, N>(&shared, bands, gather, block, &place, group, form);
-            // Who else reads the group's pixels: none, or the planes of its other runs.
-            if comptime!(form.runs == 1) {
-                sync_plane();
-            } else {
-                sync_cube();
-            }
-            lay::<S, A, R, N>(&sums, &mut shared, block, &place, group, form);
-        }
-        sync_cube();
-        // The windows that are left to be summed term by term, a bit each.
-        let mut left = 0u32.runtime();
-        #[unroll]
-        for turn in 0..form.turns() {
-            let piece = UNIT_POS + comptime!(turn * form.units());
-            let results = take::<S, R, N>(&shared, piece, form);
-            #[unroll]
-            for i in 0..form.neighbours() {
-                let window = window_of(&place, piece, i, form);
-                if is_there(block, &place, &window) {
-                    let result = *results.index(comptime!(i as usize));
-                    if is_number::<R, N>(result, form) {
-                        bring::<S, A, R, N>(
-                            result, &bias, &residual, out, gather, block, &window, form,
+            for walk in 0..block.walks {
+                if place.column + walk * comptime!(form.walk_windows()) < block.width {
+                    let walked = Walk { group, walk };
+                    if comptime!(form.is_held()) {
+                        walk_down::<S, A, R, N>(
+                            &mut shared,
+                            &weights,
+                            block,
+                            &place,
+                            &walked,
+                            form,
                         );
                     } else {
-                        left |= comptime!(1u32 << (turn * form.neighbours() + i));
+                        go_over::<S, A, R, N>(
+                            &mut shared,
+                            w,
+                            gather,
+                            &spots,
+                            &weights,
+                            block,
+                            &place,
+                            &walked,
+                            form,
+                        );
                     }
                 }
             }
+            if comptime!(form.is_held()) {
+                let next = member + 1;
+                if next < block.members {
+                    let next = place.group + next;
+                    fill::<S>(w, gather, &place, &spots, &weights, next, 0u32, form);
+                }
+            }
         }
-        while left != 0 {
-            let bit = left.trailing_zeros();
-            left &= left - 1;
-            let (turn, i) =
-                (bit / comptime!(form.neighbours()), bit % comptime!(form.neighbours()));
-            let piece = UNIT_POS + turn * comptime!(form.units());
-            let window = window_of(&place, piece, i, form);
-            again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &window, form);
+        sync_cube();
+        let ahead = comptime!(form.ahead());
+        let further = gather.width.out_step / comptime!(form.lanes);
+        for round in 0..comptime!(form.brought().div_ceil(form.units() * form.ahead())).runtime() {
+            // The windows that are left to be summed term by term, a bit each.
+            let mut left = 0u32.runtime();
+            #[unroll]
+            for turn in 0..ahead {
+                let piece =
+                    piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
+                let results = take::<S, R, N>(&shared, &piece, form);
+                let first = window_of(&place, &piece, 0u32, form);
+                let at = result_of(gather, &first, form);
+                let whole = are_numbers::<R, N>(&results, form);
+                #[unroll]
+                for i in 0..form.wide() {
+                    let window = window_of(&place, &piece, i, form);
+                    if is_there(block, &place, &window, form) {
+                        if whole {
+                            let result = *results.index(comptime!(i as usize));
+                            let at = at + i * further;
+                            bring::<S, A, R, N>(
+                                result,
+                                &bias,
+                                &residual,
+                                out,
+                                block,
+                                window.vector,
+                                at,
+                                form,
+                            );
+                        } else {
+                            left |= comptime!(1u32 << (turn * form.wide() + i));
+                        }
+                    }
+                }
+            }
+            while left != 0 {
+                let bit = left.trailing_zeros();
+                left &= left - 1;
+                let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
+                let piece =
+                    piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
+                let window = window_of(&place, &piece, i, form);
+                again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &window, form);
+            }
         }
     } else {
         let vectors = comptime!(form.chunks * CHUNK / form.lanes);
-        let all = comptime!(LINES * form.windows()) * vectors;
+        let all = comptime!(form.lines() * form.windows()) * vectors;
         for i in range_stepped(UNIT_POS, all, comptime!(form.units())) {
             let (i, vector) = (i / vectors, i % vectors);
             let window = Window {
@@ -492,17 +557,14 @@ fn banded<S: Float, A: Float, R: Float, N: Size>(
                 column: place.column + i % comptime!(form.windows()),
                 vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
             };
-            if is_there(block, &place, &window) {
+            if is_there(block, &place, &window, form) {
                 again::<S, A, N>(a, w, &bias, &residual, out, gather, block, &window, form);
             }
         }
     }
 }
 
-/// The loads, or pairs of them, that a unit has on their way at once.
-const AHEAD: u32 = 4;
-
-/// Brings the pixels that a cube reads to shared memory, zeros where there are none.
+/// Brings the pixels that a cube reads to shared memory as strips, zeros where there are none.
 #[cube]
 fn stage<S: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -511,245 +573,378 @@ fn stage<S: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
 ) {
-    let chunks = comptime!(form.chunks);
-    // The pixels of a turn, the turns of a line, and how far on a unit's next turn is.
-    let pixels = comptime!(form.neighbours());
-    let (turns, lines) = comptime!((form.columns() / pixels, form.lines()));
-    let ahead = comptime!(form.units() / chunks);
+    let (chunks, wide, ahead) = comptime!((form.chunks, form.wide(), form.ahead()));
+    let (pitch, lines) = comptime!((form.pitch(), form.pixel_lines()));
+    // How far on a unit's next strip is.
+    let further = comptime!(form.units() / chunks);
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
     let top = read(&gather.height, place.line) + first_line;
     let left = read(&gather.width, place.column) + first_column;
     let (spot, chunk) = (UNIT_POS / chunks, UNIT_POS % chunks);
     let to = chunk * comptime!(form.chunk_step());
     let base = CUBE_POS_Z * gather.a_batch + (place.chunk + chunk) * CHUNK;
-    let base = base / comptime!(form.lanes);
-    let words = comptime!(CHUNK / form.together());
-    let mut line = spot / turns;
-    let mut turn = spot % turns;
-    for _ in 0..comptime!((turns * lines).div_ceil(ahead * AHEAD)) {
+    let base = (base / comptime!(form.lanes)) as i32;
+    let line_step = gather.height.a_step / comptime!(form.lanes as i32);
+    let column_step = gather.width.a_step / comptime!(form.lanes as i32);
+    let mut line = spot / pitch;
+    let mut strip = spot % pitch;
+    for _ in 0..comptime!(form.staged().div_ceil(form.units() * ahead)).runtime() {
         let mut held = Sequence::<Vector<S, N>>::new();
         let mut spots = Sequence::<u32>::new();
+        let mut there = Sequence::<bool>::new();
         #[unroll]
-        for _ in 0..AHEAD {
-            // After the last line the last again.
-            let there = min(line, comptime!(lines - 1));
-            let h = top + there as i32;
+        for _ in 0..ahead {
+            // What is negative is larger than all that is not.
+            let h = top + line as i32;
+            let on_line = line < lines && (h as u32) < gather.height.extent as u32;
+            let first = left + (strip * wide) as i32;
+            let at = base + h * line_step + first * column_step;
             #[unroll]
-            for i in 0..pixels {
-                let w = left + (turn * pixels + i) as i32;
-                // What is negative is larger than all that is not.
-                let inside = (h as u32) < gather.height.extent as u32
-                    && (w as u32) < gather.width.extent as u32;
-                let at = select(inside, h * gather.height.a_step + w * gather.width.a_step, 0i32);
-                held.push(load_if(a, inside, base + at as u32 / comptime!(form.lanes)));
+            for i in 0..wide {
+                let inside = on_line && ((first + i as i32) as u32) < gather.width.extent as u32;
+                held.push(load_if(a, inside, (at + i as i32 * column_step) as u32));
             }
-            let spot = (to + there * comptime!(form.pitch())) * words;
-            spots.push(spot + turn);
-            line += comptime!(ahead / turns);
-            turn += comptime!(ahead % turns);
-            if turn >= turns {
-                turn -= turns;
+            spots.push(to + line * pitch + strip);
+            there.push(line < lines);
+            line += comptime!(further / pitch);
+            strip += comptime!(further % pitch);
+            if strip >= pitch {
+                strip -= pitch;
                 line += 1;
             }
         }
         #[unroll]
-        for i in 0..AHEAD {
-            let (first, last) =
-                comptime!(((i * pixels) as usize, (i * pixels + pixels - 1) as usize));
-            let spot = *spots.index(i as usize);
-            put::<S, N>(shared, spot, *held.index(first), *held.index(last), form);
-        }
-    }
-}
-
-/// Writes a pixel's chunk to shared memory, or the words that two neighbours' make.
-#[cube]
-fn put<S: Float, N: Size>(
-    shared: &mut Shared<[Vector<S, N>]>,
-    spot: u32,
-    first: Vector<S, N>,
-    last: Vector<S, N>,
-    #[comptime] form: Form,
-) {
-    let together = comptime!(form.together());
-    let size!(V) = together as usize;
-    let all = comptime!(form.shared() as usize);
-    let words: &mut [Vector<S, V>] = shared[0..all].with_vector_size_mut();
-    #[unroll]
-    for i in 0..form.wide() {
-        let mut word = Vector::<S, V>::empty();
-        if comptime!(form.group == 1) {
-            word.insert(0usize, first.extract(comptime!(i as usize)));
-            word.insert(1usize, last.extract(comptime!(i as usize)));
-        } else {
-            #[unroll]
-            for lane in 0..together {
-                let of = comptime!((i * together + lane) as usize);
-                word.insert(comptime!(lane as usize), first.extract(of));
+        for turn in 0..ahead {
+            if *there.index(comptime!(turn as usize)) {
+                let spot = *spots.index(comptime!(turn as usize));
+                #[unroll]
+                for group in 0..wide {
+                    let mut made = Vector::<S, N>::empty();
+                    #[unroll]
+                    for e in 0..CHUNK {
+                        let pixel = comptime!((turn * wide + e / form.group) as usize);
+                        let lane = comptime!((group * form.group + e % form.group) as usize);
+                        made.insert(comptime!(e as usize), held.index(pixel).extract(lane));
+                    }
+                    let at = spot + comptime!(group * form.group_step());
+                    shared[at as usize] = made;
+                }
             }
         }
-        let at = spot + comptime!(i * form.group_step() * (CHUNK / together));
-        words[at as usize] = word;
     }
 }
 
-/// The taps along the height by which a loop is unrolled, so that what it loads is on its way early.
-const MOST_UNROLLED: u32 = 8;
+/// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
+///
+/// ```text
+/// band[k, n] = w[f of group, th, tap by which window n/GROUP of a tile reads pixel k/GROUP, k%GROUP]
+/// f = n%GROUP    n = unit/4    k = 2·(unit%4) + i%2 + 8·(i/2)
+/// ```
+///
+/// `k` being counted from the first strip, 16 a pair. A weight that is not there is read where another is.
+#[derive(CubeType)]
+struct Spots {
+    at: Sequence<u32>,
+    /// The bits of those that there are.
+    masks: Sequence<u32>,
+}
 
-/// The sums of a plane's windows and one of its groups.
 #[cube]
-fn multiply<S: Float, A: Float, N: Size>(
-    shared: &Shared<[Vector<S, N>]>,
-    bands: &[Vector<S, Const<4>>],
+fn spots_of(
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &Place,
-    group: u32,
     #[comptime] form: Form,
-) -> Sequence<Array<Vector<A, Const<2>>>> {
+) -> Spots {
+    let (first, step, tap_step, taps) = comptime!((
+        form.tile.pixels().0,
+        form.tile.step,
+        form.tile.tap_step,
+        form.tile.taps as i32
+    ));
+    let (n, quad) = (place.unit / 4, place.unit % 4);
+    let (window, column) = (n / comptime!(form.group), n % comptime!(form.group));
+    let mut at = Sequence::<u32>::new();
+    let mut masks = Sequence::<u32>::new();
+    #[unroll]
+    for strip in 0..form.reach() {
+        let mut mask = 0u32.runtime();
+        #[unroll]
+        for i in 0..2u32 {
+            let k = 2 * quad + comptime!(strip * CHUNK + i);
+            let (pixel, inner) = (k / comptime!(form.group), k % comptime!(form.group));
+            let pixel = pixel as i32 + first - window as i32 * step;
+            let tap = pixel / tap_step;
+            let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
+            let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
+            at.push(column * block.column_step + select(is_there, of_tap, 0u32));
+            mask |= select(is_there, comptime!(0xffffu32 << (16 * i)), 0u32);
+        }
+        masks.push(mask);
+    }
+    Spots { at, masks }
+}
+
+/// Pairs of weights, two to a fragment, step by step, and where they are held line by line of taps.
+type Weights<S> = Sequence<RuntimeCell<Vector<S, Const<2>>>>;
+
+#[cube]
+fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
+    let lines = comptime!(form.held_lines());
+    let mut weights = Sequence::<RuntimeCell<Vector<S, Const<2>>>>::new();
+    #[unroll]
+    for _ in 0..comptime!(lines * form.steps() * 2) {
+        weights.push(RuntimeCell::new(Vector::new(S::from_int(0))));
+    }
+    weights
+}
+
+/// Brings the weights of a group's lines of taps, all that are held, from line `th` on.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn fill<S: Float>(
+    w: &[S],
+    gather: &GatherArgs,
+    place: &Place,
+    spots: &Spots,
+    weights: &Weights<S>,
+    group: u32,
+    th: u32,
+    #[comptime] form: Form,
+) {
+    let group = place.chunk * comptime!(form.wide()) + group;
+    let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
+    let (lines, steps) = comptime!((form.held_lines(), form.steps()));
+    // The weights of a place in all lines, from one address on.
+    let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
+    #[unroll]
+    for strip in 0..form.reach() {
+        let first = (line + *spots.at.index(comptime!((2 * strip) as usize))) as usize;
+        let last = (line + *spots.at.index(comptime!((2 * strip + 1) as usize))) as usize;
+        let (first, last) = (&w[first..first + span], &w[last..last + span]);
+        #[unroll]
+        for th in 0..lines {
+            let at = comptime!((th * form.weight_step) as usize);
+            let mut both = Vector::<S, Const<2>>::empty();
+            both.insert(0usize, first[at]);
+            both.insert(1usize, last[at]);
+            let bits = u32::reinterpret(both) & *spots.masks.index(comptime!(strip as usize));
+            let held = comptime!((th * steps * 2 + strip) as usize);
+            weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
+        }
+    }
+}
+
+/// One of a plane's walks, and the group within the cube whose pixels it reads.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Walk {
+    group: u32,
+    walk: u32,
+}
+
+/// Sums the windows of a walk, and lays each line of them out as soon as it is summed.
+#[cube]
+fn walk_down<S: Float, A: Float, R: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    weights: &Weights<S>,
+    block: &BlockArgs,
+    place: &Place,
+    walked: &Walk,
+    #[comptime] form: Form,
+) {
+    let mut sums = no_sums::<A>(form);
+    let first = first_strip(place, walked, form);
+    // Fragments are loaded by a plane as one.
+    sync_plane();
+    let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
+    load_line::<S, A, N>(shared, &mut pixels, first, form);
+    #[unroll]
+    for line in 0..form.walk_lines() {
+        // The next line is on its way while this one is multiplied.
+        if comptime!(line + 1 < form.walk_lines()) {
+            load_line::<S, A, N>(
+                shared,
+                &mut pixels,
+                first + comptime!((line + 1) * form.pitch()),
+                form,
+            );
+        }
+        #[unroll]
+        for j in 0..form.height.rows {
+            #[unroll]
+            for th in 0..form.height.taps {
+                if comptime!(form.height.pixel(j, th) == line) {
+                    multiply::<S, A>(&pixels, line, weights, th, &mut sums, j, form);
+                }
+            }
+            if comptime!(form.last_line(j) == line) {
+                // No unit is still at the pixels whose place this takes.
+                sync_plane();
+                lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+            }
+        }
+    }
+}
+
+/// Sums the windows of a walk, a line of taps after another, and lays them out.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn go_over<S: Float, A: Float, R: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    w: &[S],
+    gather: &GatherArgs,
+    spots: &Spots,
+    weights: &Weights<S>,
+    block: &BlockArgs,
+    place: &Place,
+    walked: &Walk,
+    #[comptime] form: Form,
+) {
+    let mut sums = no_sums::<A>(form);
+    let first = first_strip(place, walked, form);
+    let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
+    sync_plane();
+    for th in 0..gather.height.taps_count {
+        fill::<S>(w, gather, place, spots, weights, walked.group, th, form);
+        let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
+        let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
+        #[unroll]
+        for j in 0..form.height.rows {
+            let at = line + comptime!(j * form.height.step as u32 * form.pitch());
+            load_line::<S, A, N>(shared, &mut pixels, at, form);
+            multiply::<S, A>(&pixels, j, weights, 0u32, &mut sums, j, form);
+        }
+    }
+    sync_plane();
+    #[unroll]
+    for j in 0..form.height.rows {
+        lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+    }
+}
+
+#[cube]
+fn no_sums<A: Float>(#[comptime] form: Form) -> Sequence<Array<Vector<A, Const<2>>>> {
     let mut sums = Sequence::<Array<Vector<A, Const<2>>>>::new();
     #[unroll]
-    for _ in 0..form.tiles {
+    for _ in 0..form.height.rows {
         let mut sum = Array::<Vector<A, Const<2>>>::new(2usize);
         sum[0] = Vector::new(A::from_int(0));
         sum[1] = Vector::new(A::from_int(0));
         sums.push(sum);
     }
-    let (taps, steps) = comptime!((form.height.taps, form.steps()));
-    let of_all = place.chunk * comptime!(form.wide()) + group;
-    let band = of_all * comptime!(taps * steps * PLANE) + place.unit;
-    // Unit by unit the rows of a strip, and then those of the next.
-    let (row, next) = (place.unit % LINES, place.unit / LINES);
-    let first = strip_of(group, form)
-        + row * comptime!(form.height.step as u32 * form.pitch())
-        + place.run * comptime!(form.tiles * form.stride())
-        + next;
-    if place.column + place.run * comptime!(form.run()) < block.width {
-        let mut ahead = Sequence::<RuntimeCell<Vector<S, Const<4>>>>::new();
-        #[unroll]
-        for s in 0..steps {
-            ahead.push(RuntimeCell::new(bands[(band + s * PLANE) as usize]));
-        }
-        if comptime!(taps <= MOST_UNROLLED) {
-            #[unroll]
-            for th in 0..taps {
-                let line = first + line_of(th, form);
-                let next = band + comptime!((th + 1).min(taps - 1) * steps * PLANE);
-                multiply_line::<S, A, N>(shared, bands, &ahead, &mut sums, line, next, form);
-            }
-        } else {
-            for th in 0..gather.height.taps_count {
-                let line = first + line_of(th, form);
-                let next = band + min(th + 1, comptime!(taps - 1)) * (steps * PLANE);
-                multiply_line::<S, A, N>(shared, bands, &ahead, &mut sums, line, next, form);
-            }
-        }
-    }
     sums
 }
 
-/// Adds what a line of taps gives whose bands were brought ahead, and brings the next line's.
+/// The strip that a unit names in the first line of a walk: unit by unit the rows of a strip, and then
+/// those of the next. Rows without a tile are their half's last once more.
 #[cube]
-fn multiply_line<S: Float, A: Float, N: Size>(
-    shared: &Shared<[Vector<S, N>]>,
-    bands: &[Vector<S, Const<4>>],
-    ahead: &Sequence<RuntimeCell<Vector<S, Const<4>>>>,
-    sums: &mut Sequence<Array<Vector<A, Const<2>>>>,
-    line: u32,
-    next: u32,
+fn first_strip(place: &Place, walked: &Walk, #[comptime] form: Form) -> u32 {
+    let (row, next) = (place.unit % (HALVES * CHUNK), place.unit / (HALVES * CHUNK));
+    let (half, row) = (row / CHUNK, min(row % CHUNK, TILES - 1));
+    let (line, tile) = if comptime!(form.is_split()) {
+        (half * comptime!(form.half_step()), row)
+    } else {
+        (0u32.runtime(), half * TILES + row)
+    };
+    strip_of(walked.group, form)
+        + line * comptime!(form.pitch())
+        + (walked.walk * comptime!(form.walk_tiles()) + tile) * comptime!(form.stride())
+        + next
+}
+
+/// Loads the strips that tiles read of a line of pixels, a fragment a pair.
+#[cube]
+fn load_line<S: Float, A: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    pixels: &mut Sequence<Array<Vector<S, Const<2>>>>,
+    at: u32,
     #[comptime] form: Form,
 ) {
     let fragment = MmaDefinition::<S, S, A>::new(16usize, 8usize, 16usize);
-    let mut weights = Sequence::<Array<Vector<S, Const<2>>>>::new();
     #[unroll]
     for s in 0..form.steps() {
-        let held_ahead = ahead.index(comptime!(s as usize));
-        let both = held_ahead.read();
-        held_ahead.store(bands[(next + s * PLANE) as usize]);
-        let mut held = Array::<Vector<S, Const<2>>>::new(2usize);
-        #[unroll]
-        for i in 0..2usize {
-            let mut half = Vector::<S, Const<2>>::empty();
-            half.insert(0usize, both.extract(comptime!(2 * i)));
-            half.insert(1usize, both.extract(comptime!(2 * i + 1)));
-            held[i] = half;
-        }
-        weights.push(held);
-    }
-    let mut pairs = Sequence::<Array<Vector<S, Const<2>>>>::new();
-    #[unroll]
-    for pair in 0..form.pairs() {
-        if comptime!(form.is_read(pair)) {
-            let at = (line + 2 * pair) as usize;
-            pairs.push(fragment.load_matrix::<Vector<S, N>, Const<2>>(
-                &shared[at..at + 1],
-                MatrixIdent::A,
-                4usize,
-                false,
-            ));
-        } else {
-            pairs.push(Array::new(4usize));
-        }
-    }
-    #[unroll]
-    for n in 0..form.tiles {
-        #[unroll]
-        for s in 0..form.steps() {
-            let mut pixels = Array::<Vector<S, Const<2>>>::new(4usize);
-            #[unroll]
-            for i in 0..2u32 {
-                let strip = comptime!(form.strips(n, s)[i as usize]);
-                let pair = pairs.index(comptime!((strip / 2) as usize));
-                let from = comptime!((strip % 2 * 2) as usize);
-                let to = comptime!((i * 2) as usize);
-                pixels[to] = pair[from];
-                pixels[to + 1] = pair[from + 1];
-            }
-            let weights = weights.index(comptime!(s as usize));
-            fragment.execute_inplace(&pixels, weights, sums.index_mut(comptime!(n as usize)));
-        }
+        let at = (at + 2 * s) as usize;
+        pixels.push(fragment.load_matrix::<Vector<S, N>, Const<2>>(
+            &shared[at..at + 1],
+            MatrixIdent::A,
+            comptime!((form.paired(s) * HALVES) as usize),
+            false,
+        ));
     }
 }
 
-/// The strips before the line that the first row reads by line `th` of taps, from its group's first.
+/// Adds what a line of taps gives to the sums of line `j` of windows.
 #[cube]
-fn line_of(th: u32, #[comptime] form: Form) -> u32 {
-    let (step, first) = comptime!((form.height.tap_step, form.height.pixels().0));
-    (th as i32 * step - first) as u32 * comptime!(form.pitch())
+fn multiply<S: Float, A: Float>(
+    pixels: &Sequence<Array<Vector<S, Const<2>>>>,
+    #[comptime] line: u32,
+    weights: &Weights<S>,
+    #[comptime] th: u32,
+    sums: &mut Sequence<Array<Vector<A, Const<2>>>>,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) {
+    let fragment = MmaDefinition::<S, S, A>::new(16usize, 8usize, 16usize);
+    #[unroll]
+    for s in 0..form.steps() {
+        let loaded = pixels.index(comptime!((line * form.steps() + s) as usize));
+        let mut strips = Array::<Vector<S, Const<2>>>::new(4usize);
+        let mut band = Array::<Vector<S, Const<2>>>::new(2usize);
+        #[unroll]
+        for strip in 0..2u32 {
+            // The first once more where there is no other: its weights are all 0.
+            let from = comptime!((strip.min(form.paired(s) - 1) * HALVES) as usize);
+            let to = comptime!((strip * HALVES) as usize);
+            strips[to] = loaded[from];
+            strips[to + 1] = loaded[from + 1];
+            let held = comptime!(((th * form.steps() + s) * 2 + strip) as usize);
+            band[comptime!(strip as usize)] = weights.index(held).read();
+        }
+        fragment.execute_inplace(&strips, &band, sums.index_mut(comptime!(j as usize)));
+    }
 }
 
-/// Lays a plane's sums of a group out in shared memory where the group's pixels were, line by line: as they
-/// are where more is to follow than what needs no memory.
+/// Lays the sums of line `j` of a walk's windows out in shared memory: as they are where more is to follow
+/// than what needs no memory.
 #[cube]
 fn lay<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
     shared: &mut Shared<[Vector<S, N>]>,
     block: &BlockArgs,
     place: &Place,
-    group: u32,
+    walked: &Walk,
+    #[comptime] j: u32,
     #[comptime] form: Form,
 ) {
     let lanes = comptime!(if form.late { 4u32 } else { 2 });
     let size!(P) = lanes as usize;
     let all = comptime!(form.shared() as usize);
     let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
-    // Of its tile's rows a unit holds this, and the one 8 further on; and there two columns.
+    // Of a half's rows a unit holds this, and there two columns.
     let (row, pair) = (place.unit / 4, place.unit % 4);
-    let line = strip_of(group, form) + row * comptime!(form.laid_pitch());
-    let first = line * comptime!(CHUNK / lanes) + place.run * comptime!(form.tiles * 4) + pair;
-    #[unroll]
-    for n in 0..form.tiles {
-        let sum = sums.index(comptime!(n as usize));
+    let tile = walked.walk * comptime!(form.walk_tiles()) + row;
+    let first = strip_of(walked.group, form) + tile * comptime!(form.parts());
+    let first = first * comptime!(CHUNK / lanes) + pair;
+    let sum = sums.index(comptime!(j as usize));
+    if row < TILES {
         #[unroll]
-        for half in 0..2u32 {
-            let at = first + comptime!(n * 4 + 8 * half * form.laid_pitch() * (CHUNK / lanes));
+        for half in 0..HALVES {
+            let (line, tile) = comptime!(if form.is_split() {
+                (form.laid_line(half, j), 0)
+            } else {
+                (form.laid_line(0, j), half * TILES)
+            });
+            let strip =
+                comptime!(form.laid_first() + line * form.laid_pitch() + tile * form.parts());
             let sum = sum[comptime!(half as usize)];
             let laid = if comptime!(form.late) {
                 Vector::<R, Const<2>>::cast_from(sum)
             } else {
                 Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
             };
-            pairs[at as usize] = Vector::reinterpret(laid);
+            pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] =
+                Vector::reinterpret(laid);
         }
     }
 }
@@ -770,38 +965,36 @@ struct Window {
     vector: u32,
 }
 
-/// Where a piece of a cube's results is, within the cube: a chunk of neighbouring windows.
+/// Where a piece of a cube's results is, within the cube: a tile of a chunk.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Piece {
     line: u32,
-    /// The neighbours before it on its line.
-    turn: u32,
+    tile: u32,
     chunk: u32,
 }
 
 #[cube]
 fn piece_of(piece: u32, #[comptime] form: Form) -> Piece {
-    let turns = comptime!(form.windows() / form.neighbours());
     let (i, chunk) = (piece / comptime!(form.chunks), piece % comptime!(form.chunks));
-    Piece { line: i / turns, turn: i % turns, chunk }
+    Piece { line: i / comptime!(form.tiles()), tile: i % comptime!(form.tiles()), chunk }
 }
 
 /// The `i`-th window of a piece.
 #[cube]
-fn window_of(place: &Place, piece: u32, i: u32, #[comptime] form: Form) -> Window {
-    let piece = piece_of(piece, form);
+fn window_of(place: &Place, piece: &Piece, i: u32, #[comptime] form: Form) -> Window {
     Window {
         line: place.line + piece.line,
-        column: place.column + piece.turn * comptime!(form.neighbours()) + i,
+        column: place.column + piece.tile * comptime!(form.wide()) + i,
         vector: place.chunk + piece.chunk,
     }
 }
 
 /// Whether there is such a window, and in this cube.
 #[cube]
-fn is_there(block: &BlockArgs, place: &Place, window: &Window) -> bool {
-    window.line < min(block.height, place.line + LINES) && window.column < block.width
+fn is_there(block: &BlockArgs, place: &Place, window: &Window, #[comptime] form: Form) -> bool {
+    let lines = comptime!(form.lines());
+    window.line < min(block.height, place.line + lines) && window.column < block.width
 }
 
 /// The vector of all results.
@@ -817,57 +1010,69 @@ fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: Form) -> u3
 #[cube]
 fn take<S: Float, R: Float, N: Size>(
     shared: &Shared<[Vector<S, N>]>,
-    piece: u32,
+    piece: &Piece,
     #[comptime] form: Form,
 ) -> Sequence<Vector<R, N>> {
-    let (taken, lanes) = comptime!((form.taken(), form.taken_lanes()));
-    let size!(P) = lanes as usize;
-    let size!(Q) = taken as usize;
-    let all = comptime!(form.shared() as usize);
-    let words: &[Vector<S, P>] = shared[0..all].with_vector_size();
-    let piece = piece_of(piece, form);
+    let parts = comptime!(form.parts());
+    let size!(Q) = (CHUNK / parts) as usize;
     // A piece after the last of the cube is the last line's again.
-    let line = min(piece.line, LINES - 1) * comptime!(form.laid_pitch());
-    let first = (piece.chunk * comptime!(form.chunk_step()) + line) * comptime!(CHUNK / lanes)
-        + piece.turn * comptime!(form.together() / taken);
-    let mut one = Vector::<R, N>::empty();
-    let mut other = Vector::<R, N>::empty();
+    let line = min(piece.line, comptime!(form.lines() - 1));
+    let rows = comptime!(form.height.rows);
+    let line = if comptime!(form.late) {
+        line
+    } else {
+        // As `laid_line` has it.
+        let moved = line * comptime!(form.height.step as u32) + comptime!(form.last_line(0));
+        select(line < rows, line, moved)
+    };
+    let first = piece.chunk * comptime!(form.chunk_step())
+        + comptime!(form.laid_first())
+        + line * comptime!(form.laid_pitch())
+        + piece.tile * parts;
+    let mut strips = Sequence::<Vector<R, Q>>::new();
     #[unroll]
     for group in 0..form.wide() {
         #[unroll]
-        for part in 0..comptime!(form.together() / taken) {
-            let at = first + comptime!(group * form.group_step() * (CHUNK / lanes) + part);
-            let word = Vector::<R, Q>::reinterpret(words[at as usize]);
-            if comptime!(form.group == 1) {
-                one.insert(comptime!(group as usize), word.extract(0usize));
-                other.insert(comptime!(group as usize), word.extract(1usize));
-            } else {
-                #[unroll]
-                for lane in 0..taken {
-                    let to = comptime!((group * form.group + part * taken + lane) as usize);
-                    one.insert(to, word.extract(comptime!(lane as usize)));
-                }
-            }
+        for part in 0..parts {
+            let at = first + comptime!(group * form.group_step() + part);
+            strips.push(Vector::<R, Q>::reinterpret(shared[at as usize]));
         }
     }
     let mut results = Sequence::<Vector<R, N>>::new();
-    results.push(one);
-    if comptime!(form.group == 1) {
-        results.push(other);
+    #[unroll]
+    for i in 0..form.wide() {
+        let mut result = Vector::<R, N>::empty();
+        #[unroll]
+        for lane in 0..CHUNK {
+            // An element of a group's strip.
+            let (group, e) = comptime!((lane / form.group, i * form.group + lane % form.group));
+            let of = comptime!(CHUNK / parts);
+            let strip = strips.index(comptime!((group * parts + e / of) as usize));
+            result.insert(comptime!(lane as usize), strip.extract(comptime!((e % of) as usize)));
+        }
+        results.push(result);
     }
     results
 }
 
-/// Whether none of a vector of results is NaN. Infinities of both signs may do for one: what is computed
-/// again comes out the same.
+/// Whether none of a piece's results is NaN. Infinities of both signs may do for one: what is computed again
+/// comes out the same.
 #[cube]
-fn is_number<R: Float, N: Size>(result: Vector<R, N>, #[comptime] form: Form) -> bool {
+fn are_numbers<R: Float, N: Size>(
+    results: &Sequence<Vector<R, N>>,
+    #[comptime] form: Form,
+) -> bool {
+    let mut sum = *results.index(0usize);
+    #[unroll]
+    for i in 1..form.wide() {
+        sum += *results.index(comptime!(i as usize));
+    }
     let mut pairs = Vector::<R, Const<2>>::new(R::from_int(0));
     #[unroll]
     for i in 0..comptime!(form.lanes / 2) {
         let mut pair = Vector::<R, Const<2>>::empty();
-        pair.insert(0usize, result.extract(comptime!((2 * i) as usize)));
-        pair.insert(1usize, result.extract(comptime!((2 * i + 1) as usize)));
+        pair.insert(0usize, sum.extract(comptime!((2 * i) as usize)));
+        pair.insert(1usize, sum.extract(comptime!((2 * i + 1) as usize)));
         pairs += pair;
     }
     let all = f32::cast_from(pairs.extract(0usize)) + f32::cast_from(pairs.extract(1usize));
@@ -882,15 +1087,14 @@ fn bring<S: Float, A: Float, R: Float, N: Size>(
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
     residual: &ComptimeOption<Box<[Vector<S, N>]>>,
     out: &mut [Vector<S, N>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    window: &Window,
+    vector: u32,
+    at: u32,
     #[comptime] form: Form,
 ) {
-    let at = result_of(gather, window, form);
     if comptime!(form.late) {
         let sum = Vector::<A, N>::cast_from(result);
-        let (vector, slope) = (window.vector, block.slope);
+        let slope = block.slope;
         out[at as usize] =
             finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
     } else {
@@ -994,139 +1198,6 @@ fn add_products<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The filters laid out as bands, as a plane's units hold them.
-///
-/// ```text
-/// bands[group, th, s, unit, i] =
-///     w[f of group, th, tap by which window n/GROUP of a tile reads pixel k/GROUP of two strips, k%GROUP]
-/// f = n%GROUP    n = unit/4    k = 2·(unit%4) + i%2 + 8·(i/2)
-/// ```
-///
-/// the strips being those of step `s`; 0 where there is no such tap.
-struct Bands {
-    groups: usize,
-    height_taps: usize,
-    height_first: usize,
-    height_jump: usize,
-    width_first: usize,
-    width_jump: usize,
-    tile: Run,
-    group: usize,
-    source: WeightSteps,
-}
-
-impl Bands {
-    fn new(conv: &Convolution, pass: Pass, gather: &Gather) -> Self {
-        let [_, height, width] = gather.axes;
-        let group = inner(conv, pass);
-        Self {
-            groups: conv.groups(),
-            height_taps: height.taps,
-            height_first: height.tap_first,
-            height_jump: height.tap_jump,
-            width_first: width.tap_first,
-            width_jump: width.tap_jump,
-            tile: Run::new(CHUNK / group as u32, &width),
-            group,
-            source: weight_steps(conv, pass),
-        }
-    }
-
-    fn steps(&self) -> usize {
-        self.tile.pixels().1.div_ceil(2 * self.tile.rows) as usize
-    }
-
-    fn elements(&self) -> usize {
-        self.groups * self.height_taps * self.steps() * (PLANE * HELD) as usize
-    }
-
-    fn pack(
-        &self,
-        client: &Client,
-        conv: &Convolution,
-        dtype: DType,
-        plan: &Plan,
-        w: &Handle,
-    ) -> Handle {
-        let elements = self.elements();
-        let packed = client.empty(elements * dtype.size());
-        let (cubes, units) = grid(client, plan, elements);
-        let [_, height, width] = self.source.kernel;
-        // SAFETY: a unit past the last element ends; a weight is read where there is one.
-        unsafe {
-            pack_bands::launch_unchecked(
-                client,
-                cubes,
-                units,
-                buffer(w, conv.filter().elements()),
-                buffer(&packed, elements),
-                BandArgsLaunch::new(
-                    elements as u32,
-                    self.steps() as u32,
-                    self.height_taps as u32,
-                    self.group as u32,
-                    self.tile.pixels().0,
-                    self.tile.step,
-                    self.tile.tap_step,
-                    self.tile.taps as i32,
-                    self.source.inner as u32,
-                    self.source.column as u32,
-                    self.source.group as u32,
-                    (self.height_first * height + self.width_first * width) as u32,
-                    (self.height_jump * height) as u32,
-                    (self.width_jump * width) as u32,
-                ),
-                elem(dtype),
-            )
-        };
-        packed
-    }
-}
-
-#[derive(CubeType, CubeLaunch)]
-struct BandArgs {
-    elements: u32,
-    steps: FastDivmod<u32>,
-    lines: FastDivmod<u32>,
-    group: FastDivmod<u32>,
-    /// The first pixel, and the steps from window to window and from tap to tap.
-    first: i32,
-    step: i32,
-    tap_step: i32,
-    taps: i32,
-    inner_step: u32,
-    column_step: u32,
-    group_step: u32,
-    first_tap: u32,
-    height_step: u32,
-    width_step: u32,
-}
-
-#[cube(launch_unchecked)]
-fn pack_bands<S: Float>(w: &[S], bands: &mut [S], args: &BandArgs, #[define(S)] _stored: ElemType) {
-    let i = unit_position(false);
-    if i >= args.elements {
-        terminate!();
-    }
-    let (rest, held) = (i / HELD, i % HELD);
-    let (rest, unit) = (rest / PLANE, rest % PLANE);
-    let (rest, s) = args.steps.div_mod(rest);
-    let (group, th) = args.lines.div_mod(rest);
-    let k = unit % 4 * 2 + held % 2 + held / 2 * CHUNK;
-    let (window, column) = args.group.div_mod(unit / 4);
-    // What tap reads the pixel.
-    let (pixel, inner) = args.group.div_mod(s * TERMS + k);
-    let pixel = pixel as i32 + args.first - window as i32 * args.step;
-    let tap = pixel / args.tap_step;
-    let there = tap * args.tap_step == pixel && tap >= 0 && tap < args.taps;
-    let at = group * args.group_step
-        + column * args.column_step
-        + args.first_tap
-        + th * args.height_step
-        + select(there, inner * args.inner_step + tap as u32 * args.width_step, 0u32);
-    bands[i as usize] = select(there, w[at as usize], S::from_int(0));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -1144,11 +1215,11 @@ mod tests {
         let (last, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
         let conv = Convolution::new(shape, filter, &window, 32 / group, last, fhwc).unwrap();
         let tile = Tile {
-            block_m: 2 * LINES * TILES * CHUNK / group as u32,
+            block_m: 2 * walk_windows(group as u32, 7),
             block_n: 32,
-            block_k: TERMS,
-            ratio_m: TILES,
-            ratio_n: 1,
+            block_k: 16,
+            ratio_m: 7,
+            ratio_n: 2,
             elems_per_thread: 8,
             stages: 1,
         };
@@ -1159,47 +1230,95 @@ mod tests {
         };
         passes
             .flat_map(|pass| Gather::all(&conv, pass).map(move |gather| form(pass, gather)))
+            .flat_map(|form| [form, Form { late: true, ..form }])
             .collect()
     }
 
-    /// Each window meets each of its pixels in one step, and what it meets is in shared memory.
-    #[test]
-    fn steps_find_every_tap_once() {
-        let mut passes = 0;
-        for (kernel, stride, dilation) in [
+    fn all_forms() -> Vec<Form> {
+        let windows = [
             ([3, 3], [1, 1], [1, 1]),
             ([7, 7], [1, 1], [1, 1]),
             ([5, 2], [2, 3], [1, 2]),
             ([1, 1], [1, 1], [1, 1]),
             ([2, 4], [1, 1], [3, 2]),
-        ] {
-            for form in [1, 2, 4, 8].into_iter().flat_map(|g| forms(g, kernel, stride, dilation)) {
-                passes += 1;
-                for (n, window, tap) in (0..TILES).flat_map(|n| {
-                    (0..form.wide())
-                        .flat_map(move |i| (0..form.tile.taps).map(move |tap| (n, i, tap)))
-                }) {
-                    let strip = form.tile.pixel(window, tap) / form.wide();
-                    let met = form.strips(n, strip / 2)[(strip % 2) as usize];
-                    assert_eq!(met, n * form.stride() + strip, "{form:?}");
-                    assert!(strip < form.reach() && form.is_read(met / 2), "{form:?}");
-                    assert!(met / 2 < form.pairs(), "{form:?}");
+            ([9, 3], [1, 1], [1, 4]),
+        ];
+        let forms: Vec<_> = windows
+            .into_iter()
+            .flat_map(|(kernel, stride, dilation)| {
+                [1, 2, 4, 8].into_iter().flat_map(move |g| forms(g, kernel, stride, dilation))
+            })
+            .collect();
+        assert_eq!(forms.len(), 88);
+        assert!(
+            forms.iter().any(|form| !form.is_held()) && forms.iter().any(|form| form.is_held())
+        );
+        forms
+    }
+
+    /// The line of windows, and the first line of pixels of its walk.
+    fn halves(form: &Form) -> impl Iterator<Item = (u32, u32)> {
+        let halves = if form.is_split() { HALVES } else { 1 };
+        let (rows, step) = (form.height.rows, form.half_step());
+        (0..halves).map(move |half| (half * rows, half * step))
+    }
+
+    /// What a window reads by each tap is among the strips and lines that its tile's walk loads.
+    #[test]
+    fn walks_read_every_tap() {
+        for form in all_forms() {
+            let lines = Run { rows: form.lines(), ..form.height };
+            for (first, start) in halves(&form) {
+                for (j, th) in
+                    (0..form.height.rows).flat_map(|j| (0..form.height.taps).map(move |th| (j, th)))
+                {
+                    let line = form.height.pixel(j, th);
+                    assert_eq!(start + line, lines.pixel(first + j, th), "{form:?}");
+                    assert!(line <= form.last_line(j) && line < form.walk_lines(), "{form:?}");
+                    assert!(start + line < form.pixel_lines(), "{form:?}");
                 }
-                // Lines in different banks.
-                assert_eq!((form.pitch() % 2, form.chunk_step() % 8), (1, 2), "{form:?}");
-                assert_eq!(form.laid_pitch() % 2, 1, "{form:?}");
-                assert!(LINES * form.laid_pitch() <= form.group_step(), "{form:?}");
-                assert!(form.turns() * form.neighbours() <= u32::BITS, "{form:?}");
-                assert!(form.group_step() * form.wide() <= form.chunk_step(), "{form:?}");
-                let last = (form.runs - 1) * form.tiles * form.stride() + 2 * form.pairs();
-                assert!(form.pitch() >= last && form.columns() == last * form.wide());
-                let last = form
-                    .height
-                    .pixel(LINES - 1, 0)
-                    .max(form.height.pixel(LINES - 1, form.height.taps - 1));
-                assert!(last < form.lines(), "{form:?}");
             }
+            for (window, tap) in
+                (0..form.wide()).flat_map(|i| (0..form.tile.taps).map(move |tap| (i, tap)))
+            {
+                let strip = form.tile.pixel(window, tap) / form.wide();
+                assert!(strip < form.reach() && strip / 2 < form.steps(), "{form:?}");
+                assert!(strip % 2 < form.paired(strip / 2), "{form:?}");
+            }
+            assert_eq!((form.tiles() - 1) * form.stride() + form.reach(), form.pitch());
+            assert!(form.pixel_lines() * form.pitch() <= form.group_step(), "{form:?}");
+            assert_eq!(form.chunk_step() % 8, 2, "{form:?}");
+            assert!(form.ahead() * form.wide() <= u32::BITS, "{form:?}");
         }
-        assert_eq!(passes, 36);
+    }
+
+    /// Results are laid where no later line of a walk, and no other result, is.
+    #[test]
+    fn results_take_the_place_of_pixels_that_are_read() {
+        for form in all_forms() {
+            let mut taken = vec![];
+            for (half, (first, _)) in halves(&form).enumerate() {
+                for j in 0..form.height.rows {
+                    let laid = form.laid_line(half as u32, j);
+                    assert!(!taken.contains(&laid), "{form:?}");
+                    taken.push(laid);
+                    let end = form.laid_first() + (laid + 1) * form.laid_pitch();
+                    assert!(end <= form.group_step(), "{form:?}");
+                    if form.late {
+                        assert_eq!(laid, first + j, "{form:?}");
+                        continue;
+                    }
+                    // As `take` finds it.
+                    let moved = (first + j) * form.height.step as u32 + form.last_line(0);
+                    assert_eq!(laid, if first == 0 { j } else { moved }, "{form:?}");
+                    for later in form.last_line(j) + 1..form.walk_lines() {
+                        let read = halves(&form).any(|(_, start)| start + later == laid);
+                        assert!(!read, "{form:?}: {laid} is read after {j}");
+                    }
+                }
+            }
+            // Of a line, no tile that a later walk reads.
+            assert!(form.walk_tiles() <= form.walk_tiles() * form.stride(), "{form:?}");
+        }
     }
 }

@@ -218,7 +218,6 @@ impl Plan {
             _ => 0,
         };
         let laid = match (self.algorithm, self.tile) {
-            (Algorithm::Banded, _) => banded::elements(conv, request.pass) * request.dtype.size(),
             (Algorithm::Hopper, Some(tile)) => hopper::plan::workspace(conv, request, &tile),
             _ => 0,
         };
@@ -641,27 +640,24 @@ fn banded_fragment(request: Request, limits: &Limits) -> Option<(Fragment, u32)>
     fragment(request, limits).filter(|&(_, plane)| whole && held(plane))
 }
 
-/// As many chunks side by side as there are, up to 64 bytes of a pixel, and as many runs of tiles as make 8
-/// planes, or lines of the images most common; fewer where shared memory is small.
+/// A walk a plane: 56 windows wide where channels are single, and 14 where they are 8; with 64 bytes of a
+/// pixel, and as many groups a plane as leave 8 planes; smaller where shared memory is small, or
+/// channels are few.
 fn banded_tile(conv: &Convolution, request: Request, limits: &Limits) -> Option<Tile> {
-    let windows = banded::tile_windows(conv, request.pass);
-    // A strip of one pixel is loaded for three tiles or so: fewer of them for a run that is longer.
-    let tiles = if windows == 1 { 2 * banded::TILES } else { banded::TILES };
-    let tile = |chunks: u32, planes: u32| {
-        let units = |runs: u32| Tile {
-            block_m: banded::LINES * tiles * windows * runs,
-            block_n: banded::CHUNK * chunks,
-            block_k: 16,
-            ratio_m: tiles,
-            ratio_n: 1,
-            elems_per_thread: widest_factor_load(request.dtype, limits),
-            stages: 1,
-        };
-        let across = banded::units(conv, request.pass, &units(1)) / banded::PLANE;
-        units((planes / across).clamp(1, 8 / windows))
+    let groups = banded::chunk_groups(conv, request.pass);
+    // Single channels are walked down in two halves.
+    let lines = if groups == banded::CHUNK { 7 } else { 14 };
+    let tile = |lines: u32, chunks: u32| Tile {
+        block_m: banded::block(conv, request.pass, lines),
+        block_n: banded::CHUNK * chunks,
+        block_k: 16,
+        ratio_m: lines,
+        ratio_n: (groups * chunks / 8).max(1),
+        elems_per_thread: widest_factor_load(request.dtype, limits),
+        stages: 1,
     };
-    [(4, 8), (2, 8), (1, 8), (1, 4), (1, 2), (1, 1)]
-        .map(|(chunks, planes)| tile(chunks, planes))
+    [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
+        .map(|(lines, chunks)| tile(lines, chunks))
         .into_iter()
         .find(|tile| check_banded(tile, conv, request, limits).is_ok())
 }
@@ -674,7 +670,6 @@ fn check_banded(
 ) -> Result<(), PlanError> {
     let numbers = [
         ("block_k", tile.block_k, 16),
-        ("ratio_n", tile.ratio_n, 1),
         ("elems_per_thread", tile.elems_per_thread, widest_factor_load(request.dtype, limits)),
         ("stages", tile.stages, 1),
     ];
@@ -684,16 +679,26 @@ fn check_banded(
         }
     }
     let sums = tile.ratio_m;
-    if !banded::TILE_COUNTS.contains(&sums) {
-        return Err(PlanError::Sums { sums, limit: 2 * banded::TILES });
+    if !banded::WALKS.contains(&sums) {
+        let [.., limit] = banded::WALKS;
+        return Err(PlanError::Sums { sums, limit });
     }
-    let run = banded::LINES * sums * banded::tile_windows(conv, request.pass);
+    let walk = banded::block(conv, request.pass, sums);
     let blocks =
-        [("block_m", tile.block_m, run, 8 * run), ("block_n", tile.block_n, 8, MOST_BLOCK)];
+        [("block_m", tile.block_m, walk, 8 * walk), ("block_n", tile.block_n, 8, MOST_BLOCK)];
     for (name, block, of, limit) in blocks {
         if block == 0 || !block.is_multiple_of(of) || block > limit {
             return Err(PlanError::Block { name, block, of, limit });
         }
+    }
+    let groups = banded::chunk_groups(conv, request.pass) * tile.block_n / banded::CHUNK;
+    if tile.ratio_n == 0 || !groups.is_multiple_of(tile.ratio_n) {
+        return Err(PlanError::Block {
+            name: "ratio_n",
+            block: tile.ratio_n,
+            of: 1,
+            limit: groups,
+        });
     }
     let channels = conv.input().channels();
     if !channels.is_multiple_of(tile.block_n as usize) {
