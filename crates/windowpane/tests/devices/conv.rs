@@ -279,9 +279,6 @@ fn fragments() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
-<<<<<<< HEAD
-fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
-=======
 /// What a tile of bands is made of, whatever a group's channels.
 #[derive(Clone, Copy, Debug)]
 struct Bands {
@@ -316,96 +313,6 @@ fn bands() -> impl Strategy<Value = Bands> {
 }
 
 fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
-=======
-/// What a tile of bands is made of, whatever a group's channels.
-#[derive(Clone, Copy, Debug)]
-struct Bands {
-    lines: u32,
-    walks: u32,
-    chunks: u32,
-    members: u32,
-}
-
-impl Bands {
-    fn tiling(self, case: &ConvCase) -> Tiling {
-        let Self { lines, walks, chunks, members } = self;
-        let windows = 8 / case.channels as u32;
-        Tiling {
-            block_m: Some(14 * windows * lines * walks),
-            block_n: Some(8 * chunks),
-            ratio_m: Some(lines),
-            ratio_n: Some(members),
-            ..Tiling::default()
-        }
-    }
-}
-
-fn bands() -> impl Strategy<Value = Bands> {
-    let lines = proptest::sample::select(vec![4u32, 7, 14]);
-    (lines, 1..=3u32, 1..=4u32, 1..=4u32).prop_map(|(lines, walks, chunks, members)| Bands {
-        lines,
-        walks,
-        chunks,
-        members,
-    })
-}
-
-fn check_fragments<T: Element>(
-    device: &Device,
-    case: &ConvCase,
-    algorithm: ConvAlgorithm,
-    tiling: Tiling,
-    pass: i32,
-) -> Check {
-    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
-    let fill = match case.fill.flavour {
-        Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
-        _ => case.fill,
-    };
-    let case = ConvCase { fill, ..*case };
-    let conv = case.conv().algorithm(Some(algorithm)).tile(tiling);
-    let (x, inputs) = tensor::<T>(device, &case, Role::Input)?;
-    let (w, weights) = tensor::<T>(device, &case, Role::Filter)?;
-    let (dy, gradients) = tensor::<T>(device, &case, Role::OutputGradient)?;
-    let problem = case.problem();
-    // What cannot be is refused when it is planned, and never later.
-    match pass {
-        0 => {
-            let Ok(plan) = conv.plan(device, T::DTYPE, x.dims(), w.dims()) else { return Ok(()) };
-            let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<T>())?;
-            let activation = case.activation;
-            let epilogue = reference::Epilogue { activation, ..reference::Epilogue::NONE };
-            assert_totals(&y, &reference::forward_totals(&problem, &inputs, &weights, epilogue))
-        }
-        1 => {
-            let plan = conv.plan_backward_data(device, T::DTYPE, x.dims(), w.dims());
-            let Ok(plan) = plan else { return Ok(()) };
-            let dx = ok(ok(conv.backward_data_as(&plan, &dy, &w))?.to_vec::<T>())?;
-            assert_totals(&dx, &reference::data_gradient_totals(&problem, &gradients, &weights))
-        }
-        _ => {
-            let plan = conv.plan_backward_filter(device, T::DTYPE, x.dims(), w.dims());
-            let Ok(plan) = plan else { return Ok(()) };
-            let dw = ok(ok(conv.backward_filter_as(&plan, &dy, &x))?.to_vec::<T>())?;
-            assert_totals(&dw, &reference::filter_gradient_totals(&problem, &gradients, &inputs))
-        }
-    }
-}
-
-fn check_tile(device: &Device, case: &ConvCase, tiling: Tiling) -> Check {
-    let conv = case.conv().tile(tiling);
-    let (x, inputs) = tensor::<f32>(device, case, Role::Input)?;
-    let (w, weights) = tensor::<f32>(device, case, Role::Filter)?;
-    // A tile that cannot be is refused when it is planned, and never later.
-    let Ok(plan) = conv.plan(device, DType::F32, x.dims(), w.dims()) else { return Ok(()) };
-    let y = ok(ok(conv.forward_as(&plan, &x, &w, None, None))?.to_vec::<f32>())?;
-    let epilogue = reference::Epilogue { activation: case.activation, ..reference::Epilogue::NONE };
-    let expected = reference::forward_totals(&case.problem(), &inputs, &weights, epilogue);
-    assert_totals(&y, &expected)
-}
-
-fn check_adjoint(device: &Device, case: &ConvCase, algorithm: Option<ConvAlgorithm>) -> Check {
->>>>>>> wt-dw
     let fill = Fill { flavour: Flavour::Ties, ..case.fill };
     let case = ConvCase { fill, activation: Activation::None, ..*case };
     let conv = forced.conv(&case);
