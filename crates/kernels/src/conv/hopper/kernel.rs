@@ -1,6 +1,8 @@
 //! The kernel: a producer that feeds a ring of stages, and warpgroups that empty it.
 
+use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::ir::ElemType;
+use cubecl::ir::dialect::general::SelectOp;
 use cubecl::prelude::barrier::Barrier;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -28,6 +30,13 @@ pub(super) const CHUNK: u32 = 8;
 
 /// The neighbouring columns that a unit holds of a row.
 pub(super) const PAIR: u32 = 2;
+
+/// The chunks of a line of results that a warp turns over, and those of all its rows.
+const STAGED_LINE: u32 = LINE / CHUNK_BYTES as u32;
+const STAGED: u32 = BAND * STAGED_LINE;
+
+/// The bytes of those.
+pub(super) const STAGED_BYTES: u32 = STAGED * CHUNK_BYTES as u32;
 
 /// The chunks that four neighbouring units turn over together.
 const QUAD: u32 = 4;
@@ -59,6 +68,8 @@ pub(super) struct Form {
     pub(super) finished: u32,
     /// Whether results are of 16 bits and stored a chunk of columns at a time.
     pub(super) packed: bool,
+    /// Whether they are turned over in shared memory, and not between units.
+    pub(super) staged: bool,
     /// Whether sums that are no numbers are told of.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -76,6 +87,11 @@ impl Form {
         self.warpgroups() * WARPGROUP + WARP
     }
 
+    /// The chunks of results that warps turn over in shared memory.
+    fn staged_chunks(&self) -> u32 {
+        if self.staged { self.warpgroups() * WARPGROUP / WARP * STAGED } else { 1 }
+    }
+
     /// The elements of a line in shared memory.
     pub(super) fn line(&self) -> u32 {
         LINE / self.size
@@ -91,6 +107,14 @@ impl Form {
         match self.comb {
             Some(_) => self.tile.block_m + COMB_LINE as u32,
             None => (self.tile.block_m + self.reach).next_multiple_of(8),
+        }
+    }
+
+    /// The elements from one row in shared memory to the next one's, or of 64 rows that lie across.
+    fn row(&self) -> u32 {
+        match self.comb {
+            Some(_) => CHUNK_BYTES as u32 / self.size,
+            None => self.tile.block_k,
         }
     }
 
@@ -123,11 +147,6 @@ impl Form {
 
     fn stage_b(&self) -> u32 {
         self.parts * self.part_b()
-    }
-
-    /// Where a stage of columns begins, and how long it is.
-    fn place_b(&self, slot: u32) -> (usize, usize) {
-        ((slot * self.stage_b()) as usize, self.stage_b() as usize)
     }
 
     /// What a stage's barrier waits for, with rows or without.
@@ -265,7 +284,7 @@ fn following(slot: u32, #[comptime] places: u32) -> u32 {
     select(next == comptime!(places), 0u32, next)
 }
 
-/// A barrier for each stage. They stand in no array, so that one is found by trying all.
+/// A barrier for each stage.
 type Ring = Sequence<Shared<Barrier>>;
 
 /// Barriers that so many arrivals complete.
@@ -283,26 +302,36 @@ fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Ring {
     ring
 }
 
+/// The barrier of a stage. Barriers stand in no array, so that it is chosen among all; and it is their
+/// addresses that are chosen, for code of its own for each would be a jump through a table, and addresses
+/// found in code that only one unit of a warp runs have the assembler take all around for divergent.
+#[cube]
+fn barrier_of(ring: &Ring, slot: u32) -> Barrier {
+    intrinsic!(|scope| {
+        let barrier = |nth: usize| ring.__expand_index_method(scope, nth.into()).value(scope);
+        let mut chosen = barrier(0);
+        for nth in 1..ring.len() {
+            let this = slot.__expand_eq_method(scope, &(nth as u32).into()).read_value(scope);
+            let select = SelectOp::new(scope.ctx_mut(), this, barrier(nth), chosen);
+            chosen = scope.register_with_result(&select);
+        }
+        chosen.into()
+    })
+}
+
 /// Waits for the round of a stage before this one's, or this one's own.
 #[cube]
 fn wait(ring: &Ring, turn: Turn, #[comptime] before: bool) {
     let parity = if comptime!(before) { turn.round ^ 1u32 } else { turn.round };
-    #[unroll]
-    for s in 0..ring.len() {
-        if turn.slot == comptime!(s as u32) {
-            ring.index(s).wait_parity(parity);
-        }
-    }
+    barrier_of(ring, turn.slot).wait_parity(parity);
 }
 
-/// Gives a stage back.
+/// Gives a stage back, if this unit speaks for its warp.
 #[cube]
-fn give_back(ring: &Ring, slot: u32) {
-    #[unroll]
-    for s in 0..ring.len() {
-        if slot == comptime!(s as u32) {
-            ring.index(s).arrive();
-        }
+fn give_back(ring: &Ring, slot: u32, speaks: bool) {
+    let barrier = barrier_of(ring, slot);
+    if speaks {
+        barrier.arrive();
     }
 }
 
@@ -330,18 +359,36 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         comptime!((form.tile.stages * form.stage_b()) as usize),
         1024usize,
     );
+    let mut staged = Shared::<[Vector<u32, O>]>::new_aligned_slice(
+        comptime!(form.staged_chunks() as usize),
+        128usize,
+    );
     let full = barriers(comptime!(form.tile.stages), 1u32);
     let empty =
         barriers(comptime!(form.tile.stages), comptime!(form.warpgroups() * WARPGROUP / WARP));
     sync_async_proxy_shared();
     sync_cube();
 
-    let producer = comptime!(form.warpgroups() * WARPGROUP);
-    if UNIT_POS < producer {
+    // The same for all of a warp, and told by one of it, so that the assembler sees that it is: it keeps
+    // numbers of a warp in uniform registers, where products look for them, in no code that may diverge.
+    let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
+    if warp < comptime!(form.warpgroups() * WARPGROUP / WARP) {
         consume::<E, R, P, W, O>(
-            &a, &b, &full, &empty, &bias, &residual, out, flags, gather, args, form,
+            &a,
+            &b,
+            &full,
+            &empty,
+            &bias,
+            &residual,
+            &mut staged,
+            out,
+            flags,
+            gather,
+            args,
+            warp,
+            form,
         );
-    } else if UNIT_POS == producer {
+    } else if speaks() {
         produce::<E>(image, flat, &mut a, &mut b, &full, &empty, gather, args, form);
     }
 }
@@ -369,25 +416,19 @@ fn produce<E: Float>(
         for step in work.first..work.end {
             let term = term(gather, args, step, form);
             wait(empty, turn, true);
-            #[unroll]
-            for slot in 0..form.tile.stages {
-                if turn.slot == slot {
-                    let barrier = full.index(comptime!(slot as usize));
-                    let (at, size) = comptime!(form.place_b(slot));
-                    let b = &mut b[at..at + size];
-                    let slot_a = if comptime!(form.shares()) { run } else { slot.runtime() };
-                    let at = slot_a as usize * comptime!(form.stage_a() as usize);
-                    let a = &mut a[at..at + comptime!(form.stage_a() as usize)];
-                    if term.starts {
-                        barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(true)));
-                    } else {
-                        barrier.arrive_and_expect_tx(1u32, comptime!(form.stage_bytes(false)));
-                    }
-                    bring::<E>(
-                        image, flat, barrier, a, b, &work, &rows, step, &term, gather, args, form,
-                    );
-                }
-            }
+            let barrier = barrier_of(full, turn.slot);
+            let at = (turn.slot * comptime!(form.stage_b())) as usize;
+            let b = &mut b[at..at + comptime!(form.stage_b() as usize)];
+            let slot_a = if comptime!(form.shares()) { run } else { turn.slot };
+            let at = (slot_a * comptime!(form.stage_a())) as usize;
+            let a = &mut a[at..at + comptime!(form.stage_a() as usize)];
+            let bytes = if term.starts {
+                comptime!(form.stage_bytes(true)).runtime()
+            } else {
+                comptime!(form.stage_bytes(false)).runtime()
+            };
+            barrier.arrive_and_expect_tx(1u32, bytes);
+            bring::<E>(image, flat, &barrier, a, b, &work, &rows, step, &term, gather, args, form);
             advance(&mut turn, comptime!(form.tile.stages));
             run = select(term.ends, following(run, form.runs), run);
         }
@@ -603,13 +644,15 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     empty: &Ring,
     bias: &ComptimeOption<Box<[Vector<R, P>]>>,
     residual: &ComptimeOption<Box<[Vector<R, P>]>>,
+    staged: &mut Shared<[Vector<u32, O>]>,
     out: &mut [Vector<W, O>],
     flags: &mut [u32],
     gather: &GatherArgs,
     args: &HopperArgs,
+    warp: u32,
     #[comptime] form: Form,
 ) {
-    let first_row = UNIT_POS / WARPGROUP * comptime!(ROWS * form.tile.ratio_m);
+    let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(ROWS * form.tile.ratio_m);
     let mut run = 0u32.runtime();
     let mut turn = Turn { slot: 0u32.runtime(), round: 0u32.runtime() };
     let mut tile = CUBE_POS_X;
@@ -627,7 +670,13 @@ fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             if comptime!(form.checked) {
                 tell(sums, row, &work, flags, args, form);
             }
-            store::<R, P, W, O>(sums, row, &work, bias, residual, out, gather, args, form);
+            if comptime!(form.staged) {
+                turn_over::<R, P, W, O>(
+                    sums, row, &work, bias, residual, staged, out, gather, args, form,
+                );
+            } else {
+                store::<R, P, W, O>(sums, row, &work, bias, residual, out, gather, args, form);
+            }
         }
         tile += CUBE_COUNT_X;
     }
@@ -665,30 +714,31 @@ fn sums<E: Float>(
         } else {
             (turn.slot, first_row)
         };
-        let rows = operand::<E>(a, slot_a, form.part_a(), form.a_layout());
-        let lines = operand::<E>(b, turn.slot, form.part_b(), form.b_layout());
+        let first = first * comptime!(form.row());
+        let rows = operand::<E>(a, slot_a, first, form.part_a(), form.a_layout());
+        let lines = operand::<E>(b, turn.slot, 0u32, form.part_b(), form.b_layout());
         // Each stage's products start anew: the compiler must see that the sums are handed over on
         // every way into the loop, or it has all products wait for each other.
         let mut sums = started(&sums);
         // The first products are a group of their own: when they are done, so are all of the stages
         // before, while the others of this stage run on.
-        multiply(&mut sums, &rows, &lines, first, 0usize, form);
+        multiply(&mut sums, &rows, &lines, 0usize, form);
         let begun = sums.index_mut(0usize).commit();
         #[unroll]
         for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
-            multiply(&mut sums, &rows, &lines, first, k, form);
+            multiply(&mut sums, &rows, &lines, k, form);
         }
         let _others = sums.index_mut(0usize).commit();
         begun.wait();
-        if speaks && step > work.first {
-            give_back(empty, held);
-        }
+        give_back(empty, held, speaks && step > work.first);
         held = turn.slot;
         advance(turn, comptime!(form.tile.stages));
-        let next = tap + 1;
-        let ends = next == gather.width.taps_count;
-        tap = select(ends, 0u32, next);
-        *run = select(ends, following(*run, form.runs), *run);
+        if comptime!(form.shares()) {
+            let next = tap + 1;
+            let ends = next == gather.width.taps_count;
+            tap = select(ends, 0u32, next);
+            *run = select(ends, following(*run, form.runs), *run);
+        }
     }
     let sums = started(&sums);
     let mut done = Sequence::<Sums>::new();
@@ -696,9 +746,7 @@ fn sums<E: Float>(
     for i in 0..form.tile.ratio_m {
         done.push(values(&sums.index(comptime!(i as usize)).clone().wait()));
     }
-    if speaks && work.end > work.first {
-        give_back(empty, held);
-    }
+    give_back(empty, held, speaks && work.end > work.first);
     done
 }
 
@@ -729,19 +777,20 @@ fn sums_of_parts<E: Float>(
         wait(full, *turn, false);
         let mut sums = started(&zeros(form));
         let high = turn.slot * comptime!(form.parts);
-        let high_rows = operand::<E>(a, high, form.part_a(), form.a_layout());
-        let low_rows = operand::<E>(a, high + 1, form.part_a(), form.a_layout());
-        let high_lines = operand::<E>(b, high, form.part_b(), form.b_layout());
-        let low_lines = operand::<E>(b, high + 1, form.part_b(), form.b_layout());
+        let first = first_row * comptime!(form.row());
+        let high_rows = operand::<E>(a, high, first, form.part_a(), form.a_layout());
+        let low_rows = operand::<E>(a, high + 1, first, form.part_a(), form.a_layout());
+        let high_lines = operand::<E>(b, high, 0u32, form.part_b(), form.b_layout());
+        let low_lines = operand::<E>(b, high + 1, 0u32, form.part_b(), form.b_layout());
         // The small products first, whose sums lose less.
-        multiply_all(&mut sums, &low_rows, &high_lines, first_row, form);
-        multiply_all(&mut sums, &high_rows, &low_lines, first_row, form);
-        multiply_all(&mut sums, &high_rows, &high_lines, first_row, form);
+        multiply_all(&mut sums, &low_rows, &high_lines, form);
+        multiply_all(&mut sums, &high_rows, &low_lines, form);
+        multiply_all(&mut sums, &high_rows, &high_lines, form);
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let sums = sums.index(comptime!(i as usize)).clone().wait();
-            if comptime!(i == 0) && speaks {
-                give_back(empty, turn.slot);
+            if comptime!(i == 0) {
+                give_back(empty, turn.slot, speaks);
             }
             #[unroll]
             for n in 0..count {
@@ -781,15 +830,16 @@ fn values(sums: &Accumulator<f32>) -> Sums {
     values
 }
 
-/// One of the parts of all stages, which lie one after the other.
+/// One of the parts of all stages, which lie one after the other, from so many elements on.
 #[cube]
 fn operand<E: Float>(
     memory: &Shared<[E]>,
     nth: u32,
+    further: u32,
     #[comptime] size: u32,
     #[comptime] layout: WgmmaTileLayout,
 ) -> MatrixDescriptor<E> {
-    let at = nth as usize * comptime!(size as usize);
+    let at = (nth * size + further) as usize;
     MatrixDescriptor::<E>::new(&memory[at..at + comptime!(size as usize)], layout)
 }
 
@@ -837,12 +887,11 @@ fn multiply_all<E: Float>(
     sums: &mut Sequence<Running>,
     rows: &MatrixDescriptor<E>,
     lines: &MatrixDescriptor<E>,
-    first_row: u32,
     #[comptime] form: Form,
 ) {
     #[unroll]
     for k in 0..comptime!(form.tile.block_k as usize / form.step()) {
-        multiply(sums, rows, lines, first_row, k, form);
+        multiply(sums, rows, lines, k, form);
     }
 }
 
@@ -852,7 +901,6 @@ fn multiply<E: Float>(
     sums: &mut Sequence<Running>,
     rows: &MatrixDescriptor<E>,
     lines: &MatrixDescriptor<E>,
-    first_row: u32,
     #[comptime] k: usize,
     #[comptime] form: Form,
 ) {
@@ -864,8 +912,7 @@ fn multiply<E: Float>(
     });
     #[unroll]
     for i in 0..form.tile.ratio_m {
-        let row = (first_row + comptime!(shift + i * ROWS)) as usize;
-        let rows = rows.at(row, term_a);
+        let rows = rows.at(comptime!((shift + i * ROWS) as usize), term_a);
         sums.index_mut(comptime!(i as usize)).execute(&rows, &lines.at(0usize, term));
     }
 }
@@ -906,6 +953,115 @@ fn target(
     }
 }
 
+/// Where the results of a row begin, and whether it has any.
+#[cube]
+fn row_base(
+    row: u32,
+    work: &Work,
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) -> (u32, bool) {
+    let base = work.part * args.part_step + work.group * args.out_group;
+    if comptime!(form.filter) {
+        (base + row * args.row_step, row < args.rows)
+    } else {
+        let place = row_place(gather, row, form.gather);
+        let there = row < args.rows && place.width < args.line_rows;
+        let there = if comptime!(form.comb.is_some()) {
+            there && place.height < args.plane_rows
+        } else {
+            there
+        };
+        (base + row_result(gather, &place), there)
+    }
+}
+
+/// Stores 64 rows of a tile of 16-bit results. A warp lays its 16 rows down in shared memory, a line of
+/// columns at a time, and takes up whole lines. Chunks are permuted, as the copy engine would, so that
+/// those of eight rows, and of one, lie in different banks.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn turn_over<R: Float, P: Size, W: Numeric, O: Size>(
+    sums: &Sums,
+    first_row: u32,
+    work: &Work,
+    bias: &ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, P>]>>,
+    staged: &mut Shared<[Vector<u32, O>]>,
+    out: &mut [Vector<W, O>],
+    gather: &GatherArgs,
+    args: &HopperArgs,
+    #[comptime] form: Form,
+) {
+    let size!(One) = 1usize;
+    let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
+    let lane = UNIT_POS % WARP;
+    let mine = lane % QUAD;
+    let place = UNIT_POS / WARP * STAGED;
+    let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+    let down = lane % BAND;
+    let laid = place + down * STAGED_LINE + (lane / BAND ^ (down % STAGED_LINE));
+    let (base, there) = row_base(band + down, work, gather, args, form);
+    let base = select(there, base, NOWHERE);
+    let chunks = comptime!(form.tile.block_n / CHUNK);
+    #[unroll]
+    for panel in 0..comptime!(chunks.div_ceil(STAGED_LINE)) {
+        let begin = comptime!(panel * STAGED_LINE);
+        let count = comptime!((chunks - begin).min(STAGED_LINE));
+        #[unroll]
+        for two in 0..comptime!(count / 2) {
+            let mut words = Array::<Vector<u32, One>>::new(4usize);
+            #[unroll]
+            for word in 0..4u32 {
+                let chunk = comptime!(begin + 2 * two + word / 2);
+                let half = comptime!(word % 2);
+                let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
+                let to = if comptime!(residual.is_some()) {
+                    let row = band + lane / QUAD + half * 8;
+                    let (base, there) = row_base(row, work, gather, args, form);
+                    target(column, base, there, work, args, form)
+                } else {
+                    target(column, 0u32.runtime(), true.runtime(), work, args, form)
+                };
+                let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
+                let pair = finished::<R, P>(sums, nth, &to, bias, residual, args, form);
+                let mut single = Vector::<u32, One>::empty();
+                single.insert(0usize, u32::reinterpret(pair));
+                words[word as usize] = single;
+            }
+            let at = (laid ^ comptime!(2 * two)) as usize;
+            definition.store_matrix_with_form::<Vector<u32, O>, One>(
+                &mut staged[at..at + 1],
+                &words,
+                StMatrixForm::M8N8B16,
+                4usize,
+                false,
+            );
+        }
+        sync_plane();
+        let rows = comptime!(WARP / count);
+        let chunk = lane % count;
+        let taken = place + lane / count * STAGED_LINE + (chunk ^ (lane / count));
+        let column = work.column + comptime!(begin * CHUNK) + chunk * CHUNK;
+        #[unroll]
+        for i in 0..comptime!(BAND / rows) {
+            let down = comptime!(i * rows) + lane / count;
+            let base = plane_shuffle(base, down);
+            let to = target(column, base, base != NOWHERE, work, args, form);
+            let at =
+                (taken ^ comptime!(i * rows % STAGED_LINE)) + comptime!(i * rows * STAGED_LINE);
+            if to.there {
+                out[(to.at / CHUNK) as usize] = Vector::<W, O>::reinterpret(staged[at as usize]);
+            }
+        }
+        sync_plane();
+    }
+}
+
+/// Where rows lie that have no results.
+const NOWHERE: u32 = u32::MAX;
+
 /// Stores 64 rows of a tile. A unit holds pairs of columns of two rows. Pairs of 32 bits are stored as
 /// they are, for four neighbours have a whole sector of memory between them; of smaller ones, these hold a
 /// chunk of columns between them, and by exchanging pairs of four chunks each has one chunk whole.
@@ -927,19 +1083,7 @@ fn store<R: Float, P: Size, W: Numeric, O: Size>(
     #[unroll]
     for half in 0..2u32 {
         let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
-        let base = work.part * args.part_step + work.group * args.out_group;
-        let (base, there) = if comptime!(form.filter) {
-            (base + row * args.row_step, row < args.rows)
-        } else {
-            let place = row_place(gather, row, form.gather);
-            let there = row < args.rows && place.width < args.line_rows;
-            let there = if comptime!(form.comb.is_some()) {
-                there && place.height < args.plane_rows
-            } else {
-                there
-            };
-            (base + row_result(gather, &place), there)
-        };
+        let (base, there) = row_base(row, work, gather, args, form);
         #[unroll]
         for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
             let first = work.column + comptime!(quad * QUAD * CHUNK);

@@ -26,7 +26,12 @@
 //!   one's are done, with the others still on their way, so that the units never stand idle between
 //!   two.
 //! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
-//!   the next tile: nothing in a cube waits for all of it.
+//!   the next tile: nothing in a cube waits for all of it. Of long sums of 16 bits each warp turns its own
+//!   rows over in shared memory, so that it stores whole lines.
+//!
+//! What a warp is to do is told to it by one of its units, and what it does there is the same for all of
+//! them as far as can be: then the assembler keeps the numbers of a stage once for a warp, where the
+//! products look for them, and few instructions stand between two stages' products.
 //!
 //! Both operands may lie along the terms or across them (`K` or `MN` major), so the same loop computes
 //! all three passes:
@@ -161,6 +166,7 @@ fn form(product: &Product, walk: &Walk, tile: Tile, stored: DType, epilogue: Epi
         flat_across: product.flat.across,
         finished: if whole { PAIR } else { 1 },
         packed: whole && stored.size() == 2,
+        staged: whole && stored.size() == 2 && plan::stages_results(product, walk),
         checked: product.is_checked(),
         epilogue: epilogue.form(stored),
         gather: GatherForm::new(&product.conv, product.pass),

@@ -3,15 +3,14 @@
 use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
-use super::kernel::{LINE, ROWS, WARP, WARPGROUP};
+use super::kernel::{LINE, ROWS, STAGED_BYTES, WARP, WARPGROUP};
 use super::product::{Product, Walk};
 use crate::Limits;
 
 /// The bytes of shared memory that are left to barriers and to alignment.
 const RESERVED: usize = 2048;
 
-/// With more stages than this the choice among their barriers makes the compiler take what follows for
-/// divergent, and the products for such that must wait for each other.
+/// A stage's barrier is chosen among those of all, of which no more than this were tried.
 const MOST_STAGES: u32 = 6;
 
 /// The registers that a unit has for its sums: beyond them others are moved out to memory.
@@ -125,12 +124,25 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
     tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(product.parts as u32)
 }
 
-/// The bytes of so many stages.
+/// The bytes of so many stages, and of the places where warps turn results over.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let columns = (stages * tile.block_n * LINE) as usize;
-    product.parts * (runs * product.rows_bytes(walk, tile) + columns)
+    let staged = match product.size == 2 && stages_results(product, walk) {
+        true => warps(tile) * STAGED_BYTES,
+        false => 0,
+    };
+    product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
+
+/// Whether results of 16 bits are turned over in shared memory. Tiles of few steps are at the memory's
+/// speed, and what waits for nothing is better there. The steps of a filters' gradient are windows, whose
+/// number may not change the kernel.
+pub(super) fn stages_results(product: &Product, walk: &Walk) -> bool {
+    product.pass == Pass::Filter || product.steps(walk) >= WORTH_STAGING
+}
+
+const WORTH_STAGING: usize = 8;
 
 /// The parts that are worth a try.
 fn most_splits(product: &Product, tile: &Tile) -> usize {
@@ -276,5 +288,10 @@ pub(in super::super) fn workspace(conv: &Convolution, request: Request, tile: &T
 
 /// The units of a cube.
 pub(in super::super) fn units(tile: &Tile) -> u32 {
-    tile.block_m / (ROWS * tile.ratio_m.max(1)) * WARPGROUP + WARP
+    warps(tile) * WARP + WARP
+}
+
+/// The warps that multiply.
+fn warps(tile: &Tile) -> u32 {
+    tile.block_m / (ROWS * tile.ratio_m.max(1)) * (WARPGROUP / WARP)
 }

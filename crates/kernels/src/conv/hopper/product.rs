@@ -84,7 +84,8 @@ impl Product {
     pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
         let rank = self.conv.grid().rank();
         let fold = self.fold;
-        let shares = self.pass != Pass::Filter && !self.is_checked() && is_narrow(tile);
+        let shares = self.pass != Pass::Filter && !self.is_checked();
+        let narrow = is_narrow(tile);
         self.gathers().map(move |gather| {
             let [_, height, width] = gather.axes;
             let (plane_rows, line_rows) = match fold {
@@ -93,7 +94,7 @@ impl Product {
             };
             let alone = Walk { line_rows, plane_rows, gather, reach: 0 };
             let shared = Walk::shared(gather).filter(|walk| fits(&walk.gather, rank));
-            shared.filter(|_| shares).unwrap_or(alone)
+            shared.filter(|walk| shares && (narrow || walk.has_few_zeros())).unwrap_or(alone)
         })
     }
 
@@ -508,6 +509,9 @@ pub(super) struct Walk {
 /// A run of pixels that taps share is no longer than its rows by more.
 const MOST_REACH: usize = 64;
 
+/// Of so many rows no more than one may be a zero between lines for taps to share runs at any tile.
+const FEW_ZEROS: usize = 64;
+
 impl Walk {
     /// Where neighbouring windows are neighbouring pixels, all taps along the width can read one run of
     /// pixels, each a little further on. Runs go on from line to line, so that between two lines lie
@@ -526,6 +530,13 @@ impl Walk {
         // The rows between the lines are multiplied for nothing.
         let worth = 4 * along.rows >= 3 * line;
         (along.step == 1 && (1..=MOST_REACH).contains(&reach) && worth).then_some(walk)
+    }
+
+    /// Whether hardly any of its rows are zeros between lines: then sharing saves bytes, and the power that
+    /// moving them takes, for nothing.
+    fn has_few_zeros(&self) -> bool {
+        let line = self.gather.axes[AXES - 1].rows;
+        FEW_ZEROS * (line - self.line_rows) <= line
     }
 
     /// The runs that there is a place for beside so many stages: one more than those of the stages, so
