@@ -1001,7 +1001,7 @@ fn turn_over<R: Float, P: Size, W: Numeric, O: Size>(
     let place = UNIT_POS / WARP * STAGED;
     let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
     let down = lane % BAND;
-    let laid = place + down * STAGED_LINE + (lane / BAND ^ (down % STAGED_LINE));
+    let laid = place + down * STAGED_LINE + ((lane / BAND) ^ (down % STAGED_LINE));
     let (base, there) = row_base(band + down, work, gather, args, form);
     let base = select(there, base, NOWHERE);
     let chunks = comptime!(form.tile.block_n / CHUNK);
