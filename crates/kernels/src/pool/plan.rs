@@ -143,7 +143,7 @@ pub struct Plan {
 /// More taps than this and a loop over them is no longer unrolled.
 const UNROLLED_TAPS: usize = 49;
 
-/// The most vectors, as wide as loads are, that the outputs of a strip share.
+/// The most vectors, as wide as loads are, that the sums of a strip share.
 const WIDE_LOADS: usize = 40;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
@@ -425,9 +425,16 @@ impl Plan {
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
         let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
-        let holds_much = indexed || (strip > 1 && loads(strip) > WIDE_LOADS);
-        let plan = if holds_much { self.narrowed(limits) } else { self };
-        plan.in_strips(strip, across)
+        let width = &pooling.grid().axes()[AXES - 1];
+        // Two columns of vectors share most of what they read, if few of it is neither's own.
+        let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
+        let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
+        let blocks = shares && !self.runs && self.lanes < pixel_channels(pooling);
+        let columns = if blocks && pairs <= UNROLLED_TAPS { 2 } else { 1 };
+        let sums = matches!(reduction, Reduction::Average(_));
+        let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
+        let plan = if indexed || (sums && many) { self.narrowed(limits) } else { self };
+        Self { columns, ..plan.in_strips(strip, across) }
     }
 
     fn walk(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
@@ -927,6 +934,27 @@ mod tests {
         assert_eq!((few.parts, few.workspace), (128, 128 * 64 * 4));
         let one = plan(1, 1, 1024, Layout::ChannelsLast);
         assert!(one.across && one.team == 128 && one.parts == 128, "{one:?}");
+    }
+
+    #[test]
+    fn columns_that_share_most_of_their_taps_are_one_units() {
+        let mean = Reduction::Average(Divisor::Valid);
+        let columns = |kernel: usize, stride, channels, layout, limits: &Limits| {
+            let shape = Shape::new(8, channels, Extents::from([20; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+            let pooling = Pooling::new(shape, &window, layout).unwrap();
+            let plan = Plan::with(Algorithm::Strip, &pooling, mean, DType::F32, limits).unwrap();
+            assert_eq!(plan.check(&pooling, mean, DType::F32, limits), Ok(()));
+            plan.columns
+        };
+        let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+        assert_eq!(columns(3, 1, 64, last, &GPU), 2);
+        assert_eq!(columns(5, 1, 64, last, &GPU), 2);
+        // Too little is shared; one vector is all channels; lanes are columns; threads have no warp.
+        assert_eq!(columns(3, 2, 64, last, &GPU), 1);
+        assert_eq!(columns(3, 1, 4, last, &GPU), 1);
+        assert_eq!(columns(3, 1, 64, first, &GPU), 1);
+        assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
     }
 
     #[test]
