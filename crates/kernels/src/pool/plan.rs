@@ -204,8 +204,8 @@ impl Plan {
                 plan
             }
             Algorithm::Fused => {
-                let plan = plan.fused(pooling, limits)?;
-                plan.check_tile(pooling, limits)?;
+                let plan = plan.fused(pooling, reduction, limits)?;
+                plan.check_tile(pooling, reduction, limits)?;
                 plan
             }
             Algorithm::Plane => {
@@ -216,19 +216,29 @@ impl Plan {
         })
     }
 
-    fn fused(self, pooling: &Pooling, limits: &Limits) -> Result<Self, PlanError> {
+    fn fused(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
         let most = limits.units_per_cube;
         // A core would wait at every block for those that have not come as far.
-        let tile = fused::tile(pooling, most).filter(|_| limits.cores.is_none());
+        let tile = fused::tile(pooling, reduction, most).filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
         Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
     }
 
     /// Refuses units that no tile can be walked with, or more memory for it than there is.
-    fn check_tile(&self, pooling: &Pooling, limits: &Limits) -> Result<(), PlanError> {
-        let room = fused::shared_bytes(pooling, self) <= limits.shared_bytes;
-        match room && fused::tile(pooling, self.units).is_some() {
+    fn check_tile(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let room = fused::shared_bytes(pooling, reduction, self) <= limits.shared_bytes;
+        match room && fused::tile(pooling, reduction, self.units).is_some() {
             true => Ok(()),
             false => Err(PlanError::NotFor { algorithm: self.algorithm }),
         }
@@ -501,7 +511,7 @@ impl Plan {
                 self.check_teams()?;
                 self.check_shared(reduction, limits)?;
             }
-            Algorithm::Fused => self.check_tile(pooling, limits)?,
+            Algorithm::Fused => self.check_tile(pooling, reduction, limits)?,
             Algorithm::Walk => self.check_walk(pooling, dtype, limits)?,
             Algorithm::Plane => {
                 self.check_planes(pooling, reduction, dtype, limits, false)?;
@@ -999,10 +1009,10 @@ mod tests {
             assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
             plan
         };
-        // One tile of 256 columns: a unit for each that it reads.
-        for (kernel, units) in [(31, 320), (63, 320), (127, 384)] {
+        // One tile of 256 columns: a unit for each that there is, however long the window.
+        for kernel in [31, 63, 127] {
             let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
-            assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
+            assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 256, 0));
         }
         let sliding = |reduction, layout, limits| {
             assert_eq!(plan(31, reduction, layout, limits).algorithm, Algorithm::Sliding);
