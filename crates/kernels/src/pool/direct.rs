@@ -303,13 +303,28 @@ fn average<A: Float, N: Size>(
 ) -> Vector<A, N> {
     if comptime!(!form.reciprocal) {
         sum / divisors::<A, N>(problem, site, form)
+    } else if comptime!(!form.across) {
+        sum * scale::<A, N>(problem, site, form)
     } else if is_whole::<N>(problem, site, form) {
         sum * Vector::new(problem.reciprocal.get::<A>())
-    } else if comptime!(form.across) {
-        sum / divisors::<A, N>(problem, site, form)
     } else {
-        sum * Vector::new(A::from_int(1) / divisors::<A, N>(problem, site, form).extract(0usize))
+        sum / divisors::<A, N>(problem, site, form)
     }
+}
+
+/// One over the divisor of a window, which all lanes have in common.
+#[cube]
+pub(super) fn scale<A: Float, N: Size>(
+    problem: &Problem,
+    site: &Site,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let scale = if is_whole::<N>(problem, site, form) {
+        problem.reciprocal.get::<A>()
+    } else {
+        A::from_int(1) / divisors::<A, N>(problem, site, form).extract(0usize)
+    };
+    Vector::new(scale)
 }
 
 /// Whether every tap is inside the input.

@@ -7,13 +7,15 @@
 //!         fold each column's windows, as `sliding` does      to B rows in shared memory
 //!         for each row, block by block of its columns:       a unit each
 //!             prefix, over the block in shared memory; suffix, in registers
-//!             y[o] = suffix · whole blocks between · prefix
+//!             y[o] = suffix · whole blocks between · prefix   to rows of their own
 //!         write the rows
 //! ```
 //!
 //! What `sliding` writes between its passes never leaves the multiprocessor, and all that is read and
-//! written are neighbours. A tile reads a window more of columns than it writes. With channels last a
-//! cube has a few channels of a tile, which lie together in shared memory as they do in the image.
+//! written are neighbours. A tile reads a window more of columns than it writes, where there are as
+//! many: columns of the padding have no unit, they are nothing in shared memory once and for all. With
+//! channels last a cube has a few channels of a tile, which lie together in shared memory as they do in
+//! the image.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -43,16 +45,24 @@ fn channels(pooling: &Pooling) -> usize {
     pixel_channels(pooling).min(CHANNELS)
 }
 
+/// The elements of a block.
+fn block(axis: &Axis, reduction: Reduction) -> usize {
+    match reduction {
+        Reduction::Average(_) => sliding::block_of_sums(axis),
+        _ => sliding::block(axis),
+    }
+}
+
 /// The columns that a cube writes and the units that it takes, of no more than `most`.
-pub(super) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)> {
+pub(super) fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option<(usize, u32)> {
     let [_, height, width] = pooling.grid().axes();
-    let (rows, channels) = (sliding::block(height), channels(pooling));
+    let (rows, channels) = (block(height, reduction), channels(pooling));
     let most = most.min(if channels > 1 { MOST_UNITS_OF_CHANNELS } else { MOST_UNITS });
     let tiled = |tiles: usize| {
         let tile = width.output().div_ceil(tiles);
-        let columns = tile + width.kernel() - 1;
-        let units = columns.max(rows * columns.div_ceil(sliding::block(width)));
-        (tile, (channels * units).next_multiple_of(64) as u32)
+        let there = width.input().min(tile + width.kernel() - 1);
+        let units = there.max(rows * tile.div_ceil(block(width, reduction)));
+        (tile, (channels * units).next_multiple_of(32) as u32)
     };
     // A tile reads no more than three times what it writes.
     let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
@@ -73,13 +83,26 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
         && depth.kernel() == 1
         && walked(height)
         && walked(width)
+        // There are no more outputs of a row than inputs, and none without one.
+        && width.before() + width.after() < width.kernel()
 }
 
 /// The bytes that a cube's units share.
-pub(super) fn shared_bytes(pooling: &Pooling, plan: &Plan) -> usize {
+pub(super) fn shared_bytes(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> usize {
+    let (elements, results) = rows(pooling, reduction, plan);
+    block(&pooling.grid().axes()[1], reduction) * (elements + results) * plan.accumulator.size()
+}
+
+/// The elements from one row to the next in shared memory, and from one of results to the next.
+fn rows(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> (usize, usize) {
     let [_, height, width] = pooling.grid().axes();
-    let rows = sliding::block(height);
-    rows * row(plan, rows, sliding::block(width), channels(pooling)) * plan.accumulator.size()
+    let [rows, block] = [height, width].map(|axis| block(axis, reduction));
+    let channels = channels(pooling);
+    // No more columns are there than units, nor more results, whole blocks of each; and windows reach a
+    // window and a block further.
+    let columns = plan.units as usize / channels + block;
+    let reach = columns + width.kernel() + 2 * block;
+    (row(plan, rows, block, channels, reach), row(plan, rows, block, channels, columns))
 }
 
 /// The banks of shared memory, and the bytes of one.
@@ -95,8 +118,7 @@ fn spare(plan: &Plan, channels: usize) -> usize {
 /// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
 /// rows are on different banks: an odd number of pixels; where a bank holds two elements, rows share
 /// the banks out and leave those between to the blocks of a row.
-fn row(plan: &Plan, rows: usize, block: usize, channels: usize) -> usize {
-    let columns = plan.units as usize / channels + block;
+fn row(plan: &Plan, rows: usize, block: usize, channels: usize, columns: usize) -> usize {
     match spare(plan, channels) {
         0 => (columns | 1) * channels,
         spare => {
@@ -119,8 +141,8 @@ struct Walk {
 }
 
 impl Walk {
-    fn new(axis: &Axis) -> Self {
-        let block = sliding::block(axis);
+    fn new(axis: &Axis, reduction: Reduction) -> Self {
+        let block = block(axis, reduction);
         let (whole, rest) = ((axis.kernel() - 1) / block, (axis.kernel() - 1) % block);
         Self { block: block as u32, whole: whole as u32, rest: rest as u32 }
     }
@@ -132,11 +154,14 @@ struct Form {
     tap: Tap,
     height: Walk,
     width: Walk,
-    /// The elements of a row in shared memory, and those left free after each of its blocks.
+    /// The elements of a row in shared memory and of one of results, and those left free after each
+    /// block.
     row: u32,
+    result_row: u32,
     spare: u32,
-    /// The channels of a cube.
+    /// The channels of a cube, and its units.
     channels: u32,
+    units: u32,
 }
 
 /// The numbers of the tiles, which may change without a new kernel.
@@ -149,9 +174,9 @@ struct TileArgs {
     /// The tiles of a plane, and the columns of one.
     tiles: FastDivmod<u32>,
     tile: u32,
-    /// The blocks of rows of a plane, and the blocks of columns that a tile reads.
+    /// The blocks of rows of a plane, and the blocks of a row in which windows start.
     row_blocks: u32,
-    column_blocks: u32,
+    starts: u32,
     output_height: u32,
     output_width: u32,
 }
@@ -167,20 +192,22 @@ pub(super) fn launch(
 ) {
     let [_, height, width] = pooling.grid().axes();
     // The plan has been checked: there is a tile for its units.
-    let Some((tile, _)) = tile(pooling, plan.units) else { return };
+    let Some((tile, _)) = tile(pooling, reduction, plan.units) else { return };
     let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let pixel = pixel_channels(pooling);
     let planes = inputs / height.input() / width.input() / pixel;
     let (tiles, groups) = (width.output().div_ceil(tile), pixel / channels(pooling));
-    let rows = sliding::block(height);
+    let (row, result_row) = rows(pooling, reduction, plan);
     let form = Form {
         tap: Tap::new(pooling, reduction, dtype, &each),
-        height: Walk::new(height),
-        width: Walk::new(width),
-        row: row(plan, rows, sliding::block(width), channels(pooling)) as u32,
+        height: Walk::new(height, reduction),
+        width: Walk::new(width, reduction),
+        row: row as u32,
+        result_row: result_row as u32,
         spare: spare(plan, channels(pooling)) as u32,
         channels: channels(pooling) as u32,
+        units: plan.units,
     };
     let args = TileArgsLaunch::new(
         planes as u32,
@@ -188,8 +215,8 @@ pub(super) fn launch(
         pixel as u32,
         tiles as u32,
         tile as u32,
-        height.output().div_ceil(sliding::block(height)) as u32,
-        (tile + width.kernel() - 1).div_ceil(sliding::block(width)) as u32,
+        height.output().div_ceil(block(height, reduction)) as u32,
+        tile.div_ceil(block(width, reduction)) as u32,
         height.output() as u32,
         width.output() as u32,
     );
@@ -228,71 +255,101 @@ fn walk<S: Float, A: Float>(
 ) {
     let mut shared =
         Shared::<[Vector<A, One>]>::new_slice(comptime!((form.row * form.height.block) as usize));
+    let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(
+        (form.result_row * form.height.block) as usize
+    ));
     // Cubes of the same pixels are neighbours, and read them at about the same time.
     let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
     let (plane, tile) = args.tiles.div_mod(rest);
     let place = place_of(problem, args, plane, group, tile, form);
     let divisors = divisors_of::<A>(problem, args, &place, form);
+    let nothing = nothing::<A>(problem, form);
+    for i in range_stepped(UNIT_POS, comptime!(form.row * form.height.block), CUBE_DIM) {
+        shared[i as usize] = nothing;
+    }
+    sync_cube();
 
     let ending = cells::<A>(form.height.block);
     let totals = cells::<A>(form.height.whole);
-    for step in 0..comptime!(form.height.whole + 1) {
-        let elements = cells::<A>(form.height.block);
-        column::<S, A>(input, problem, &place, step, &elements, form);
-        keep::<A>(&prefixes::<A>(&read::<A>(&elements), form.height, form), &ending, &totals, form);
-    }
     let elements = cells::<A>(form.height.block);
     let again = cells::<A>(form.height.block);
-    for block in 0..args.row_blocks {
-        let step = block + comptime!(form.height.whole + 1);
-        if is_inside(problem, block, form) && is_inside(problem, step, form) {
-            inner_column::<S, A>(input, problem, &place, step, &elements, form);
-            inner_column::<S, A>(input, problem, &place, block, &again, form);
-        } else {
+    if place.inside {
+        for step in 0..comptime!(form.height.whole + 1) {
             column::<S, A>(input, problem, &place, step, &elements, form);
-            column::<S, A>(input, problem, &place, block, &again, form);
+            let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
+            keep::<A>(&prefixes, &ending, &totals, form);
         }
-        let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
-        let suffixes = suffixes::<A>(&read::<A>(&again), form.height, form);
-        let rows = windows::<A>(
-            &suffixes,
-            &read::<A>(&totals),
-            &read::<A>(&ending),
-            &prefixes,
-            form.height,
-            form,
-        );
-        #[unroll]
-        for i in 0..form.height.block {
-            let value = *rows.index(i as usize);
-            let value = if comptime!(form.tap.fold.is_max()) {
-                value
+    }
+    for block in 0..args.row_blocks {
+        if place.inside {
+            let step = block + comptime!(form.height.whole + 1);
+            if is_inside(problem, block, form) && is_inside(problem, step, form) {
+                inner_column::<S, A>(input, problem, &place, step, &elements, form);
+                inner_column::<S, A>(input, problem, &place, block, &again, form);
             } else {
-                select(place.inside, value, Vector::new(A::from_int(0)))
-            };
-            shared[(i * form.row + place.shared) as usize] = value;
+                column::<S, A>(input, problem, &place, step, &elements, form);
+                column::<S, A>(input, problem, &place, block, &again, form);
+            }
+            let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
+            let suffixes = suffixes::<A>(&read::<A>(&again), form.height, form);
+            let rows = windows::<A>(
+                &suffixes,
+                &read::<A>(&totals),
+                &read::<A>(&ending),
+                &prefixes,
+                form.height,
+                form,
+            );
+            #[unroll]
+            for i in 0..form.height.block {
+                shared[(i * form.row + place.shared) as usize] = *rows.index(i as usize);
+            }
+            keep::<A>(&prefixes, &ending, &totals, form);
         }
-        keep::<A>(&prefixes, &ending, &totals, form);
+        if place.fills {
+            #[unroll]
+            for i in 0..form.height.block {
+                shared[(i * form.row + place.beyond) as usize] = nothing;
+            }
+        }
         sync_cube();
-        along_rows::<A>(&mut shared, args, form);
-        write_rows::<S, A>(&shared, output, problem, args, &place, &divisors, block, form);
+        along_rows::<A>(&mut shared, &mut results, args, &place, nothing, form);
+        write_rows::<S, A>(&results, output, problem, args, &place, &divisors, block, form);
+    }
+}
+
+/// What a fold with another leaves that as it is.
+#[cube]
+fn nothing<A: Float>(problem: &Problem, #[comptime] form: Form) -> Vector<A, One> {
+    if comptime!(form.tap.fold.is_max()) {
+        Vector::new(problem.lowest.get::<A>())
+    } else {
+        Vector::new(A::from_int(0))
     }
 }
 
 /// Where a unit's column is.
 #[derive(CubeType)]
 struct Place {
-    /// The element of the first row, at the column or the nearest inside, and the step to the next row.
+    /// The element of the column's first row, and the step to the next row.
     input: u32,
     line: u32,
+    /// Whether there is such a column, and whether the unit fills up the last block with nothing too.
     inside: bool,
+    fills: bool,
+    /// The columns outside of the tile's first, and the end of those that are inside.
+    lead: u32,
+    end: u32,
     /// The output column, if there is one, its first element, and the step to the next row's.
     output: u32,
     output_line: u32,
     column: u32,
     writes: bool,
-    /// Where it is in a row of shared memory.
+    /// Where in a row of shared memory the column is, and one behind the last that the unit fills; and
+    /// where the output column is in a row of results.
     shared: u32,
+    beyond: u32,
+    result: u32,
 }
 
 #[cube]
@@ -306,23 +363,39 @@ fn place_of(
 ) -> Place {
     let there = min(plane, args.planes - 1);
     let in_tile = UNIT_POS / form.channels;
-    let channel = group * form.channels + UNIT_POS % form.channels;
-    let column = tile * args.tile + in_tile;
-    let x = column as i32 - problem.width.before;
-    let moved = min(max(x, 0i32), problem.width.input - 1);
-    let rows = there * problem.height.input as u32;
-    let pixel = rows * problem.width.input as u32 + moved as u32;
+    let in_group = UNIT_POS % form.channels;
+    let channel = group * form.channels + in_group;
+    let first = tile * args.tile;
+    let column = first + in_tile;
+    let before = problem.width.before as u32;
+    let base = max(first, before) - before;
+    let lead = max(first, before) - first;
+    let width = problem.width.input as u32;
+    let count = min(width - base, args.tile + problem.width.kernel as u32 - 1 - lead);
+    let x = min(base + in_tile, width - 1);
+    let pixel = there * problem.height.input as u32 * width + x;
     let output = there * args.output_height * args.output_width + column;
     Place {
         input: pixel * args.pixel + channel,
-        line: problem.width.input as u32 * args.pixel,
-        inside: x == moved,
+        line: width * args.pixel,
+        inside: in_tile < count,
+        fills: in_tile < comptime!(form.width.block - 1),
+        lead,
+        end: lead + count,
         output: output * args.pixel + channel,
         output_line: args.output_width * args.pixel,
         column,
         writes: plane < args.planes && in_tile < args.tile && column < args.output_width,
-        shared: UNIT_POS + in_tile / form.width.block * form.spare,
+        shared: in_row(lead + in_tile, form) + in_group,
+        beyond: in_row(lead + count + in_tile, form) + in_group,
+        result: in_row(in_tile, form) + in_group,
     }
+}
+
+/// Where a column is in a row of shared memory.
+#[cube]
+fn in_row(column: u32, #[comptime] form: Form) -> u32 {
+    column * form.channels + column / form.width.block * comptime!(form.spare * form.channels)
 }
 
 #[cube]
@@ -508,48 +581,80 @@ fn windows<A: Float>(
     windows
 }
 
-/// Folds the windows along the rows in shared memory, in their place.
+/// Folds the windows along the rows in shared memory.
+///
+/// Unit `i` of a row sums a block and has the windows that start in block `i`. That is the block that it
+/// sums, if it is inside; the units of blocks before the first column sum those behind the last in which
+/// windows start. Where some are left then, units sum another.
 #[cube]
 fn along_rows<A: Float>(
     shared: &mut Shared<[Vector<A, One>]>,
+    results: &mut Shared<[Vector<A, One>]>,
     args: &TileArgs,
+    place: &Place,
+    nothing: Vector<A, One>,
     #[comptime] form: Form,
 ) {
     let (rows, columns) = comptime!((form.height.block, form.width.block));
     let item = UNIT_POS / rows;
-    let (block, channel) = (item / form.channels, item % form.channels);
-    let works = block < args.column_blocks;
-    let row = UNIT_POS % rows * form.row + channel;
+    let (i, channel) = (item / form.channels, item % form.channels);
+    let row = UNIT_POS % rows;
     let step = comptime!((columns + form.spare) * form.channels);
-    let first = row + min(block, args.column_blocks - 1) * step;
-    let elements = from_shared::<A>(shared, first, form);
+    let before = min(place.lead / columns, args.starts);
+    let end = place.end.div_ceil(columns);
+    let own = if i < before { args.starts + i } else { i };
+    let first = row * form.row + channel;
+    let at = first + min(own, end - 1) * step;
+    let elements = from_shared::<A>(shared, at, form);
     let suffixes = suffixes::<A>(&elements, form.width, form);
     let prefixes = prefixes::<A>(&elements, form.width, form);
-    if works {
-        to_shared::<A>(shared, &prefixes, first, form);
+    if own < end && i < args.starts {
+        to_shared::<A>(shared, &prefixes, at, form);
+    }
+    // What blocks are left have no windows of their own.
+    let rest = args.starts + before + i;
+    if rest < end && i < comptime!(form.items()) {
+        for own in range_stepped(rest, end, comptime!(form.items())) {
+            let at = first + own * step;
+            sum_block::<A>(shared, at, form);
+        }
     }
     sync_cube();
-    let last = row + (args.column_blocks - 1) * step;
-    let mut totals = Sequence::<Vector<A, One>>::new();
-    #[unroll]
-    for i in 0..form.width.whole {
-        let total = min(first + comptime!((i + 1) * step), last);
-        let total = total + comptime!((columns - 1) * form.channels);
-        totals.push(shared[total as usize]);
-    }
-    let ending =
-        from_shared::<A>(shared, min(first + comptime!(form.width.whole * step), last), form);
-    let beyond =
-        from_shared::<A>(shared, min(first + comptime!((form.width.whole + 1) * step), last), form);
-    let windows = windows::<A>(&suffixes, &totals, &ending, &beyond, form.width, form);
-    sync_cube();
-    if works {
-        to_shared::<A>(shared, &windows, first, form);
+    if i < args.starts {
+        let mut kept = Sequence::<Vector<A, One>>::new();
+        #[unroll]
+        for j in 0..columns {
+            kept.push(select(i < before, nothing, *suffixes.index(j as usize)));
+        }
+        let at = (first + i * step) & comptime!(form.place());
+        let mut totals = Sequence::<Vector<A, One>>::new();
+        #[unroll]
+        for n in 0..form.width.whole {
+            let total = comptime!(((n + 1) * step + (columns - 1) * form.channels) as usize);
+            totals.push(shared[at as usize + total]);
+        }
+        let ending = from_shared::<A>(shared, at + comptime!(form.width.whole * step), form);
+        let beyond = from_shared::<A>(shared, at + comptime!((form.width.whole + 1) * step), form);
+        let windows = windows::<A>(&kept, &totals, &ending, &beyond, form.width, form);
+        to_shared::<A>(results, &windows, row * form.result_row + channel + i * step, form);
     }
     sync_cube();
 }
 
+/// Makes a block of a row its prefixes.
+#[cube]
+fn sum_block<A: Float>(shared: &mut Shared<[Vector<A, One>]>, at: u32, #[comptime] form: Form) {
+    let elements = from_shared::<A>(shared, at, form);
+    let prefixes = prefixes::<A>(&elements, form.width, form);
+    to_shared::<A>(shared, &prefixes, at, form);
+}
+
 impl Form {
+    /// The units of a row, and of a channel.
+    fn items(&self) -> u32 {
+        (self.units / self.height.block / self.channels).max(1)
+    }
+
     /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
     /// there stay within 32 bits, and makes them a part of the access.
     fn place(&self) -> u32 {
@@ -621,7 +726,7 @@ fn divisors_of<A: Float>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_rows<S: Float, A: Float>(
-    shared: &Shared<[Vector<A, One>]>,
+    results: &Shared<[Vector<A, One>]>,
     output: &mut [Vector<S, One>],
     problem: &Problem,
     args: &TileArgs,
@@ -638,13 +743,13 @@ fn write_rows<S: Float, A: Float>(
         if whole {
             #[unroll]
             for i in 0..form.height.block {
-                let fold = shared[(i * form.row + place.shared) as usize];
+                let fold = results[(i * form.result_row + place.result) as usize];
                 output[(at + i * place.output_line) as usize] =
                     finished::<S, A>(problem, fold, divisors, first + i, true, form);
             }
         } else {
             for i in 0..min(args.output_height - first, form.height.block) {
-                let fold = shared[(i * form.row + place.shared) as usize];
+                let fold = results[(i * form.result_row + place.result) as usize];
                 output[(at + i * place.output_line) as usize] =
                     finished::<S, A>(problem, fold, divisors, first + i, false, form);
             }

@@ -10,7 +10,8 @@
 //! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
 //!   problem, and at the memory's limit where windows overlap little.
 //! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
-//!   reduced once; with channels first, lanes lie along the width.
+//!   reduced once; with channels first, lanes lie along the width. Of values alone, without positions,
+//!   the taps are folded in the order that costs least.
 //! * [`walk`]: strips of rows on a processor, whose threads walk along them and keep what neighbours
 //!   share.
 //! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
@@ -28,6 +29,7 @@
 
 pub mod backward;
 pub mod backward_strip;
+mod block;
 pub mod direct;
 pub mod fused;
 mod launch;

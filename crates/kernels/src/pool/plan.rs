@@ -143,7 +143,7 @@ pub struct Plan {
 /// More taps than this and a loop over them is no longer unrolled.
 const UNROLLED_TAPS: usize = 49;
 
-/// The most vectors, as wide as loads are, that the outputs of a strip share.
+/// The most vectors, as wide as loads are, that the sums of a strip share.
 const WIDE_LOADS: usize = 40;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
@@ -204,8 +204,8 @@ impl Plan {
                 plan
             }
             Algorithm::Fused => {
-                let plan = plan.fused(pooling, limits)?;
-                plan.check_tile(pooling, limits)?;
+                let plan = plan.fused(pooling, reduction, limits)?;
+                plan.check_tile(pooling, reduction, limits)?;
                 plan
             }
             Algorithm::Plane => {
@@ -216,19 +216,29 @@ impl Plan {
         })
     }
 
-    fn fused(self, pooling: &Pooling, limits: &Limits) -> Result<Self, PlanError> {
+    fn fused(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
         let most = limits.units_per_cube;
         // A core would wait at every block for those that have not come as far.
-        let tile = fused::tile(pooling, most).filter(|_| limits.cores.is_none());
+        let tile = fused::tile(pooling, reduction, most).filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
         Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
     }
 
     /// Refuses units that no tile can be walked with, or more memory for it than there is.
-    fn check_tile(&self, pooling: &Pooling, limits: &Limits) -> Result<(), PlanError> {
-        let room = fused::shared_bytes(pooling, self) <= limits.shared_bytes;
-        match room && fused::tile(pooling, self.units).is_some() {
+    fn check_tile(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let room = fused::shared_bytes(pooling, reduction, self) <= limits.shared_bytes;
+        match room && fused::tile(pooling, reduction, self.units).is_some() {
             true => Ok(()),
             false => Err(PlanError::NotFor { algorithm: self.algorithm }),
         }
@@ -426,9 +436,16 @@ impl Plan {
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
         let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
-        let holds_much = indexed || (strip > 1 && loads(strip) > WIDE_LOADS);
-        let plan = if holds_much { self.narrowed(limits) } else { self };
-        plan.in_strips(strip, across)
+        let width = &pooling.grid().axes()[AXES - 1];
+        // Two columns of vectors share most of what they read, if few of it is neither's own.
+        let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
+        let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
+        let blocks = shares && !self.runs && self.lanes < pixel_channels(pooling);
+        let columns = if blocks && pairs <= UNROLLED_TAPS { 2 } else { 1 };
+        let sums = matches!(reduction, Reduction::Average(_));
+        let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
+        let plan = if indexed || (sums && many) { self.narrowed(limits) } else { self };
+        Self { columns, ..plan.in_strips(strip, across) }
     }
 
     fn walk(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
@@ -495,7 +512,7 @@ impl Plan {
                 self.check_teams()?;
                 self.check_shared(reduction, limits)?;
             }
-            Algorithm::Fused => self.check_tile(pooling, limits)?,
+            Algorithm::Fused => self.check_tile(pooling, reduction, limits)?,
             Algorithm::Walk => self.check_walk(pooling, dtype, limits)?,
             Algorithm::Plane => {
                 self.check_planes(pooling, reduction, dtype, limits, false)?;
@@ -932,6 +949,27 @@ mod tests {
     }
 
     #[test]
+    fn columns_that_share_most_of_their_taps_are_one_units() {
+        let mean = Reduction::Average(Divisor::Valid);
+        let columns = |kernel: usize, stride, channels, layout, limits: &Limits| {
+            let shape = Shape::new(8, channels, Extents::from([20; 2])).unwrap();
+            let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+            let pooling = Pooling::new(shape, &window, layout).unwrap();
+            let plan = Plan::with(Algorithm::Strip, &pooling, mean, DType::F32, limits).unwrap();
+            assert_eq!(plan.check(&pooling, mean, DType::F32, limits), Ok(()));
+            plan.columns
+        };
+        let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+        assert_eq!(columns(3, 1, 64, last, &GPU), 2);
+        assert_eq!(columns(5, 1, 64, last, &GPU), 2);
+        // Too little is shared; one vector is all channels; lanes are columns; threads have no warp.
+        assert_eq!(columns(3, 2, 64, last, &GPU), 1);
+        assert_eq!(columns(3, 1, 4, last, &GPU), 1);
+        assert_eq!(columns(3, 1, 64, first, &GPU), 1);
+        assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
+    }
+
+    #[test]
     fn planes_that_no_vector_divides_are_staged() {
         let mean = Reduction::Average(Divisor::Valid);
         let pooling = |extent: usize, kernel: usize, padding: usize| {
@@ -974,10 +1012,10 @@ mod tests {
             assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
             plan
         };
-        // One tile of 256 columns: a unit for each that it reads.
-        for (kernel, units) in [(31, 320), (63, 320), (127, 384)] {
+        // One tile of 256 columns: a unit for each that there is, however long the window.
+        for kernel in [31, 63, 127] {
             let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
-            assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
+            assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 256, 0));
         }
         let sliding = |reduction, layout, limits| {
             assert_eq!(plan(31, reduction, layout, limits).algorithm, Algorithm::Sliding);

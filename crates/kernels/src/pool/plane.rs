@@ -29,11 +29,13 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
+use super::block;
 use super::direct::{Fold, Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
+use super::strip::Run;
 use crate::axis::AxisForm;
-use crate::dtype::{elem, round};
+use crate::dtype::{elem, round, widen};
 
 /// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
@@ -66,8 +68,9 @@ pub(super) const UNITS: u32 = 160;
 /// The least rows of windows of a unit, where a plane has as many.
 const LEAST_ROWS: usize = 8;
 
-/// One number.
+/// One number, and a pair.
 type One = Const<1>;
+type Two = Const<2>;
 
 /// An axis as the windows of a unit see it: of a gradient the windows are those over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +80,13 @@ struct Side {
     kernel: usize,
     stride: usize,
     before: i32,
+}
+
+impl Side {
+    /// Whether it is one window, with all its taps inside.
+    fn is_whole(&self) -> bool {
+        self.output == 1 && self.before == 0 && self.kernel == self.input
+    }
 }
 
 fn sides(pooling: &Pooling, gradient: bool) -> [Side; AXES] {
@@ -150,7 +160,8 @@ impl Tile {
 }
 
 /// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room; of a
-/// gradient of windows of few taps four, of elements of two bytes: of these a cube has more.
+/// gradient of windows of few taps four, of elements of two bytes: of these a cube has more. With more of
+/// others, units that are neighbours are on the same banks.
 fn columns(pooling: &Pooling, dtype: DType, gradient: bool) -> usize {
     let [_, _, width] = pooling.grid().axes();
     let there = if gradient { width.input() } else { width.output() };
@@ -225,8 +236,11 @@ struct PlaneArgs {
     /// The groups of columns of a line of windows, and the lines along the depth.
     columns: FastDivmod<u32>,
     depths: FastDivmod<u32>,
-    /// The works of a cube's units, and the rows of windows of each.
+    /// The works of a cube's units, and the rows of windows of each: the first segment has those above
+    /// all others too, and the last what is left.
     works: u32,
+    segments: u32,
+    above: u32,
     rows: u32,
     /// The first of the rows that are inside, and of a gradient's those whose windows have all their
     /// rows, and the end of them.
@@ -266,9 +280,29 @@ struct Form {
     /// behind the last.
     ahead: u32,
     behind: u32,
+    /// Whether a plane is one window, and elements can be seen two to a word.
+    flat: bool,
+    pairs: bool,
 }
 
 impl Form {
+    /// The elements of a plane that is one window.
+    fn taps(&self) -> u32 {
+        self.kernel.iter().product()
+    }
+
+    /// The windows of a unit on a row.
+    fn along_row(&self) -> Run {
+        let (count, kernel, stride) = (self.columns, self.kernel[2], self.stride[2]);
+        Run { first: 0, each: 1, count, kernel, stride }
+    }
+
+    /// The windows of column `v` of so many rows of windows, in what is folded of the rows.
+    fn along_rows(&self, count: u32, v: u32) -> Run {
+        let stride = self.new_rows();
+        Run { first: v, each: self.columns, count, kernel: self.kernel[1], stride }
+    }
+
     /// The elements of a row that a unit's windows read.
     fn reads(&self) -> u32 {
         (self.columns - 1) * self.stride[2] + self.kernel[2]
@@ -395,6 +429,7 @@ fn run(
     let full = full_rows(pooling, &height, form.tap.fold, gradient);
     let columns = width.output.div_ceil(tile.columns);
     let works = tile.group * depth.output * columns * tile.segments;
+    let (above, rows) = segments(&height, tile.segments, form.run as usize);
     let args = PlaneArgsLaunch::new(
         planes as u32,
         tile.group as u32,
@@ -405,7 +440,9 @@ fn run(
         columns as u32,
         depth.output as u32,
         works as u32,
-        height.output.div_ceil(tile.segments) as u32,
+        tile.segments as u32,
+        above as u32,
+        rows as u32,
         full.start,
         full.end,
         side_args(depth),
@@ -430,6 +467,14 @@ fn run(
             elem(plan.accumulator),
         )
     };
+}
+
+/// The rows of windows that reach above the first row, and those of a segment below these: whole runs,
+/// where it has some.
+fn segments(height: &Side, segments: usize, run: usize) -> (usize, usize) {
+    let above = (height.before.max(0) as usize).div_ceil(height.stride).min(height.output - 1);
+    let rows = (height.output - above).div_ceil(segments);
+    (above, if segments > 1 && rows >= run { (rows + run / 2) / run * run } else { rows })
 }
 
 /// The rows that are inside; of a gradient those whose windows count all their taps of the height.
@@ -474,6 +519,8 @@ fn form(
         few_taps: has_few_taps(pooling),
         ahead: sides[2].before.max(0) as u32,
         behind: pooling.grid().axes()[2].after() as u32,
+        flat: !gradient && sides.iter().all(Side::is_whole),
+        pairs: plan.reinterprets && dtype.size() == 2,
     };
     let most = match pooling.grid().axes()[1].output() {
         1 => 1,
@@ -514,12 +561,18 @@ fn walk<S: Float, A: Float, N: Size>(
         let (rest, column) = args.columns.div_mod(work);
         let (rest, depth) = args.depths.div_mod(rest);
         let (segment, plane) = args.group.div_mod(rest);
-        let row = segment * args.rows;
-        if plane < planes && row < args.height.output {
+        let first = args.above + segment * args.rows;
+        let row = if segment == 0 { 0u32.runtime() } else { first };
+        if comptime!(form.flat) {
+            if plane < planes {
+                flat_of::<S, A>(&mut shared, problem, args, plane, form);
+            }
+        } else if plane < planes && row < args.height.output {
             // The last group is whole too, and computes some windows again.
             let column = min(column * form.columns, args.width.output - form.columns);
             let place = place_of::<A>(problem, args, plane, depth, column, form);
-            let end = min(row + args.rows, args.height.output);
+            let end = min(first + args.rows, args.height.output);
+            let end = if segment + 1 == args.segments { args.height.output } else { end };
             if comptime!(form.compares()) {
                 gather_segment::<S, A>(&mut shared, problem, args, &place, row, end, form);
             } else {
@@ -610,6 +663,66 @@ fn unstage<S: Float, N: Size>(
         };
         output[(base + v) as usize] = word;
     }
+}
+
+/// Computes the window that a plane is: in pairs, where elements are two to a word. A plane of an odd
+/// number of them begins or ends with half a word.
+#[cube]
+fn flat_of<S: Float, A: Float>(
+    shared: &mut Shared<[Vector<S, One>]>,
+    problem: &Problem,
+    args: &PlaneArgs,
+    plane: u32,
+    #[comptime] form: Form,
+) {
+    let taps = comptime!(form.taps());
+    let first = plane * args.input + comptime!(MARGIN as u32);
+    let result = if comptime!(form.pairs && taps > 2) {
+        let odd = first % 2;
+        let pairs: &[Vector<S, Two>] = shared[0..form.capacity].with_vector_size();
+        let at = (((first + odd) / 2) & comptime!(form.place())) as usize;
+        let count = comptime!((taps / 2) as usize);
+        let fold =
+            RuntimeCell::<Vector<A, Two>>::new(widen::<S, A, Two>(pairs[at], form.tap.widened));
+        #[unroll]
+        for i in 1..count {
+            let next = widen::<S, A, Two>(pairs[at + i], form.tap.widened);
+            fold.store(together::<A, Two>(fold.read(), next, form.tap));
+        }
+        let fold = fold.read();
+        let own = Vector::<A, One>::new(fold.extract(0usize));
+        let fold = together::<A, One>(own, Vector::new(fold.extract(1usize)), form.tap);
+        let rest = if odd == 1 { first } else { first + (taps - 1) };
+        if comptime!(taps % 2 == 1) {
+            together::<A, One>(fold, Vector::cast_from(shared[rest as usize]), form.tap)
+        } else {
+            fold
+        }
+    } else {
+        let at = (first & comptime!(form.place())) as usize;
+        let fold = RuntimeCell::<Vector<A, One>>::new(Vector::cast_from(shared[at]));
+        #[unroll]
+        for i in 1..taps {
+            let next = Vector::<A, One>::cast_from(shared[at + i as usize]);
+            fold.store(together::<A, One>(fold.read(), next, form.tap));
+        }
+        fold.read()
+    };
+    // All its taps are inside: what divides a window is what divides every one.
+    let divided = if comptime!(form.tap.fold.is_max()) {
+        Vector::cast_from(result)
+    } else {
+        let all = Vector::new(A::cast_from(comptime!(form.taps())));
+        let average = if comptime!(form.tap.reciprocal) {
+            result * Vector::new(problem.reciprocal.get::<A>())
+        } else if comptime!(form.tap.fold.is_fixed()) {
+            result / Vector::new(A::cast_from(problem.divisor))
+        } else {
+            result / all
+        };
+        round::<A, S, One>(average, form.tap.rounds)
+    };
+    shared[(args.results + plane) as usize] = divided;
 }
 
 /// Where the windows of a unit are, and what they have in common.
@@ -977,19 +1090,23 @@ fn run_of<S: Float, A: Float>(
     }
     let width = args.width.output;
     let divisors = divisors_at::<A>(problem, place, o, inner, form);
+    let mut folds = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for v in 0..columns {
+        let run = comptime!(form.along_rows(count, v as u32));
+        let windows = block::windows::<A, One>(&rows, run, form.tap);
+        #[unroll]
+        for i in 0..count {
+            folds.push(*windows.index(i as usize));
+        }
+    }
     #[unroll]
     for i in 0..count {
+        let at = comptime!(form.place()) & (place.output + (o + i) * width);
         #[unroll]
         for v in 0..columns {
-            let mut fold = *rows.index(comptime!(form.row(i, 0) * columns + v));
-            #[unroll]
-            for t in 1..form.kernel[1] {
-                let next = *rows.index(comptime!(form.row(i, t) * columns + v));
-                fold = together::<A, One>(fold, next, form.tap);
-            }
-            let result = finished::<S, A>(problem, fold, &divisors, v, form);
-            let at = comptime!(form.place()) & (place.output + (o + i) * width);
-            shared[at as usize + v] = result;
+            let fold = *folds.index(comptime!(v * count as usize + i as usize));
+            shared[at as usize + v] = finished::<S, A>(problem, fold, &divisors, v, form);
         }
     }
     #[unroll]
@@ -1019,7 +1136,6 @@ fn row_of<S: Float, A: Float>(
     let moves = comptime!(!inner && form.drops_rows());
     let there = if comptime!(moves) { min(max(y, 0i32), args.height.input - 1) } else { y };
     let reads = comptime!(form.reads() as usize);
-    let stride = comptime!(form.stride[2] as usize);
     let mut folds = Sequence::<RuntimeCell<Vector<A, One>>>::new();
     #[unroll]
     for t in 0..form.kernel[0] {
@@ -1040,26 +1156,14 @@ fn row_of<S: Float, A: Float>(
         }
         let divisors = line_divisors::<A>(problem, args, place, there, t, inner, form);
         let inside = (z == near) && (y == there);
+        let windows = if comptime!(form.shares()) {
+            shares_of::<A>(&loaded, &divisors, form)
+        } else {
+            block::windows::<A, One>(&loaded, form.along_row(), form.tap)
+        };
         #[unroll]
         for v in 0..comptime!(form.columns as usize) {
-            let first = comptime!(v * stride);
-            let mut fold = if comptime!(form.shares()) {
-                divided::<A>(*loaded.index(first), *divisors.index(first), form)
-            } else {
-                *loaded.index(first)
-            };
-            #[unroll]
-            for tw in 1..comptime!(form.kernel[2] as usize) {
-                let j = comptime!(first + tw);
-                let next = *loaded.index(j);
-                fold = if comptime!(form.shares() && form.tap.reciprocal) {
-                    fma(next, *divisors.index(j), fold)
-                } else if comptime!(form.shares()) {
-                    fold + next / *divisors.index(j)
-                } else {
-                    together::<A, One>(fold, next, form.tap)
-                };
-            }
+            let mut fold = *windows.index(v);
             if comptime!(moves || form.drops_line(t)) {
                 fold = select(inside, fold, outside);
             }
@@ -1077,6 +1181,34 @@ fn row_of<S: Float, A: Float>(
         row.push(folds.index(v).read());
     }
     row
+}
+
+/// The sums of a row's windows, each element divided by a number of its own.
+#[cube]
+fn shares_of<A: Float>(
+    loaded: &Sequence<Vector<A, One>>,
+    divisors: &Sequence<Vector<A, One>>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let stride = comptime!(form.stride[2] as usize);
+    let mut sums = Sequence::<Vector<A, One>>::new();
+    #[unroll]
+    for v in 0..comptime!(form.columns as usize) {
+        let first = comptime!(v * stride);
+        let mut sum = divided::<A>(*loaded.index(first), *divisors.index(first), form);
+        #[unroll]
+        for tw in 1..comptime!(form.kernel[2] as usize) {
+            let j = comptime!(first + tw);
+            let next = *loaded.index(j);
+            sum = if comptime!(form.tap.reciprocal) {
+                fma(next, *divisors.index(j), sum)
+            } else {
+                sum + next / *divisors.index(j)
+            };
+        }
+        sums.push(sum);
+    }
+    sums
 }
 
 /// What each element of row `y` of a gradient is divided by, for tap `t` of the depth; nothing, where

@@ -11,7 +11,8 @@
 //!
 //! A block is no longer than the window, which so ends in a later block than it starts in. Prefixes
 //! and suffixes are registers; the block in which windows start has been read k inputs earlier: each
-//! unit keeps what it reads in shared memory until then, or reads it again where there is no room.
+//! unit keeps what it reads in shared memory until then, or reads it again where there is no room. The
+//! next block is on its way while one is folded.
 //! A sum is folded like a maximum: nothing is ever taken away from it, so that it does not drift, and
 //! what is outside a window has no influence on it.
 //!
@@ -36,19 +37,32 @@ use crate::dtype::{MaximumForm, elem, round, widen};
 /// leave room for more units; long ones are for windows of many blocks, and for long steps.
 const BLOCKS: [usize; 2] = [8, 16];
 
-/// The most whole blocks in a window of short ones.
-const MOST_SHORT_BLOCKS: usize = 16;
+/// The most whole blocks in a window of short ones: more, and what is in flight at once is too little for
+/// the few units that have room.
+const MOST_SHORT_BLOCKS: usize = 6;
+
+/// The same, where units are many and sums are registers.
+const MOST_SHORT_SUMS: usize = 16;
 
 /// The most whole blocks in a window, whose folds are registers too.
 const MOST_BLOCKS: usize = 32;
 
 /// The inputs of a block: whole steps of the stride, fewer than the window's taps.
 pub(super) fn block(axis: &Axis) -> usize {
+    block_of(axis, MOST_SHORT_BLOCKS)
+}
+
+/// The inputs of a block of sums, of units that are many.
+pub(super) fn block_of_sums(axis: &Axis) -> usize {
+    block_of(axis, MOST_SHORT_SUMS)
+}
+
+fn block_of(axis: &Axis, most_short: usize) -> usize {
     let [short, long] = BLOCKS.map(|most| {
         let most = most.min(axis.kernel() - 1);
         most / axis.stride() * axis.stride()
     });
-    let few = short > 0 && (axis.kernel() - 1) / short <= MOST_SHORT_BLOCKS;
+    let few = short > 0 && (axis.kernel() - 1) / short <= most_short;
     if few { short } else { long }
 }
 
@@ -422,6 +436,12 @@ impl Form {
 }
 
 impl Form {
+    /// Whether the next block is loaded while one is folded: a thread of a processor has nothing to wait
+    /// for, and positions would take the registers.
+    fn fetches(&self) -> bool {
+        !self.runs && !self.fold.has_index()
+    }
+
     /// Whether windows are divided by numbers of their own.
     fn counts(&self) -> bool {
         self.last && !self.fold.is_max() && !self.fold.is_fixed()
@@ -484,10 +504,23 @@ fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
         totals.push(kept::<A, N>());
     }
     let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
+    let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
+    if comptime!(form.fetches()) {
+        #[unroll]
+        for _ in 0..form.block {
+            next.push(RuntimeCell::new(Vector::new(S::from_int(0))));
+        }
+        fetch::<S, N>(input, pass, &line, first, &next, form);
+    }
 
     // Windows that start in block b end in block b + whole or the one after, which is step's.
     for step in first..end + comptime!(form.whole + 1) {
-        let prefixes = prefixes::<S, A, N>(input, &positions, &mut own, pass, &line, step, form);
+        let elements = if comptime!(form.fetches()) {
+            fetched::<S, A, N>(input, &mut own, pass, &line, step, &next, form)
+        } else {
+            elements::<S, A, N>(input, &positions, &mut own, pass, &line, step, form)
+        };
+        let prefixes = prefixes::<A, N>(&elements, form);
         if step >= first + comptime!(form.whole + 1) {
             let start = step - comptime!(form.whole + 1);
             let suffixes =
@@ -561,16 +594,10 @@ fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
 
 /// The folds of the first 1, 2, … inputs of a block.
 #[cube]
-fn prefixes<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
-    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
-    own: &mut Shared<[Vector<S, N>]>,
-    pass: &Pass,
-    line: &Line,
-    block: u32,
+fn prefixes<A: Float, N: Size>(
+    elements: &Sequence<Accumulator<A, N>>,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
-    let elements = elements::<S, A, N>(input, positions, own, pass, line, block, form);
     let mut prefixes = Sequence::<Accumulator<A, N>>::new();
     prefixes.push(same::<A, N>(elements.index(0usize)));
     #[unroll]
@@ -642,6 +669,59 @@ fn elements<S: Float, A: Float, N: Size>(
     for j in 0..form.block {
         elements.push(read::<A, N>(cells.index(comptime!(j as usize))));
     }
+    elements
+}
+
+/// Has a block of inputs come, where they are not inside from the nearest that are.
+#[cube]
+fn fetch<S: Float, N: Size>(
+    input: &[Vector<S, N>],
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    #[comptime] form: Form,
+) {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    #[unroll]
+    for j in 0..form.block {
+        let there = min(max(first + j as i32, 0i32), pass.axis.input - 1);
+        let at = (line.input + there as u32 * pass.inner_vectors) as usize;
+        next.index(comptime!(j as usize)).store(input[at]);
+    }
+}
+
+/// The inputs of a block that has come, while the next one sets out. What is outside the input is, for a
+/// maximum, the nearest inside, which every window over it has too; in a sum it is nothing.
+#[cube]
+fn fetched<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    own: &mut Shared<[Vector<S, N>]>,
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    let kept = if comptime!(form.keeps) { kept_at(block, form) } else { 0u32.runtime() };
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.block {
+        let x = first + j as i32;
+        let come = next.index(comptime!(j as usize)).read();
+        let element = if comptime!(form.fold.is_max()) {
+            come
+        } else {
+            select(x >= 0 && x < pass.axis.input, come, Vector::new(S::from_int(0)))
+        };
+        if comptime!(form.keeps) {
+            own[(kept + comptime!(j * form.units)) as usize] = element;
+        }
+        let value = widen::<S, A, N>(element, form.widened);
+        elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
+    }
+    fetch::<S, N>(input, pass, line, block + 1u32, next, form);
     elements
 }
 

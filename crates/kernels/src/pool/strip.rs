@@ -10,7 +10,8 @@
 //!
 //! The rows live in registers, the loops being unrolled. A row outside the input is, for a
 //! maximum, moved to the nearest one inside, which the window has too; for an average it is
-//! dropped. Folding rows in their order keeps the first of equals, and the last NaN.
+//! dropped. Folding rows in their order keeps the first of equals, and the last NaN: so it is done
+//! here, where positions are asked for; values alone are [`block`](super::block)'s, in any order.
 //!
 //! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
 //! the whole vectors that its taps touch, from which each tap takes its lanes. Vectors divide the
@@ -20,6 +21,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
+use super::block;
 use super::direct::{
     Accumulator, Form as Tap, Problem, Site, finish, fold, pixel_vectors, plane_position,
     unit_position,
@@ -27,7 +29,7 @@ use super::direct::{
 use super::plan::{Plan, Reduction};
 use super::reach::{Reach, lanes_of};
 use crate::axis::{AxisArgs, AxisForm, Taps, coordinate, has_all_taps, taps_of};
-use crate::dtype::{widen, widen_kept};
+use crate::dtype::widen;
 
 /// How the vectors of a pixel are parted, so that neighbouring units are neighbouring pixels too, of
 /// one row and of a few.
@@ -112,7 +114,7 @@ pub(super) struct Strips {
     outputs_height: u32,
     outputs_width: u32,
     /// The vectors of the input's width, where the lanes lie along it.
-    width_vectors: u32,
+    pub(super) width_vectors: u32,
 }
 
 pub(super) fn strips_args(pooling: &Pooling, dtype: DType, plan: &Plan) -> StripsLaunch {
@@ -120,6 +122,7 @@ pub(super) fn strips_args(pooling: &Pooling, dtype: DType, plan: &Plan) -> Strip
     let outputs = vectors_on_axes(pooling, plan);
     let mut places = outputs;
     places[form.axis] = places[form.axis].div_ceil(plan.strip);
+    places[AXES - 1] = places[AXES - 1].div_ceil(columns(pooling, plan));
     let width = pooling.grid().axes()[AXES - 1].input() / plan.lanes;
     StripsLaunch::new(
         units(pooling, plan) as u32,
@@ -146,8 +149,21 @@ fn vectors_on_axes(pooling: &Pooling, plan: &Plan) -> [usize; AXES] {
 /// The strips of a problem, each a unit's work.
 pub(super) fn units(pooling: &Pooling, plan: &Plan) -> usize {
     let along = outermost(pooling);
-    let outputs = vectors_on_axes(pooling, plan)[along];
-    pooling.output().elements() / plan.lanes / outputs * outputs.div_ceil(plan.strip)
+    let vectors = vectors_on_axes(pooling, plan);
+    let (outputs, width) = (vectors[along], vectors[AXES - 1]);
+    let strips = pooling.output().elements() / plan.lanes / outputs * outputs.div_ceil(plan.strip);
+    match columns(pooling, plan) {
+        1 => strips,
+        columns => strips / width * width.div_ceil(columns),
+    }
+}
+
+/// The neighbouring columns of a strip: more than one only where lanes are channels, and there are as
+/// many columns.
+fn columns(pooling: &Pooling, plan: &Plan) -> usize {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let fits = outermost(pooling) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();
+    if fits && !plan.across && width.output() >= plan.columns { plan.columns } else { 1 }
 }
 
 /// The outermost axis that has a window, or the last.
@@ -156,24 +172,38 @@ pub(super) fn outermost(pooling: &Pooling) -> usize {
     axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())
 }
 
+/// Whether as many input vectors as an output vector steps over are inside wherever that is there. Of
+/// vectors that divide both widths this depends on the window alone: their outputs reach less than a
+/// vector past the input, which is not at all.
+fn has_own(width: &Axis, lanes: usize) -> bool {
+    let reach = width.dilation() * (width.kernel() - 1) + 1;
+    // The last step may be rounded up.
+    width.before() + width.after() + 2 * width.stride() < lanes + reach + 1
+}
+
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) tap: Tap,
-    along: Along,
-    /// The width as the lanes see it that lie along it.
-    reach: Reach,
+    pub(super) along: Along,
+    /// The width as the lanes see it that lie along it, and whether the vectors at an output's own place
+    /// are always inside.
+    pub(super) reach: Reach,
+    own: bool,
+    /// The neighbouring columns of a strip, and the step from one to the next in the input.
+    pub(super) columns: u32,
+    step: u32,
 }
 
 /// The axis that strips lie along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Along {
-    axis: usize,
+pub(super) struct Along {
+    pub(super) axis: usize,
     /// The outputs of a strip, and whether all are there.
-    outputs: u32,
-    whole: bool,
-    kernel: u32,
-    stride: u32,
+    pub(super) outputs: u32,
+    pub(super) whole: bool,
+    pub(super) kernel: u32,
+    pub(super) stride: u32,
 }
 
 impl Along {
@@ -192,6 +222,8 @@ impl Along {
 
 impl Form {
     pub(super) fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
+        let width = &pooling.grid().axes()[AXES - 1];
+        let columns = columns(pooling, plan);
         Self {
             tap: Tap::new(pooling, reduction, dtype, plan),
             along: Along::new(pooling, plan),
@@ -199,32 +231,39 @@ impl Form {
                 true => Reach::new(pooling, plan.lanes, plan.lanes),
                 false => Reach::ONE,
             },
+            own: has_own(width, plan.lanes),
+            columns: columns as u32,
+            step: if columns > 1 { width.stride() as u32 } else { 1 },
         }
     }
 
-    /// The form of a strip whose outputs are all there, and all that they read: nothing need be
-    /// moved or dropped. Neighbours along the width are neighbours in a plane of units where no
-    /// channels lie between them; at the edges there some would always differ from the rest.
+    /// The form of a strip whose outputs are all there, and all that they read along depth and height:
+    /// nothing need be moved or dropped there. On the width neither, where units across the edges are
+    /// not of one warp, which would run both, or where a tap costs much.
     pub(super) fn interior(&self) -> Self {
-        Self {
-            tap: self.tap.unclipped(self.tap.channels),
-            along: Along { whole: true, ..self.along },
-            ..*self
-        }
+        let width = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
+        Self { tap: self.tap.unclipped(width), along: Along { whole: true, ..self.along }, ..*self }
     }
 
-    /// Whether the interior has code of its own. Units along a width without channels are of one
-    /// warp across the edges, which would run both: only divisors are worth that.
+    /// Whether the interior has code of its own. A maximum of units of one warp moves what is outside
+    /// at no cost; only divisors and indices are worth two ways.
     pub(super) fn splits(&self) -> bool {
-        *self != self.interior() && (self.tap.channels || !self.tap.fold.is_max())
+        let apart = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
+        *self != self.interior() && (apart || !self.tap.fold.is_max())
     }
 
-    fn axis(&self, i: usize) -> AxisForm {
+    pub(super) fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
 
+    /// Whether vector `v` of those that lie along the width may be outside.
+    pub(super) fn may_miss(&self, v: usize) -> bool {
+        let own = self.reach.ahead()..self.reach.ahead() + self.reach.steps();
+        self.tap.width.clipped && !(self.own && own.contains(&v))
+    }
+
     /// The taps of a row on axis `i`: those of the strip's own axis are rows.
-    fn taps(&self, i: usize) -> u32 {
+    pub(super) fn taps(&self, i: usize) -> u32 {
         if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
     }
 
@@ -259,6 +298,37 @@ impl Form {
         Line { depth: at(0, i / self.taps(1)), height: at(1, i % self.taps(1)), width: at(2, 0) }
     }
 
+    /// The vectors of a line that a strip reads.
+    pub(super) fn reads(&self) -> u32 {
+        if self.tap.across {
+            self.reach.vectors() as u32
+        } else {
+            (self.columns - 1) * self.step + self.taps(2)
+        }
+    }
+
+    /// The windows of a strip on a line, of vectors.
+    pub(super) fn along_line(&self) -> Run {
+        let (count, kernel, stride) = (self.columns, self.taps(2), self.step);
+        Run { first: 0, each: 1, count, kernel, stride }
+    }
+
+    /// Element `x` of what the columns of a strip read of a line of row `j`.
+    pub(super) fn read(&self, j: u32, x: u32) -> TapForm {
+        let kernel = self.taps(2);
+        if self.along.axis == 2 {
+            self.row(j)
+        } else if self.columns == 1 {
+            self.tap(2, x)
+        } else {
+            let firsts = (0..self.columns).map(|column| column * self.step);
+            let outside = firsts
+                .filter(|&first| (first..first + kernel).contains(&x))
+                .any(|first| self.axis(2).may_be_outside(x - first));
+            TapForm { row: true, t: x, moves: outside, drops: outside }
+        }
+    }
+
     /// Tap `t` of an axis other than the strip's.
     fn tap(&self, axis: usize, t: u32) -> TapForm {
         let outside = self.axis(axis).may_be_outside(t);
@@ -266,7 +336,7 @@ impl Form {
     }
 
     /// Row `j`. Those beyond the first window may be no window's, and past the end.
-    fn row(&self, j: u32) -> TapForm {
+    pub(super) fn row(&self, j: u32) -> TapForm {
         let form = self.axis(self.along.axis);
         let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
         let outside = !beyond && form.may_be_outside(j);
@@ -279,12 +349,29 @@ impl Form {
     }
 }
 
+/// Windows along a sequence, whose first element is at `first` and whose others lie `each` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Run {
+    pub(super) first: u32,
+    pub(super) each: u32,
+    pub(super) count: u32,
+    pub(super) kernel: u32,
+    pub(super) stride: u32,
+}
+
 /// A line of a row: a tap on each axis, the first one on the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Line {
     pub(super) depth: TapForm,
     pub(super) height: TapForm,
     width: TapForm,
+}
+
+impl Line {
+    /// Whether it may be outside, and must then be dropped from a sum.
+    pub(super) fn drops(self) -> bool {
+        self.depth.drops || self.height.drops
+    }
 }
 
 /// A tap of an axis, or a row of the strip.
@@ -320,11 +407,18 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
     } else {
         false.runtime()
     };
-    if inner {
+    if comptime!(form.tap.fold.has_index()) {
+        if inner {
+            let form = comptime!(form.interior());
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        } else {
+            compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        }
+    } else if inner {
         let form = comptime!(form.interior());
-        compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        block::compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
     } else {
-        compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        block::compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
     }
 }
 
@@ -350,7 +444,7 @@ fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form
     }
 }
 
-/// Computes the outputs of a strip.
+/// Computes the outputs of a strip, with their positions.
 #[cube]
 fn compute<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -378,7 +472,7 @@ fn compute<S: Float, A: Float, N: Size>(
             let next = comptime!((i * form.along.stride + t) as usize);
             fold::<A, N>(&mut folded, rows.index(next), form.tap);
         }
-        let site = site_of(problem, place, i, form);
+        let site = site_of(problem, place, i, 0u32, form);
         let vector = place.output + i * place.step;
         let there = if comptime!(form.along.whole) {
             true.runtime()
@@ -393,14 +487,14 @@ fn compute<S: Float, A: Float, N: Size>(
 
 /// Where a strip is.
 #[derive(CubeType)]
-struct Place {
+pub(super) struct Place {
     /// The site of its first output.
-    site: Site,
+    pub(super) site: Site,
     /// The position of the first output along the strip's axis.
-    first: u32,
+    pub(super) first: u32,
     /// The first output's vector, and the step to the next output's.
-    output: u32,
-    step: u32,
+    pub(super) output: u32,
+    pub(super) step: u32,
 }
 
 #[cube]
@@ -419,6 +513,12 @@ fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: For
     let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
     let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
     let w = if comptime!(form.along.axis == 2) { w * strip } else { w };
+    // The last columns are as many as the others, and some of them are the block's before too.
+    let w = if comptime!(form.columns > 1) {
+        min(w * form.columns, strips.outputs_width - form.columns)
+    } else {
+        w
+    };
     let (first, step) = match form.along.axis {
         0 => (d, strips.outputs_height * strips.outputs_width * problem.pixel_vectors),
         1 => (h, strips.outputs_width * problem.pixel_vectors),
@@ -439,35 +539,43 @@ fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: For
     Place { site, first, output, step }
 }
 
-/// The site of the strip's output `i`.
+/// The site of the strip's output `i`, in column `v` of the strip.
 #[cube]
-fn site_of(problem: &Problem, place: &Place, #[comptime] i: u32, #[comptime] form: Form) -> Site {
+pub(super) fn site_of(
+    problem: &Problem,
+    place: &Place,
+    #[comptime] i: u32,
+    #[comptime] v: u32,
+    #[comptime] form: Form,
+) -> Site {
     let o = place.first + i;
     let axis = comptime!(form.along.axis);
+    let column = if comptime!(axis == 2) { o } else { place.site.column + v };
+    let moved = comptime!(axis == 2 || v > 0);
     Site {
         sample: place.site.sample,
         lane: place.site.lane,
-        column: if comptime!(axis == 2) { o } else { place.site.column },
+        column,
         depth: taps_at(&problem.depth, &place.site.depth, o, comptime!(axis == 0), form.axis(0)),
         height: taps_at(&problem.height, &place.site.height, o, comptime!(axis == 1), form.axis(1)),
-        width: taps_at(&problem.width, &place.site.width, o, comptime!(axis == 2), form.axis(2)),
+        width: taps_at(&problem.width, &place.site.width, column, moved, form.axis(2)),
     }
 }
 
-/// The taps at output `o` of the strip's axis, or those that the strip has on another axis.
+/// The taps at output `o` of an axis along which outputs differ, or those that all of a strip have.
 #[cube]
 fn taps_at(
     axis: &AxisArgs,
     taps: &Taps,
     o: u32,
-    #[comptime] along: bool,
+    #[comptime] differ: bool,
     #[comptime] form: AxisForm,
 ) -> Taps {
-    if comptime!(along) { taps_of(axis, o, form) } else { *taps }
+    if comptime!(differ) { taps_of(axis, o, form) } else { *taps }
 }
 
 #[cube]
-fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
+pub(super) fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
     match form.along.axis {
         0 => strips.outputs_depth,
         1 => strips.outputs_height,
@@ -475,7 +583,7 @@ fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
     }
 }
 
-/// Folds the taps of the inner axes at row `j` of a strip.
+/// Folds the taps of the inner axes at row `j` of a strip, in their order.
 #[cube]
 fn row<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -506,16 +614,11 @@ fn line<S: Float, A: Float, N: Size>(
 ) -> Accumulator<A, N> {
     let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
     let height = step(&problem.height, &site.height, line.height, form.axis(1));
-    let mut folded = if comptime!(form.tap.across) {
+    if comptime!(form.tap.across) {
         lanes::<S, A, N>(input, problem, strips, site, depth.x, height.x, form)
     } else {
         pixels::<S, A, N>(input, problem, site, depth.x, height.x, line.width, form)
-    };
-    if comptime!(!form.tap.fold.is_max() && (line.depth.drops || line.height.drops)) {
-        let inside = depth.inside && height.inside;
-        folded.value = select(inside, folded.value, Vector::new(A::from_int(0)));
     }
-    folded
 }
 
 /// The coordinate of a tap, and whether it was inside before it was moved there.
@@ -586,11 +689,7 @@ fn pixel<S: Float, A: Float, N: Size>(
     } else {
         pixel
     };
-    let value = if comptime!(!form.tap.fold.is_max() && tap.drops) {
-        widen_kept::<S, A, N>(input[offset as usize], width.inside, form.tap.widened)
-    } else {
-        widen::<S, A, N>(input[offset as usize], form.tap.widened)
-    };
+    let value = widen::<S, A, N>(input[offset as usize], form.tap.widened);
     Accumulator::<A, N> { value, position: Vector::new(position) }
 }
 
@@ -608,11 +707,8 @@ fn lanes<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = comptime!(form.reach);
-    let outside = if comptime!(form.tap.fold.is_max()) {
-        Vector::<A, N>::new(problem.lowest.get::<A>())
-    } else {
-        Vector::<A, N>::new(A::from_int(0))
-    };
+    let lowest = Vector::<A, N>::new(problem.lowest.get::<A>());
+    let outside = Vector::<S, N>::cast_from(lowest);
     let count = strips.width_vectors as i32;
     let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
     let first = (site.column / comptime!(width.output as u32)) as i32 * width.stride as i32
@@ -621,12 +717,12 @@ fn lanes<S: Float, A: Float, N: Size>(
     #[unroll]
     for v in 0..width.vectors() {
         if comptime!(!width.touches(v)) {
-            vectors.push(outside);
-        } else if comptime!(form.tap.width.clipped) {
+            vectors.push(lowest);
+        } else if comptime!(form.may_miss(v)) {
             let at = first + v as i32;
             let there = min(max(at, 0i32), count - 1);
-            let value = widen::<S, A, N>(input[(line * count + there) as usize], form.tap.widened);
-            vectors.push(select(there == at, value, outside));
+            let value = select(there == at, input[(line * count + there) as usize], outside);
+            vectors.push(widen::<S, A, N>(value, form.tap.widened));
         } else {
             let at = line * count + first + v as i32;
             vectors.push(widen::<S, A, N>(input[at as usize], form.tap.widened));
