@@ -222,9 +222,15 @@ impl Fields {
         fields.sliding.n = self.sliding.n.min(samples.max(FEWEST_SAMPLES));
         loop {
             let (_, plan) = fields.plan(case, device, forced)?;
-            if part.products(windows(&plan), taps) <= most || !fields.sliding.halve() {
+            let mut halved = fields.clone();
+            // A tile may be for large images alone: then more is compared than need be.
+            if part.products(windows(&plan), taps) <= most
+                || !halved.sliding.halve()
+                || halved.plan(case, device, forced).is_err()
+            {
                 return Ok((fields, part));
             }
+            fields = halved;
         }
     }
 

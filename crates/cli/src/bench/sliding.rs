@@ -39,14 +39,16 @@ impl Sliding {
         [self.n].into_iter().chain(before).chain(space).chain(after).collect()
     }
 
-    /// Halves the longest axis that is not short already; whether there was one.
+    /// Halves the first axis that is not short already; whether there was one. The width comes last: there
+    /// are kernels and tiles for wide images alone.
     pub(super) fn halve(&mut self) -> bool {
         // The window, and as many steps as strips and vectors of outputs are long.
         let steps = 32;
         let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];
-        let long = (0..self.size.len()).filter(|i| self.size[*i] > least(*i));
-        let Some(longest) = long.max_by_key(|i| self.size[*i]) else { return false };
-        self.size[longest] = (self.size[longest] / 2).max(least(longest));
+        let Some(first) = (0..self.size.len()).find(|i| self.size[*i] > least(*i)) else {
+            return false;
+        };
+        self.size[first] = (self.size[first] / 2).max(least(first));
         true
     }
 }

@@ -11,7 +11,7 @@
 //! The rows live in registers, the loops being unrolled. A row outside the input is, for a
 //! maximum, moved to the nearest one inside, which the window has too; for an average it is
 //! dropped. Folding rows in their order keeps the first of equals, and the last NaN: so it is done
-//! here, where positions are asked for; values alone are [`block`](super::block)'s, in any order.
+//! here, where positions are asked for; values alone are `block`'s, in any order.
 //!
 //! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
 //! the whole vectors that its taps touch, from which each tap takes its lanes. Vectors divide the
