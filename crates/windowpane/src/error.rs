@@ -161,18 +161,12 @@ pub enum Error {
 #[cfg(feature = "kernels")]
 impl Device {
     /// Says which device it is that a plan of a pooling does not suit.
-    pub(crate) fn refuses(
-        &self,
-    ) -> impl FnOnce(windowpane_kernels::pool::PlanError) -> Error + use<> {
-        let device = self.clone();
-        |reason| Error::Plan { device, reason }
+    pub(crate) fn refuses(&self, reason: windowpane_kernels::pool::PlanError) -> Error {
+        Error::Plan { device: self.clone(), reason }
     }
 
     /// The same of a convolution's.
-    pub(crate) fn refuses_conv(
-        &self,
-    ) -> impl FnOnce(windowpane_kernels::conv::PlanError) -> Error + use<> {
-        let device = self.clone();
-        |reason| Error::ConvPlan { device, reason }
+    pub(crate) fn refuses_conv(&self, reason: windowpane_kernels::conv::PlanError) -> Error {
+        Error::ConvPlan { device: self.clone(), reason }
     }
 }

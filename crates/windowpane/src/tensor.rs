@@ -414,7 +414,7 @@ fn memory(
     let limit = windowpane_kernels::Limits::of(client).buffer_bytes;
     if bytes > limit {
         let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
-        return Err(device.refuses()(reason));
+        return Err(device.refuses(reason));
     }
     Ok(client.empty(elements * dtype.size()))
 }

@@ -220,18 +220,17 @@ impl Fields {
         let each = part.products(plan.problem().output().plane(), taps).max(1);
         let samples = usize::try_from(most / each).unwrap_or(self.sliding.n);
         fields.sliding.n = self.sliding.n.min(samples.max(FEWEST_SAMPLES));
-        loop {
-            let (_, plan) = fields.plan(case, device, forced)?;
+        let (_, mut plan) = fields.plan(case, device, forced)?;
+        while part.products(windows(&plan), taps) > most {
             let mut halved = fields.clone();
-            // A tile may be for large images alone: then more is compared than need be.
-            if part.products(windows(&plan), taps) <= most
-                || !halved.sliding.halve()
-                || halved.plan(case, device, forced).is_err()
-            {
-                return Ok((fields, part));
+            if !halved.sliding.halve() {
+                break;
             }
-            fields = halved;
+            // A tile may be for large images alone: then more is compared than need be.
+            let Ok((_, smaller)) = halved.plan(case, device, forced) else { break };
+            (fields, plan) = (halved, smaller);
         }
+        Ok((fields, part))
     }
 
     /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions, from this

@@ -415,7 +415,7 @@ fn choice(
         return match kernels::Plan::new(problem, request, wish, &limits) {
             Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
             Err(kernels::PlanError::NoTf32) => Err(no_precision(conv, device, dtype)),
-            plan => plan.map(Choice::Kernel).map_err(device.refuses_conv()),
+            plan => plan.map(Choice::Kernel).map_err(|reason| device.refuses_conv(reason)),
         };
     }
     let _ = (pass, dtype, problem);

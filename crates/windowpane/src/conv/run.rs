@@ -252,7 +252,7 @@ mod kernels {
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
         launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
-            .map_err(plan.device.refuses_conv())?;
+            .map_err(|reason| plan.device.refuses_conv(reason))?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);
         Ok(Tensor::on_device(&plan.device, plan.dtype, dims, out, work).doubted_with(&sources))

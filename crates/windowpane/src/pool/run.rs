@@ -196,7 +196,7 @@ fn choose_kernel(
         }
         _ => pool::Plan::new(pooling, reduction, dtype, limits),
     };
-    let mut plan = plan.map_err(device.refuses())?;
+    let mut plan = plan.map_err(|reason| device.refuses(reason))?;
     if let Operator::NormBackward(p) = operator {
         plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
     }
@@ -400,7 +400,7 @@ fn run_kernel(
         [input, &output],
         indices.as_ref(),
     )
-    .map_err(plan.device.refuses())?;
+    .map_err(|reason| plan.device.refuses(reason))?;
     let work: std::sync::Arc<str> =
         format!("{} of {} {:?}", operator.name(), plan.dtype, x.dims()).into();
     let tensor =
@@ -464,7 +464,7 @@ fn backward_kernel(
         [gradient, &dx],
         winners.and_then(|winners| winners.handle()).map(|(_, handle)| handle),
     )
-    .map_err(plan.device.refuses())?;
+    .map_err(|reason| plan.device.refuses(reason))?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
     let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
     Ok(match winners {
@@ -511,7 +511,7 @@ fn norm_backward(
             let buffers = [gradient, input, &dx];
             use windowpane_kernels::pool::launch_lp_backward;
             launch_lp_backward(client, pooling, p, plan.dtype, kernel, buffers)
-                .map_err(plan.device.refuses())?;
+                .map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", plan.operator.name(), plan.dtype);
             let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
             Ok(dx.doubted_with(&[dy, x]))
@@ -570,7 +570,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
                 }
                 _ => launch_unpool_backward(client, pooling, base, plan.dtype, kernel, buffers),
             };
-            let note = note.map_err(plan.device.refuses())?;
+            let note = note.map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
             let to = Tensor::on_device(&plan.device, plan.dtype, dims, to, work);
             Ok(to.doubted_with(&[from, indices]).doubted(note, winners.clone()))
