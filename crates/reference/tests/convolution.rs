@@ -14,7 +14,7 @@ fn convolutions() -> impl Strategy<Value = Convolution> {
     let filter_layouts =
         prop::sample::select(vec![FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw]);
     let counts = (0usize..3, 1usize..4, 1usize..4, 1usize..4);
-    (common::windows(20), counts, common::layouts(), filter_layouts).prop_map(
+    (common::floored_windows(20), counts, common::layouts(), filter_layouts).prop_map(
         |((window, input), (batch, groups, channels, filters), layout, filter_layout)| {
             let shape = Shape::new(batch, groups * channels, input).unwrap();
             let filter = Filter::new(groups * filters, channels, window.kernel().unwrap()).unwrap();

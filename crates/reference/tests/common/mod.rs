@@ -19,6 +19,15 @@ fn extents(numbers: &[usize]) -> Extents {
 /// A window and the extents that it is laid over. `longest` bounds an extent of a 1-D problem;
 /// problems of more axes are smaller.
 pub(crate) fn windows(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
+    prop_oneof![windows_rounded(longest, Rounding::Floor), windows_rounded(longest, Rounding::Ceil)]
+}
+
+/// Windows of a convolution, which has no ceil rounding.
+pub(crate) fn floored_windows(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
+    windows_rounded(longest, Rounding::Floor)
+}
+
+fn windows_rounded(longest: usize, rounding: Rounding) -> impl Strategy<Value = (Window, Extents)> {
     (1..=AXES)
         .prop_flat_map(move |rank| {
             let longest = [longest, 9, 6][rank - 1];
@@ -31,9 +40,9 @@ pub(crate) fn windows(longest: usize) -> impl Strategy<Value = (Window, Extents)
                 1 => Just(Some(Same::Lower))
             ];
             let steps = (numbers(1..5), prop_oneof![numbers(1..2), numbers(1..4)]);
-            (numbers(1..longest), kernel, steps, (side(), side()), same, any::<bool>())
+            (numbers(1..longest), kernel, steps, (side(), side()), same)
         })
-        .prop_filter_map("the kernel fits", |(input, kernel, steps, sides, same, ceil)| {
+        .prop_filter_map("the kernel fits", move |(input, kernel, steps, sides, same)| {
             let padding = same.map_or(
                 Padding::Explicit { before: extents(&sides.0), after: extents(&sides.1) },
                 Padding::from,
@@ -42,7 +51,7 @@ pub(crate) fn windows(longest: usize) -> impl Strategy<Value = (Window, Extents)
                 .stride(extents(&steps.0))
                 .dilation(extents(&steps.1))
                 .padding(padding)
-                .rounding(if ceil { Rounding::Ceil } else { Rounding::Floor });
+                .rounding(rounding);
             let input = extents(&input);
             window.over(input).is_ok().then_some((window, input))
         })
