@@ -35,11 +35,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Tests the workspace, with these devices required; anything but success is an error.
+/// Tests the workspace, with these devices required; anything but success is an error, told when
+/// every test binary has run: a failing one may not hide what the others find.
 pub(crate) fn require(devices: &str) -> Result<()> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
-    let options = Options { require: Some(devices.into()), cargo: Vec::new(), harness: Vec::new() };
+    let cargo = vec!["--no-fail-fast".into()];
+    let options = Options { require: Some(devices.into()), cargo, harness: Vec::new() };
     shell::run(&mut command(&choice, &options))
 }
 
