@@ -1,0 +1,95 @@
+//! `bench --against`, pictures, and `report`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::cases::{case, rows, write};
+use crate::support::{Folder, run, run_with};
+
+/// The same run as tables and as a picture; a stored one as what is held against it.
+#[test]
+fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
+    let folder = Folder::new();
+    let file = write(&folder, &[case("stem", "avgpool", "fwd", "f32", "nhwc")]);
+    let bench = |flags: &[&str]| run(&[&["bench", "--cases", &file], flags].concat());
+    let table = bench(&["--format", "table"]).succeeded().out;
+    assert!(table.contains("of the ceiling") && table.contains("stem avgpool fwd"), "{table}");
+    let markdown = bench(&["--format", "markdown"]).succeeded().out;
+    assert!(markdown.contains("| case") && markdown.contains("|---"), "{markdown}");
+
+    let (svg, png) = (folder.name("run.svg"), folder.name("run.png"));
+    let ran = bench(&["--plot", &svg]).succeeded();
+    assert!(fs::read_to_string(&svg).expect("a picture").contains("stem"));
+    let row = rows(&ran).pop().expect("a row");
+    let keep = |name: &str, ms: f64| {
+        let mut old = row.clone();
+        (old["ms"], old["ms_fastest"], old["spread"]) = (json!(ms), json!(ms), json!(0.0));
+        fs::write(folder.path(name), format!("{old}\n")).expect("a file for the test");
+        folder.name(name)
+    };
+    let (slow, fast) = (keep("slow.jsonl", 1e6), keep("fast.jsonl", 1e-9));
+    let ran = bench(&["--against", &slow]).succeeded();
+    assert_eq!(rows(&ran).last().expect("a line")["verdict"], json!("faster"));
+    let ran = bench(&["--against", &fast, "--threshold", "10"]);
+    ran.refused(1, "1 of 1 cases are slower");
+    let lines = rows(&ran);
+    let [.., agreement, moved] = &lines[..] else { panic!("no lines: {}", ran.out) };
+    assert_eq!(moved["moved"], json!("stem/avgpool/fwd/f32/nhwc"));
+    assert_eq!((&agreement["agree"], &agreement["of"]), (&json!(0), &json!(1)));
+    // Such a run is one that the next can be held against.
+    let kept = folder.name("kept.jsonl");
+    fs::write(&kept, &ran.out).expect("a file for the test");
+    bench(&["--against", &kept, "--threshold", "1e6"]).succeeded();
+
+    let report = |arguments: &[&str]| run_with(&[&["report"], arguments].concat(), &[]);
+    let failed = folder.name("failed.jsonl");
+    let mut line = row.clone();
+    line.as_object_mut().expect("an object").remove("ms");
+    line["error"] = json!("no time");
+    fs::write(&failed, format!("{line}\n")).expect("a file for the test");
+    report(&[&failed, "--plot", &png]).refused(1, "nothing to draw");
+    let peer = folder.name("peer.jsonl");
+    let mut line = row.clone();
+    line["peer"] = json!("torch");
+    line.as_object_mut().expect("an object").remove("backend");
+    fs::write(&peer, format!("{line}\n")).expect("a file for the test");
+    let ours = folder.name("ours.jsonl");
+    fs::write(&ours, bench(&[]).succeeded().out).expect("a file for the test");
+    let joined = report(&[&ours, &peer, "--format", "table", "--plot", &png]).succeeded().out;
+    assert!(joined.contains("torch, ms") && joined.contains("peer / ours"), "{joined}");
+    assert!(joined.contains("in the mean of 1 cases"), "{joined}");
+    assert!(fs::read(&png).expect("a picture").starts_with(b"\x89PNG"));
+    // A page and its pictures for the folder of the runs.
+    let runs = folder.path("results").join("a-device");
+    fs::create_dir_all(&runs).expect("a folder for the test");
+    fs::copy(&ours, runs.join("day.jsonl")).expect("a file for the test");
+    report(&[&folder.name("results"), "--into", &folder.name("pages")]).succeeded();
+    let page = fs::read_to_string(folder.path("pages").join("a-device.md")).expect("a page");
+    assert!(page.contains("a-device-roofline.svg") && page.contains("| case"), "{page}");
+    assert!(folder.path("pages").join("a-device-bars.svg").is_file());
+}
+
+/// Whoever adds a run makes its page: the command is in benches/README.md.
+#[test]
+fn the_pages_of_recorded_runs_are_up_to_date() {
+    let folder = Folder::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let results = root.join("benches/results");
+    let results = results.to_str().expect("UTF-8");
+    run_with(&["report", results, "--into", &folder.name("pages")], &[]).succeeded();
+    let made = fs::read_dir(folder.path("pages")).expect("pages");
+    let mut names: Vec<_> = made.map(|entry| entry.expect("a page").file_name()).collect();
+    names.sort();
+    assert!(!names.is_empty());
+    for name in names {
+        let read = |folder: &Path| fs::read_to_string(folder.join(&name)).ok();
+        let kept = read(&root.join("docs/benchmarks"));
+        assert!(
+            kept == read(&folder.path("pages")),
+            "docs/benchmarks/{} is not what the runs say; make it again",
+            name.display()
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! `bench`, `verify` and `report`: many cases.
+
+mod against;
+mod cases;
+mod refusals;
+mod times;
+mod verify;

@@ -1,0 +1,112 @@
+//! `conv` and `conv-backward`.
+
+use crate::support::{Folder, run, same_everywhere};
+
+/// A 3×3 image and a 2×2 filter by hand, and what follows the sums.
+#[test]
+fn a_convolution_by_hand() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 3, 3, 1], &[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]);
+    let w = folder.write("w.npy", &[1, 2, 2, 1], &[1.0f32, 10.0, 100.0, 1000.0]);
+    let b = folder.write("b.npy", &[1], &[-6000.0f32]);
+    let r = folder.write("r.npy", &[1, 2, 2, 1], &[1.0f32, 1.0, 1.0, 1.0]);
+    let y = folder.name("y.npy");
+    let ran = run(&["conv", &x, &w, "-o", &y]).succeeded();
+    assert!(ran.out.contains("[1, 2, 2, 1] on host:0, direct"), "{ran:?}");
+    folder.holds("y.npy", &[1, 2, 2, 1], &[5421.0f32, 6532.0, 8754.0, 9865.0]);
+    let more = ["--bias", &b, "--residual", &r, "--activation", "relu", "--quiet"];
+    let ran = run(&[&["conv", &x, &w, "-o", &y], &more[..]].concat()).succeeded();
+    assert_eq!(ran.out, "");
+    folder.holds("y.npy", &[1, 2, 2, 1], &[0.0f32, 533.0, 2755.0, 3866.0]);
+    run(&["conv", &x, &w, "-o", &y, "--padding", "same-upper"]).succeeded();
+    let same = [5421.0f32, 6532.0, 603.0, 8754.0, 9865.0, 906.0, 87.0, 98.0, 9.0];
+    folder.holds("y.npy", &[1, 3, 3, 1], &same);
+
+    let g = folder.write("g.npy", &[1, 2, 2, 1], &[1.0f32, 0.0, 0.0, 2.0]);
+    let dx = folder.name("dx.npy");
+    run(&["conv-backward", "data", &g, &w, "--input-size", "3,3", "-o", &dx]).succeeded();
+    let expected = [1.0f32, 10.0, 0.0, 100.0, 1002.0, 20.0, 0.0, 200.0, 2000.0];
+    folder.holds("dx.npy", &[1, 3, 3, 1], &expected);
+    let dw = folder.name("dw.npy");
+    run(&["conv-backward", "weight", &g, &x, "--kernel", "2,2", "-o", &dw]).succeeded();
+    folder.holds("dw.npy", &[1, 2, 2, 1], &[11.0f32, 14.0, 20.0, 23.0]);
+}
+
+/// Every backend writes what `host` does, whatever the layouts; on whole numbers bit for bit.
+#[test]
+fn convolutions_agree_across_backends_and_layouts() {
+    let folder = Folder::new();
+    let numbers = |n: u64| (0..n).map(|i| ((i * 37) % 11) as f32 - 5.0).collect::<Vec<f32>>();
+    let x = folder.write("x.npy", &[2, 6, 6, 7], &numbers(504));
+    let cases = [("ncw_wcf", [3, 3, 4]), ("nwc_fcw", [4, 3, 3])];
+    let line = folder.write("line.npy", &[2, 6, 6], &numbers(72));
+    for (layout, dims) in cases {
+        let dims = dims.map(|n| n as u64);
+        let w = folder.write("w.npy", &dims, &numbers(dims.iter().product()));
+        let options = ["--layout", layout, "--groups", "2", "--stride", "2", "--padding", "1:2"];
+        same_everywhere(&folder, &[&["conv", &line, &w], &options[..]].concat());
+    }
+    let w = folder.write("w4.npy", &[4, 3, 2, 3], &numbers(72));
+    let options =
+        ["--layout", "nchw_fchw", "--groups", "2", "--stride", "2,1", "--dilation", "1,2"];
+    same_everywhere(&folder, &[&["conv", &x, &w], &options[..]].concat());
+}
+
+/// Bad input to a convolution: one clear line, exit 1 or 2, no output file, no panic.
+#[test]
+fn bad_convolutions_are_refused_in_one_line() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 6, 6, 2], &[0.5f32; 72]);
+    let w = folder.write("w.npy", &[3, 2, 2, 2], &[0.5f32; 24]);
+    let line = folder.write("line.npy", &[3, 2, 2], &[0.5f32; 12]);
+    let flat = folder.write("flat.npy", &[24], &[0.5f32; 24]);
+    let whole = folder.write("whole.npy", &[1, 6, 6, 2], &[7i32; 72]);
+    let before = folder.files();
+    let (y, missing) = (folder.name("y.npy"), folder.name("missing.npy"));
+    let conv = |more: &[&str]| {
+        let arguments = [&["conv", &x, &w, "-o", &y], more].concat();
+        arguments.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let own = |arguments: &[&str]| arguments.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let table: &[(Vec<String>, i32, &str)] = &[
+        (conv(&["--groups", "3"]), 1, "3 groups"),
+        (conv(&["--groups", "0"]), 2, "at least 1"),
+        (conv(&["--stride", "2"]), 2, "--stride"),
+        (conv(&["--padding", "1,1,1"]), 2, "--padding"),
+        (conv(&["--dilation", "9,9"]), 1, "height"),
+        (conv(&["--layout", "nwc_fwc"]), 2, "--layout"),
+        (conv(&["--layout", "nhcw_fhwc"]), 2, "nchw_fchw"),
+        (conv(&["--activation", "tanh"]), 2, "relu6"),
+        (conv(&["--precision", "tf32"]), 1, "strict"),
+        (conv(&["--precision", "fast"]), 2, "tf32"),
+        (conv(&["--tile", "block_m"]), 2, "block_k"),
+        (conv(&["--tile", "block_m=32"]), 1, "tiled"),
+        (conv(&["--algorithm", "best"]), 2, "direct"),
+        (conv(&["--bias", &x]), 1, "bias"),
+        (conv(&["--residual", &x]), 1, "residual"),
+        (conv(&["--dtype", "i8"]), 1, "i8"),
+        (own(&["conv", &missing, &w, "-o", &y]), 1, "missing.npy"),
+        (own(&["conv", &x, &line, "-o", &y]), 1, "axes"),
+        (own(&["conv", &x, &flat, "-o", &y]), 1, "flat.npy"),
+        (own(&["conv", &flat, &w, "-o", &y]), 1, "flat.npy"),
+        (own(&["conv", &whole, &w, "-o", &y]), 1, "i32"),
+        (own(&["conv", &x, "-o", &y]), 2, "WEIGHT"),
+        (own(&["conv-backward", "data", &x, &w, "-o", &y]), 2, "--input-size"),
+        (own(&["conv-backward", "data", &x, &w, "--input-size", "9", "-o", &y]), 2, "--input-size"),
+        (
+            own(&["conv-backward", "data", &x, &w, "--input-size", "9,9", "-o", &y]),
+            1,
+            "belong together",
+        ),
+        (own(&["conv-backward", "weight", &x, &x, "--kernel", "3", "-o", &y]), 2, "--kernel"),
+        (own(&["conv-backward", "weight", &x, &line, "--kernel", "3,3", "-o", &y]), 1, "axes"),
+        (own(&["plan", "conv", "--shape", "1,6,6,2"]), 2, "--weight-shape"),
+        (own(&["plan", "conv", "--shape", "1,6", "--weight-shape", "1,2,2,1"]), 1, "dimensions"),
+    ];
+    for (arguments, code, saying) in table {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        eprintln!("{arguments:?}");
+        run(&arguments).refused(*code, saying);
+        assert_eq!(folder.files(), before, "{arguments:?}");
+    }
+}

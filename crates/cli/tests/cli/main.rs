@@ -1,0 +1,13 @@
+//! The binary as users run it: what it prints, what it writes, and how it refuses. A file a command.
+
+mod bench;
+mod conv;
+mod devices;
+mod example;
+mod help;
+mod plan;
+mod pool;
+mod pool_backward;
+mod refusals;
+mod support;
+mod unpool;
