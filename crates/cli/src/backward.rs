@@ -6,8 +6,8 @@ use clap::{ArgGroup, Args};
 use windowpane::{Device, Extents, IndexBase, Layout, Tensor};
 
 use crate::args::{On, Operator, PoolArgs, index_base, positive};
-use crate::element::check_memory;
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::{Output, write_all};
 use crate::pool::summary;
 use crate::progress::{Progress, say};
@@ -75,7 +75,7 @@ impl PoolBackward {
                 gradient.dims(),
             )));
         }
-        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+        memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
         let winners = match &self.indices {
             Some(path) => Some(read_indices(path, &name, &pooled)?.to_device(&device)?),
             None => None,

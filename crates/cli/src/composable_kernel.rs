@@ -12,8 +12,9 @@ use windowpane_reference::Total;
 use windowpane_reference::pool::{direct, lp};
 
 use crate::args::{On, Op, Operator, natural, number};
-use crate::element::{self, Comparable, check_memory, with_element};
+use crate::element::{self, Comparable, with_element};
 use crate::failure::Failure;
+use crate::memory;
 use crate::progress::{Progress, say};
 
 /// The flags that are long and have one dash. Clap knows only `--Sz`; it reads `-Sz` as three
@@ -196,7 +197,7 @@ impl Run {
         let operator = self.operator(problem);
         let plan = operator.plan(&device, self.dtype, &problem.dims())?;
         // The reference's sums are wider than its input.
-        check_memory(plan.pooling(), 2 * self.dtype.size() + size_of::<Total>())?;
+        memory::check_pooling(plan.pooling(), 2 * self.dtype.size() + size_of::<Total>())?;
         if !self.on.quiet {
             say(problem.describe(&plan, self.dtype))?;
         }

@@ -6,10 +6,9 @@ use clap::Args;
 use windowpane::Activation;
 
 use crate::args::On;
-use crate::conv_args::{
-    ConvArgs, File, activation, axes_of, check_memory, output_dims, read_optional, summary,
-};
+use crate::conv_args::{ConvArgs, File, activation, axes_of, output_dims, read_optional, summary};
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
 
@@ -68,7 +67,7 @@ impl Conv {
         if let Some(residual) = &residual {
             residual.expect(&output_dims(&plan), "a residual, like the output, has")?;
         }
-        check_memory(plan.problem().output().elements(), dtype)?;
+        memory::check_results(plan.problem().output().elements(), dtype)?;
 
         progress.now(format!("convolving on {device}"));
         let (x, w) = (x.upload(dtype, &device)?, w.upload(dtype, &device)?);

@@ -234,19 +234,6 @@ pub(crate) fn read_optional(path: Option<&PathBuf>) -> Result<Option<File>, Fail
     path.map(|path| File::read(path)).transpose()
 }
 
-/// Refuses a result that this machine's memory cannot hold, which would otherwise end the program
-/// in the middle of the work.
-pub(crate) fn check_memory(elements: usize, dtype: DType) -> Result<(), Failure> {
-    // Once on the device, once read back, and once as it is written.
-    let bytes = elements.checked_mul(2 * dtype.size() + size_of::<f64>());
-    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
-        return Ok(());
-    }
-    Err(Failure::Failed(format!(
-        "{elements} results do not fit in this machine's memory; make the problem smaller"
-    )))
-}
-
 /// What was done, for people: a line.
 pub(crate) fn summary(plan: &windowpane::ConvPlan, dtype: DType, result: &Tensor) -> String {
     format!(

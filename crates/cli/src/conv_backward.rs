@@ -6,8 +6,9 @@ use clap::{Args, Subcommand};
 use windowpane::Extents;
 
 use crate::args::{On, positive};
-use crate::conv_args::{ConvArgs, File, axes_of, check_memory, output_dims, summary};
+use crate::conv_args::{ConvArgs, File, axes_of, output_dims, summary};
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
 
@@ -100,7 +101,7 @@ impl Data {
         let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
         let plan = conv.plan_backward_data(&device, dtype, &x, w.dims())?;
         dy.expect(&output_dims(&plan), "the output over --input-size has")?;
-        check_memory(plan.problem().input().elements(), dtype)?;
+        memory::check_results(plan.problem().input().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
         let (dy, w) = (dy.upload(dtype, &device)?, w.upload(dtype, &device)?);
@@ -126,7 +127,7 @@ impl Weight {
         let w = conv.filter_dims(dy.dims(), x.dims())?;
         let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
         dy.expect(&output_dims(&plan), "the output of --kernel over the input has")?;
-        check_memory(plan.problem().filter().elements(), dtype)?;
+        memory::check_results(plan.problem().filter().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
         let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);

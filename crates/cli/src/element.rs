@@ -2,24 +2,13 @@ use half::{bf16, f16};
 use windowpane::{Device, Element, Pooling, Result, Tensor};
 use windowpane_reference::{Scalar, Total};
 
-use crate::failure::Failure;
-
 /// Runs a block with `$T` standing for the Rust type of a `DType`; the block is of the function's
 /// own result type.
 macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr) => {
-        $crate::element::with_element!(@arms $dtype, $T, $body, [
-            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16, I32 i32, I8 i8, U8 u8
-        ])
-    };
-    (@arms $dtype:expr, $T:ident, $body:expr, [$($variant:ident $type:ty),*]) => {
-        match $dtype {
-            $(windowpane::DType::$variant => {
-                type $T = $type;
-                $body
-            })*
-            other => Err($crate::failure::Failure::Failed(format!("{other} has no numbers here"))),
-        }
+        windowpane_reference::with_element!($dtype, $T => $body, other => {
+            Err($crate::failure::Failure::Failed(format!("{other} has no numbers here")))
+        })
     };
 }
 pub(crate) use with_element;
@@ -165,24 +154,6 @@ pub(crate) fn input<T: Element>(device: &Device, pooling: &Pooling) -> Result<Te
     let elements: Vec<T> = numbers(pooling.input().elements()).collect();
     let dims: Vec<usize> = pooling.input().dims(pooling.layout()).collect();
     Tensor::from_slice(device, &elements, dims)
-}
-
-/// Refuses a problem that this machine's memory cannot hold, which would otherwise end the program
-/// in the middle of the work.
-pub(crate) fn check_memory(pooling: &Pooling, bytes_an_output: usize) -> Result<(), Failure> {
-    let bytes = pooling
-        .output()
-        .elements()
-        .checked_mul(bytes_an_output)
-        .and_then(|outputs| pooling.input().elements().checked_mul(8)?.checked_add(outputs));
-    if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
-        return Ok(());
-    }
-    Err(Failure::Failed(format!(
-        "{} inputs and {} outputs do not fit in this machine's memory; make the problem smaller",
-        pooling.input().elements(),
-        pooling.output().elements(),
-    )))
 }
 
 #[cfg(test)]

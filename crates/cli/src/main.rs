@@ -16,6 +16,7 @@ mod conv_plan;
 mod devices;
 mod element;
 mod failure;
+mod memory;
 mod output;
 mod plan;
 mod pool;

@@ -6,8 +6,8 @@ use clap::Args;
 use windowpane::{DType, Device, IndexBase, Plan, Tensor};
 
 use crate::args::{On, Operator, PoolArgs, index_base};
-use crate::element::check_memory;
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
 
@@ -54,7 +54,7 @@ impl Pool {
         self.pool.check_dims(&name, file.dims())?;
         let dtype = self.pool.dtype.unwrap_or(file.dtype());
         let plan = operator.plan(&device, dtype, file.dims())?;
-        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+        memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
 
         progress.now(format!("pooling on {device}"));
         let x = file.to_dtype(dtype)?.to_device(&device)?;

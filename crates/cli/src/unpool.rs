@@ -6,8 +6,8 @@ use clap::Args;
 use windowpane::{DType, Device, Extents, IndexBase, Layout, MaxUnpool, Tensor};
 
 use crate::args::{On, check_dims, index_base, layout, positive};
-use crate::element::check_memory;
 use crate::failure::Failure;
+use crate::memory;
 use crate::output::{Output, write_all};
 use crate::pool::summary;
 use crate::progress::{Progress, say};
@@ -63,7 +63,7 @@ impl Unpool {
         let indices = read_indices(&self.indices, &name, file.dims())?.to_device(&device)?;
         let dtype = self.dtype.unwrap_or(file.dtype());
         let plan = unpool.plan(&device, dtype, file.dims())?;
-        check_memory(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
+        memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
 
         progress.now(format!("unpooling on {device}"));
         let y = file.to_dtype(dtype)?.to_device(&device)?;

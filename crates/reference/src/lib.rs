@@ -33,6 +33,13 @@ mod total;
 pub use scalar::Scalar;
 pub use total::Total;
 
+/// What [`with_element!`] names in the crates that use it.
+#[doc(hidden)]
+pub mod types {
+    pub use half::{bf16, f16};
+    pub use windowpane_geometry::DType;
+}
+
 /// Panics when a slice is not what the geometry says: see the crate's documentation.
 #[track_caller]
 fn check_length(what: &str, found: usize, expected: usize) {

@@ -26,6 +26,38 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     fn exceeds(self, best: Self) -> bool;
 }
 
+/// Runs a block with `$T` standing for the Rust type of a `DType`, or another for a type that has
+/// none.
+///
+/// ```
+/// use windowpane_geometry::DType;
+/// use windowpane_reference::{Scalar, with_element};
+///
+/// let lowest = |dtype| with_element!(dtype, T => T::LOWEST.to_f64(), other => panic!("{other}"));
+/// assert_eq!((lowest(DType::I8), lowest(DType::U8)), (-128.0, 0.0));
+/// ```
+#[macro_export]
+macro_rules! with_element {
+    ($dtype:expr, $T:ident => $body:expr, $other:ident => $otherwise:expr) => {
+        $crate::with_element!(@arms $dtype, $T, $body, $other, $otherwise, [
+            F64 f64, F32 f32, F16 $crate::types::f16, BF16 $crate::types::bf16,
+            I32 i32, I8 i8, U8 u8
+        ])
+    };
+    (
+        @arms $dtype:expr, $T:ident, $body:expr, $other:ident, $otherwise:expr,
+        [$($variant:ident $type:ty),*]
+    ) => {
+        match $dtype {
+            $($crate::types::DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            $other => $otherwise,
+        }
+    };
+}
+
 macro_rules! float {
     ($type:ty, $roundoff:expr) => {
         impl Scalar for $type {

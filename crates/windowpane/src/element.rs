@@ -94,18 +94,9 @@ elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => BF16, i32 => I32, i8 => I8
 /// Runs a block with `$T` standing for the Rust type of a [`DType`].
 macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr) => {
-        $crate::element::with_element!(@arms $dtype, $T, $body, [
-            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16, I32 i32, I8 i8, U8 u8
-        ])
-    };
-    (@arms $dtype:expr, $T:ident, $body:expr, [$($variant:ident $type:ty),*]) => {
-        match $dtype {
-            $(windowpane_geometry::DType::$variant => {
-                type $T = $type;
-                $body
-            })*
-            other => unreachable!("{other} has no host type"),
-        }
+        windowpane_reference::with_element!($dtype, $T => $body, other => {
+            unreachable!("{other} has no host type")
+        })
     };
 }
 pub(crate) use with_element;

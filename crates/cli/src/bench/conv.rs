@@ -10,9 +10,9 @@ use windowpane_reference::{Scalar, Total};
 use super::case::Case;
 use super::sliding::Sliding;
 use super::{Checked, Forced, Work};
-use crate::conv_args::check_memory;
 use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
+use crate::memory;
 
 /// The fields of a convolution.
 #[derive(Clone, Deserialize)]
@@ -247,7 +247,7 @@ impl Fields {
         let problem = plan.problem();
         if device.uses_host_memory() {
             for elements in [problem.input().elements(), problem.output().elements()] {
-                check_memory(elements, case.dtype()?)?;
+                memory::check_results(elements, case.dtype()?)?;
             }
         }
         let output: Vec<usize> = problem.output().dims(layout).collect();

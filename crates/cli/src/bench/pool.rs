@@ -8,8 +8,9 @@ use windowpane_reference::pool::{backward, direct};
 use super::case::Case;
 use super::sliding::Sliding;
 use super::{Checked, Forced, Work};
-use crate::element::{self, Comparable, Comparison, check_memory, with_element};
+use crate::element::{self, Comparable, Comparison, with_element};
 use crate::failure::Failure;
+use crate::memory;
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
@@ -63,7 +64,7 @@ pub(super) fn check(
     let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
     let fields = whole.smaller(case, device, forced, taps)?;
     let (_, plan) = fields.plan(case, device, forced)?;
-    check_memory(plan.pooling(), 2 * dtype.size() + size_of::<Total>())?;
+    memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<Total>())?;
     let size = (fields.sliding.size != whole.sliding.size).then(|| fields.sliding.size.clone());
     with_element!(dtype, T => {
         let mut pooling = fields.ready(case, device, forced, |dims, seed| {
@@ -144,7 +145,7 @@ impl Fields {
     ) -> Result<Pooling, Failure> {
         let (operator, plan) = self.plan(case, device, forced)?;
         if device.uses_host_memory() {
-            check_memory(plan.pooling(), 2 * case.dtype()?.size() + size_of::<i32>())?;
+            memory::check_pooling(plan.pooling(), 2 * case.dtype()?.size() + size_of::<i32>())?;
         }
         let layout = case.layout()?;
         let output: Vec<usize> = plan.pooling().output().dims(layout).collect();
