@@ -17,7 +17,7 @@ pub(crate) struct On {
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
     /// The device's number among those of its backend [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) device: Option<usize>,
     /// Print results only: no progress, no parameters, no summary
     #[arg(long)]
@@ -362,6 +362,20 @@ pub(crate) fn natural(text: &str) -> Result<usize, String> {
     }
 }
 
+/// A count from 0 that 32 bits hold.
+pub(crate) fn count(text: &str) -> Result<u32, String> {
+    let count = number(text).ok().and_then(|number| u32::try_from(number).ok());
+    count.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
+}
+
+/// A count from 1 that 32 bits hold.
+pub(crate) fn counted(text: &str) -> Result<u32, String> {
+    match count(text)? {
+        0 => Err("it must be at least 1".into()),
+        count => Ok(count),
+    }
+}
+
 /// A number from 0.
 pub(crate) fn number(text: &str) -> Result<usize, String> {
     let text = text.trim();
@@ -433,6 +447,11 @@ mod tests {
         assert!(positive("0").unwrap_err().contains("width"));
         assert_eq!((natural("7"), number("0")), (Ok(7), Ok(0)));
         assert!(natural("0").is_err());
+        assert_eq!((counted("7"), count("0")), (Ok(7), Ok(0)));
+        for bad in ["-1", "4294967296", "many", "1.5", ""] {
+            assert!(count(bad).unwrap_err().contains("from 0 to 4294967295"), "{bad}");
+        }
+        assert!(counted("0").is_err());
     }
 
     #[test]

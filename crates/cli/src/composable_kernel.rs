@@ -11,7 +11,7 @@ use windowpane::{
 use windowpane_reference::Total;
 use windowpane_reference::pool::{direct, lp};
 
-use crate::args::{On, Op, Operator, natural, number};
+use crate::args::{On, Op, Operator, count, counted, natural, number};
 use crate::element::{self, Comparable, with_element};
 use crate::failure::Failure;
 use crate::memory;
@@ -127,15 +127,14 @@ struct Depth {
 #[derive(Args)]
 struct Run {
     /// 1 to check the result against the scalar reference, 0 not to
-    #[arg(long = "v", value_name = "0|1", default_value_t = 1,
-        value_parser = clap::value_parser!(u8).range(0..=1))]
-    validate: u8,
+    #[arg(long = "v", value_name = "0|1", default_value = "1", value_parser = zero_or_one,
+        action = clap::ArgAction::Set)]
+    validate: bool,
     /// Untimed launches before the timed ones, on top of the one that always compiles the kernel
-    #[arg(long = "warmup", value_name = "N", default_value_t = 0)]
+    #[arg(long = "warmup", value_name = "N", value_parser = count, default_value_t = 0)]
     warmup: u32,
     /// Timed launches; the time printed is that of one
-    #[arg(long = "repeat", value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "repeat", value_name = "N", value_parser = counted, default_value_t = 1)]
     repeat: u32,
     /// What becomes of a window's numbers; lp is the root of the sum of their squares
     #[arg(long, value_enum, default_value = "max")]
@@ -145,6 +144,15 @@ struct Run {
     dtype: DType,
     #[command(flatten)]
     on: On,
+}
+
+/// `1` for yes, `0` for no.
+fn zero_or_one(text: &str) -> Result<bool, String> {
+    match text.trim() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        other => Err(format!("`{other}` is neither 0 nor 1")),
+    }
 }
 
 /// The numbers of a problem.
@@ -256,7 +264,7 @@ impl Run {
             y.wait()?;
             progress.say(perf(plan, time / self.repeat))?;
         }
-        if self.validate == 0 {
+        if !self.validate {
             return Ok(());
         }
 

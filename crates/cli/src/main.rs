@@ -17,6 +17,7 @@ mod devices;
 mod element;
 mod failure;
 mod memory;
+mod negative;
 mod output;
 mod plan;
 mod pool;
@@ -106,7 +107,8 @@ fn quiet_wayland() {
 }
 
 fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
-    match Cli::try_parse_from(composable_kernel::double_dashes(arguments))?.command {
+    let arguments = negative::joined(composable_kernel::double_dashes(arguments));
+    match Cli::try_parse_from(arguments)?.command {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
         Command::PoolBackward(pool) => pool.run(),

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use windowpane::{Backend, Device, Tiling};
 
+use crate::args::number;
 use crate::element::Comparison;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -73,7 +74,7 @@ struct Cases {
     #[arg(long, value_name = "BACKEND,…", value_delimiter = ',')]
     backend: Vec<Backend>,
     /// The device's number among those of each backend
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = 0)]
     device: usize,
     /// Only cases whose name, kind, pass, type and layout, as in stem/maxpool/fwd/f32/nhwc, have
     /// this text in them

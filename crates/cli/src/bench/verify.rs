@@ -8,6 +8,7 @@ use windowpane::Device;
 use super::case::Case;
 use super::row::{self, rounded};
 use super::{Cases, Checked, Format, check, guarded, print};
+use crate::args::number;
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 
@@ -27,8 +28,8 @@ pub(crate) struct Verify {
     #[command(flatten)]
     cases: Cases,
     /// The most taps, or for a convolution multiplications, that the reference computes of a case
-    #[arg(long, value_name = "N", default_value_t = 1 << 24)]
-    taps: u64,
+    #[arg(long, value_name = "N", value_parser = number, default_value_t = 1 << 24)]
+    taps: usize,
 }
 
 /// A case on a device: how far its results are from the reference's.
@@ -75,8 +76,11 @@ impl Verify {
         for case in &cases {
             for device in &devices {
                 progress.now(format!("{} on {device}", case.path()));
-                let row =
-                    Row::new(case, device, guarded(|| check(case, device, forced, self.taps)));
+                let row = Row::new(
+                    case,
+                    device,
+                    guarded(|| check(case, device, forced, self.taps as u64)),
+                );
                 if format == Format::Json {
                     progress.say(row::json(&row)?)?;
                 }
