@@ -1,4 +1,6 @@
-use std::fs::{self, OpenOptions};
+//! Files that are written: each appears whole or not at all, and is otherwise as any program's.
+
+use std::fs::{self, OpenOptions, Permissions};
 use std::path::{Path, PathBuf};
 
 use windowpane::{Error, Tensor};
@@ -7,9 +9,14 @@ use crate::failure::Failure;
 
 /// A file that will be written: whole, beside its place, and then moved there.
 pub(crate) struct Output {
+    /// As the user calls it.
     path: PathBuf,
+    /// Where it goes: to where a link leads, and no link's place.
+    place: PathBuf,
     /// Where it is while it is not whole.
     part: PathBuf,
+    /// Those of the file that it replaces; a new one has what the user's mask leaves.
+    permissions: Option<Permissions>,
 }
 
 impl Output {
@@ -19,15 +26,27 @@ impl Output {
             path: path.display().to_string(),
             reason: format!("cannot be written: {reason}"),
         };
-        let name = path.file_name().ok_or_else(|| cannot("it has no file name".into()))?;
-        // Moving a file onto a device or a folder would not write to it.
-        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(cannot("something other than a file has that name".into()).into());
+        path.file_name().ok_or_else(|| cannot("it has no file name".into()))?;
+        let (mut place, mut permissions) = (path.to_path_buf(), None);
+        if let Ok(found) = fs::metadata(path) {
+            // Moving a file onto a device or a folder would not write to it.
+            if !found.is_file() {
+                return Err(cannot("something other than a file has that name".into()).into());
+            }
+            // A file that is moved asks only its folder.
+            if found.permissions().readonly() {
+                return Err(cannot("the file that is there is read-only".into()).into());
+            }
+            place = fs::canonicalize(path).map_err(|error| cannot(error.to_string()))?;
+            permissions = Some(found.permissions());
         }
+        let name = place.file_name().ok_or_else(|| cannot("it has no file name".into()))?;
         let mut part_name = std::ffi::OsString::from(".");
         part_name.push(name);
         part_name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(part_name);
+        let part = place.with_file_name(part_name);
+        // One that is there was left by a process that had this one's number and was ended.
+        let _ = fs::remove_file(&part);
         // Made and removed at once, so that nothing is left behind if the work is interrupted.
         OpenOptions::new()
             .write(true)
@@ -35,15 +54,20 @@ impl Output {
             .open(&part)
             .and_then(|_| fs::remove_file(&part))
             .map_err(|error| cannot(error.to_string()))?;
-        Ok(Self { path: path.into(), part })
+        Ok(Self { path: path.into(), place, part, permissions })
+    }
+
+    /// The file, as the user calls it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether both are the same file.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let place = |output: &Self| {
-            let folder = output.path.parent().filter(|folder| *folder != Path::new(""));
+            let folder = output.place.parent().filter(|folder| *folder != Path::new(""));
             let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok();
-            (folder, output.path.file_name().map(ToOwned::to_owned))
+            (folder, output.place.file_name().map(ToOwned::to_owned))
         };
         place(self) == place(other)
     }
@@ -69,7 +93,11 @@ impl Output {
     }
 
     fn place(&self) -> Result<(), Failure> {
-        fs::rename(&self.part, &self.path).map_err(|error| {
+        let kept = match &self.permissions {
+            Some(permissions) => fs::set_permissions(&self.part, permissions.clone()),
+            None => Ok(()),
+        };
+        kept.and_then(|()| fs::rename(&self.part, &self.place)).map_err(|error| {
             let path = self.path.display().to_string();
             Error::File { path, reason: format!("cannot be written: {error}") }.into()
         })
@@ -91,7 +119,7 @@ pub(crate) fn write_all(outputs: &[(Output, Tensor)]) -> Result<(), Failure> {
     for (i, (output, _)) in outputs.iter().enumerate() {
         if let Err(failure) = output.place() {
             for (placed, _) in &outputs[..i] {
-                let _ = fs::remove_file(&placed.path);
+                let _ = fs::remove_file(&placed.place);
             }
             return Err(failure);
         }

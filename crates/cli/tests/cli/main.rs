@@ -4,6 +4,8 @@ mod bench;
 mod conv;
 mod devices;
 mod example;
+#[cfg(unix)]
+mod files;
 mod help;
 mod plan;
 mod pool;

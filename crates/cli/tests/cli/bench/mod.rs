@@ -1,7 +1,7 @@
 //! `bench`, `verify` and `report`: many cases.
 
 mod against;
-mod cases;
+pub(crate) mod cases;
 mod refusals;
 mod times;
 mod verify;
