@@ -1,4 +1,3 @@
-use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -6,6 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use windowpane::{DType, Layout, Precision};
 
+use super::lines;
 use crate::failure::Failure;
 
 /// A line of the file: what every case has, and the rest, which its kind reads.
@@ -30,23 +30,15 @@ impl Case {
     /// Reads a file of cases. A line that is none refuses the file before anything has run, and so does
     /// a case that is found by what another one is: rows of the two could not be told apart.
     pub(super) fn read(path: &Path) -> Result<Vec<Self>, Failure> {
-        let file = path.display();
-        let text = fs::read_to_string(path)
-            .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
-        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-        let case = |(i, line): (usize, &str)| {
-            serde_json::from_str::<Self>(line).map_err(|error| {
-                Failure::Failed(format!("{file}, line {}: is not a case: {error}", i + 1))
-            })
-        };
+        let (file, text) = (path.display(), lines::text(path)?);
         let mut cases: Vec<Self> = Vec::new();
-        for (i, line) in lines {
-            let case = case((i, line))?;
+        for (i, line) in lines::of(&text) {
+            let wrong = |what: String| Failure::Failed(format!("{file}, line {i}: {what}"));
+            let case: Self = serde_json::from_str(line)
+                .map_err(|error| wrong(format!("is not a case: {error}")))?;
             if cases.iter().any(|known| known.path() == case.path()) {
-                let (line, path) = (i + 1, case.path());
-                return Err(Failure::Failed(format!(
-                    "{file}, line {line}: there is a `{path}` already; give one another name"
-                )));
+                let path = case.path();
+                return Err(wrong(format!("there is a `{path}` already; give one another name")));
             }
             cases.push(case);
         }
@@ -65,6 +57,7 @@ impl Case {
             let known = FIELDS.join(", ");
             return Err(Failure::Failed(format!("there is no field `{unknown}`; use {known}")));
         }
+        self.rest.iter().try_for_each(|(field, value)| check(field, value))?;
         serde_json::from_value(Value::Object(self.rest.clone()))
             .map_err(|error| Failure::Failed(format!("the case has a bad field: {error}")))
     }
@@ -92,5 +85,51 @@ impl Case {
     pub(super) fn unknown_pass(&self, known: &str) -> Failure {
         let (kind, pass) = (&self.kind, &self.pass);
         Failure::Failed(format!("{kind} has no pass `{pass}`; use one of {known}"))
+    }
+}
+
+/// Refuses a value that its field cannot have; what is missing is found when the fields are read.
+fn check(field: &str, value: &Value) -> Result<(), Failure> {
+    let whole = |value: &Value| value.as_u64().is_some();
+    let (is_right, what) = match field {
+        "size" | "k" | "s" | "p" | "d" => (
+            value.as_array().is_some_and(|axes| axes.iter().all(whole)),
+            "a list of whole numbers from 0, one an axis",
+        ),
+        "indices" => (value.is_boolean(), "true or false"),
+        _ => (whole(value), "a whole number from 0"),
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(Failure::Failed(format!(
+            "the case has a bad field: `{field}` is {value}; give it {what}"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn bad_values_are_named() {
+        for (field, value) in [
+            ("k", json!("three")),
+            ("k", json!(3)),
+            ("p", json!([1, -1])),
+            ("s", json!([1.5, 2])),
+            ("n", json!(1e3)),
+            ("c", json!("64")),
+            ("groups", json!(-1)),
+            ("indices", json!(1)),
+        ] {
+            let error = check(field, &value).expect_err("it is bad").to_string();
+            assert!(error.contains(&format!("`{field}` is {value}; give it")), "{error}");
+        }
+        for (field, value) in [("k", json!([0, 3])), ("n", json!(0)), ("indices", json!(true))] {
+            check(field, &value).expect("it is right");
+        }
     }
 }

@@ -121,15 +121,11 @@ impl Stopwatch {
         };
         // A failure between the first launch and the last must not pass for a fast one.
         work.wait()?;
-        seconds.sort_by(f64::total_cmp);
-        let median = quantile(&seconds, 0.5);
-        if median <= 0.0 {
-            return Err(Failure::Failed("the device's clock measured nothing".into()));
-        }
+        let Windows { median, fastest, spread } = Windows::of(&mut seconds)?;
         Ok(Measured {
             seconds: median,
-            fastest: quantile(&seconds, 0.0),
-            spread: (quantile(&seconds, 0.75) - quantile(&seconds, 0.25)) / median,
+            fastest,
+            spread,
             windows: seconds.len() as u32,
             launches,
             algorithm: work.algorithm(),
@@ -221,6 +217,35 @@ impl Stopwatch {
     }
 }
 
+/// What the windows of a case tell.
+#[derive(Debug, PartialEq)]
+struct Windows {
+    median: f64,
+    fastest: f64,
+    /// The distance of their quarters, as a share of the median.
+    spread: f64,
+}
+
+impl Windows {
+    /// Sorts the windows' times and sums them up. A time that is none, of one window or of all, is a
+    /// failure of the clock, never a fast launch.
+    fn of(seconds: &mut [f64]) -> Result<Self, Failure> {
+        let is_time = |seconds: &f64| *seconds > 0.0 && seconds.is_finite();
+        if let Some(bad) = seconds.iter().find(|seconds| !is_time(seconds)) {
+            return Err(Failure::Failed(format!(
+                "the device's clock measured nothing: a window took {bad} s"
+            )));
+        }
+        seconds.sort_by(f64::total_cmp);
+        let median = quantile(seconds, 0.5);
+        if !is_time(&median) {
+            return Err(Failure::Failed("the device's clock measured nothing".into()));
+        }
+        let spread = (quantile(seconds, 0.75) - quantile(seconds, 0.25)) / median;
+        Ok(Self { median, fastest: quantile(seconds, 0.0), spread })
+    }
+}
+
 /// The largest tensor to flush caches with that the device can have.
 fn flush(device: &Device) -> windowpane::Result<Tensor> {
     let [largest, smaller @ ..] = FLUSH_ELEMENTS;
@@ -288,6 +313,21 @@ mod tests {
         assert_eq!(quantile(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.5), 3.0);
         assert_eq!(quantile(&[1.0, 2.0], 0.75), 1.75);
         assert_eq!(quantile(&[7.0], 0.25), 7.0);
+    }
+
+    /// However few they are among times that are right.
+    #[test]
+    fn times_that_are_none_are_failures() {
+        let windows = |seconds: &[f64]| Windows::of(&mut seconds.to_vec());
+        let right = windows(&[3.0, 1.0, 2.0]).expect("times");
+        assert_eq!(right, Windows { median: 2.0, fastest: 1.0, spread: 0.5 });
+        for bad in [0.0, -0.0, -1.0, f64::NAN, f64::INFINITY] {
+            for seconds in [vec![bad; 5], vec![1.0, bad, 1.0, 1.0, 1.0]] {
+                let error = windows(&seconds).expect_err("no time").to_string();
+                assert!(error.contains("clock measured nothing"), "{seconds:?}: {error}");
+            }
+        }
+        assert!(windows(&[]).is_err());
     }
 
     #[test]

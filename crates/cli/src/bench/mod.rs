@@ -8,6 +8,7 @@ mod case;
 mod ceiling;
 mod conv;
 mod forced;
+mod lines;
 mod measure;
 mod plot;
 mod pool;
@@ -241,7 +242,7 @@ impl Bench {
                 progress.now(format!("{} on {}", case.path(), stopwatch.device()));
                 let measured = self.measure(case, ceilings, stopwatch);
                 failed += usize::from(measured.is_err());
-                let row = Row::new(case, stopwatch.device(), measured);
+                let row = Row::new(case, stopwatch.device(), self.flush_cache, measured);
                 printer.add(&progress, Line::Row(row))?;
                 progress.step();
             }
@@ -393,7 +394,7 @@ mod tests {
             right(&checked)?;
             unreachable!("it would be timed now")
         });
-        let row = Row::new(&case, &Device::host(), measured);
+        let row = Row::new(&case, &Device::host(), false, measured);
         assert_eq!(row.error(), Some("the result is wrong: element 1 is 2, not 3"));
         assert!(row.time().is_none());
     }

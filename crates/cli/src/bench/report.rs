@@ -320,6 +320,39 @@ mod tests {
         assert!(table.contains("| cuda, ms | cuda cold, ms | torch, ms |"), "{table}");
     }
 
+    /// Ceilings with cold caches stand beside those with warm ones, and are told apart.
+    #[test]
+    fn cold_ceilings_are_told_apart() {
+        let copy = |gbs: f64, cache: Option<&str>| {
+            let mut line = json!({
+                "ceiling": "copy", "bytes": 1 << 20, "gbs": gbs, "backend": "cuda", "device": "a GPU",
+            });
+            if let Some(cache) = cache {
+                line["cache"] = json!(cache);
+            }
+            serde_json::from_value::<Line>(line).expect("a ceiling")
+        };
+        let (warm, cold) = (copy(9.0, None), copy(4.0, Some("cold")));
+        assert!(!replaces(&cold, &warm) && !replaces(&warm, &cold));
+        assert!(replaces(&copy(8.0, None), &warm) && replaces(&copy(3.0, Some("cold")), &cold));
+        assert_eq!(
+            print::ceilings(&[warm, cold]),
+            ["cuda (a GPU): copies 1 MB at 9 GB/s, copies 1 MB at 4 GB/s with cold caches"]
+        );
+    }
+
+    /// A failure with cold caches does not take the place of a time with warm ones.
+    #[test]
+    fn cold_failures_replace_cold_rows_alone() {
+        let warm = row("a", ("backend", "cuda"), 1.0);
+        let failed = json!({
+            "name": "a", "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+            "backend": "cuda", "error": "no memory", "cache": "cold",
+        });
+        let failed = serde_json::from_value::<Line>(failed).expect("a row");
+        assert!(!replaces(&failed, &warm) && replaces(&failed, &failed));
+    }
+
     #[test]
     fn later_rows_take_the_place_of_earlier_ones() {
         let old = row("a", ("backend", "cuda"), 1.0);

@@ -1,7 +1,6 @@
 //! The lines of a run: what each device can do at most, and then a row for each case on it.
 
 use std::borrow::Cow;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -9,6 +8,7 @@ use windowpane::Device;
 
 use super::against::{Agreement, Moved};
 use super::case::Case;
+use super::lines;
 use super::measure::Measured;
 use crate::failure::Failure;
 
@@ -68,6 +68,16 @@ impl Ceiling {
         Self { dtype: Some(dtype.into()), error: Some(error), ..Self::of(unit, device) }
     }
 
+    /// Who has it, as rows name it: with cold caches another one.
+    pub(super) fn whose(&self) -> Cow<'_, str> {
+        whose(&self.backend, self.cache.as_deref() == Some("cold"))
+    }
+
+    /// Whether both are the same contestant's.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.whose() == other.whose()
+    }
+
     fn of(ceiling: &str, device: &Device) -> Self {
         Self {
             error: None,
@@ -109,7 +119,12 @@ pub(super) struct Row {
 #[serde(untagged)]
 pub(super) enum Outcome {
     Time(Box<Time>),
-    Error { error: String },
+    Error {
+        error: String,
+        /// `cold`, where a time would have been one with cold caches.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cache: Option<String>,
+    },
 }
 
 /// How long a case took.
@@ -169,9 +184,11 @@ pub(super) struct Against {
 }
 
 impl Row {
+    /// Of a case that was timed, or not, on a device with warm caches or cold ones.
     pub(super) fn new(
         case: &Case,
         device: &Device,
+        cold: bool,
         measured: Result<(Measured, Against), String>,
     ) -> Self {
         Self {
@@ -188,7 +205,7 @@ impl Row {
                 Ok((measured, against)) => {
                     Outcome::Time(Box::new(Time::of(&measured, device, &against)))
                 }
-                Err(error) => Outcome::Error { error },
+                Err(error) => Outcome::Error { error, cache: cold.then(|| "cold".into()) },
             },
         }
     }
@@ -206,15 +223,14 @@ impl Row {
     /// Who ran it. With cold caches a contestant is another one: its times stand beside those with
     /// warm ones, and neither takes the other's place.
     pub(super) fn whose(&self) -> Cow<'_, str> {
-        let name = self.peer.as_deref().unwrap_or(&self.backend);
-        match self.is_cold() {
-            true => Cow::Owned(format!("{name} cold")),
-            false => Cow::Borrowed(name),
-        }
+        whose(self.peer.as_deref().unwrap_or(&self.backend), self.is_cold())
     }
 
     pub(super) fn is_cold(&self) -> bool {
-        self.time().is_some_and(|time| time.cache == "cold")
+        match &self.result {
+            Outcome::Time(time) => time.cache == "cold",
+            Outcome::Error { cache, .. } => cache.as_deref() == Some("cold"),
+        }
     }
 
     pub(super) fn time(&self) -> Option<&Time> {
@@ -227,7 +243,7 @@ impl Row {
     pub(super) fn error(&self) -> Option<&str> {
         match &self.result {
             Outcome::Time(_) => None,
-            Outcome::Error { error } => Some(error),
+            Outcome::Error { error, .. } => Some(error),
         }
     }
 }
@@ -261,20 +277,24 @@ impl Time {
     }
 }
 
+fn whose(name: &str, cold: bool) -> Cow<'_, str> {
+    match cold {
+        true => Cow::Owned(format!("{name} cold")),
+        false => Cow::Borrowed(name),
+    }
+}
+
 /// What the rows of a case compute on: those of ours know.
 pub(super) fn factors<'a>(rows: &[&'a Row]) -> &'a str {
     let ours = rows.iter().find(|row| row.precision.is_some()).or(rows.first());
     ours.map_or("", |row| row.factors())
 }
 
-/// Reads the lines of a run. A line that is none refuses the file.
+/// Reads the lines of a run. A line that is none refuses the file, and so does a file without lines.
 pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
-    let file = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::Failed(format!("{file}: cannot be read: {error}")))?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let lines = lines.map(|(i, line)| {
-        let wrong = |what: &str| Failure::Failed(format!("{file}, line {}: {what}", i + 1));
+    let (file, text) = (path.display(), lines::text(path)?);
+    let lines = lines::of(&text).map(|(i, line)| {
+        let wrong = |what: &str| Failure::Failed(format!("{file}, line {i}: {what}"));
         let what = "is neither a ceiling nor a case's row; write it with `--format json`";
         let line = serde_json::from_str(line).map_err(|_| wrong(what))?;
         match &line {
@@ -284,7 +304,12 @@ pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
             _ => Ok(line),
         }
     });
-    lines.collect()
+    let lines: Vec<Line> = lines.collect::<Result<_, _>>()?;
+    if lines.is_empty() {
+        let message = format!("{file}: has no lines of a run; write it with `--format json`");
+        return Err(Failure::Failed(message));
+    }
+    Ok(lines)
 }
 
 /// A line of JSON.
@@ -313,6 +338,32 @@ mod tests {
         assert_eq!(rounded(4230.987), 4231.0);
         assert_eq!(rounded(123_456.7), 123_457.0);
         assert_eq!(rounded(0.0), 0.0);
+    }
+
+    /// A time that is none is in no file that is read, and so no case's fastest.
+    #[test]
+    fn times_that_are_none_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let file = folder.path().join("run.jsonl");
+        let told = |text: &str| {
+            std::fs::write(&file, text).expect("a file for the test");
+            read(&file).map(|lines| lines.len()).map_err(|failure| failure.to_string())
+        };
+        let row = |ms: &str| {
+            let case = r#""name":"a","kind":"maxpool","pass":"fwd","dtype":"f32","layout":"nhwc""#;
+            format!("{{{case},\"backend\":\"cpu\",\"ms\":{ms}}}\n")
+        };
+        assert_eq!(told(&format!("{}\r\n{}", row("1.5"), row("1e-9"))), Ok(2));
+        for bad in ["0", "0.0", "-0.0", "-1"] {
+            let error = told(&(row("1") + &row(bad))).expect_err("no time");
+            assert!(error.contains("line 2: has a time that is none"), "{error}");
+        }
+        // A number without an end is written as none, and is no row.
+        for bad in ["null", "1e999", "NaN"] {
+            let error = told(&(row("1") + &row(bad))).expect_err("no row");
+            assert!(error.contains("line 2: is neither"), "{error}");
+        }
+        assert!(told("\n").expect_err("no lines").contains("no lines of a run"));
     }
 
     #[test]

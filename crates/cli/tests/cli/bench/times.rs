@@ -1,6 +1,8 @@
 //! `bench`: what is timed, on which devices, and how a case fails.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use windowpane::Device;
@@ -254,17 +256,53 @@ fn a_filter_picks_cases() {
     bench("root").refused(1, "none of the 3 cases has `root`");
 }
 
+/// Lines are told as they come, so that a run that is ended has told what it knew.
+#[test]
+fn rows_come_one_by_one() {
+    let folder = Folder::new();
+    // Seconds of work, of which the test waits for the first.
+    let cases: Vec<_> =
+        (0..200).map(|i| case(&format!("case {i}"), "avgpool", "fwd", "f32", "nhwc")).collect();
+    let file = write(&folder, &cases);
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_windowpane"));
+    bench.args(["bench", "--cases", &file, "--backend", "host"]).stdout(Stdio::piped());
+    let mut run = bench.spawn().expect("the binary starts");
+    let mut lines = BufReader::new(run.stdout.take().expect("a pipe")).lines();
+    let mut next = || {
+        let line = lines.next()?.expect("a line");
+        Some(serde_json::from_str::<Value>(&line).expect("a whole line of JSON"))
+    };
+    assert_eq!(next().expect("a line")["ceiling"], json!("copy"));
+    assert_eq!(next().expect("a line")["name"], json!("case 0"));
+    assert!(run.try_wait().expect("it is there").is_none(), "all rows came at the end");
+    run.kill().expect("it is there");
+    run.wait().expect("it is there");
+    let rest = std::iter::from_fn(next).count();
+    assert!(rest < cases.len() - 1, "the run was over");
+}
+
 /// What a launch finds in the caches is told, and cold ones are timed a launch a window.
 #[test]
 fn caches_are_warm_or_flushed() {
     let folder = Folder::new();
     let file = write(&folder, &[case("x", "maxpool", "fwd", "f32", "nhwc")]);
-    let bench = |flag: &[&str]| {
-        let ran = run(&[&["bench", "--cases", &file], flag].concat()).succeeded();
-        rows(&ran).pop().expect("a row")
-    };
+    let bench =
+        |flag: &[&str]| rows(&run(&[&["bench", "--cases", &file], flag].concat()).succeeded());
     let (warm, cold) = (bench(&[]), bench(&["--flush-cache"]));
-    assert_eq!((&warm["cache"], &cold["cache"]), (&json!("warm"), &json!("cold")));
-    assert_eq!((number(&cold, "launches"), &cold["error_in_bounds"]), (1.0, &json!(0.0)));
-    assert!(bench(&["--unchecked"])["error_in_bounds"].is_null());
+    let ((warm_ceilings, warm), (cold_ceilings, cold)) = (split(&warm), split(&cold));
+    assert_eq!((&warm[0]["cache"], &cold[0]["cache"]), (&json!("warm"), &json!("cold")));
+    assert_eq!((number(&cold[0], "launches"), &cold[0]["error_in_bounds"]), (1.0, &json!(0.0)));
+    // What cold cases are held against says so too.
+    assert!(!cold_ceilings.is_empty() && cold_ceilings.len() == warm_ceilings.len());
+    assert!(warm_ceilings.iter().all(|line| line.get("cache").is_none()), "{warm_ceilings:?}");
+    assert!(cold_ceilings.iter().all(|line| line["cache"] == "cold"), "{cold_ceilings:?}");
+    assert!(bench(&["--unchecked"]).pop().expect("a row")["error_in_bounds"].is_null());
+    // And so does a case that has no time.
+    let mut long = case("x", "maxpool", "fwd", "f32", "nhwc");
+    long["k"] = json!([99, 3]);
+    write(&folder, &[long]);
+    let ran = run(&["bench", "--cases", &file, "--flush-cache"]);
+    ran.refused(1, "1 of 1 cases");
+    let failed = rows(&ran).pop().expect("a row");
+    assert!(failed["error"].is_string() && failed["cache"] == "cold", "{failed}");
 }
