@@ -1,6 +1,5 @@
 //! What moved since an earlier run.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
@@ -10,9 +9,9 @@ use super::print::percent;
 use super::row::{self, Line, Row, Time};
 use crate::failure::Failure;
 
-/// The rows of an earlier run, by what they are of.
+/// The rows of an earlier run, each by what it is of, in their order.
 pub(super) struct Earlier {
-    rows: HashMap<String, Row>,
+    rows: Vec<(String, Row)>,
     /// By how much a time may change, as a share of it.
     threshold: f64,
 }
@@ -27,6 +26,10 @@ pub(super) enum Verdict {
     Broken,
     /// It did not run, and does.
     Mended,
+    /// The earlier run has no such case.
+    New,
+    /// The earlier run has it, and this one, which was asked for such cases, has not.
+    Gone,
 }
 
 impl Verdict {
@@ -36,6 +39,8 @@ impl Verdict {
             Self::Slower => "slower",
             Self::Broken => "broken",
             Self::Mended => "mended",
+            Self::New => "new",
+            Self::Gone => "gone",
         }
     }
 
@@ -45,7 +50,7 @@ impl Verdict {
     }
 }
 
-/// A case that moved.
+/// A case that moved, came or went.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Moved {
     /// The case, in one word.
@@ -67,27 +72,40 @@ pub(super) struct Agreement {
     pub(super) within: f64,
     /// Those of the others that a run has marked as noisy.
     pub(super) noisy: usize,
+    /// The rows of the earlier run that this one was not asked for: of other backends, of caches
+    /// that are not as this run's are, and those that a filter leaves out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) unasked: usize,
 }
 
-/// Prints `27 of 30 cases agree within 5 %; of the others 2 are marked as noisy`.
+fn is_zero(rows: &usize) -> bool {
+    *rows == 0
+}
+
+/// Prints `27 of 30 cases agree within 5 %; of the others 2 are marked as noisy`, and how many rows
+/// of the earlier run this one was not asked for.
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { agree, of, within, noisy } = self;
+        let Self { agree, of, within, noisy, unasked } = self;
         write!(f, "{agree} of {of} cases agree within {}", percent(*within))?;
-        match of - agree {
+        if agree < of {
+            write!(f, "; of the others {noisy} are marked as noisy")?;
+        }
+        match unasked {
             0 => Ok(()),
-            _ => write!(f, "; of the others {noisy} are marked as noisy"),
+            _ => write!(f, "; this run was not asked for {unasked} of the earlier one's rows"),
         }
     }
 }
 
 impl Earlier {
-    /// How far these rows agree with the earlier ones.
-    pub(super) fn agreement(&self, rows: &[&Row]) -> Agreement {
+    /// How far these rows of a run with this filter agree with the earlier ones.
+    pub(super) fn agreement(&self, rows: &[&Row], filter: &str) -> Agreement {
         let within = self.threshold;
-        let mut agreement = Agreement { agree: 0, of: 0, within, noisy: 0 };
+        let unasked = self.lost(rows).filter(|row| !asked(row, rows, filter)).count();
+        let mut agreement = Agreement { agree: 0, of: 0, within, noisy: 0, unasked };
         for row in rows {
-            let before = self.rows.get(&key(row)).and_then(Row::time);
+            let before = self.row(&key(row)).and_then(Row::time);
             let Some((before, after)) = before.zip(row.time()) else { continue };
             agreement.of += 1;
             let (less, more) = (before.ms.min(after.ms), before.ms.max(after.ms));
@@ -101,43 +119,65 @@ impl Earlier {
 
     pub(super) fn read(path: &Path, threshold: f64) -> Result<Self, Failure> {
         let rows = row::read(path)?.into_iter().filter_map(|line| match line {
-            Line::Row(row) => Some((key(&row), row)),
+            Line::Row(row) => Some(row),
             Line::Ceiling(_) | Line::Agreement(_) | Line::Moved(_) => None,
         });
-        Ok(Self { rows: rows.collect(), threshold })
+        let earlier = Self::of(rows, threshold);
+        if earlier.rows.is_empty() {
+            let file = path.display();
+            let message = format!("{file}: has no case's row; write it with `--format json`");
+            return Err(Failure::Failed(message));
+        }
+        Ok(earlier)
     }
 
-    /// How many of these the earlier run has not.
-    pub(super) fn lacks(&self, rows: &[&Row]) -> usize {
-        rows.iter().filter(|row| !self.rows.contains_key(&key(row))).count()
+    /// Of several rows of the same the last one counts.
+    fn of(rows: impl Iterator<Item = Row>, threshold: f64) -> Self {
+        let mut earlier = Self { rows: Vec::new(), threshold };
+        for row in rows {
+            let key = key(&row);
+            earlier.rows.retain(|(known, _)| *known != key);
+            earlier.rows.push((key, row));
+        }
+        earlier
     }
 
-    /// How a case moved, if it did.
-    pub(super) fn moved(&self, after: &Row) -> Option<Moved> {
-        let before = self.rows.get(&key(after))?;
-        let (verdict, noise) = match (before.time(), after.time()) {
-            (Some(before), Some(after)) => self.change(before, after)?,
-            (Some(_), None) => (Verdict::Broken, 0.0),
-            (None, Some(_)) => (Verdict::Mended, 0.0),
-            (None, None) => return None,
+    fn row(&self, key: &str) -> Option<&Row> {
+        self.rows.iter().find(|(known, _)| known == key).map(|(_, row)| row)
+    }
+
+    /// What these rows of a run with this filter tell of the cases that moved, of those that came,
+    /// and of those that went.
+    pub(super) fn changes(&self, rows: &[&Row], filter: &str) -> Vec<Moved> {
+        let gone = self.lost(rows).filter(|row| asked(row, rows, filter));
+        let gone = gone.map(|before| Moved::of(Verdict::Gone, 0.0, Some(before), None));
+        rows.iter().filter_map(|row| self.moved(row)).chain(gone).collect()
+    }
+
+    /// The rows of ours that these have not; no run of `bench` has those of peers.
+    fn lost(&self, rows: &[&Row]) -> impl Iterator<Item = &Row> {
+        let known: Vec<String> = rows.iter().map(|row| key(row)).collect();
+        let lost = self.rows.iter().filter(move |(key, _)| !known.contains(key));
+        lost.map(|(_, row)| row).filter(|row| row.peer.is_none())
+    }
+
+    /// How a case moved, if it did, or that it is new.
+    fn moved(&self, after: &Row) -> Option<Moved> {
+        let before = self.row(&key(after));
+        let (verdict, noise) = match before.map(|before| (before.time(), after.time())) {
+            None => (Verdict::New, 0.0),
+            Some((Some(before), Some(after))) => self.change(before, after)?,
+            Some((Some(_), None)) => (Verdict::Broken, 0.0),
+            Some((None, Some(_))) => (Verdict::Mended, 0.0),
+            Some((None, None)) => return None,
         };
-        Some(Moved {
-            moved: after.case(),
-            backend: after.whose().into(),
-            verdict,
-            before_ms: before.time().map(|time| time.ms),
-            after_ms: after.time().map(|time| time.ms),
-            noise: row::rounded(noise),
-        })
+        Some(Moved::of(verdict, noise, before, Some(after)))
     }
 
     /// A time has changed where its median has by more than the threshold and the noise of both
     /// runs, and where its fastest window has gone the same way: others on the machine slow
     /// windows down, and make none faster.
     fn change(&self, before: &Time, after: &Time) -> Option<(Verdict, f64)> {
-        if before.cache != after.cache {
-            return None;
-        }
         let noise = before.spread + after.spread;
         let (least, limit) = (1.0 + self.threshold, 1.0 + self.threshold.max(noise));
         let median = after.ms / before.ms;
@@ -148,6 +188,27 @@ impl Earlier {
         }
         (median < 1.0 / limit && fastest < 1.0 / least).then_some((Verdict::Faster, noise))
     }
+}
+
+impl Moved {
+    /// Of a row as it was, as it is, or both.
+    fn of(verdict: Verdict, noise: f64, before: Option<&Row>, after: Option<&Row>) -> Self {
+        let ms = |row: Option<&Row>| row.and_then(Row::time).map(|time| time.ms);
+        let either = after.or(before);
+        Self {
+            moved: either.map(Row::case).unwrap_or_default(),
+            backend: either.map(|row| row.whose().into_owned()).unwrap_or_default(),
+            verdict,
+            before_ms: ms(before),
+            after_ms: ms(after),
+            noise: row::rounded(noise),
+        }
+    }
+}
+
+/// Whether a run with this filter, whose rows these are, was asked for such a row.
+fn asked(row: &Row, rows: &[&Row], filter: &str) -> bool {
+    row.case().contains(filter) && rows.iter().any(|own| own.whose() == row.whose())
 }
 
 /// What a row is of.
@@ -178,8 +239,7 @@ mod tests {
     }
 
     fn verdict(before: Row, after: &Row) -> Option<Verdict> {
-        let earlier = Earlier { rows: HashMap::from([(key(&before), before)]), threshold: 0.05 };
-        earlier.moved(after).map(|moved| moved.verdict)
+        Earlier::of([before].into_iter(), 0.05).moved(after).map(|moved| moved.verdict)
     }
 
     #[test]
@@ -190,12 +250,12 @@ mod tests {
         assert_eq!(verdict(quiet(), &row(0.9, 0.9, 0.01)), Some(Verdict::Faster));
         // As far apart as the windows of one run.
         assert_eq!(verdict(quiet(), &row(1.3, 1.2, 0.4)), None);
-        // Caches that were warm in one run only.
+        // Caches that were warm in one run only: times of two contestants.
         let mut cold = row(9.0, 9.0, 0.0);
         if let super::row::Outcome::Time(time) = &mut cold.result {
             time.cache = "cold".into();
         }
-        assert_eq!(verdict(quiet(), &cold), None);
+        assert_eq!(verdict(quiet(), &cold), Some(Verdict::New));
         // A median that others on the machine have moved.
         assert_eq!(verdict(quiet(), &row(1.3, 1.01, 0.02)), None);
     }
@@ -203,10 +263,9 @@ mod tests {
     /// Two runs agree where their medians are close, whatever may have moved them apart.
     #[test]
     fn agreement_is_of_times_as_they_are() {
-        let before = row(1.0, 1.0, 0.0);
-        let earlier = Earlier { rows: HashMap::from([(key(&before), before)]), threshold: 0.05 };
+        let earlier = Earlier::of([row(1.0, 1.0, 0.0)].into_iter(), 0.05);
         let agreement = |after: Row| {
-            let Agreement { agree, of, noisy, .. } = earlier.agreement(&[&after]);
+            let Agreement { agree, of, noisy, .. } = earlier.agreement(&[&after], "");
             (agree, of, noisy)
         };
         assert_eq!(agreement(row(1.04, 1.0, 0.0)), (1, 1, 0));
@@ -217,8 +276,67 @@ mod tests {
         }
         assert_eq!(agreement(noisy), (0, 1, 1));
         assert_eq!(agreement(broken()), (0, 0, 0));
-        let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2 }.to_string();
-        assert_eq!(told, "27 of 30 cases agree within 5 %; of the others 2 are marked as noisy");
+        let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2, unasked: 0 };
+        let words = "27 of 30 cases agree within 5 %; of the others 2 are marked as noisy";
+        assert_eq!(told.to_string(), words);
+        let told = Agreement { unasked: 7, ..told }.to_string();
+        assert_eq!(
+            told,
+            format!("{words}; this run was not asked for 7 of the earlier one's rows")
+        );
+    }
+
+    /// Cases that one run alone has are told, and those that no one asked for are counted.
+    #[test]
+    fn cases_come_and_go() {
+        let named = |name: &str, backend: &str| {
+            let mut row = row(1.0, 1.0, 0.0);
+            (row.name, row.backend) = (name.into(), backend.into());
+            row
+        };
+        let peer = || Row { peer: Some("torch".into()), ..named("both", "") };
+        let before = [
+            named("gone", "cpu"),
+            named("both", "cpu"),
+            named("filtered", "cpu"),
+            named("gone", "cuda"),
+            peer(),
+        ];
+        let earlier = Earlier::of(before.into_iter(), 0.05);
+        let after = [named("both", "cpu"), named("gone but new", "cpu")];
+        let after: Vec<&Row> = after.iter().collect();
+        let told = |filter: &str| {
+            let changes = earlier.changes(&after, filter).into_iter();
+            let changes = changes.map(|it| {
+                let name = it.moved.split('/').next().unwrap_or_default().to_owned();
+                (name, it.backend, it.verdict, it.before_ms, it.after_ms)
+            });
+            (changes.collect::<Vec<_>>(), earlier.agreement(&after, filter).unasked)
+        };
+        let row = |name: &str, verdict, before, after| {
+            (name.to_owned(), "cpu".to_owned(), verdict, before, after)
+        };
+        let new = row("gone but new", Verdict::New, None, Some(1.0));
+        let gone = |name| row(name, Verdict::Gone, Some(1.0), None);
+        assert_eq!(told(""), (vec![new.clone(), gone("gone"), gone("filtered")], 1));
+        assert_eq!(told("gone/"), (vec![new, gone("gone")], 2));
+        assert!(!Verdict::New.is_bad() && !Verdict::Gone.is_bad());
+    }
+
+    /// A case that fails with cold caches is the one that had a time with them.
+    #[test]
+    fn failures_with_cold_caches_are_cold() {
+        let mut before = row(1.0, 1.0, 0.0);
+        if let super::row::Outcome::Time(time) = &mut before.result {
+            time.cache = "cold".into();
+        }
+        let mut after = broken();
+        assert_eq!(verdict(before.clone(), &after), Some(Verdict::New));
+        if let super::row::Outcome::Error { cache, .. } = &mut after.result {
+            *cache = Some("cold".into());
+        }
+        assert_eq!(after.whose(), "cpu cold");
+        assert_eq!(verdict(before, &after), Some(Verdict::Broken));
     }
 
     #[test]

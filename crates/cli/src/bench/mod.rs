@@ -113,7 +113,8 @@ pub(crate) struct Bench {
     /// Time without comparing with the reference first
     #[arg(long)]
     unchecked: bool,
-    /// Tell what moved since this run, in JSON lines, and exit 1 if a case is slower or broken
+    /// Tell what moved, came and went since this run, in JSON lines, and exit 1 if a case is slower
+    /// or broken
     #[arg(long, value_name = "OLD.jsonl")]
     against: Option<PathBuf>,
     /// The share of its time by which a case may change; more where its windows differ by more
@@ -249,12 +250,12 @@ impl Bench {
         }
         drop(progress);
         printer.finish()?;
-        if let Some(picture) = picture {
-            picture.draw(printer.lines())?;
-        }
-        let slower = earlier.map_or(Ok(0), |earlier| printer.moved(&earlier))?;
+        let filter = self.cases.filter.as_deref().unwrap_or_default();
+        let slower = earlier.map_or(Ok(0), |earlier| printer.moved(&earlier, filter))?;
+        // Where nothing ran there is nothing to draw, and that is not what is wrong.
+        let drawn = picture.map_or(Ok(()), |picture| picture.draw(printer.lines()));
         match (failed, slower) {
-            (0, 0) => Ok(()),
+            (0, 0) => drawn,
             (0, slower) => Err(Failure::Failed(format!(
                 "{slower} of {total} cases are slower than they were, or broken"
             ))),

@@ -57,11 +57,12 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints what moved since an earlier run; how many cases are slower or broken.
-    pub(super) fn moved(&self, earlier: &Earlier) -> Result<usize, Failure> {
+    /// Prints what moved, came and went since an earlier run, of the cases that this filter lets
+    /// through; how many of them are slower or broken.
+    pub(super) fn moved(&self, earlier: &Earlier, filter: &str) -> Result<usize, Failure> {
         let rows = rows(&self.lines);
-        let moved: Vec<_> = rows.iter().filter_map(|row| earlier.moved(row)).collect();
-        let agreement = earlier.agreement(&rows);
+        let moved = earlier.changes(&rows, filter);
+        let agreement = earlier.agreement(&rows, filter);
         if self.format == Format::Json {
             say(row::json(&agreement)?)?;
             for moved in &moved {
@@ -81,9 +82,8 @@ impl Printer {
                     percent(moved.noise),
                 ]);
             }
-            let lacking = earlier.lacks(&rows);
             match moved.len() {
-                0 => say(format!("nothing moved; {lacking} cases are new"))?,
+                0 => say("nothing moved")?,
                 _ => say(table)?,
             }
             say(agreement)?;

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::cases::{case, rows, write};
-use crate::support::{Folder, run, run_with};
+use crate::support::{Folder, Ran, run, run_with};
 
 /// The same run as tables and as a picture; a stored one as what is held against it.
 #[test]
@@ -69,6 +69,63 @@ fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
     let page = fs::read_to_string(folder.path("pages").join("a-device.md")).expect("a page");
     assert!(page.contains("a-device-roofline.svg") && page.contains("| case"), "{page}");
     assert!(folder.path("pages").join("a-device-bars.svg").is_file());
+}
+
+/// Cases that came, that went and that broke are told; one that broke is a failure.
+#[test]
+fn cases_that_one_run_alone_has_are_told() {
+    let folder = Folder::new();
+    let named = |name: &str| case(name, "avgpool", "fwd", "f32", "nhwc");
+    let file = write(&folder, &[named("went"), named("stayed"), named("breaks")]);
+    let bench = |flags: &[&str]| run(&[&["bench", "--cases", &file], flags].concat());
+    let old = folder.name("old.jsonl");
+    fs::write(&old, bench(&[]).succeeded().out).expect("a file for the test");
+
+    // No time is so far from another.
+    let against = ["--against", &old, "--threshold", "1e6"];
+    write(&folder, &[named("stayed"), named("came")]);
+    let moved = |ran: &Ran| {
+        let moved = rows(ran).into_iter().filter(|line| line.get("verdict").is_some());
+        let told = |line: Value| {
+            let name = line["moved"].as_str().expect("a case").split('/').next().map(String::from);
+            let times = (line["before_ms"].is_number(), line["after_ms"].is_number());
+            (name.unwrap_or_default(), line["verdict"].clone(), times)
+        };
+        moved.map(told).collect::<Vec<_>>()
+    };
+    let row = |name: &str, verdict: &str, before, after| {
+        (name.to_owned(), json!(verdict), (before, after))
+    };
+    let (came, went) = (row("came", "new", false, true), row("went", "gone", true, false));
+    let breaks = row("breaks", "gone", true, false);
+    assert_eq!(moved(&bench(&against).succeeded()), [came, went.clone(), breaks]);
+    // What the filter leaves out has not gone.
+    let ran = bench(&[&against[..], &["--filter", "stayed"]].concat()).succeeded();
+    assert_eq!(moved(&ran), []);
+    assert_eq!(rows(&ran).last().expect("a line")["unasked"], json!(2));
+    let ran = bench(&[&against[..], &["--format", "table"]].concat()).succeeded();
+    for word in ["came/avgpool", "new", "went/avgpool", "gone", "1 of 1 cases agree"] {
+        assert!(ran.out.contains(word), "`{word}` is not in {}", ran.out);
+    }
+
+    let mut broken = named("breaks");
+    broken["k"] = json!([99, 3]);
+    write(&folder, &[named("stayed"), broken]);
+    let ran = bench(&against);
+    ran.refused(1, "1 of 2 cases did not run");
+    assert_eq!(moved(&ran), [row("breaks", "broken", true, false), went]);
+}
+
+/// What cannot be drawn is not what is wrong with a run in which nothing ran; a run alone is drawn.
+#[test]
+fn failures_are_told_before_pictures() {
+    let folder = Folder::new();
+    let mut broken = case("x", "avgpool", "fwd", "f32", "nhwc");
+    broken["k"] = json!([99, 3]);
+    let file = write(&folder, &[broken]);
+    let svg = folder.name("run.svg");
+    run(&["bench", "--cases", &file, "--plot", &svg]).refused(1, "1 of 1 cases did not run");
+    assert_eq!(folder.files(), ["cases.jsonl"]);
 }
 
 /// Whoever adds a run makes its page: the command is in benches/README.md.
