@@ -81,8 +81,9 @@ impl Picture {
     pub(super) fn draw_parts(&self, lines: &[Line], parts: Parts) -> Result<(), Failure> {
         let figure = Figure::of(lines, parts);
         if figure.height() == 0 {
-            let message = "there is nothing to draw: no case has a time beside a ceiling";
-            return Err(Failure::Failed(message.into()));
+            let path = self.output.path().display();
+            let message = format!("{path}: nothing to draw: no case has a time beside a ceiling");
+            return Err(Failure::Failed(message));
         }
         let bytes = match self.format {
             Format::Svg => figure.svg()?.into_bytes(),

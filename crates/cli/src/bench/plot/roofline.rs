@@ -6,24 +6,24 @@ use plotters::style::text_anchor::HPos;
 use super::super::row::{Ceiling, Line, Row};
 use super::raster::{ADVANCE, TITLE_ADVANCE};
 use super::{
-    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
-    line, text, title, upward_text,
+    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, fitting, line,
+    text, title, upward_text,
 };
 
 const PANEL_HEIGHT: u32 = 380;
 const LEGEND_HEIGHT: u32 = 58;
-const PANEL_WIDTH: i32 = WIDTH as i32 / 2;
 
-/// The edges of the plot in its panel.
+/// The edges of the plot in its panel; the right one is so far from the panel's own.
 const LEFT: i32 = 74;
-const RIGHT: i32 = PANEL_WIDTH - 24;
+const RIGHT: i32 = 24;
 const TOP: i32 = 56;
 const BOTTOM: i32 = PANEL_HEIGHT as i32 - 60;
 
 /// The height of a line of text.
 const LINE: i32 = 15;
 
-/// A device, what it can do, and its cases.
+/// A device, what it can do with warm caches or with cold ones, and its cases with those.
+#[derive(Clone)]
 pub(super) struct Roofline {
     title: String,
     /// Bytes a second, in units of 10⁹.
@@ -34,6 +34,7 @@ pub(super) struct Roofline {
 }
 
 /// A case: operations a byte, operations a second in units of 10⁹, and what it is of.
+#[derive(Clone)]
 struct Point {
     intensity: f64,
     gops: f64,
@@ -48,12 +49,12 @@ struct Kind {
 }
 
 impl Roofline {
-    /// One for every device with a copy's ceiling and a case.
+    /// One for every device with a copy's ceiling and a case; one of its own for cold caches.
     pub(super) fn all(lines: &[Line]) -> Vec<Self> {
         let mut copies: Vec<&Ceiling> = Vec::new();
         for ceiling in ceilings(lines).filter(|it| it.gbs.is_some() && !it.backend.is_empty()) {
             // The first is the largest.
-            if !copies.iter().any(|known| known.backend == ceiling.backend) {
+            if !copies.iter().any(|known| known.is_beside(ceiling)) {
                 copies.push(ceiling);
             }
         }
@@ -62,40 +63,42 @@ impl Roofline {
     }
 
     fn of(copy: &Ceiling, lines: &[Line]) -> Option<Self> {
-        let own = ceilings(lines).filter(|ceiling| ceiling.backend == copy.backend);
+        let own = ceilings(lines).filter(|ceiling| ceiling.is_beside(copy));
         let arithmetic = own.filter_map(|ceiling| {
             let name = format!("{} {}", ceiling.dtype.as_deref()?, ceiling.ceiling);
             Some((name, ceiling.tflops? * 1e3))
         });
         let rows = lines.iter().filter_map(|line| match line {
-            Line::Row(row) if row.peer.is_none() && row.backend == copy.backend => Point::of(row),
+            Line::Row(row) if row.peer.is_none() && row.whose() == copy.whose() => Point::of(row),
             _ => None,
         });
         Some(Self {
             // The driver is in the rows.
-            title: format!("{}: {}", copy.backend, copy.device.split(", driver").next()?),
+            title: format!("{}: {}", copy.whose(), copy.device.split(", driver").next()?),
             copy: copy.gbs.unwrap_or(f64::NAN),
             arithmetic: arithmetic.collect(),
             points: rows.collect(),
         })
     }
 
-    fn axes(&self) -> (Axis, Axis) {
+    /// The axes of a plot that ends at this pixel on the right.
+    fn axes(&self, right: i32) -> (Axis, Axis) {
         let most = self.arithmetic.iter().map(|(_, gops)| *gops).reduce(f64::max);
         let ridge = most.map(|most| most / self.copy);
         let x = self.points.iter().map(|point| point.intensity).chain(ridge.map(|x| 1.5 * x));
-        let x = Axis::over(x, LEFT, RIGHT);
+        let x = Axis::over(x, LEFT, right);
         let roof = most.unwrap_or(self.copy * x.high());
         let y = self.points.iter().map(|point| point.gops).chain([roof]);
         (x, Axis::over(y, BOTTOM, TOP))
     }
 
     fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
-        let words = fitting(&self.title, RIGHT - LEFT + 50, TITLE_ADVANCE);
+        let right = area.dim_in_pixel().0 as i32 - RIGHT;
+        let words = fitting(&self.title, right - LEFT + 50, TITLE_ADVANCE);
         title(area, &words, (LEFT - 50, 18))?;
         let copy = format!("copies at {:.1} GB/s", self.copy);
         text(area, &copy, (LEFT - 50, 40), HPos::Left, GREY)?;
-        let (x, y) = self.axes();
+        let (x, y) = self.axes(right);
         grid(area, &x, &y)?;
         self.draw_roofs(area, &x, &y)?;
         for point in &self.points {
@@ -120,13 +123,13 @@ impl Roofline {
         let mut above = i32::MAX;
         for (name, gops) in roofs {
             let (ridge, height) = (x.place((gops / self.copy).max(x.low())), y.place(*gops));
-            line(area, (ridge, height), (RIGHT, height), roof)?;
+            line(area, (ridge, height), (x.to, height), roof)?;
             // Left of the ridge no case can be; names of roofs that are close keep their distance.
             above = height.min(above.saturating_sub(LINE));
             if ridge - 8 - name.len() as i32 * ADVANCE > LEFT {
                 text(area, name, (ridge - 8, above), HPos::Right, BLACK)?;
             } else {
-                text(area, name, (RIGHT, above - 10), HPos::Right, BLACK)?;
+                text(area, name, (x.to, above - 10), HPos::Right, BLACK)?;
             }
         }
         Ok(())
@@ -149,7 +152,8 @@ fn ceilings(lines: &[Line]) -> impl Iterator<Item = &Ceiling> {
     })
 }
 
-/// The height of so many panels, two in a row, and their legend.
+/// The height of so many panels, two in a row, and their legend. The last of an odd number has a row
+/// to itself.
 pub(super) fn height(panels: usize) -> u32 {
     let rows = panels.div_ceil(2) as u32;
     if rows == 0 { 0 } else { LEGEND_HEIGHT + rows * PANEL_HEIGHT }
@@ -171,9 +175,11 @@ pub(super) fn draw<B: DrawingBackend>(rooflines: &[Roofline], area: &Area<B>) ->
         text(&legend, &name, (x + 12, 44), HPos::Left, BLACK)?;
         x += 40 + name.len() as i32 * super::raster::ADVANCE;
     }
-    let rows = rooflines.len().div_ceil(2);
-    for (panel, roofline) in panels.split_evenly((rows, 2)).iter().zip(rooflines) {
-        roofline.draw(panel)?;
+    let rows = panels.split_evenly((rooflines.len().div_ceil(2), 1));
+    for (row, rooflines) in rows.iter().zip(rooflines.chunks(2)) {
+        for (panel, roofline) in row.split_evenly((1, rooflines.len())).iter().zip(rooflines) {
+            roofline.draw(panel)?;
+        }
     }
     Ok(())
 }
@@ -186,10 +192,10 @@ fn grid<B: DrawingBackend>(area: &Area<B>, x: &Axis, y: &Axis) -> Drawn<B> {
     }
     for (value, words) in y.ticks() {
         let at = y.place(value);
-        line(area, (LEFT, at), (RIGHT, at), GRID)?;
+        line(area, (LEFT, at), (x.to, at), GRID)?;
         text(area, &words, (LEFT - 8, at), HPos::Right, BLACK)?;
     }
-    let middle = ((LEFT + RIGHT) / 2, BOTTOM + 36);
+    let middle = ((LEFT + x.to) / 2, BOTTOM + 36);
     text(area, "operations per byte", middle, HPos::Center, BLACK)?;
     upward_text(area, "GOp/s (1e9 operations a second)", (14, (TOP + BOTTOM) / 2))
 }
@@ -272,7 +278,8 @@ impl Axis {
         (self.low..=self.high).map(|exponent| {
             let value = 10f64.powi(exponent);
             let words = match exponent {
-                -2..=5 => format!("{value}"),
+                // Longer ones would stand on the axis' own words.
+                -2..=4 => format!("{value}"),
                 _ => format!("1e{exponent}"),
             };
             (value, words)
@@ -282,6 +289,7 @@ impl Axis {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WIDTH;
     use super::*;
 
     #[test]
@@ -291,6 +299,9 @@ mod tests {
         assert_eq!((axis.place(0.1), axis.place(1.0), axis.place(100.0)), (0, 100, 300));
         let words: Vec<_> = axis.ticks().map(|(_, words)| words).collect();
         assert_eq!(words, ["0.1", "1", "10", "100"]);
+        let large: Vec<_> =
+            Axis::over([2e3, 2e5].into_iter(), 0, 1).ticks().map(|(_, words)| words).collect();
+        assert_eq!(large, ["1000", "10000", "1e5", "1e6"]);
         let one = Axis::over([7.0].into_iter(), 300, 0);
         assert_eq!((one.low(), one.high(), one.place(1.0)), (1.0, 10.0, 300));
     }
@@ -302,5 +313,55 @@ mod tests {
         assert_eq!(points, [2, 1]);
         assert_eq!(rooflines[0].arithmetic, [("f32 vector".into(), 50e3)]);
         assert!((rooflines[0].points[0].gops - 0.45 * 3000.0).abs() < 1e-9);
+    }
+
+    /// Cold caches have roofs of their own, and cases stand under the roofs that they were timed with.
+    #[test]
+    fn cold_caches_have_their_own() {
+        let cold = r#"
+{"ceiling":"copy","bytes":1048576,"gbs":900.0,"cache":"cold","backend":"cuda","device":"a GPU"}
+{"ceiling":"vector","dtype":"f32","tflops":49.0,"cache":"cold","backend":"cuda","device":"a GPU"}
+{"name":"stem","kind":"maxpool","pass":"fwd","dtype":"f32","layout":"nhwc","backend":"cuda","device":"a GPU","ms":0.9,"gbs":800.0,"intensity":0.45,"cache":"cold"}
+"#;
+        let mut lines = super::super::tests::run();
+        let cold = cold.trim().lines().map(|line| serde_json::from_str::<Line>(line));
+        lines.extend(cold.map(|line| line.expect("a line")));
+        let rooflines = Roofline::all(&lines);
+        let told: Vec<_> = rooflines
+            .iter()
+            .map(|it| (&*it.title, it.copy, it.arithmetic.len(), it.points.len()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("cuda: a GPU", 4000.0, 1, 2),
+                ("host: a processor", 20.0, 0, 1),
+                ("cuda cold: a GPU", 900.0, 1, 1),
+            ]
+        );
+    }
+
+    /// A device alone has all of the picture's width, and so has the last one of three.
+    #[test]
+    fn a_panel_without_a_neighbour_is_wide() {
+        let one = Roofline::all(&super::super::tests::run()).swap_remove(0);
+        let widths = |devices: usize| {
+            let mut svg = String::new();
+            let area = SVGBackend::with_string(&mut svg, (WIDTH, height(devices)));
+            draw(&vec![one.clone(); devices], &area.into_drawing_area()).expect("it is drawn");
+            // The lines of the grid that lie flat.
+            let lines = svg.lines().filter(|line| line.contains("#DEDEDE"));
+            let points = lines.filter_map(|line| line.split("points=\"").nth(1)?.split('"').next());
+            let widths = points.filter_map(|points| {
+                let numbers = points.split([' ', ',']).filter_map(|number| number.parse().ok());
+                let [x1, y1, x2, y2]: [i32; 4] = numbers.collect::<Vec<_>>().try_into().ok()?;
+                (y1 == y2).then_some(x2 - x1)
+            });
+            widths.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
+        };
+        let (half, whole) = (480 - RIGHT - LEFT, 960 - RIGHT - LEFT);
+        assert_eq!(widths(1), [whole]);
+        assert_eq!(widths(2), [half]);
+        assert_eq!(widths(3), [half, whole]);
     }
 }
