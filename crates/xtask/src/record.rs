@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use time::OffsetDateTime;
+use time::{Date, Month, OffsetDateTime};
 
 use crate::Result;
 use crate::shell::{self, cargo};
@@ -18,6 +18,7 @@ use crate::shell::{self, cargo};
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The device, as its folder and its page are called: nvidia-h200
+    #[arg(value_parser = file_name)]
     name: String,
     /// The cases, a JSON object a line
     #[arg(long, value_name = "FILE.jsonl", default_value = "benches/cases.jsonl")]
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
     /// The day that the files are called by [default: today, UTC]
-    #[arg(long, value_name = "YYYY-MM-DD")]
+    #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     date: Option<String>,
     /// Where the runs go
     #[arg(long, value_name = "FOLDER", default_value = "benches/results")]
@@ -216,7 +217,9 @@ fn of_cases(mut command: Command, options: &Options) -> Command {
 /// were. The file takes its name when all are there, and not without any.
 fn keep(command: &mut Command, file: &Path) -> Result<usize> {
     let part = file.with_extension("part");
-    let status = shell::status(command.stdout(Stdio::from(File::create(&part)?)))?;
+    let status = shell::status(command.stdout(Stdio::from(File::create(&part)?)));
+    // What did not start has left nothing to keep.
+    let status = status.inspect_err(|_| drop(fs::remove_file(&part)))?;
     let rows = fs::read_to_string(&part)?.lines().filter(|line| !line.trim().is_empty()).count();
     if !status.success() {
         println!("it ended with {status}");
@@ -226,6 +229,28 @@ fn keep(command: &mut Command, file: &Path) -> Result<usize> {
         _ => fs::rename(&part, file)?,
     }
     Ok(rows)
+}
+
+/// A name that a folder and a page can have, and that is in no other folder.
+fn file_name(text: &str) -> std::result::Result<String, String> {
+    let known = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+    match !text.is_empty() && !text.starts_with('.') && text.chars().all(known) {
+        true => Ok(text.into()),
+        false => Err("use letters, digits, -, _ and . alone, as nvidia-h200".into()),
+    }
+}
+
+/// A day of the calendar, written as files are called, so that they sort by it.
+fn day(text: &str) -> std::result::Result<String, String> {
+    let known = || {
+        let [year, month, day]: [&str; 3] = text.split('-').collect::<Vec<_>>().try_into().ok()?;
+        let month = Month::try_from(month.parse::<u8>().ok()?).ok()?;
+        Date::from_calendar_date(year.parse().ok()?, month, day.parse().ok()?).ok()
+    };
+    match known().filter(|known| known.to_string() == text) {
+        Some(_) => Ok(text.into()),
+        None => Err("write a day as 2026-11-21".into()),
+    }
 }
 
 /// Today in UTC, as `2026-11-21`.
@@ -257,6 +282,23 @@ mod tests {
     fn a_day_is_written_as_files_are_called() {
         let parts: Vec<_> = today().split('-').map(str::len).collect();
         assert_eq!(parts, [4, 2, 2]);
+    }
+
+    #[test]
+    fn names_and_days_are_what_files_can_be_called() {
+        for name in ["nvidia-h200", "amd_epyc.2", "gerät"] {
+            assert_eq!(file_name(name).as_deref(), Ok(name));
+        }
+        for bad in ["", "..", ".hidden", "../evil", "a/b", "a\\b", "a b"] {
+            assert!(file_name(bad).is_err(), "{bad}");
+        }
+        assert_eq!(day("2026-02-28").as_deref(), Ok("2026-02-28"));
+        assert!(day(&today()).is_ok());
+        for bad in
+            ["yesterday", "2026-2-28", "2026-02-30", "2026-13-01", "26-02-28", "", "2026-02-28-1"]
+        {
+            assert!(day(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
@@ -295,6 +337,9 @@ mod tests {
         assert_eq!((nothing, file.exists()), (0, false));
         let lines = keep(Command::new("cargo").arg("--version"), &file).unwrap();
         assert_eq!((lines, file.exists()), (1, true));
+        let never = folder.join("never.jsonl");
+        assert!(keep(&mut Command::new("no-such-program-here"), &never).is_err());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a part was left");
         fs::remove_dir_all(&folder).unwrap();
     }
 }
