@@ -95,3 +95,19 @@ fn links_are_written_through() {
     run(&both).refused(2, "same file");
     assert_eq!(folder.files(), ["link.npy", "real.npy", "x.npy"]);
 }
+
+/// What a process left that was ended while it wrote, and had the number that this one has.
+#[test]
+fn a_part_that_was_left_is_no_obstacle() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 4, 1], &[1.0f32, 2.0, 3.0, 4.0]);
+    let (y, parts) = (folder.name("y.npy"), folder.name(".y.npy."));
+    let script = "touch \"$0$$.part\" && exec \"$@\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, &parts, env!("CARGO_BIN_EXE_windowpane")]);
+    shell.args(["pool", &x, "-o", &y, "--kernel", "2", "--backend", "host"]);
+    let output = shell.output().expect("a shell");
+    assert!(output.status.success(), "{output:?}");
+    folder.holds("y.npy", &[1, 2, 1], &[2.0f32, 4.0]);
+    assert_eq!(folder.files(), ["x.npy", "y.npy"]);
+}
