@@ -29,6 +29,8 @@ const FEW: usize = 14;
 /// Cases, and the contestants in the order of their bars.
 pub(super) struct Bars {
     pub(super) whose: Vec<String>,
+    /// Theirs, in their order.
+    pub(super) colors: Vec<RGBColor>,
     pub(super) cases: Vec<Case>,
     /// The share at the right edge.
     pub(super) most: f64,
@@ -68,7 +70,8 @@ impl Bars {
         let longest = shares.reduce(f64::max)?;
         // Caches, and emulated devices, go beyond the copy; far beyond is cut off, and is told.
         let most = if longest > 1.0 { (longest * 5.0).ceil().min(10.0) / 5.0 } else { 1.0 };
-        Some(Self { whose, cases, most, beyond: longest > most })
+        let colors = colors(&whose);
+        Some(Self { whose, colors, cases, most, beyond: longest > most })
     }
 
     fn are_few(&self) -> bool {
@@ -129,8 +132,8 @@ impl Bars {
 
     fn draw_legend<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         let mut x = 34;
-        for (i, whose) in self.whose.iter().enumerate() {
-            let style = ShapeStyle::from(&color(whose, i)).filled();
+        for (whose, color) in self.whose.iter().zip(&self.colors) {
+            let style = ShapeStyle::from(color).filled();
             area.draw(&Rectangle::new([(x - 6, 38), (x + 6, 50)], style))?;
             text(area, whose, (x + 12, 44), HPos::Left, BLACK)?;
             x += 40 + whose.len() as i32 * ADVANCE;
@@ -173,17 +176,20 @@ impl Bars {
     ) -> Drawn<B> {
         let Bar::Reached { share, .. } = bar else { return Ok(()) };
         let end = self.place(*share).max(LEFT + 1);
-        let style = ShapeStyle::from(&color(&self.whose[index], index)).filled();
-        area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR - 2)], style))
+        let style = ShapeStyle::from(&self.colors[index]).filled();
+        area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR - 2)], style))?;
+        if *share > self.most {
+            // It goes on: a gap in it, for words would be read as a time's.
+            let gap = ShapeStyle::from(&WHITE).stroke_width(3);
+            line(area, (end - 16, top + BAR - 2), (end - 10, top), gap)?;
+        }
+        Ok(())
     }
 
     /// What stands at the end of a bar, on white so that no line goes through it.
     fn draw_words<B: DrawingBackend>(&self, area: &Area<B>, bar: &Bar, top: i32) -> Drawn<B> {
         let (words, from) = match bar {
-            Bar::Reached { share, ms } => {
-                let beyond = if *share > self.most { "> " } else { "" };
-                (format!("{beyond}{} ms", short(*ms)), self.place(*share) + 5)
-            }
+            Bar::Reached { share, ms } => (format!("{} ms", short(*ms)), self.place(*share) + 5),
             Bar::Failed => ("did not run".into(), LEFT + 5),
             Bar::Absent => return Ok(()),
         };
@@ -224,8 +230,32 @@ fn short(ms: f64) -> String {
     }
 }
 
-pub(super) fn color(whose: &str, index: usize) -> RGBColor {
-    match whose {
+/// A colour for every contestant: its own, or one that nobody beside it has; with cold caches a
+/// lighter one.
+fn colors(whose: &[String]) -> Vec<RGBColor> {
+    let warm = |name: &str| name.strip_suffix(" cold").unwrap_or(name).to_owned();
+    let mut taken: Vec<(String, RGBColor)> = Vec::new();
+    for name in whose.iter().map(|name| warm(name)) {
+        taken.extend(own_color(&name).map(|color| (name, color)));
+    }
+    let others = [BLACK, VERMILLION, GREY, SKY, PURPLE, ORANGE, BLUE, GREEN];
+    let colors = whose.iter().map(|name| {
+        let base = warm(name);
+        let known = taken.iter().find(|(known, _)| *known == base).map(|(_, color)| *color);
+        let color = known.unwrap_or_else(|| {
+            let free = others.into_iter().find(|color| taken.iter().all(|(_, it)| it != color));
+            let color = free.unwrap_or(GREY);
+            taken.push((base.clone(), color));
+            color
+        });
+        if base == *name { color } else { lighter(color) }
+    });
+    colors.collect()
+}
+
+/// The colour that a contestant has in every picture.
+fn own_color(whose: &str) -> Option<RGBColor> {
+    Some(match whose {
         "cuda" => GREEN,
         "vulkan" => BLUE,
         "wgpu" => SKY,
@@ -234,8 +264,14 @@ pub(super) fn color(whose: &str, index: usize) -> RGBColor {
         "torch" => VERMILLION,
         "torch_compile" => GREY,
         "cubek" => BLACK,
-        _ => [VERMILLION, BLACK, GREY][index % 3],
-    }
+        _ => return None,
+    })
+}
+
+/// Halfway to white.
+fn lighter(RGBColor(red, green, blue): RGBColor) -> RGBColor {
+    let lighter = |part: u8| part.midpoint(u8::MAX);
+    RGBColor(lighter(red), lighter(green), lighter(blue))
 }
 
 #[cfg(test)]
@@ -259,11 +295,39 @@ mod tests {
 
     #[test]
     fn no_two_of_a_record_have_one_color() {
-        let all = ["cuda", "vulkan", "wgpu", "cubek", "torch", "torch_compile"];
-        let colors: Vec<_> = (0..).zip(all).map(|(i, whose)| color(whose, i)).collect();
+        let warm = ["cuda", "vulkan", "wgpu", "torch", "torch_compile", "onnxruntime", "cubek"];
+        let cold = ["cuda cold", "vulkan cold", "wgpu cold", "hip cold", "hip"];
+        let all: Vec<_> = warm.into_iter().chain(cold).map(String::from).collect();
+        let colors = colors(&all);
+        assert_eq!(colors.len(), all.len());
         for (i, color) in colors.iter().enumerate() {
             assert!(!colors[..i].contains(color), "{} looks like another", all[i]);
         }
+        // One beside whom others have come or gone keeps its own.
+        assert_eq!((colors[3], colors[6]), (VERMILLION, BLACK));
+        assert_eq!(colors[7], RGBColor(127, 206, 185));
+    }
+
+    /// A bar that is cut off has a gap, and its time is told as it is.
+    #[test]
+    fn bars_that_go_on_have_a_gap() {
+        let drawn = |share: f64| {
+            let mut lines = super::super::tests::run();
+            if let super::super::super::row::Line::Row(row) = &mut lines[3]
+                && let super::super::super::row::Outcome::Time(time) = &mut row.result
+            {
+                time.ceiling_fraction = Some(share);
+            }
+            let bars = Bars::of(&print::rows(&lines)).expect("bars");
+            let mut svg = String::new();
+            let area = SVGBackend::with_string(&mut svg, (WIDTH, bars.height()));
+            bars.draw(&area.into_drawing_area()).expect("it is drawn");
+            let gaps = svg.lines().filter(|it| it.contains("polyline") && it.contains("#FFFFFF"));
+            (gaps.count(), svg.contains("0.500 ms"), svg.contains("&gt; 0.5"))
+        };
+        assert_eq!(drawn(0.75), (0, true, false));
+        // The peer's bar, which is measured by this one, goes on too.
+        assert_eq!(drawn(4.0), (2, true, false));
     }
 
     #[test]

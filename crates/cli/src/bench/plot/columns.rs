@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::super::print::percent;
-use super::bars::{Bar, Bars, Case, color};
+use super::bars::{Bar, Bars, Case};
 use super::raster::ADVANCE;
 use super::{Area, BLACK, Drawn, GREY, GRID, WIDTH, fitting, line, text};
 
@@ -132,7 +132,7 @@ impl<'a> Columns<'a> {
             let (above, below) = (top + i as i32 * THICK, top + (i as i32 + 1) * THICK - 1);
             match bar {
                 Bar::Reached { share, .. } => {
-                    let style = color(&self.bars.whose[i], i).filled();
+                    let style = self.bars.colors[i].filled();
                     let end = place(*share).max(left + 1);
                     area.draw(&Rectangle::new([(left, above), (end, below)], style))?;
                 }
@@ -171,7 +171,8 @@ mod tests {
             bars: bars.clone(),
         };
         let whose = (0..contestants).map(|i| format!("contestant {i}")).collect();
-        Bars { whose, cases: (0..cases).map(case).collect(), most: 1.0, beyond: false }
+        let colors = vec![BLACK; contestants];
+        Bars { whose, colors, cases: (0..cases).map(case).collect(), most: 1.0, beyond: false }
     }
 
     /// All benchmark cases of pooling and convolution, four contestants side by side.
