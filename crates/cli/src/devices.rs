@@ -13,9 +13,9 @@ const EXAMPLE: &str = "\
 Example: the devices that CUDA reaches
   windowpane devices --backend cuda
 
-The last columns are measured now: the operations in a second from registers, of vector units in f32 and
-of matrix units, where there are any, in f16; and the bytes that a plain copy reads and writes in a
-second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
+The last columns are measured now: the operations in a second from registers, of vector units in f32
+and of matrix units, where there are any, in f16; and the bytes that a plain copy reads and writes
+in a second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
 
 /// The arguments of `devices`.
 #[derive(Args)]

@@ -130,7 +130,8 @@ mod tests {
 
     use super::*;
 
-    /// Every flag has a help text, and every command an example.
+    /// Every flag has a help text, and every command an example, no line of which is longer than a
+    /// terminal is wide.
     #[test]
     fn help_is_whole() {
         fn check(command: &clap::Command) {
@@ -141,6 +142,9 @@ mod tests {
             let leaf = command.get_subcommands().next().is_none();
             let example = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(!leaf || example.contains("windowpane "), "{}", command.get_name());
+            for line in example.lines() {
+                assert!(line.chars().count() <= 100, "{}: {line}", command.get_name());
+            }
             command.get_subcommands().for_each(check);
         }
         let cli = Cli::command();

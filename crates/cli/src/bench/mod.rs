@@ -48,8 +48,9 @@ const EXAMPLE: &str = "\
 Example: the average cases of a file on two backends, an object a line
   windowpane bench --cases cases.jsonl --backend cuda,vulkan --filter avgpool --format json
 
-A case a line: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8, \"c\": 64, \"size\": [56, 56],
-\"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\", \"layout\": \"nhwc\", \"indices\": false}.
+A case a line, here in three: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8, \"c\": 64,
+\"size\": [56, 56], \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\",
+\"layout\": \"nhwc\", \"indices\": false}.
 A convolution (kind conv, pass fwd, dgrad or wgrad) has no indices and has \"cout\" and \"groups\",
 and may have \"precision\": \"tf32\"; its filters are laid out as its data.
 Times are the device's own, the median of several windows of many launches each; with --flush-cache

@@ -21,8 +21,9 @@ Example: a page and two pictures for each folder of recorded runs
 
 A folder of files is one device's; where the same case of the same contestant is in several files,
 the last file by name counts. Cases that a folder's highlights.txt names, as
-stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many times as fast the fastest of ours is as the
-fastest peer; they mean something where both ran on the same machine.";
+stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many
+times as fast the fastest of ours is as the fastest peer; they mean something where both ran on the
+same machine.";
 
 /// The arguments of `report`.
 #[derive(Args)]
