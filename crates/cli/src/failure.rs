@@ -34,8 +34,7 @@ impl Failure {
         {
             return print_help(error);
         }
-        let text = self.to_string();
-        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let line = one_line(&self.to_string());
         // Where stderr is gone too, the exit status says it all.
         let _ = writeln!(io::stderr(), "windowpane: {line}");
         match self {
@@ -43,6 +42,14 @@ impl Failure {
             _ => ExitCode::FAILURE,
         }
     }
+}
+
+/// A message of several lines as one. Spaces in names of files are theirs; what a name tells a
+/// terminal to do is not done.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines.collect::<Vec<_>>().join(" ");
+    line.replace(|c: char| c.is_control(), "\u{fffd}")
 }
 
 fn asks_for_help(error: &clap::Error) -> bool {
@@ -84,4 +91,16 @@ fn in_one_line(error: &clap::Error) -> String {
         .collect();
     let text = parts.join("; ");
     format!("{}; see --help", text.strip_prefix("error: ").unwrap_or(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_and_names_are_as_they_are() {
+        assert_eq!(one_line("what\n  is wrong\n\n\twith it \n"), "what is wrong with it");
+        assert_eq!(one_line("a  b.npy: no such file"), "a  b.npy: no such file");
+        assert_eq!(one_line("\u{1b}[31ma\rb.npy"), "\u{fffd}[31ma\u{fffd}b.npy");
+    }
 }
