@@ -228,23 +228,25 @@ impl Bench {
         let progress = Progress::of(self.cases.quiet, (cases.len() + 1) * devices.len());
         let mut printer = Printer::new(self.cases.format);
 
-        let mut stopwatches = Vec::new();
+        let mut contestants = Vec::new();
         for device in devices {
-            let mut stopwatch = Stopwatch::new(device, self.flush_cache)?;
-            let ceilings = Ceilings::measure(&mut stopwatch, &cases, |what| progress.now(what))?;
-            for line in ceilings.lines() {
+            let contestant = self.prepare(&device, &cases, &progress);
+            for line in contestant.iter().flat_map(|(ceilings, _)| ceilings.lines()) {
                 printer.add(&progress, Line::Ceiling(line.clone()))?;
             }
-            stopwatches.push((ceilings, stopwatch));
+            contestants.push((device, contestant));
             progress.step();
         }
-        let (mut failed, total) = (0, cases.len() * stopwatches.len());
+        if let [(_, Err(error))] = &contestants[..] {
+            return Err(Failure::Failed(error.clone()));
+        }
+        let (mut failed, total) = (0, cases.len() * contestants.len());
         for case in &cases {
-            for (ceilings, stopwatch) in &mut stopwatches {
-                progress.now(format!("{} on {}", case.path(), stopwatch.device()));
-                let measured = self.measure(case, ceilings, stopwatch);
+            for (device, contestant) in &mut contestants {
+                progress.now(format!("{} on {device}", case.path()));
+                let measured = self.measure(case, contestant);
                 failed += usize::from(measured.is_err());
-                let row = Row::new(case, stopwatch.device(), self.flush_cache, measured);
+                let row = Row::new(case, device, self.flush_cache, measured);
                 printer.add(&progress, Line::Row(row))?;
                 progress.step();
             }
@@ -279,13 +281,26 @@ impl Bench {
         Ok(tuned)
     }
 
+    /// Measures what a device can do at most. One that fails at it ends its own rows, not those of
+    /// the devices beside it.
+    fn prepare(&self, device: &Device, cases: &[Case], progress: &Progress) -> Contestant {
+        guarded(|| {
+            let mut stopwatch = Stopwatch::new(device.clone(), self.flush_cache)?;
+            let ceilings = Ceilings::measure(&mut stopwatch, cases, |what| progress.now(what))?;
+            Ok((ceilings, stopwatch))
+        })
+    }
+
     /// Makes a case ready and times it. Whatever goes wrong ends the case, not the run.
     fn measure(
         &self,
         case: &Case,
-        ceilings: &Ceilings,
-        stopwatch: &mut Stopwatch,
+        contestant: &mut Contestant,
     ) -> Result<(Measured, Against), String> {
+        let (ceilings, stopwatch) = match contestant {
+            Ok(ready) => (&ready.0, &mut ready.1),
+            Err(error) => return Err(format!("the device's ceilings were not measured: {error}")),
+        };
         guarded(|| {
             let device = stopwatch.device().clone();
             let forced = self.forced(case, &device)?;
@@ -300,6 +315,9 @@ impl Bench {
         })
     }
 }
+
+/// A device's ceilings and what times cases on it, or why it has none.
+type Contestant = Result<(Ceilings, Stopwatch), String>;
 
 /// The worst error of a case that is right; a wrong one is a failure, however fast.
 fn right(checked: &Checked) -> Result<f64, Failure> {
@@ -399,6 +417,31 @@ mod tests {
         let row = Row::new(&case, &Device::host(), false, measured);
         assert_eq!(row.error(), Some("the result is wrong: element 1 is 2, not 3"));
         assert!(row.time().is_none());
+    }
+
+    /// A device that is lost before its first case leaves rows that say so, and others theirs.
+    #[test]
+    fn a_device_without_ceilings_has_rows_that_say_so() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            bench: Bench,
+        }
+        let line = <Line as clap::Parser>::parse_from(["bench", "--cases", "cases.jsonl"]);
+        let case: Case = serde_json::from_value(json!({
+            "name": "x", "kind": "avgpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+            "n": 1, "c": 4, "size": [6], "k": [2], "s": [2], "p": [0], "d": [1],
+        }))
+        .expect("a case");
+        let host = Device::host();
+        let row = |contestant: &mut Contestant| {
+            Row::new(&case, &host, false, line.bench.measure(&case, contestant))
+        };
+        let lost = row(&mut Err("it is lost".into()));
+        assert_eq!(lost.error(), Some("the device's ceilings were not measured: it is lost"));
+        let progress = Progress::new(true, "");
+        let mut ready = line.bench.prepare(&host, std::slice::from_ref(&case), &progress);
+        assert!(row(&mut ready).time().is_some_and(|time| time.ms > 0.0));
     }
 
     #[test]
