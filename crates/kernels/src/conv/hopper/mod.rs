@@ -57,25 +57,25 @@ use cubecl::client::Client;
 use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;
 use cubecl::server::Handle;
-use cubecl::wgmma::Swizzle;
-use cubecl::zspace::{Shape, Strides};
-use windowpane_geometry::{AXES, Convolution, DType, Tile};
+use windowpane_geometry::{Convolution, DType};
 
 use super::epilogue::Epilogue;
-use super::gather::{Gather, GatherForm, inner};
+use super::gather::Gather;
 use super::launch::buffer;
-use super::plan::{Pass, Plan, Request, results};
+use super::plan::{Plan, Request, results};
 use crate::Limits;
 use crate::dtype::elem;
 
+mod fold;
 mod kernel;
 pub(super) mod plan;
 mod prepare;
 mod product;
 mod repair;
+mod walk;
 
-use kernel::{CHUNK, Form, HopperArgsLaunch, PAIR};
-use product::{CHUNK_BYTES, COMB_LINE, Product, Walk, bands, corners, first_offset};
+use kernel::{CHUNK, Form, Numbers, PAIR, flat_map, image_map};
+use product::Product;
 
 /// Launches a pass, `[image, flat, out]`: `out` has the parts of the sums where the plan cuts them.
 #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
@@ -102,16 +102,15 @@ pub(super) fn launch(
     };
     let results = results(conv, pass);
     for (walk, given) in product.walks(&tile).zip(Gather::all(conv, pass)) {
-        let form = form(&product, &walk, tile, stored, epilogue);
+        let form = Form::new(&product, &walk, tile, stored, epilogue);
         let pair = form.finished as usize;
         // Chunks of 16 bits are stored as words of 32.
         let (word, words, chunk) = match form.packed {
             true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR, CHUNK),
             false => (elem(stored), form.finished, form.finished),
         };
-        let [tiles_m, tiles_n] = product.tiles(&walk, &tile);
-        let tiles = tiles_m * tiles_n * plan.splits * conv.groups();
-        let cubes = tiles.min(plan::cubes(&product, &tile, &walk, limits));
+        let numbers = Numbers::launch(&product, &walk, &form, plan.splits, epilogue);
+        let cubes = plan::cubes(&product, &tile, &walk, limits).min(numbers.tiles as usize);
         let flags = product.flags(&walk, &tile);
         // Where nothing is checked nothing is told, and any buffer does.
         let told = match flags {
@@ -133,8 +132,7 @@ pub(super) fn launch(
                 epilogue.residual(results, pair),
                 buffer(out, results * plan.splits / chunk as usize),
                 buffer(&told, flags),
-                walk.gather.args(conv, &product.numbers()),
-                args(&product, &walk, tile, plan.splits, tiles, epilogue),
+                numbers,
                 form,
                 factor,
                 elem(stored),
@@ -145,157 +143,5 @@ pub(super) fn launch(
             let tensors = [image, flat, out, &told];
             repair::launch(client, &product, &walk, &given, dtype, &tile, tensors, epilogue);
         }
-    }
-}
-
-/// The code of the kernel.
-fn form(product: &Product, walk: &Walk, tile: Tile, stored: DType, epilogue: Epilogue<'_>) -> Form {
-    let filter = product.pass == Pass::Filter;
-    let [column_step, width] = columns(product);
-    let whole = column_step == 1 && width.is_multiple_of(CHUNK as usize);
-    Form {
-        tile,
-        size: product.size as u32,
-        parts: product.parts as u32,
-        rank: product.rank(),
-        filter,
-        reach: walk.reach as u32,
-        runs: walk.runs(tile.stages),
-        comb: product.comb().map(|comb| comb.shift as u32),
-        tap_first: product.flat.tap_first,
-        flat_across: product.flat.across,
-        finished: if whole { PAIR } else { 1 },
-        packed: whole && stored.size() == 2,
-        staged: whole && stored.size() == 2 && plan::stages_results(product, walk),
-        checked: product.is_checked(),
-        epilogue: epilogue.form(stored),
-        gather: GatherForm::new(&product.conv, product.pass),
-    }
-}
-
-/// The step in memory from one column's result to the next one's, and the columns of a group, or of a tap.
-fn columns(product: &Product) -> [usize; 2] {
-    match product.pass {
-        Pass::Filter => [product.weights().inner, product.inner()],
-        _ => [1, product.columns()],
-    }
-}
-
-/// The numbers of a launch.
-fn args(
-    product: &Product,
-    walk: &Walk,
-    tile: Tile,
-    splits: usize,
-    tiles: usize,
-    epilogue: Epilogue<'_>,
-) -> HopperArgsLaunch {
-    let conv = &product.conv;
-    let filter = product.pass == Pass::Filter;
-    let [tiles_m, tiles_n] = product.tiles(walk, &tile);
-    let [column_step, width] = columns(product);
-    let strides = conv.filter().strides(conv.filter_layout());
-    let steps = product.steps(walk);
-    let rows = match filter {
-        true => product.columns(),
-        false => walk.gather.rows(conv),
-    };
-    let image_group = inner(conv, product.pass);
-    let [depth_first, height_first, width_first] = walk.gather.axes.each_ref().map(first_offset);
-    HopperArgsLaunch::new(
-        tiles as u32,
-        tiles_n as u32,
-        tiles_n as u32,
-        tiles_m as u32,
-        splits as u32,
-        rows as u32,
-        walk.line_rows as u32,
-        walk.plane_rows as u32,
-        walk.gather.axes[AXES - 1].rows as u32,
-        product.comb().map_or(1, |comb| comb.deals) as u32,
-        width as u32,
-        strides.count as u32,
-        strides.kernel[AXES - 1] as u32,
-        column_step as u32,
-        steps as u32,
-        steps.div_ceil(splits) as u32,
-        product.slices() as u32,
-        walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>() as u32,
-        image_group as u32,
-        product.flat.across_group as u32,
-        product.flat.term_group as u32,
-        depth_first as i32,
-        height_first as i32,
-        width_first as i32,
-        results(conv, product.pass) as u32,
-        (product.columns() * if filter { strides.count } else { 1 }) as u32,
-        product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
-        product.flat.dimensions[0] as u32,
-        (tiles_m * bands(&tile)) as u32,
-        epilogue.slope(),
-    )
-}
-
-/// The map by which the copy engine walks the windows over an image.
-fn image_map(
-    image: &Handle,
-    product: &Product,
-    walk: &Walk,
-    form: &Form,
-    factor: ElemType,
-) -> TensorMapArg<Im2col> {
-    let (sizes, strides) = product.image();
-    let map = |args, swizzle: Swizzle| {
-        TensorMapArg::new(args, tensor(image, &sizes, &strides), factor)
-            .with_swizzle(swizzle.into())
-    };
-    if product.comb().is_some() {
-        let args = Im2colArgs {
-            pixel_box_lower_corner: vec![0, 0],
-            pixel_box_upper_corner: vec![0, 0],
-            channels_per_pixel: COMB_LINE as u32 * CHUNK_BYTES as u32 / form.size,
-            pixels_per_column: form.run() / COMB_LINE as u32,
-        };
-        return map(args, Swizzle::None);
-    }
-    let axes = &walk.gather.axes[AXES - product.rank()..];
-    let (lower, upper): (Vec<_>, Vec<_>) = axes.iter().map(corners).unzip();
-    let args = Im2colArgs {
-        pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
-        pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
-        channels_per_pixel: form.line(),
-        pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
-    };
-    let steps: Vec<usize> =
-        [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
-    map(args, Swizzle::B128).with_elem_stride(Strides::new(&steps))
-}
-
-/// The map of the other operand.
-fn flat_map(
-    flat: &Handle,
-    product: &Product,
-    form: &Form,
-    factor: ElemType,
-) -> TensorMapArg<Tiled> {
-    let tile = form.tile;
-    let across = if form.filter { tile.block_m } else { tile.block_n };
-    let brought = product.flat.brought(across, form.line(), tile.block_k);
-    let [outer, middle, inner] = product.flat.dimensions;
-    let sizes = [product.parts * outer, middle, inner];
-    let args = TiledArgs { tile_size: Shape::new(brought) };
-    TensorMapArg::new(args, tensor(flat, &sizes, &[middle * inner, inner, 1]), factor)
-        .with_swizzle(Swizzle::B128.into())
-}
-
-/// A tensor as it lies in memory.
-fn tensor(handle: &Handle, sizes: &[usize], steps: &[usize]) -> TensorArg {
-    // SAFETY: `Operands::check` has seen that the handle holds the elements, or they were laid in it.
-    unsafe {
-        TensorArg::from_raw_parts(
-            handle.clone(),
-            Strides::new(steps),
-            sizes.iter().copied().collect(),
-        )
     }
 }

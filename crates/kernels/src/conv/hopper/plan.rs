@@ -4,7 +4,8 @@ use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
 use super::kernel::{LINE, ROWS, STAGED_BYTES, WARP, WARPGROUP};
-use super::product::{Product, Walk};
+use super::product::Product;
+use super::walk::Walk;
 use crate::Limits;
 
 /// The bytes of shared memory that are left to barriers and to alignment.

@@ -18,7 +18,8 @@ use windowpane_geometry::DType;
 
 use super::super::gather;
 use super::super::launch::buffer;
-use super::product::{CHUNK_BYTES, PLANES, Product};
+use super::fold::PLANES;
+use super::product::{CHUNK_BYTES, Product};
 use crate::dtype::elem;
 
 /// The units of a cube.

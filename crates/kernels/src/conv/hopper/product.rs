@@ -2,10 +2,12 @@
 
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
-use super::super::gather::{self, Gather, Sweep, WeightSteps, weight_steps};
+use super::super::gather::{self, Gather, WeightSteps, weight_steps};
 use super::super::plan::{Pass, Request, windows};
+use super::fold::{COMB_LINE, Comb, Fold, PLANES};
 use super::kernel::LINE;
 use super::plan::is_narrow;
+use super::walk::{Walk, fits};
 
 /// The copy engine takes addresses and steps that are multiples of so many bytes.
 pub(super) const CHUNK_BYTES: usize = 16;
@@ -129,6 +131,15 @@ impl Product {
         self.conv.grid().rank().max(2)
     }
 
+    /// The step in memory from one column's result to the next one's, and the columns of a group, or of a
+    /// tap.
+    pub(super) fn result_columns(&self) -> [usize; 2] {
+        match self.pass {
+            Pass::Filter => [self.weights().inner, self.inner()],
+            _ => [1, self.columns()],
+        }
+    }
+
     pub(super) fn comb(&self) -> Option<Comb> {
         self.fold.and_then(|fold| fold.comb)
     }
@@ -140,7 +151,7 @@ impl Product {
     }
 
     /// The number of a tap among all of the filters', as steps of weights.
-    pub(super) fn numbers(&self) -> WeightSteps {
+    pub(super) fn tap_numbers(&self) -> WeightSteps {
         let [_, height, width] = self.kernel();
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
@@ -255,167 +266,6 @@ pub(super) fn bands(tile: &Tile) -> usize {
     (tile.block_m / BAND) as usize
 }
 
-/// Pixels of few channels as lines: all that a window reads of a row of pixels is one line. Where windows
-/// step over rows, so many rows lie side by side in a pixel.
-///
-/// ```text
-/// pixel[h, w] = (x[h·rows + 0, w, 0..C], x[h·rows + 1, w, 0..C], .., 0)    to whole chunks
-/// ```
-///
-/// A line begins where the window does, so that neighbouring lines overlap in memory, each the step of the
-/// windows further on; the copy engine brings each for itself. Where a pixel is one chunk there is a better
-/// way ([`Comb`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Fold {
-    /// The rows of a pixel, and its elements.
-    pub(super) rows: usize,
-    pub(super) pixel: usize,
-    /// The pixels of a line, and from one line to the next.
-    pub(super) reach: usize,
-    pub(super) step: usize,
-    /// The lines of a row that have results, and the rows.
-    pub(super) windows: usize,
-    pub(super) window_rows: usize,
-    /// The rows of pixels, and the pixels of one, in each plane of a comb.
-    pub(super) height: usize,
-    pub(super) width: usize,
-    /// The rows of pixels that a window reads, and from one to the next.
-    pub(super) taps: usize,
-    pub(super) tap_step: usize,
-    pub(super) comb: Option<Comb>,
-}
-
-/// Pixels of a chunk each, dealt out to two planes so that every second pixel of a window lies in the same
-/// plane, one after the other, and so do those of neighbouring windows:
-///
-/// ```text
-/// plane[p, i] = pixel[i·step + p]        window o reads pixel o·step + 2j + p at plane[p, o + j·2/step]
-/// ```
-///
-/// Matrix units take their rows a chunk of each plane at a time, wherever those begin. So each pixel is
-/// brought once, for all windows and all taps along the width. Where windows step over rows that do not
-/// share a pixel, the rows are dealt out likewise, and each deal has its planes. Planes go on from row to
-/// row and from sample to sample; what is read between two of them is not kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Comb {
-    /// The pixels of a plane, those that are brought past the last included.
-    pub(super) pixels: usize,
-    /// The pixels from one pair of taps to the next.
-    pub(super) shift: usize,
-    /// Every how many-th row lies in the same plane.
-    pub(super) deals: usize,
-}
-
-/// The planes of a comb.
-pub(super) const PLANES: usize = 2;
-
-/// The pixels that the copy engine takes for one, and those that a tile's rows read past its last.
-pub(super) const COMB_LINE: usize = 16;
-
-/// The rows of the largest tile.
-const MOST_ROWS: usize = 256;
-
-impl Fold {
-    /// The lines that take fewest steps, if the copy engine cannot read the pixels as they lie or they
-    /// would take twice as many.
-    fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
-        if pass != Pass::Forward || conv.groups() > 1 {
-            return None;
-        }
-        let channels = conv.input().channels();
-        let (line, chunk) = (LINE as usize / size, CHUNK_BYTES / size);
-        let [_, height, width] = conv.grid().axes();
-        let over = |rows: usize| {
-            let taps = height.kernel().div_ceil(rows);
-            let reach = (width.kernel() - 1) * width.dilation() + 1;
-            let fold = Self {
-                rows,
-                pixel: (rows * channels).next_multiple_of(chunk),
-                reach,
-                step: width.stride(),
-                windows: width.output(),
-                window_rows: height.output(),
-                height: if rows > 1 { height.output() + taps - 1 } else { height.input() },
-                width: width.output().saturating_sub(1) * width.stride() + reach,
-                taps,
-                tap_step: height.dilation(),
-                comb: None,
-            };
-            let deals = fold.pixel == chunk
-                && (1..=PLANES).contains(&fold.step)
-                && height.stride().is_multiple_of(rows)
-                && reach * chunk <= line
-                && conv.grid().rank() < 3;
-            match deals {
-                true => fold.dealt(conv.input().batch(), height.stride() / rows),
-                false => fold,
-            }
-        };
-        let steps = |fold: &Self| fold.taps * fold.line(size).div_ceil(line);
-        let stepped = (height.kernel() > 1 && height.dilation() == 1).then(|| height.stride());
-        let fold = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
-        let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
-        let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
-        (!aligned || 2 * steps(&fold) <= plain).then_some(fold)
-    }
-
-    /// The same pixels in planes.
-    fn dealt(self, batch: usize, deals: usize) -> Self {
-        // Rows that lie outside are laid too, for there the copy engine does not know of rows.
-        let past = (self.taps - 1) * self.tap_step / deals;
-        let height = self.window_rows + past;
-        let width = self.windows + (self.reach - 1) / self.step;
-        let past = past * width + MOST_ROWS + 2 * COMB_LINE;
-        let pixels = (batch * height * width + past).next_multiple_of(COMB_LINE);
-        let comb = Some(Comb { pixels, shift: PLANES / self.step, deals });
-        Self { height, width, comb, ..self }
-    }
-
-    /// The elements of a line.
-    pub(super) fn line(&self, size: usize) -> usize {
-        match self.comb {
-            Some(_) => LINE as usize / size,
-            None => self.reach * self.pixel,
-        }
-    }
-
-    /// The product with the lines as its pixels.
-    fn over(&self, gather: Gather) -> Gather {
-        let mut folded = gather;
-        let [_, height, width] = &mut folded.axes;
-        match self.comb {
-            Some(_) => {
-                let (taps, tap_step) = (self.taps, self.tap_step as i64);
-                *height = Sweep { taps, tap_step, ..side_by_side(self.height, self.height) };
-                *width = side_by_side(self.width, self.width);
-            }
-            None => {
-                if self.rows > 1 {
-                    *height = Sweep { taps: self.taps, ..side_by_side(height.rows, self.height) };
-                }
-                *width = side_by_side(width.rows, self.windows);
-            }
-        }
-        folded
-    }
-}
-
-/// An axis whose rows read the coordinates one after another.
-fn side_by_side(rows: usize, extent: usize) -> Sweep {
-    Sweep {
-        rows,
-        start: 0,
-        step: 1,
-        tap_step: 1,
-        extent,
-        taps: 1,
-        tap_first: 0,
-        tap_jump: 1,
-        out_first: 0,
-        out_step: 1,
-    }
-}
-
 /// How the operand that is not the image lies: the filters, or the output's gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flat {
@@ -478,202 +328,6 @@ impl Flat {
         match self.tap_first {
             true => [1, lines, line as usize],
             false => [lines, 1, line as usize],
-        }
-    }
-}
-
-/// An axis as the copy engine walks it: from `first` on, `rows` windows.
-pub(super) fn corners(sweep: &Sweep) -> (i64, i64) {
-    let lower = sweep.start - first_offset(sweep);
-    let last = lower + (sweep.rows.saturating_sub(1) * sweep.step) as i64;
-    (lower, last - (sweep.extent as i64 - 1))
-}
-
-/// How far on the first tap is from the least coordinate that a window reads.
-pub(super) fn first_offset(sweep: &Sweep) -> i64 {
-    -(sweep.taps.saturating_sub(1) as i64 * sweep.tap_step).min(0)
-}
-
-/// A product, as the copy engine walks it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Walk {
-    /// With lines as long as they are brought.
-    pub(super) gather: Gather,
-    /// The rows of a line that have results, and the lines of a plane.
-    pub(super) line_rows: usize,
-    pub(super) plane_rows: usize,
-    /// The pixels past a row's first that it reads, if taps along the width share what is brought.
-    pub(super) reach: usize,
-}
-
-/// A run of pixels that taps share is no longer than its rows by more.
-const MOST_REACH: usize = 64;
-
-/// Of so many rows no more than one may be a zero between lines for taps to share runs at any tile.
-const FEW_ZEROS: usize = 64;
-
-impl Walk {
-    /// Where neighbouring windows are neighbouring pixels, all taps along the width can read one run of
-    /// pixels, each a little further on. Runs go on from line to line, so that between two lines lie
-    /// as many zeros as a window can read beside one: what runs over the end of a line reads the
-    /// zeros before the next.
-    fn shared(gather: Gather) -> Option<Self> {
-        let along = &gather.axes[AXES - 1];
-        let reach = along.taps.saturating_sub(1) * along.tap_step.unsigned_abs() as usize;
-        let (rows, lower) = (along.rows as i64, along.start - first_offset(along));
-        let zeros_before = rows + reach as i64 + lower;
-        let zeros_after = along.extent as i64 - lower;
-        let line = zeros_before.max(zeros_after).max(rows).min(rows + reach as i64) as usize;
-        let plane_rows = gather.axes[AXES - 2].rows;
-        let mut walk = Self { line_rows: along.rows, plane_rows, gather, reach };
-        walk.gather.axes[AXES - 1].rows = line;
-        // The rows between the lines are multiplied for nothing.
-        let worth = 4 * along.rows >= 3 * line;
-        (along.step == 1 && (1..=MOST_REACH).contains(&reach) && worth).then_some(walk)
-    }
-
-    /// Whether hardly any of its rows are zeros between lines: then sharing saves bytes, and the power that
-    /// moving them takes, for nothing.
-    fn has_few_zeros(&self) -> bool {
-        let line = self.gather.axes[AXES - 1].rows;
-        FEW_ZEROS * (line - self.line_rows) <= line
-    }
-
-    /// The runs that there is a place for beside so many stages: one more than those of the stages, so
-    /// that where a stage's place is free, so is that of the run before all that are needed.
-    pub(super) fn runs(&self, stages: u32) -> u32 {
-        let taps = self.gather.axes[AXES - 1].taps as u32;
-        if self.reach > 0 { stages.div_ceil(taps) + 1 } else { 0 }
-    }
-}
-
-/// Whether the copy engine's map can say how a product walks.
-fn fits(gather: &Gather, rank: usize) -> bool {
-    let (corner, offset) = if rank > 2 { (-16..=15, 31) } else { (-128..=127, 255) };
-    gather.axes.iter().all(|axis| {
-        let (lower, upper) = corners(axis);
-        let reach = axis.taps.saturating_sub(1) as i64 * axis.tap_step.abs();
-        corner.contains(&lower)
-            && corner.contains(&upper)
-            && reach.max(first_offset(axis)) <= offset
-            && axis.step <= 8
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use windowpane_geometry::{Extents, Filter, Shape, Window};
-
-    fn conv(
-        channels: usize,
-        [h, w]: [usize; 2],
-        kernel: [usize; 2],
-        window: Window,
-    ) -> Convolution {
-        let input = Shape::new(2, channels, Extents::from([h, w])).unwrap();
-        let filter = Filter::new(8, channels, Extents::from(kernel)).unwrap();
-        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
-        Convolution::new(input, filter, &window, 1, layouts.0, layouts.1).unwrap()
-    }
-
-    /// The pixel of the image that a window reads by a tap, and the row of a pixel's that holds it.
-    fn found(
-        conv: &Convolution,
-        fold: &Fold,
-        [oh, ow]: [usize; 2],
-        [th, tw]: [usize; 2],
-    ) -> [i64; 2] {
-        let [_, height, width] = conv.grid().axes();
-        let over = tw * width.dilation();
-        let (tap, further) = (th / fold.rows * fold.tap_step, th % fold.rows);
-        // As the kernel steps through what is laid ..
-        let (row, column, deal, tooth) = match fold.comb {
-            Some(comb) => {
-                let column = ow + over / PLANES * comb.shift;
-                (oh + tap / comb.deals, column, tap % comb.deals, over % PLANES)
-            }
-            None if fold.rows > 1 => (oh + tap, ow * fold.step + over, 0, 0),
-            None => {
-                let row = height.start(oh) + (th * height.dilation()) as i64;
-                return [row, width.start(0) + (ow * fold.step + over) as i64];
-            }
-        };
-        // .. and as it was laid.
-        let (deals, step) = fold.comb.map_or((1, 1), |comb| (comb.deals, fold.step));
-        assert!(row < fold.height, "{fold:?}");
-        let h = (row * deals + deal) * fold.rows + further;
-        [height.start(0) + h as i64, width.start(0) + (column * step + tooth) as i64]
-    }
-
-    /// Lines hold what windows read, wherever they were laid.
-    #[test]
-    fn windows_find_their_pixels_in_lines() {
-        let mut kinds = [0; 3];
-        for (channels, kernel, stride, dilation) in [
-            (3, [7, 7], [2, 2], [1, 1]),
-            (3, [3, 3], [1, 1], [1, 1]),
-            (4, [3, 5], [3, 1], [1, 2]),
-            (8, [4, 8], [2, 2], [1, 1]),
-            (1, [11, 3], [4, 2], [2, 3]),
-            (5, [5, 5], [1, 3], [1, 1]),
-            (16, [3, 3], [2, 2], [1, 1]),
-            (13, [2, 3], [2, 1], [3, 2]),
-        ] {
-            for size in [2, 4] {
-                let window = Window::new(kernel).stride(stride).dilation(dilation);
-                let conv = conv(channels, [31, 29], kernel, window.padding([2, 3]));
-                let Some(fold) = Fold::new(&conv, Pass::Forward, size) else {
-                    assert_eq!((channels, size), (16, 4), "lines of these save too few steps");
-                    continue;
-                };
-                kinds[fold.comb.map_or(0, |comb| comb.deals.min(2))] += 1;
-                let [_, height, width] = conv.grid().axes();
-                for (oh, ow) in [(0, 0), (1, 2), (height.output() - 1, width.output() - 1)] {
-                    for (th, tw) in (0..kernel[0]).flat_map(|t| (0..kernel[1]).map(move |u| (t, u)))
-                    {
-                        let expected = [
-                            height.start(oh) + (th * height.dilation()) as i64,
-                            width.start(ow) + (tw * width.dilation()) as i64,
-                        ];
-                        let found = found(&conv, &fold, [oh, ow], [th, tw]);
-                        assert_eq!(found, expected, "{conv:?} {fold:?} {size}: tap {th}, {tw}");
-                    }
-                }
-            }
-        }
-        assert!(
-            kinds.iter().all(|kind| *kind > 0),
-            "lines, and combs of one deal and more: {kinds:?}"
-        );
-    }
-
-    /// Pixels that the copy engine reads as they lie, and fill most of a line, are left as they are.
-    #[test]
-    fn only_few_channels_become_lines() {
-        let fold = |channels, kernel: [usize; 2], pass, size| {
-            Fold::new(&conv(channels, [9, 9], kernel, Window::new(kernel)), pass, size)
-        };
-        assert_eq!(fold(64, [3, 3], Pass::Forward, 2), None);
-        assert_eq!(fold(32, [3, 3], Pass::Forward, 2), None);
-        assert_eq!(fold(8, [1, 1], Pass::Forward, 2), None);
-        assert_eq!(fold(3, [3, 3], Pass::Data, 2), None);
-        assert!(fold(16, [3, 3], Pass::Forward, 2).is_some_and(|fold| fold.comb.is_none()));
-        assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
-    }
-
-    /// A run of a tile's rows, and what they read by the last tap, lies within its plane.
-    #[test]
-    fn combs_hold_all_that_is_brought() {
-        for (size, kernel) in [(2, [7, 7]), (4, [7, 7]), (2, [1, 8]), (4, [9, 5])] {
-            let window = Window::new(kernel).stride([2, 2]).padding([3, 3]);
-            let conv = conv(3, [20, 20], kernel, window);
-            let fold = Fold::new(&conv, Pass::Forward, size).expect("few channels");
-            let comb = fold.comb.expect("pixels of a chunk");
-            let rows = conv.input().batch() * fold.height * fold.width;
-            let down = (fold.taps - 1) * fold.tap_step / comb.deals;
-            let last = (rows - 1) / MOST_ROWS * MOST_ROWS + down * fold.width;
-            assert!(last + MOST_ROWS + COMB_LINE <= comb.pixels - COMB_LINE, "{fold:?}");
         }
     }
 }

@@ -12,7 +12,8 @@ use super::super::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, t
 use super::super::launch::buffer;
 use super::super::plan::{Pass, results};
 use super::kernel::WARP;
-use super::product::{BAND, Product, Walk, bands};
+use super::product::{BAND, Product, bands};
+use super::walk::Walk;
 use crate::dtype::elem;
 
 /// The units of a cube.

@@ -1,0 +1,213 @@
+//! What changes the code of the kernel, and how it lays out its memory.
+
+use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
+use windowpane_geometry::{DType, Tile};
+
+use super::super::super::epilogue::{Epilogue, EpilogueForm};
+use super::super::super::gather::GatherForm;
+use super::super::super::plan::Pass;
+use super::super::fold::{COMB_LINE, PLANES};
+use super::super::plan;
+use super::super::product::{BAND, CHUNK_BYTES, Product};
+use super::super::walk::Walk;
+
+/// The units of a warpgroup, which multiply together, and of a warp.
+pub(in super::super) const WARPGROUP: u32 = 128;
+pub(in super::super) const WARP: u32 = 32;
+
+/// The rows that a warpgroup multiplies at once.
+pub(in super::super) const ROWS: u32 = 64;
+
+/// The bytes of a line in shared memory, in which the chunks of 16 are permuted.
+pub(in super::super) const LINE: u32 = 128;
+
+/// The columns that a unit stores at once.
+pub(in super::super) const CHUNK: u32 = 8;
+
+/// The neighbouring columns that a unit holds of a row.
+pub(in super::super) const PAIR: u32 = 2;
+
+/// The chunks of a line of results that a warp turns over, and those of all its rows.
+pub(super) const STAGED_LINE: u32 = LINE / CHUNK_BYTES as u32;
+pub(super) const STAGED: u32 = BAND * STAGED_LINE;
+
+/// The bytes of those.
+pub(in super::super) const STAGED_BYTES: u32 = STAGED * CHUNK_BYTES as u32;
+
+/// The options of a launch, which make a kernel of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Form {
+    pub(super) tile: Tile,
+    /// The bytes of a factor, and the parts that it is split in.
+    pub(super) size: u32,
+    pub(super) parts: u32,
+    /// The axes that an image's map has.
+    pub(super) rank: usize,
+    /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
+    /// summed over.
+    pub(super) filter: bool,
+    /// The pixels past a tile's rows that its rows read by further taps along the width, where those
+    /// taps share what is brought; else none.
+    pub(super) reach: u32,
+    /// The stages of shared pixels.
+    pub(super) runs: u32,
+    /// The pixels from one pair of taps to the next, where the image is a comb.
+    pub(super) comb: Option<u32>,
+    /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
+    pub(super) tap_first: bool,
+    /// Whether the flat operand lies along rows or columns, and not along the terms.
+    pub(super) flat_across: bool,
+    /// The neighbouring columns that are finished at once.
+    pub(in super::super) finished: u32,
+    /// Whether results are of 16 bits and stored a chunk of columns at a time.
+    pub(in super::super) packed: bool,
+    /// Whether they are turned over in shared memory, and not between units.
+    pub(super) staged: bool,
+    /// Whether sums that are no numbers are told of.
+    pub(super) checked: bool,
+    pub(super) epilogue: EpilogueForm,
+    pub(super) gather: GatherForm,
+}
+
+impl Form {
+    pub(in super::super) fn new(
+        product: &Product,
+        walk: &Walk,
+        tile: Tile,
+        stored: DType,
+        epilogue: Epilogue<'_>,
+    ) -> Self {
+        let [column_step, width] = product.result_columns();
+        let whole = column_step == 1 && width.is_multiple_of(CHUNK as usize);
+        Self {
+            tile,
+            size: product.size as u32,
+            parts: product.parts as u32,
+            rank: product.rank(),
+            filter: product.pass == Pass::Filter,
+            reach: walk.reach as u32,
+            runs: walk.runs(tile.stages),
+            comb: product.comb().map(|comb| comb.shift as u32),
+            tap_first: product.flat.tap_first,
+            flat_across: product.flat.across,
+            finished: if whole { PAIR } else { 1 },
+            packed: whole && stored.size() == 2,
+            staged: whole && stored.size() == 2 && plan::stages_results(product, walk),
+            checked: product.is_checked(),
+            epilogue: epilogue.form(stored),
+            gather: GatherForm::new(&product.conv, product.pass),
+        }
+    }
+
+    /// The warps that multiply.
+    pub(super) fn warps(&self) -> u32 {
+        self.tile.block_m / (ROWS * self.tile.ratio_m) * (WARPGROUP / WARP)
+    }
+
+    /// The units of a cube: those of the warps that multiply, and of the producer's behind them.
+    pub(in super::super) fn units(&self) -> u32 {
+        self.warps() * WARP + WARP
+    }
+
+    /// The chunks of results that warps turn over in shared memory.
+    pub(super) fn staged_chunks(&self) -> u32 {
+        if self.staged { self.warps() * STAGED } else { 1 }
+    }
+
+    /// The elements of a line in shared memory.
+    pub(super) fn line(&self) -> u32 {
+        LINE / self.size
+    }
+
+    /// Whether the taps along the width share the pixels of a run.
+    pub(super) fn shares(&self) -> bool {
+        self.reach > 0
+    }
+
+    /// The rows that are brought at once, in whole patterns of the swizzle, or lines of pixels.
+    pub(super) fn run(&self) -> u32 {
+        match self.comb {
+            Some(_) => self.tile.block_m + COMB_LINE as u32,
+            None => (self.tile.block_m + self.reach).next_multiple_of(8),
+        }
+    }
+
+    /// The elements from one row in shared memory to the next one's, or of 64 rows that lie across.
+    pub(super) fn row(&self) -> u32 {
+        match self.comb {
+            Some(_) => CHUNK_BYTES as u32 / self.size,
+            None => self.tile.block_k,
+        }
+    }
+
+    /// The elements of a panel: an operand that lies across comes in these, each a line wide.
+    pub(super) fn panel(&self) -> u32 {
+        self.line() * self.tile.block_k
+    }
+
+    /// The elements of a run in a plane of a comb.
+    pub(super) fn plane(&self) -> u32 {
+        self.run() * CHUNK_BYTES as u32 / self.size
+    }
+
+    /// The stages of rows.
+    pub(super) fn stages_of_rows(&self) -> u32 {
+        if self.shares() { self.runs } else { self.tile.stages }
+    }
+
+    /// The elements of a part of a stage.
+    pub(super) fn rows_part(&self) -> u32 {
+        match self.comb {
+            Some(_) => PLANES as u32 * self.plane(),
+            None => self.run() * self.tile.block_k,
+        }
+    }
+
+    pub(super) fn columns_part(&self) -> u32 {
+        self.tile.block_n * self.tile.block_k
+    }
+
+    /// The elements of a stage: its parts one after the other.
+    pub(super) fn rows_stage(&self) -> u32 {
+        self.parts * self.rows_part()
+    }
+
+    pub(super) fn columns_stage(&self) -> u32 {
+        self.parts * self.columns_part()
+    }
+
+    /// What a stage's barrier waits for, with rows or without.
+    pub(super) fn stage_bytes(&self, rows: bool) -> u32 {
+        let rows = if rows { self.rows_stage() } else { 0 };
+        (rows + self.columns_stage()) * self.size
+    }
+
+    /// How the rows lie in shared memory.
+    pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
+        let layout = self.layout(self.run(), self.filter);
+        match self.comb {
+            // A chunk of each plane is what an instruction takes.
+            Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
+            None => layout,
+        }
+    }
+
+    /// How the columns lie in shared memory.
+    pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
+        self.layout(self.tile.block_n, self.filter || self.flat_across)
+    }
+
+    fn layout(&self, rows: u32, across: bool) -> WgmmaTileLayout {
+        WgmmaTileLayout {
+            major: if across { Major::MN } else { Major::K },
+            swizzle: Swizzle::B128,
+            rows: rows as usize,
+            k: self.tile.block_k as usize,
+        }
+    }
+
+    /// The terms of one instruction.
+    pub(super) fn step(&self) -> usize {
+        WgmmaTileLayout::k_step(self.size as usize)
+    }
+}

@@ -1,0 +1,42 @@
+//! The order of the work: which tile a cube takes next, and the steps of its sums.
+//!
+//! ```text
+//! tile = cube, cube + cubes, ..        tile = ((group · parts + part) · tiles_m + m) · tiles_n + n
+//! ```
+//!
+//! Columns come first, so that the cubes that run together read the same rows.
+
+use cubecl::prelude::*;
+
+use super::form::Form;
+use super::numbers::Numbers;
+
+/// A tile of the product.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Work {
+    /// Its first row and column.
+    pub(super) row: u32,
+    pub(super) column: u32,
+    pub(super) group: u32,
+    /// Which part of its sums this is, where they are cut, and its steps.
+    pub(super) part: u32,
+    pub(super) first: u32,
+    pub(super) end: u32,
+}
+
+#[cube]
+pub(super) fn work(tile: u32, numbers: &Numbers, #[comptime] form: Form) -> Work {
+    let (tile, n) = numbers.tiles_n.div_mod(tile);
+    let (tile, m) = numbers.tiles_m.div_mod(tile);
+    let (group, part) = numbers.parts.div_mod(tile);
+    let first = part * numbers.steps_a_part;
+    Work {
+        row: m * comptime!(form.tile.block_m),
+        column: n * comptime!(form.tile.block_n),
+        group,
+        part,
+        first,
+        end: max(first, min(first + numbers.steps_a_part, numbers.steps)),
+    }
+}

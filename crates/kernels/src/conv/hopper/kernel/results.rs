@@ -1,0 +1,344 @@
+//! What becomes of the sums of a tile: told of if they are no numbers, finished, and stored.
+//!
+//! A unit holds pairs of neighbouring columns of two rows of each band of 16, one band a warp:
+//!
+//! ```text
+//!            columns 0 1   2 3   4 5   6 7     8 9  ..        4 units have a chunk of 8 columns between them
+//! row 0            unit 0  1     2     3       0    ..        the first half of a unit's sums
+//! row 1            unit 4  5     6     7       4    ..
+//! ..
+//! row 8            unit 0  1     2     3       0    ..        the second half
+//! ```
+//!
+//! Results of 32 bits are stored in these pairs, for four neighbours have a whole sector of memory between
+//! them. Of 16 bits, units exchange pairs until each has a chunk (`store`), or a warp turns its rows over in
+//! shared memory and stores whole lines (`turn_over`).
+
+use cubecl::cmma::{MmaDefinition, StMatrixForm};
+use cubecl::prelude::*;
+
+use super::super::super::epilogue::finish_at;
+use super::super::super::gather::{row_place, row_result};
+use super::super::product::BAND;
+use super::form::{CHUNK, Form, PAIR, STAGED, STAGED_LINE, WARP, WARPGROUP};
+use super::numbers::Numbers;
+use super::order::Work;
+use super::speaks_for_warp;
+use super::sums::Sums;
+
+/// The chunks that four neighbouring units turn over together.
+const QUAD: u32 = 4;
+
+/// Where rows lie that have no results.
+const NOWHERE: u32 = u32::MAX;
+
+/// Where results go, and what is added to them.
+#[derive(CubeType)]
+pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
+    bias: ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    /// The memory in which warps turn rows over.
+    turned: Shared<[Vector<u32, O>]>,
+    out: &'a mut [Vector<W, O>],
+    /// For each band of rows of a tile, whether it has sums that are no numbers.
+    flags: &'a mut [u32],
+}
+
+#[cube]
+impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
+    pub(super) fn new(
+        bias: ComptimeOption<Box<[Vector<R, P>]>>,
+        residual: ComptimeOption<Box<[Vector<R, P>]>>,
+        turned: Shared<[Vector<u32, O>]>,
+        out: &'a mut [Vector<W, O>],
+        flags: &'a mut [u32],
+    ) -> Results<'a, R, P, W, O> {
+        Results::<'a, R, P, W, O> { bias, residual, turned, out, flags }
+    }
+
+    /// Stores 64 rows of a tile.
+    pub(super) fn keep(
+        &mut self,
+        sums: &Sums,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        if comptime!(form.checked) {
+            self.tell(sums, first_row, work, numbers, form);
+        }
+        if comptime!(form.staged) {
+            self.turn_over(sums, first_row, work, numbers, form);
+        } else {
+            self.store(sums, first_row, work, numbers, form);
+        }
+    }
+
+    /// Tells whether a band of rows has sums that are no numbers.
+    fn tell(
+        &mut self,
+        sums: &Sums,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        // Zero times a number is zero.
+        let mut doubt = 0.0f32;
+        #[unroll]
+        for i in 0..comptime!((form.tile.block_n / 2) as usize) {
+            doubt = fma(sums[i], 0.0f32, doubt);
+        }
+        let found = plane_any(doubt != 0.0);
+        let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
+        let column =
+            work.group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
+        if speaks_for_warp() {
+            self.flags[(column * numbers.bands + band) as usize] = u32::cast_from(found);
+        }
+    }
+
+    /// As the units hold them, or in chunks that they exchange.
+    fn store(
+        &mut self,
+        sums: &Sums,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        let unit = UNIT_POS % WARPGROUP;
+        let mine = unit % QUAD;
+        #[unroll]
+        for half in 0..2u32 {
+            let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
+            let (base, there) = row_base(row, work, numbers, form);
+            #[unroll]
+            for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
+                let first = work.column + comptime!(quad * QUAD * CHUNK);
+                if comptime!(form.packed) {
+                    let mut words = Array::<u32>::new(4usize);
+                    #[unroll]
+                    for chunk in 0..QUAD {
+                        let column = first + chunk * CHUNK + mine * PAIR;
+                        let to = target(column, base, there, work, numbers, form);
+                        let nth = comptime!(nth(quad, chunk, half));
+                        let pair = self.finished(sums, nth, &to, numbers, form);
+                        words[chunk as usize] = u32::reinterpret(pair);
+                    }
+                    let to = target(first + mine * CHUNK, base, there, work, numbers, form);
+                    let chunk = exchanged::<O>(&words);
+                    if to.there {
+                        self.out[(to.at / CHUNK) as usize] = Vector::<W, O>::reinterpret(chunk);
+                    }
+                } else {
+                    #[unroll]
+                    for chunk in 0..QUAD {
+                        #[unroll]
+                        for lane in 0..comptime!(PAIR / form.finished) {
+                            let column = first + chunk * CHUNK + mine * PAIR + lane;
+                            let to = target(column, base, there, work, numbers, form);
+                            let nth = comptime!(nth(quad, chunk, half) + lane as usize);
+                            let value = self.finished(sums, nth, &to, numbers, form);
+                            if to.there {
+                                self.out[to.at as usize / P::value()] =
+                                    Vector::<W, O>::cast_from(value);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Of 16 bits, in whole lines. A warp lays its 16 rows down in shared memory, a line of columns at a
+    /// time, and takes up whole lines. Chunks are permuted, as the copy engine would, so that those of
+    /// eight rows, and of one, lie in different banks.
+    fn turn_over(
+        &mut self,
+        sums: &Sums,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        let size!(One) = 1usize;
+        let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
+        let lane = UNIT_POS % WARP;
+        let mine = lane % QUAD;
+        let place = UNIT_POS / WARP * STAGED;
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let down = lane % BAND;
+        let laid = place + down * STAGED_LINE + ((lane / BAND) ^ (down % STAGED_LINE));
+        let (base, there) = row_base(band + down, work, numbers, form);
+        let base = select(there, base, NOWHERE);
+        let chunks = comptime!(form.tile.block_n / CHUNK);
+        #[unroll]
+        for panel in 0..comptime!(chunks.div_ceil(STAGED_LINE)) {
+            let begin = comptime!(panel * STAGED_LINE);
+            let count = comptime!((chunks - begin).min(STAGED_LINE));
+            #[unroll]
+            for two in 0..comptime!(count / 2) {
+                let mut words = Array::<Vector<u32, One>>::new(4usize);
+                #[unroll]
+                for word in 0..4u32 {
+                    let chunk = comptime!(begin + 2 * two + word / 2);
+                    let half = comptime!(word % 2);
+                    let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
+                    let to = if comptime!(self.residual.is_some()) {
+                        let row = band + lane / QUAD + half * 8;
+                        let (base, there) = row_base(row, work, numbers, form);
+                        target(column, base, there, work, numbers, form)
+                    } else {
+                        target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
+                    };
+                    let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
+                    let pair = self.finished(sums, nth, &to, numbers, form);
+                    let mut single = Vector::<u32, One>::empty();
+                    single.insert(0usize, u32::reinterpret(pair));
+                    words[word as usize] = single;
+                }
+                let at = (laid ^ comptime!(2 * two)) as usize;
+                definition.store_matrix_with_form::<Vector<u32, O>, One>(
+                    &mut self.turned[at..at + 1],
+                    &words,
+                    StMatrixForm::M8N8B16,
+                    4usize,
+                    false,
+                );
+            }
+            sync_plane();
+            let rows = comptime!(WARP / count);
+            let chunk = lane % count;
+            let taken = place + lane / count * STAGED_LINE + (chunk ^ (lane / count));
+            let column = work.column + comptime!(begin * CHUNK) + chunk * CHUNK;
+            #[unroll]
+            for i in 0..comptime!(BAND / rows) {
+                let down = comptime!(i * rows) + lane / count;
+                let base = plane_shuffle(base, down);
+                let to = target(column, base, base != NOWHERE, work, numbers, form);
+                let at =
+                    (taken ^ comptime!(i * rows % STAGED_LINE)) + comptime!(i * rows * STAGED_LINE);
+                if to.there {
+                    self.out[(to.at / CHUNK) as usize] =
+                        Vector::<W, O>::reinterpret(self.turned[at as usize]);
+                }
+            }
+            sync_plane();
+        }
+    }
+
+    /// Sums with what follows them.
+    fn finished(
+        &self,
+        sums: &Sums,
+        #[comptime] nth: usize,
+        to: &Target,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) -> Vector<R, P> {
+        let mut sum = Vector::<f32, P>::empty();
+        #[unroll]
+        for lane in 0..P::value() {
+            sum.insert(lane, sums[comptime!(nth + lane)]);
+        }
+        let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
+        finish_at::<R, f32, P>(
+            &self.bias,
+            &self.residual,
+            sum,
+            channel,
+            at,
+            numbers.slope,
+            form.epilogue,
+        )
+    }
+}
+
+/// The first register of a warpgroup's unit for a pair of columns.
+fn nth(quad: u32, chunk: u32, half: u32) -> usize {
+    (((quad * QUAD + chunk) * 2 + half) * PAIR) as usize
+}
+
+/// Where a result lies.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Target {
+    /// Its channel, and its place in the tensor; 0 where it is not there.
+    channel: u32,
+    at: u32,
+    there: bool,
+}
+
+/// The place of a column of a row that begins at `base`.
+#[cube]
+fn target(
+    column: u32,
+    base: u32,
+    there: bool,
+    work: &Work,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) -> Target {
+    // A column of the filters' gradient is a channel of a tap.
+    let (column, base, there) = if comptime!(form.filter) {
+        let (tap, slice) = numbers.slices.div_mod(column / comptime!(form.line()));
+        let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
+        (channel, base + tap * numbers.tap_step, there && tap < numbers.taps)
+    } else {
+        (column, base, there)
+    };
+    let there = there && column < numbers.columns;
+    Target {
+        channel: select(there, work.group * numbers.columns + column, 0u32),
+        at: select(there, base + column * numbers.column_step, 0u32),
+        there,
+    }
+}
+
+/// Where the results of a row begin, and whether it has any.
+#[cube]
+fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> (u32, bool) {
+    let base = work.part * numbers.part_step + work.group * numbers.out_group;
+    if comptime!(form.filter) {
+        (base + row * numbers.row_step, row < numbers.rows)
+    } else {
+        let place = row_place(&numbers.gather, row, form.gather);
+        let there = row < numbers.rows && place.width < numbers.line_rows;
+        let there = if comptime!(form.comb.is_some()) {
+            there && place.height < numbers.plane_rows
+        } else {
+            there
+        };
+        (base + row_result(&numbers.gather, &place), there)
+    }
+}
+
+/// Of four chunks that four units hold in pairs, the one that is this unit's.
+#[cube]
+fn exchanged<O: Size>(words: &Array<u32>) -> Vector<u32, O> {
+    let odd = UNIT_POS & 1u32 != 0u32;
+    let high = UNIT_POS & 2u32 != 0u32;
+    // With the neighbour: of chunks 2·pair and 2·pair + 1 one is kept, the other given.
+    let mut pairs = Array::<u32>::new(4usize);
+    #[unroll]
+    for pair in 0..2usize {
+        let (even, uneven) = (words[2 * pair], words[2 * pair + 1]);
+        let kept = select(odd, uneven, even);
+        let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
+        pairs[2 * pair] = select(odd, given, kept);
+        pairs[2 * pair + 1] = select(odd, kept, given);
+    }
+    // Then with the neighbouring two.
+    let mut chunk = Vector::<u32, O>::empty();
+    #[unroll]
+    for i in 0..2usize {
+        let (low, up) = (pairs[i], pairs[i + 2]);
+        let kept = select(high, up, low);
+        let given = plane_shuffle_xor(select(high, low, up), 2u32);
+        chunk.insert(i, select(high, given, kept));
+        chunk.insert(i + 2, select(high, kept, given));
+    }
+    chunk
+}

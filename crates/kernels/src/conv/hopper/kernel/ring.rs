@@ -1,0 +1,152 @@
+//! The ring: stages in shared memory that change hands between the producer and the warpgroups.
+//!
+//! ```text
+//! slot         0         1         2
+//!          ┌─────────┬─────────┬─────────┐
+//! rows     │ parts.. │ parts.. │ parts.. │    a block of each operand, all parts of its factors
+//! columns  │ parts.. │ parts.. │ parts.. │
+//!          └─────────┴─────────┴─────────┘
+//! full     the producer arrives, and the bytes that it told of
+//! empty    each warp that multiplies arrives when it has read
+//! ```
+//!
+//! A barrier begins a new phase whenever all have arrived, and who waits names the phase that must be
+//! over by its parity: a stage is filled and emptied once a round, so that this is the parity of the
+//! rounds made. The producer waits for the round *before* its own, in which the stage was read last; in its
+//! first round that is a phase that counts as over.
+//!
+//! Where taps share runs of pixels, the rows' memory is a ring of its own, of runs: the run of a step is
+//! free whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers.
+
+use cubecl::ir::dialect::general::SelectOp;
+use cubecl::prelude::barrier::Barrier;
+use cubecl::prelude::*;
+use cubecl::wgmma::MatrixDescriptor;
+
+use super::form::Form;
+
+#[derive(CubeType)]
+pub(super) struct Ring<E: Float> {
+    pub(super) rows: Shared<[E]>,
+    pub(super) columns: Shared<[E]>,
+    pub(super) full: Barriers,
+    pub(super) empty: Barriers,
+}
+
+/// Memory of so many elements where patterns of the swizzle begin.
+#[cube]
+pub(super) fn memory<E: Float>(#[comptime] elements: u32) -> Shared<[E]> {
+    Shared::<[E]>::new_aligned_slice(comptime!(elements as usize), 1024usize)
+}
+
+#[cube]
+impl<E: Float> Ring<E> {
+    /// The producer's wait until a stage has been read, and its barrier, at which to tell of the bytes that
+    /// are to come.
+    pub(super) fn wait_empty(&self, turn: Turn) -> Barrier {
+        let round_before = turn.round ^ 1u32;
+        barrier_of(&self.empty, turn.slot).wait_parity(round_before);
+        barrier_of(&self.full, turn.slot)
+    }
+
+    /// A warp's wait until a stage has come.
+    pub(super) fn wait_full(&self, turn: Turn) {
+        barrier_of(&self.full, turn.slot).wait_parity(turn.round);
+    }
+
+    /// Gives a stage back, if this unit speaks for its warp.
+    pub(super) fn give_back(&self, slot: u32, speaks: bool) {
+        let barrier = barrier_of(&self.empty, slot);
+        if speaks {
+            barrier.arrive();
+        }
+    }
+
+    /// A part of the rows as the matrix units read them, the parts of all stages being one after the other.
+    pub(super) fn rows_of(
+        &self,
+        nth_part: u32,
+        first_row: u32,
+        #[comptime] form: Form,
+    ) -> MatrixDescriptor<E> {
+        let size = comptime!(form.rows_part());
+        let at = (nth_part * size + first_row * comptime!(form.row())) as usize;
+        MatrixDescriptor::<E>::new(
+            &self.rows[at..at + comptime!(size as usize)],
+            form.rows_layout(),
+        )
+    }
+
+    /// A part of the columns.
+    pub(super) fn columns_of(&self, nth_part: u32, #[comptime] form: Form) -> MatrixDescriptor<E> {
+        let size = comptime!(form.columns_part());
+        let at = (nth_part * size) as usize;
+        MatrixDescriptor::<E>::new(
+            &self.columns[at..at + comptime!(size as usize)],
+            form.columns_layout(),
+        )
+    }
+}
+
+/// Where a role stands in the ring.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Turn {
+    pub(super) slot: u32,
+    /// The parity of the rounds made.
+    round: u32,
+}
+
+#[cube]
+impl Turn {
+    pub(super) fn first() -> Turn {
+        Turn { slot: 0u32.runtime(), round: 0u32.runtime() }
+    }
+
+    pub(super) fn advance(&mut self, #[comptime] stages: u32) {
+        self.slot = following(self.slot, stages);
+        self.round = select(self.slot == 0, self.round ^ 1u32, self.round);
+    }
+}
+
+/// The place after another in a ring.
+#[cube]
+pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
+    let next = slot + 1;
+    select(next == comptime!(places), 0u32, next)
+}
+
+/// A barrier for each stage.
+pub(super) type Barriers = Sequence<Shared<Barrier>>;
+
+/// Barriers that so many arrivals complete.
+#[cube]
+pub(super) fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Barriers {
+    let mut barriers = Sequence::<Shared<Barrier>>::new();
+    #[unroll]
+    for _ in 0..stages {
+        let barrier = Barrier::shared_uninit();
+        if UNIT_POS == 0 {
+            barrier.init_manual(arrivals);
+        }
+        barriers.push(barrier);
+    }
+    barriers
+}
+
+/// The barrier of a stage. Barriers stand in no array, so that it is chosen among all; and it is their
+/// addresses that are chosen, for code of its own for each would be a jump through a table, and addresses
+/// found in code that only one unit of a warp runs have the assembler take all around for divergent.
+#[cube]
+fn barrier_of(barriers: &Barriers, slot: u32) -> Barrier {
+    intrinsic!(|scope| {
+        let barrier = |nth: usize| barriers.__expand_index_method(scope, nth.into()).value(scope);
+        let mut chosen = barrier(0);
+        for nth in 1..barriers.len() {
+            let this = slot.__expand_eq_method(scope, &(nth as u32).into()).read_value(scope);
+            let select = SelectOp::new(scope.ctx_mut(), this, barrier(nth), chosen);
+            chosen = scope.register_with_result(&select);
+        }
+        chosen.into()
+    })
+}
