@@ -1,0 +1,111 @@
+//! Which kernel a problem gets: the most special one that can compute it and pays.
+
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use super::kernels::UNROLLED_TAPS;
+use super::lanes::{pixel_channels, widest_divisor, widest_load};
+use super::{Algorithm, Plan, PlanError, Reduction};
+use crate::Limits;
+use crate::pool::strip::outermost;
+use crate::pool::{plane, reduce};
+
+impl Plan {
+    /// Chooses the kernel of a problem.
+    pub fn new(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, false) {
+            Algorithm::Plane
+        } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
+            Algorithm::Reduce
+        } else if Self::with(Algorithm::Walk, pooling, reduction, dtype, limits).is_ok() {
+            Algorithm::Walk
+        } else if fits(Algorithm::Strip) && !scatters(pooling, limits) {
+            Algorithm::Strip
+        } else if fits(Algorithm::Sliding) && slides(pooling) {
+            let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
+            // With channels last a tile's rows are read piece by piece, which costs more than it saves.
+            let pays = pixel_channels(pooling) == 1;
+            if fused.is_ok() && pays { Algorithm::Fused } else { Algorithm::Sliding }
+        } else {
+            Algorithm::Direct
+        };
+        Self::with(algorithm, pooling, reduction, dtype, limits)
+    }
+
+    /// Chooses the kernel of a problem's gradient.
+    pub fn gradient(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        let algorithm = if Self::stages(pooling, reduction, dtype, limits, true) {
+            Algorithm::Plane
+        } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
+            Algorithm::Strip
+        } else {
+            Algorithm::Direct
+        };
+        Self::gradient_with(algorithm, pooling, reduction, dtype, limits)
+    }
+
+    /// Whether staging planes pays: on a GPU, where no vector of eight bytes divides a row, and
+    /// windows overlap or cover most of a plane.
+    fn stages(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> bool {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let plan = plan.plane(pooling, dtype, limits.units_per_cube, gradient);
+        let fits = plan.check_planes(pooling, reduction, dtype, limits, gradient).is_ok();
+        let [_, height, width] = pooling.grid().axes();
+        let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
+        let narrow = along.into_iter().min() < Some(8 / dtype.size());
+        let overlaps = plane::overlaps(height) && plane::overlaps(width);
+        let few = pooling.output().plane() <= 4 && pooling.grid().taps() <= UNROLLED_TAPS;
+        let one = !gradient && few && pooling.grid().taps() >= TEAM_TAPS;
+        fits && limits.cores.is_none() && narrow && (overlaps || one)
+    }
+}
+
+/// Whether walking pays: windows are large, and there are many along each line.
+fn slides(pooling: &Pooling) -> bool {
+    let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
+    pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
+}
+
+/// Whether teams pay, on a GPU: windows of many taps that neighbouring units would read far from each
+/// other, or so few windows that there are not units enough.
+fn reduces(pooling: &Pooling, dtype: DType, limits: &Limits) -> bool {
+    let grid = pooling.grid();
+    let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
+    let near_global = grid.taps() >= TEAM_TAPS && grid.axes().iter().all(few);
+    let channels = pixel_channels(pooling);
+    let lanes = widest_divisor(channels, widest_load(dtype, limits));
+    let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
+    // A window that was asked for as the whole plane has one kernel, whatever the plane.
+    let global = grid.is_fitted() && reduce::is_flat(pooling);
+    let pays = global || (near_global && (channels == 1 || scarce));
+    limits.cores.is_none() && limits.shared_bytes > 0 && pays
+}
+
+/// Fewer taps than this are one unit's.
+const TEAM_TAPS: usize = 32;
+
+/// Fewer units than this leave a large GPU waiting.
+const ENOUGH_UNITS: usize = 1 << 15;
+
+/// Whether the units of strips would read and write far from their neighbours: strips along the
+/// width of single-element pixels, on a GPU.
+fn scatters(pooling: &Pooling, limits: &Limits) -> bool {
+    let along_width = outermost(pooling) == AXES - 1;
+    limits.cores.is_none() && pixel_channels(pooling) == 1 && along_width
+}

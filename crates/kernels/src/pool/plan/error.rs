@@ -1,0 +1,129 @@
+//! Why a problem has no plan: what was asked, what was found, what to do.
+
+use windowpane_geometry::DType;
+
+use super::Algorithm;
+
+/// Why a problem has no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The problem itself is refused.
+    #[error(transparent)]
+    Geometry(#[from] windowpane_geometry::Error),
+    /// Averages are of floating-point numbers.
+    #[error("average pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    AverageOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// Norms are floating-point numbers.
+    #[error("Lp pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    NormOfIntegers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// The device has no powers of this type.
+    #[error(
+        "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"
+    )]
+    NoPowers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// A tensor has more elements than a kernel can count.
+    #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
+    TooManyElements {
+        /// The elements.
+        elements: usize,
+        /// The most that are counted.
+        limit: usize,
+    },
+    /// A window has more taps than a kernel can count.
+    #[error("a window has {taps} taps, a kernel counts to {limit}; use `host`")]
+    TooManyTaps {
+        /// The taps.
+        taps: usize,
+        /// The most that are counted.
+        limit: usize,
+    },
+    /// A buffer does not hold its tensor.
+    #[error("a buffer of {found} bytes was given for a tensor of {needed}")]
+    BufferTooSmall {
+        /// The bytes of the tensor.
+        needed: u64,
+        /// The bytes of the buffer.
+        found: u64,
+    },
+    /// Indices were given where there are none, or not where there are.
+    #[error("a buffer for indices is {}", if *needed { "needed" } else { "not needed" })]
+    Indices {
+        /// Whether the reduction has indices.
+        needed: bool,
+    },
+    /// A tensor is larger than the device can bind.
+    #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
+    BufferTooLarge {
+        /// The bytes.
+        bytes: u64,
+        /// The most that can be bound.
+        limit: u64,
+    },
+    /// The kernel cannot compute this problem.
+    #[error("the {algorithm} kernel does not compute this problem; use direct, or none by name")]
+    NotFor {
+        /// The kernel asked for.
+        algorithm: Algorithm,
+    },
+    /// A unit cannot have so many outputs.
+    #[error("strips of {strip} outputs were asked for; a unit has 1 to {limit}")]
+    Strip {
+        /// The outputs asked for.
+        strip: usize,
+        /// The most that a unit has.
+        limit: usize,
+    },
+    /// A window cannot be shared out so.
+    #[error(
+        "teams of {team} of {units} units and {parts} parts were asked for; a team is a power of two, \
+         no more than a cube's units, and there are 1 to {limit} parts"
+    )]
+    Teams {
+        /// The units of a team asked for.
+        team: u32,
+        /// The units of a cube.
+        units: u32,
+        /// The parts asked for.
+        parts: usize,
+        /// The most parts.
+        limit: usize,
+    },
+    /// The lanes of a vector do not divide the elements that lie together.
+    #[error(
+        "{lanes} lanes were asked for; use a power of two that divides {neighbours}, {widest} at most"
+    )]
+    Lanes {
+        /// The lanes asked for.
+        lanes: usize,
+        /// The elements that lie together: channels, or the width.
+        neighbours: usize,
+        /// The elements of the widest load.
+        widest: usize,
+    },
+    /// A cube cannot have so many units.
+    #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
+    Units {
+        /// The units asked for.
+        units: u32,
+        /// The most that the device has.
+        limit: u32,
+    },
+    /// A loop is too long to unroll.
+    #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
+    Unrolled {
+        /// The taps.
+        taps: usize,
+        /// The most that are unrolled.
+        limit: usize,
+    },
+}

@@ -1,0 +1,296 @@
+//! How each kernel is planned, and beside it what it refuses.
+
+use windowpane_geometry::{AXES, DType, Pooling};
+
+use super::lanes::{lanes_across, pixel_channels, widest_divisor, widest_load};
+use super::{Algorithm, Output, Plan, PlanError, Reduction};
+use crate::Limits;
+use crate::dtype::{MaximumForm, accumulator};
+use crate::pool::reduce::{self, Teams};
+use crate::pool::strip::outermost;
+use crate::pool::{backward_strip, fused, plane, sliding, walk};
+
+/// More taps than this and a loop over them is no longer unrolled.
+pub(super) const UNROLLED_TAPS: usize = 49;
+
+/// The most vectors, as wide as loads are, that the sums of a strip share.
+const WIDE_LOADS: usize = 40;
+
+/// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
+/// multiprocessor evenly.
+const UNITS: u32 = 128;
+
+impl Algorithm {
+    /// Whether the kernel can compute the problem, on some device.
+    pub(super) fn fits(self, pooling: &Pooling, reduction: Reduction) -> bool {
+        match self {
+            Self::Direct => true,
+            Self::Strip => {
+                let along = &pooling.grid().axes()[outermost(pooling)];
+                unrolls(pooling, reduction) && along.dilation() == 1
+            }
+            Self::Sliding => !matches!(reduction, Reduction::Norm(_)) && sliding::fits(pooling),
+            Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
+            Self::Fused => fused::fits(pooling, reduction),
+            Self::Walk => walk::fits(pooling, reduction),
+            // By the units and the memory of the device too: `check_planes`.
+            Self::Plane => pixel_channels(pooling) == 1,
+        }
+    }
+
+    /// Refuses the kernel where it cannot.
+    pub(super) fn check(self, pooling: &Pooling, reduction: Reduction) -> Result<(), PlanError> {
+        self.only_if(self.fits(pooling, reduction))
+    }
+
+    /// Refuses the kernel, unless it `fits`.
+    fn only_if(self, fits: bool) -> Result<(), PlanError> {
+        if fits { Ok(()) } else { Err(PlanError::NotFor { algorithm: self }) }
+    }
+}
+
+/// Whether the loops over the taps are unrolled: few taps, and not those of a fitted window, which
+/// follow from the extents and must not change the kernel. A norm visits its taps twice, by loops.
+fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
+    let grid = pooling.grid();
+    let norm = matches!(reduction, Reduction::Norm(_));
+    grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
+}
+
+impl Plan {
+    /// Refuses a problem or a device that the plan's kernel is not for, and values of its own that it
+    /// cannot run with.
+    pub(super) fn check_kernel(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        self.algorithm.check(pooling, reduction)?;
+        match self.algorithm {
+            Algorithm::Direct | Algorithm::Strip | Algorithm::Sliding => Ok(()),
+            Algorithm::Walk => self.check_walk(pooling, dtype, limits),
+            Algorithm::Reduce => self.check_teams(reduction, limits),
+            Algorithm::Fused => self.check_tile(pooling, reduction, limits),
+            Algorithm::Plane => self.check_planes(pooling, reduction, dtype, limits, false),
+        }
+    }
+
+    /// The plan that the others begin with.
+    pub(super) fn direct(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Self {
+        let accumulator = match reduction {
+            // A GPU that compares halves compares two at a time.
+            Reduction::Max(Output::Values)
+                if dtype.is_float() && limits.llvm && limits.cores.is_none() =>
+            {
+                dtype
+            }
+            _ => accumulator(dtype),
+        };
+        Self {
+            algorithm: Algorithm::Direct,
+            lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
+            across: false,
+            strip: 1,
+            columns: 1,
+            team: 1,
+            parts: 1,
+            units: limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)),
+            unrolled: unrolls(pooling, reduction),
+            runs: limits.cores.is_some(),
+            workspace: 0,
+            accumulator,
+            maximum: MaximumForm::new(accumulator, limits),
+            rounds: dtype == DType::BF16 && !limits.llvm,
+            reinterprets: limits.llvm,
+            shared_bytes: limits.shared_bytes,
+        }
+    }
+
+    pub(super) fn strip(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Self {
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let across = lanes_across(pooling, widest_load(dtype, limits), false);
+        let longest = match along.stride() {
+            s if s >= along.kernel() || along.output() == 1 => 1,
+            1 => 4,
+            // A thread that takes lanes of a row apart has more to share than a GPU's unit, which
+            // would need the registers.
+            _ if across.is_some() && self.runs => 4,
+            _ => 2,
+        };
+        let row = pooling.grid().taps() / along.kernel();
+        let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
+        let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
+        let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
+        let width = &pooling.grid().axes()[AXES - 1];
+        // Two columns of vectors share most of what they read, if few of it is neither's own.
+        let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
+        let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
+        let blocks = shares && !self.runs && self.lanes < pixel_channels(pooling);
+        let columns = if blocks && pairs <= UNROLLED_TAPS { 2 } else { 1 };
+        let sums = matches!(reduction, Reduction::Average(_));
+        let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
+        let plan = if indexed || (sums && many) { self.narrowed(limits) } else { self };
+        Self { columns, ..plan.in_strips(strip, across) }
+    }
+
+    /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
+    /// they may be.
+    fn in_strips(self, strip: usize, across: Option<usize>) -> Self {
+        Self {
+            algorithm: Algorithm::Strip,
+            lanes: across.unwrap_or(self.lanes),
+            across: across.is_some(),
+            strip,
+            ..self
+        }
+    }
+
+    /// The gradient by blocks, if it serves the problem.
+    pub(super) fn blocks(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Option<Self> {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
+        let columns = if plan.runs { 1 } else { backward_strip::columns(pooling, reduction) };
+        let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
+        let strip = strips.find(|&strip| backward_strip::fits(pooling, strip, columns))?;
+        let across = lanes_across(pooling, widest_load(dtype, limits), true);
+        let plan = if columns > 1 { plan.narrowed(limits) } else { plan };
+        Some(Self { columns, ..plan.in_strips(strip, across) })
+    }
+
+    /// Refuses blocks of a gradient that hold too much.
+    pub(super) fn check_blocks(&self, pooling: &Pooling) -> Result<(), PlanError> {
+        Algorithm::Strip.only_if(backward_strip::fits(pooling, self.strip, self.columns))
+    }
+
+    pub(super) fn walk(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let alone = along.stride() >= along.kernel() || along.output() == 1;
+        let longest = if alone { 1 } else { 4 };
+        let fits =
+            |&strip: &usize| strip <= longest && walk::lines(pooling, strip) <= walk::MOST_LINES;
+        let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        let plan = self.in_strips(strip, lanes_across(pooling, widest_load(dtype, limits), false));
+        Self { algorithm: Algorithm::Walk, unrolled: true, ..plan }
+    }
+
+    /// Refuses rows that no thread can walk.
+    fn check_walk(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let walks = limits.cores.is_some() && walk::fits_plan(pooling, dtype, self);
+        self.algorithm.only_if(walks)
+    }
+
+    pub(super) fn sliding(self, pooling: &Pooling, reduction: Reduction, dtype: DType) -> Self {
+        let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..self };
+        let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
+        Self { workspace, ..plan }
+    }
+
+    pub(super) fn reduce(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Self {
+        // Shared vectors of more than four lanes are not for every device.
+        let widest = widest_load(dtype, limits).min(if limits.llvm { 16 } else { 4 });
+        let lanes = self.lanes.min(widest);
+        let Teams { lanes, across, team, parts } = Teams::new(pooling, self.units, lanes, widest);
+        let algorithm = Algorithm::Reduce;
+        let plan = Self { algorithm, lanes, across, team, parts, unrolled: false, ..self };
+        Self { workspace: reduce::workspace(pooling, reduction, &plan), ..plan }
+    }
+
+    /// Refuses teams that a cube has no room for, or more parts than are folded.
+    fn check_teams(&self, reduction: Reduction, limits: &Limits) -> Result<(), PlanError> {
+        let (team, parts, units) = (self.team, self.parts, self.units);
+        let halves = team.is_power_of_two() && team <= units;
+        if !halves || !(1..=reduce::MOST_PARTS).contains(&parts) {
+            return Err(PlanError::Teams { team, units, parts, limit: reduce::MOST_PARTS });
+        }
+        self.algorithm.only_if(reduce::shared_bytes(reduction, self) <= limits.shared_bytes)
+    }
+
+    pub(super) fn fused(
+        self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<Self, PlanError> {
+        let algorithm = Algorithm::Fused;
+        let most = limits.units_per_cube;
+        // A core would wait at every block for those that have not come as far.
+        let tile = fused::tile(pooling, reduction, most).filter(|_| limits.cores.is_none());
+        let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
+        Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
+    }
+
+    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    fn check_tile(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let room = fused::shared_bytes(pooling, reduction, self) <= limits.shared_bytes;
+        self.algorithm.only_if(room && fused::tile(pooling, reduction, self.units).is_some())
+    }
+
+    pub(super) fn plane(self, pooling: &Pooling, dtype: DType, most: u32, gradient: bool) -> Self {
+        let algorithm = Algorithm::Plane;
+        let plan = Self { algorithm, across: true, unrolled: true, ..self };
+        match plane::Tile::new(pooling, dtype, gradient, self.shared_bytes) {
+            None => plan,
+            Some(tile) => {
+                let units = if self.runs { self.units } else { plane::UNITS.min(most) };
+                Self { lanes: tile.lanes, strip: tile.columns, units, ..plan }
+            }
+        }
+    }
+
+    /// Refuses planes that are not for staging, or not on this device, and lanes that they cannot be
+    /// moved in.
+    pub(super) fn check_planes(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let most = limits.shared_bytes;
+        let room = plane::SHARED_BYTES <= most;
+        let fits = plane::fits(pooling, reduction, dtype, gradient, most);
+        self.algorithm.only_if(room && fits)?;
+        let tile = plane::Tile::new(pooling, dtype, gradient, self.shared_bytes);
+        let (lanes, widest) = (self.lanes, tile.map_or(1, |tile| tile.lanes));
+        if lanes.is_power_of_two() && lanes <= widest {
+            return Ok(());
+        }
+        Err(PlanError::Lanes { lanes, neighbours: widest, widest })
+    }
+}

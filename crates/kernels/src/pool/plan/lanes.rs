@@ -1,0 +1,72 @@
+//! How wide a plan's vectors are: the elements that a unit handles at once, neighbours in memory.
+
+use windowpane_geometry::{AXES, DType, Layout, Pooling};
+
+use super::{Algorithm, Plan, PlanError};
+use crate::Limits;
+use crate::pool::strip::outermost;
+use crate::pool::{backward_strip, reduce};
+
+impl Plan {
+    /// The plan with vectors of no more lanes than a load of words has: those of a GPU's unit that holds
+    /// much are registers of which few units could have as many.
+    pub(super) fn narrowed(self, limits: &Limits) -> Self {
+        let words = limits.load_bytes / DType::F32.size();
+        Self { lanes: if self.runs { self.lanes } else { self.lanes.min(words.max(1)) }, ..self }
+    }
+
+    /// Refuses lanes that are no vector of the problem's.
+    pub(super) fn check_lanes(
+        &self,
+        pooling: &Pooling,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> Result<(), PlanError> {
+        let (lanes, widest) = (self.lanes, widest_load(dtype, limits));
+        let neighbours = match (self.across, self.algorithm) {
+            (true, Algorithm::Reduce) if !reduce::is_flat(pooling) => 0,
+            (true, Algorithm::Reduce) => pooling.grid().taps(),
+            (true, _) => lanes_across(pooling, widest, gradient).unwrap_or(0),
+            (false, _) => pixel_channels(pooling),
+        };
+        let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
+        if !divides || neighbours == 0 || lanes > widest {
+            return Err(PlanError::Lanes { lanes, neighbours, widest });
+        }
+        Ok(())
+    }
+}
+
+/// The channels that lie together in memory for each pixel.
+pub(crate) fn pixel_channels(pooling: &Pooling) -> usize {
+    match pooling.layout() {
+        Layout::ChannelsLast => pooling.input().channels(),
+        Layout::ChannelsFirst => 1,
+    }
+}
+
+/// The most lanes that may lie along the width: where a pixel is one element, vectors divide the
+/// width of input and output, and no window there is empty. A gradient's vectors of windows may be
+/// shorter than those of inputs.
+pub(super) fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> Option<usize> {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let fits =
+        pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
+    let windows = |lanes| if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
+    let divides = |&lanes: &usize| width.output().is_multiple_of(windows(lanes));
+    let widest = widest_divisor(width.input(), widest);
+    let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power).find(divides);
+    lanes.filter(|_| fits)
+}
+
+/// The elements of the widest single load.
+pub(super) fn widest_load(dtype: DType, limits: &Limits) -> usize {
+    (limits.load_bytes / dtype.size()).max(1)
+}
+
+/// The largest power of two that divides `n` and is at most `limit`.
+pub(in crate::pool) fn widest_divisor(n: usize, limit: usize) -> usize {
+    let divisor = 1 << n.trailing_zeros().min(usize::BITS - 2);
+    divisor.min(1 << limit.ilog2())
+}

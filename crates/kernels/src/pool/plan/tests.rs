@@ -1,0 +1,220 @@
+//! Which kernels problems get, and which overrides are refused.
+
+use windowpane_geometry::{Extents, Layout, Shape, Window};
+
+use super::*;
+
+const GPU: Limits = Limits {
+    load_bytes: 16,
+    units_per_cube: 1024,
+    cores: None,
+    shared_bytes: 48 << 10,
+    plane: Some(32),
+    matrix: crate::Fragments { f16: None, bf16: None, tf32: None },
+    holds_fragments: false,
+    buffer_bytes: 1 << 32,
+    hopper: None,
+    llvm: true,
+};
+const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), ..GPU };
+
+fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {
+    let shape = Shape::new(batch, channels, Extents::from([56, 56])).unwrap();
+    Pooling::new(shape, &Window::new([3, 3]), layout).unwrap()
+}
+
+fn lanes(channels: usize, layout: Layout, dtype: DType, limits: &Limits) -> usize {
+    let max = Reduction::Max(Output::Values);
+    Plan::new(&pooling(1, channels, layout), max, dtype, limits).unwrap().lanes
+}
+
+#[test]
+fn lanes_are_as_wide_as_loads_and_channels_allow() {
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &GPU), 4);
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::BF16, &GPU), 8);
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &PROCESSOR), 16);
+    assert_eq!(lanes(6, Layout::ChannelsLast, DType::F32, &GPU), 2);
+    assert_eq!(lanes(3, Layout::ChannelsLast, DType::F32, &GPU), 1);
+    // Along the width, of which there are 56 in and 54 out.
+    assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 2);
+}
+
+#[test]
+fn teams_share_windows_of_many_taps() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let plan = |batch, channels, extent: usize, layout| {
+        let shape = Shape::new(batch, channels, Extents::from([extent; 2])).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([extent; 2]), layout).unwrap();
+        let plan = Plan::new(&pooling, mean, DType::F32, &GPU).unwrap();
+        assert_eq!(plan.check(&pooling, mean, DType::F32, &GPU), Ok(()));
+        plan
+    };
+    // Neighbours along the plane, in vectors where they divide it.
+    let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
+    assert_eq!((deep.algorithm, deep.lanes, deep.across), (Algorithm::Reduce, 4, true));
+    assert_eq!((deep.team, deep.parts, deep.workspace), (8, 1, 0));
+    let odd = plan(256, 2048, 7, Layout::ChannelsFirst);
+    assert_eq!((odd.algorithm, odd.lanes), (Algorithm::Plane, 4));
+    // Units enough: a unit has a window of its own.
+    assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm, Algorithm::Strip);
+    // One sample's channels are few units, and one channel is one window.
+    let few = plan(1, 64, 256, Layout::ChannelsLast);
+    assert_eq!((few.algorithm, few.lanes, few.team), (Algorithm::Reduce, 4, 8));
+    assert_eq!((few.parts, few.workspace), (128, 128 * 64 * 4));
+    let one = plan(1, 1, 1024, Layout::ChannelsLast);
+    assert!(one.across && one.team == 128 && one.parts == 128, "{one:?}");
+}
+
+#[test]
+fn columns_that_share_most_of_their_taps_are_one_units() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let columns = |kernel: usize, stride, channels, layout, limits: &Limits| {
+        let shape = Shape::new(8, channels, Extents::from([20; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+        let pooling = Pooling::new(shape, &window, layout).unwrap();
+        let plan = Plan::with(Algorithm::Strip, &pooling, mean, DType::F32, limits).unwrap();
+        assert_eq!(plan.check(&pooling, mean, DType::F32, limits), Ok(()));
+        plan.columns
+    };
+    let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+    assert_eq!(columns(3, 1, 64, last, &GPU), 2);
+    assert_eq!(columns(5, 1, 64, last, &GPU), 2);
+    // Too little is shared; one vector is all channels; lanes are columns; threads have no warp.
+    assert_eq!(columns(3, 2, 64, last, &GPU), 1);
+    assert_eq!(columns(3, 1, 4, last, &GPU), 1);
+    assert_eq!(columns(3, 1, 64, first, &GPU), 1);
+    assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
+}
+
+#[test]
+fn planes_that_no_vector_divides_are_staged() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let pooling = |extent: usize, kernel: usize, padding: usize| {
+        let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
+        Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
+    };
+    let inception = pooling(35, 3, 1);
+    for (dtype, lanes) in [(DType::F32, 2), (DType::BF16, 4)] {
+        let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+        assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
+        // A gradient's planes are four of either type.
+        let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, 4));
+    }
+    let algorithm = |pooling: &Pooling, limits: &Limits| {
+        Plan::new(pooling, mean, DType::F32, limits).unwrap().algorithm
+    };
+    assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
+    // Vectors divide the width; the planes are too large; there is no memory to share.
+    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Strip);
+    assert_eq!(algorithm(&pooling(111, 3, 1), &GPU), Algorithm::Strip);
+    let bare = Limits { shared_bytes: 0, ..GPU };
+    assert_eq!(algorithm(&inception, &bare), Algorithm::Strip);
+    assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::Strip);
+}
+
+#[test]
+fn both_axes_of_large_windows_are_walked_at_once() {
+    let huge = |kernel: usize, layout| {
+        let shape = Shape::new(8, 64, Extents::from([256; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([1, 1]).padding([kernel / 2; 2]);
+        Pooling::new(shape, &window, layout).unwrap()
+    };
+    let max = Reduction::Max(Output::Values);
+    let plan = |kernel, reduction, layout, limits: &Limits| {
+        let pooling = huge(kernel, layout);
+        let plan = Plan::new(&pooling, reduction, DType::BF16, limits).unwrap();
+        assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
+        plan
+    };
+    // One tile of 256 columns: a unit for each that there is, however long the window.
+    for kernel in [31, 63, 127] {
+        let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
+        assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 256, 0));
+    }
+    let sliding = |reduction, layout, limits| {
+        assert_eq!(plan(31, reduction, layout, limits).algorithm, Algorithm::Sliding);
+    };
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    sliding(indexed, Layout::ChannelsFirst, &GPU);
+    sliding(max, Layout::ChannelsLast, &GPU);
+    sliding(max, Layout::ChannelsFirst, &PROCESSOR);
+    sliding(max, Layout::ChannelsFirst, &Limits { shared_bytes: 0, ..GPU });
+}
+
+#[test]
+fn threads_of_a_processor_walk_along_rows() {
+    let max = Reduction::Max(Output::Values);
+    let mean = Reduction::Average(Divisor::Valid);
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let plan = |kernel: usize, stride, reduction, layout, limits: &Limits| {
+        let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+        let pooling = Pooling::new(shape, &window, layout).unwrap();
+        let plan = Plan::new(&pooling, reduction, DType::F32, limits).unwrap();
+        assert_eq!(plan.check(&pooling, reduction, DType::F32, limits), Ok(()));
+        plan
+    };
+    let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+    for (kernel, stride, reduction, lanes) in [(3, 2, max, 4), (3, 1, mean, 8), (13, 1, max, 8)] {
+        let plan = plan(kernel, stride, reduction, first, &PROCESSOR);
+        assert_eq!((plan.algorithm, plan.lanes, plan.strip), (Algorithm::Walk, lanes, 4));
+    }
+    // Indices need rows before columns, channels lie together, a GPU's units are neighbours; and long
+    // windows cost less in blocks.
+    for (kernel, reduction, layout, limits, algorithm) in [
+        (3, indexed, first, &PROCESSOR, Algorithm::Strip),
+        (3, max, last, &PROCESSOR, Algorithm::Strip),
+        (3, max, first, &GPU, Algorithm::Strip),
+        (31, max, first, &PROCESSOR, Algorithm::Sliding),
+    ] {
+        assert_eq!(plan(kernel, 1, reduction, layout, limits).algorithm, algorithm);
+    }
+}
+
+#[test]
+fn a_problem_that_no_kernel_can_hold_is_refused() {
+    let max = Reduction::Max(Output::Values);
+    let large = pooling(1 << 20, 64, Layout::ChannelsLast);
+    let plan = Plan::new(&large, max, DType::I8, &GPU);
+    assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "{plan:?}");
+    let small = Limits { buffer_bytes: 1 << 20, ..GPU };
+    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), max, DType::F32, &small);
+    assert!(matches!(plan, Err(PlanError::BufferTooLarge { .. })), "{plan:?}");
+    let mean = Reduction::Average(Divisor::Padded);
+    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::U8, &GPU);
+    assert!(matches!(plan, Err(PlanError::AverageOfIntegers { .. })), "{plan:?}");
+}
+
+/// Every second row of three more than there are is as many as there are, and not the same.
+#[test]
+fn strides_over_padding_do_not_slide() {
+    let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
+    let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::with(Algorithm::Sliding, &pooling, max, DType::F64, &GPU);
+    assert!(matches!(plan, Err(PlanError::NotFor { .. })), "{plan:?}");
+}
+
+#[test]
+fn an_override_that_cannot_run_is_refused() {
+    let pooling = pooling(1, 6, Layout::ChannelsLast);
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::new(&pooling, max, DType::F32, &GPU).unwrap();
+    assert_eq!(plan.check(&pooling, max, DType::F32, &GPU), Ok(()));
+    for lanes in [0, 3, 4] {
+        assert!(
+            Plan { lanes, ..plan }.check(&pooling, max, DType::F32, &GPU).is_err(),
+            "{lanes} lanes"
+        );
+    }
+    for units in [0, 1025] {
+        assert!(
+            Plan { units, ..plan }.check(&pooling, max, DType::F32, &GPU).is_err(),
+            "{units} units"
+        );
+    }
+}
