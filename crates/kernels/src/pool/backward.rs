@@ -19,10 +19,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::backward_strip;
-use super::direct::{Fold, counted_at, indexing, unit_position};
+use super::direct::unit_position;
 use super::launch::{buffer, check_buffers, check_indices, grid, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::plane;
+use super::window::{Fold, counted_at, indexing};
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};

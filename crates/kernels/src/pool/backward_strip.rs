@@ -24,10 +24,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 
 use super::backward::Gradient;
-use super::direct::{Fold, counted_at, full_divisor, indexing, pixel_vectors, unit_position};
+use super::direct::unit_position;
 use super::launch::{buffer, grid, optional_vectors, vectors};
 use super::plan::{Plan, Reduction, pixel_channels};
 use super::strip::{Tiles, tiled, tiles_args};
+use super::window::{Fold, counted_at, full_divisor, indexing, pixel_vectors};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{elem, round, widen, widen_kept};
 

@@ -23,10 +23,10 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Axis, DType, Pooling};
 
-use super::direct::{Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::sliding;
+use super::window::{Form as Tap, Problem, counted_at, problem_args, together};
 use crate::dtype::{elem, round};
 
 /// One number.

@@ -1,14 +1,14 @@
+//! The launch of a pooling: what is given is checked, and the plan's kernel launched. Beside it what all
+//! launches have in common.
+
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
-use super::direct::{Form, direct, problem_args};
-use super::lp;
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{fused, plane, reduce, sliding, strip, walk};
+use super::{direct, fused, lp, plane, reduce, sliding, strip, walk};
 use crate::Limits;
-use crate::dtype::elem;
 use crate::limits::has_powers;
 
 /// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
@@ -53,41 +53,12 @@ pub fn launch(
         Algorithm::Reduce => {
             reduce::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
         }
-        // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
-        Algorithm::Direct => unsafe {
-            let (cubes, units) = grid(client, plan, outputs / plan.lanes);
-            direct::launch_unchecked(
-                client,
-                cubes,
-                units,
-                plan.lanes,
-                buffer(input, inputs, plan),
-                buffer(output, outputs, plan),
-                optional(indices, outputs, plan),
-                problem_args(pooling, reduction, dtype, plan),
-                Form::new(pooling, reduction, dtype, plan),
-                elem(dtype),
-                elem(plan.accumulator),
-            )
-        },
-        // SAFETY: as above; vectors outside the input are moved inside before they are read.
-        Algorithm::Strip => unsafe {
-            let (cubes, units) = grid(client, plan, strip::units(pooling, plan));
-            strip::strip::launch_unchecked(
-                client,
-                cubes,
-                units,
-                plan.lanes,
-                buffer(input, inputs, plan),
-                buffer(output, outputs, plan),
-                optional(indices, outputs, plan),
-                problem_args(pooling, reduction, dtype, plan),
-                strip::strips_args(pooling, dtype, plan),
-                strip::Form::new(pooling, reduction, dtype, plan),
-                elem(dtype),
-                elem(plan.accumulator),
-            )
-        },
+        Algorithm::Direct => {
+            direct::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
+        Algorithm::Strip => {
+            strip::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
     }
     Ok(())
 }

@@ -17,9 +17,10 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, Pooling};
 
-use super::direct::{Form, Problem, Site, plane_position, problem_args, site_of, unit_position};
+use super::direct::unit_position;
 use super::launch::{buffer, grid};
 use super::plan::{Plan, Reduction};
+use super::window::{Form, Problem, Site, plane_position, problem_args, site_of};
 use crate::axis::coordinate;
 use crate::dtype::{accumulator, elem, round};
 

@@ -29,7 +29,6 @@
 
 pub mod backward;
 pub mod backward_strip;
-mod block;
 pub mod direct;
 pub mod fused;
 mod launch;
@@ -39,10 +38,12 @@ pub mod plan;
 pub mod plane;
 mod reach;
 pub mod reduce;
+mod runs;
 pub mod sliding;
 pub mod strip;
 pub mod unpool;
 pub mod walk;
+mod window;
 
 pub use backward::{Gradient, launch_backward};
 pub use launch::launch;

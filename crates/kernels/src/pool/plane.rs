@@ -29,11 +29,10 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
-use super::block;
-use super::direct::{Fold, Form as Tap, Problem, counted_at, problem_args, together};
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
-use super::strip::Run;
+use super::runs::{Run, windows};
+use super::window::{Fold, Form as Tap, Problem, counted_at, problem_args, together};
 use crate::axis::AxisForm;
 use crate::dtype::{elem, round, widen};
 
@@ -1094,7 +1093,7 @@ fn run_of<S: Float, A: Float>(
     #[unroll]
     for v in 0..columns {
         let run = comptime!(form.along_rows(count, v as u32));
-        let windows = block::windows::<A, One>(&rows, run, form.tap);
+        let windows = windows::<A, One>(&rows, run, form.tap);
         #[unroll]
         for i in 0..count {
             folds.push(*windows.index(i as usize));
@@ -1159,7 +1158,7 @@ fn row_of<S: Float, A: Float>(
         let windows = if comptime!(form.shares()) {
             shares_of::<A>(&loaded, &divisors, form)
         } else {
-            block::windows::<A, One>(&loaded, form.along_row(), form.tap)
+            windows::<A, One>(&loaded, form.along_row(), form.tap)
         };
         #[unroll]
         for v in 0..comptime!(form.columns as usize) {

@@ -20,12 +20,13 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::direct::{
-    Accumulator, Form as Tap, Problem, Site, accumulator_at, finish, fold, merge, plane_position,
-    problem_args, site_of, unit_position,
-};
+use super::direct::unit_position;
 use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
+use super::window::{
+    Accumulator, Form as Tap, Problem, Site, accumulator_at, finish, fold, merge, plane_position,
+    problem_args, site_of,
+};
 use crate::axis::{AxisArgs, AxisForm, Taps};
 use crate::dtype::{elem, widen};
 

@@ -26,10 +26,11 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 
-use super::direct::{Accumulator, Fold, counted_at, full_divisor, indexing, merge, unit_position};
+use super::direct::unit_position;
 use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
+use super::window::{Accumulator, Fold, counted_at, full_divisor, indexing, merge};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, elem, round, widen};
 

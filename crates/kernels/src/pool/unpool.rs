@@ -17,9 +17,10 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{DType, IndexBase, Pooling};
 
-use super::direct::{indexing, unit_position};
+use super::direct::unit_position;
 use super::launch::{buffer, check_buffers, grid};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
+use super::window::indexing;
 use crate::Limits;
 use crate::dtype::elem;
 

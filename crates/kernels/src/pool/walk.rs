@@ -25,11 +25,12 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::direct::{Accumulator, Problem, Site, finish, problem_args, together, unit_position};
+use super::direct::unit_position;
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction};
 use super::reach::{Reach, lanes_of};
 use super::strip::{self, outermost, step};
+use super::window::{Accumulator, Problem, Site, finish, problem_args, together};
 use crate::axis::{Taps, has_all_taps, taps_of};
 use crate::dtype::{elem, widen};
 

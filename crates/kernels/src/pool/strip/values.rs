@@ -18,10 +18,14 @@
 
 use cubecl::prelude::*;
 
-use super::direct::{Accumulator, Form as Tap, Problem, Site, finish, scale, together};
-use super::reach::lanes_of;
-use super::strip::{Form, Place, Run, Strips, outputs_along, site_of, step};
+use super::Strips;
+use super::form::Form;
+use super::kernel::{Place, outputs_along, site_of};
+use super::taps::step;
 use crate::dtype::{round, widen, widen_kept};
+use crate::pool::reach::lanes_of;
+use crate::pool::runs::{Run, TOGETHER, windows};
+use crate::pool::window::{Accumulator, Problem, Site, finish, scale, together};
 
 impl Form {
     /// What is kept of a row: of each column, or of each vector along the width.
@@ -65,21 +69,6 @@ impl Form {
     /// Whether vector `v` of a line is to be dropped from a sum where it is outside.
     fn drops(&self, j: u32, v: u32) -> bool {
         !self.tap.across && !self.tap.fold.is_max() && self.read(j, v).drops
-    }
-}
-
-/// The windows that share what they have in common.
-const TOGETHER: u32 = 2;
-
-impl Run {
-    /// Where element `n` is.
-    fn at(self, n: u32) -> usize {
-        (self.first + n * self.each) as usize
-    }
-
-    /// The elements that window `i` and the next one share, if there is a next one.
-    fn shared(self, i: u32) -> u32 {
-        if i + 1 < self.count { self.kernel.saturating_sub(self.stride) } else { 0 }
     }
 }
 
@@ -286,57 +275,6 @@ fn line_of<S: Float, A: Float, N: Size>(
         }
         kept
     }
-}
-
-/// The folds of a run's windows; of every two, what they share is folded once.
-#[cube]
-pub(super) fn windows<A: Float, N: Size>(
-    values: &Sequence<Vector<A, N>>,
-    #[comptime] run: Run,
-    #[comptime] form: Tap,
-) -> Sequence<Vector<A, N>> {
-    let mut windows = Sequence::<Vector<A, N>>::new();
-    #[unroll]
-    for pair in 0..comptime!(run.count.div_ceil(TOGETHER)) {
-        let i = comptime!(pair * TOGETHER);
-        let first = comptime!(i * run.stride);
-        let next = comptime!(first + run.stride);
-        let shared = comptime!(run.shared(i));
-        if comptime!(shared > 0) {
-            let both = folded::<A, N>(values, next, shared, run, form);
-            let above = folded::<A, N>(values, first, run.stride, run, form);
-            windows.push(together::<A, N>(above, both, form));
-            let last = comptime!(first + run.kernel);
-            let below = folded::<A, N>(values, last, run.stride, run, form);
-            windows.push(together::<A, N>(both, below, form));
-        } else {
-            windows.push(folded::<A, N>(values, first, run.kernel, run, form));
-            if comptime!(i + 1 < run.count) {
-                windows.push(folded::<A, N>(values, next, run.kernel, run, form));
-            }
-        }
-    }
-    windows
-}
-
-/// The fold of `count` values of a run, from the `first` on.
-#[cube]
-fn folded<A: Float, N: Size>(
-    values: &Sequence<Vector<A, N>>,
-    #[comptime] first: u32,
-    #[comptime] count: u32,
-    #[comptime] run: Run,
-    #[comptime] form: Tap,
-) -> Vector<A, N> {
-    let mut folds = Sequence::<Vector<A, N>>::new();
-    folds.push(*values.index(comptime!(run.at(first))));
-    #[unroll]
-    for n in 1..count {
-        let before = *folds.index(comptime!((n - 1) as usize));
-        let next = *values.index(comptime!(run.at(first + n)));
-        folds.push(together::<A, N>(before, next, form));
-    }
-    *folds.index(comptime!((count - 1) as usize))
 }
 
 /// One over the divisor of each column's windows, where they share it.
