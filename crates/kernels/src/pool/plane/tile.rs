@@ -1,0 +1,174 @@
+//! How planes are shared out among cubes and units, and which problems' planes have room.
+
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::pool::plan::{Output, Reduction, pixel_channels, widest_divisor};
+
+/// The bytes of a cube's planes and their results.
+pub(in crate::pool) const SHARED_BYTES: usize = 24 << 10;
+
+/// Those of a gradient of windows of few taps, of elements of four bytes: four planes of a common size,
+/// where there had been two, are work for all units, each with a longer column.
+const MORE_BYTES: usize = 40 << 10;
+
+/// The bytes of a cube's planes and their results on a device whose cubes have `most`.
+pub(super) fn shared_bytes(pooling: &Pooling, dtype: DType, gradient: bool, most: usize) -> usize {
+    let more = gradient && has_few_taps(pooling) && dtype.size() == 4 && MORE_BYTES <= most;
+    if more { MORE_BYTES } else { SHARED_BYTES }
+}
+
+/// The most loads of one window, all unrolled.
+const MOST_LOADS: usize = 128;
+
+/// The most bytes that a unit moves at once.
+pub(super) const WORD_BYTES: usize = 16;
+
+/// The elements before and after the planes in shared memory, for columns outside are loaded too.
+pub(super) const MARGIN: usize = 128;
+
+/// The units of a cube, for planes of all sizes: new ones compile no new kernel.
+pub(in crate::pool) const UNITS: u32 = 160;
+
+/// The least rows of windows of a unit, where a plane has as many.
+const LEAST_ROWS: usize = 8;
+
+/// An axis as the windows of a unit see it: of a gradient the windows are those over an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Side {
+    pub(super) input: usize,
+    pub(super) output: usize,
+    pub(super) kernel: usize,
+    pub(super) stride: usize,
+    pub(super) before: i32,
+}
+
+impl Side {
+    /// Whether it is one window, with all its taps inside.
+    pub(super) fn is_whole(&self) -> bool {
+        self.output == 1 && self.before == 0 && self.kernel == self.input
+    }
+}
+
+pub(super) fn sides(pooling: &Pooling, gradient: bool) -> [Side; AXES] {
+    pooling.grid().axes().each_ref().map(|axis| match gradient {
+        false => Side {
+            input: axis.input(),
+            output: axis.output(),
+            kernel: axis.kernel(),
+            stride: axis.stride(),
+            before: axis.before() as i32,
+        },
+        true => Side {
+            input: axis.output(),
+            output: axis.input(),
+            kernel: axis.kernel(),
+            stride: 1,
+            before: axis.kernel() as i32 - 1 - axis.before() as i32,
+        },
+    })
+}
+
+/// Whether there are windows that overlap.
+pub(in crate::pool) fn overlaps(axis: &Axis) -> bool {
+    axis.kernel() > axis.stride() && axis.output() > 1
+}
+
+/// How the planes of a problem are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pool) struct Tile {
+    /// The planes of a cube.
+    pub(super) group: usize,
+    /// The neighbouring windows of a unit, and the segments that a plane's rows are cut into.
+    pub(in crate::pool) columns: usize,
+    pub(super) segments: usize,
+    /// The elements that a unit moves at once.
+    pub(in crate::pool) lanes: usize,
+}
+
+impl Tile {
+    /// None, where not even one plane fits; a cube has `most` bytes to share.
+    pub(in crate::pool) fn new(
+        pooling: &Pooling,
+        dtype: DType,
+        gradient: bool,
+        most: usize,
+    ) -> Option<Self> {
+        let sides = sides(pooling, gradient);
+        let [depth, height, width] = sides;
+        let columns = columns(pooling, dtype, gradient);
+        let lines = depth.output * width.output.div_ceil(columns);
+        let [input, output] = elements(&sides);
+        let units = UNITS as usize;
+        // Results begin with a whole vector, and there is one to spare.
+        let room = |bytes: usize| (bytes / dtype.size()).checked_sub(2 * MARGIN + 2 * WORD_BYTES);
+        // More memory is for more planes, not for larger ones.
+        room(SHARED_BYTES).filter(|&room| input + output <= room)?;
+        let bytes = shared_bytes(pooling, dtype, gradient, most);
+        let fit = (room(bytes)? / (input + output)).min((units / lines).max(1));
+        let word = (WORD_BYTES / dtype.size()).max(1);
+        // As many planes as whole vectors divide, if that is most of them.
+        let whole = (0..=word.ilog2()).rev().map(|power| fit >> power << power);
+        let group = whole.clone().find(|&group| 4 * group >= 3 * fit).filter(|&group| group > 0)?;
+        let samples = pooling.input().elements() / pooling.input().plane();
+        let lanes = [input, output].into_iter().fold(word, |lanes, plane| {
+            widest_divisor(samples * plane, widest_divisor(group * plane, lanes))
+        });
+        let most = (height.output / LEAST_ROWS).max(1);
+        let segments = (units / (group * lines)).clamp(1, most);
+        Some(Self { group, columns, segments, lanes })
+    }
+}
+
+/// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room; of a
+/// gradient of windows of few taps four, of elements of two bytes: of these a cube has more. With more of
+/// others, units that are neighbours are on the same banks.
+fn columns(pooling: &Pooling, dtype: DType, gradient: bool) -> usize {
+    let [_, _, width] = pooling.grid().axes();
+    let there = if gradient { width.input() } else { width.output() };
+    let many = gradient && has_few_taps(pooling) && dtype.size() == 2;
+    let wanted = if many { 4 } else { 2 };
+    let fits = |&n: &usize| n <= there && loads(pooling, n) <= MOST_LOADS;
+    [wanted, 2].into_iter().find(fits).filter(|_| overlaps(width)).unwrap_or(1)
+}
+
+/// Whether windows are of one plane and so few taps that the factors of their rows and of their columns
+/// make, rounded, the reciprocal of their number itself.
+pub(super) fn has_few_taps(pooling: &Pooling) -> bool {
+    let [depth, height, width] = pooling.grid().axes().each_ref().map(Axis::kernel);
+    depth == 1 && height <= 3 && width <= 3
+}
+
+/// The elements that so many neighbouring windows read.
+fn loads(pooling: &Pooling, columns: usize) -> usize {
+    let [depth, height, width] = pooling.grid().axes();
+    let row = (columns - 1) * width.stride() + width.kernel();
+    depth.kernel() * height.kernel() * row
+}
+
+/// The elements of a plane that is read, and of one that is written.
+pub(super) fn elements(sides: &[Side; AXES]) -> [usize; 2] {
+    let plane = |of: fn(&Side) -> usize| sides.iter().map(of).product::<usize>();
+    [plane(|side| side.input), plane(|side| side.output)]
+}
+
+/// Whether planes are small enough, and their windows such that they can be unrolled.
+pub(in crate::pool) fn fits(
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    gradient: bool,
+    most: usize,
+) -> bool {
+    let axes = pooling.grid().axes();
+    let plain = |axis: &Axis| axis.dilation() == 1 && !axis.may_be_empty() && !axis.is_fitted();
+    let computed = match reduction {
+        Reduction::Max(Output::Values) => !gradient,
+        Reduction::Average(_) => !gradient || axes.iter().all(|axis| axis.stride() == 1),
+        _ => false,
+    };
+    pixel_channels(pooling) == 1
+        && computed
+        && axes.iter().all(plain)
+        && loads(pooling, 1) <= MOST_LOADS
+        && Tile::new(pooling, dtype, gradient, most).is_some()
+}
