@@ -1,0 +1,258 @@
+//! Large windows of planes in one launch: walked down the columns in registers, and along the rows in
+//! shared memory.
+//!
+//! ```text
+//! for each tile of columns of a plane:                      one cube, a unit a column and channel
+//!     for each block of B rows of outputs:
+//!         fold each column's windows, as `sliding` does      to B rows in shared memory
+//!         for each row, block by block of its columns:       a unit each
+//!             prefix, over the block in shared memory; suffix, in registers
+//!             y[o] = suffix · whole blocks between · prefix   to rows of their own
+//!         write the rows
+//! ```
+//!
+//! What `sliding` writes between its passes never leaves the multiprocessor, and all that is read and
+//! written are neighbours. A tile reads a window more of columns than it writes, where there are as
+//! many: columns of the padding have no unit, they are nothing in shared memory once and for all. With
+//! channels last a cube has a few channels of a tile, which lie together in shared memory as they do in
+//! the image.
+
+mod columns;
+mod kernel;
+mod results;
+mod rows;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{Axis, DType, Pooling};
+
+use super::launch::{grid, vectors};
+use super::plan::{Output, Plan, Reduction, pixel_channels};
+use super::sliding;
+use super::window::{Form as Tap, problem_args};
+use crate::dtype::elem;
+
+/// One number.
+type One = Const<1>;
+
+/// The most units of a cube: more, and their registers leave room for few cubes; fewer, and tiles read
+/// more columns beside those that they write.
+const MOST_UNITS: u32 = 384;
+
+/// The channels of a cube, where they are last, and the most units of such a cube.
+const CHANNELS: usize = 4;
+const MOST_UNITS_OF_CHANNELS: u32 = 512;
+
+/// The channels of a cube.
+fn channels(pooling: &Pooling) -> usize {
+    pixel_channels(pooling).min(CHANNELS)
+}
+
+/// The elements of a block.
+fn block(axis: &Axis, reduction: Reduction) -> usize {
+    match reduction {
+        Reduction::Average(_) => sliding::block_of_sums(axis),
+        _ => sliding::block(axis),
+    }
+}
+
+/// The columns that a cube writes and the units that it takes, of no more than `most`.
+pub(super) fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option<(usize, u32)> {
+    let [_, height, width] = pooling.grid().axes();
+    let (rows, channels) = (block(height, reduction), channels(pooling));
+    let most = most.min(if channels > 1 { MOST_UNITS_OF_CHANNELS } else { MOST_UNITS });
+    let tiled = |tiles: usize| {
+        let tile = width.output().div_ceil(tiles);
+        let there = width.input().min(tile + width.kernel() - 1);
+        let units = there.max(rows * tile.div_ceil(block(width, reduction)));
+        (tile, (channels * units).next_multiple_of(32) as u32)
+    };
+    // A tile reads no more than three times what it writes.
+    let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
+    let (tile, units) =
+        (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
+    // Of channels, as many for images of all sizes: a new one compiles no new kernel.
+    Some((tile, if channels > 1 { most } else { units }))
+}
+
+/// Whether both axes of an image's planes are walked, one step a window.
+pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let values = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
+    let walked = |axis: &Axis| axis.kernel() > 1 && axis.stride() == 1;
+    values
+        && pixel_channels(pooling).is_multiple_of(channels(pooling))
+        && sliding::fits(pooling)
+        && depth.kernel() == 1
+        && walked(height)
+        && walked(width)
+        // There are no more outputs of a row than inputs, and none without one.
+        && width.before() + width.after() < width.kernel()
+}
+
+/// The bytes that a cube's units share.
+pub(super) fn shared_bytes(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> usize {
+    let (elements, results) = rows(pooling, reduction, plan);
+    block(&pooling.grid().axes()[1], reduction) * (elements + results) * plan.accumulator.size()
+}
+
+/// The elements from one row to the next in shared memory, and from one of results to the next.
+fn rows(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> (usize, usize) {
+    let [_, height, width] = pooling.grid().axes();
+    let [rows, block] = [height, width].map(|axis| block(axis, reduction));
+    let channels = channels(pooling);
+    // No more columns are there than units, nor more results, whole blocks of each; and windows reach a
+    // window and a block further.
+    let columns = plan.units as usize / channels + block;
+    let reach = columns + width.kernel() + 2 * block;
+    (row(plan, rows, block, channels, reach), row(plan, rows, block, channels, columns))
+}
+
+/// The banks of shared memory, and the bytes of one.
+const BANKS: usize = 32;
+const BANK: usize = 4;
+
+/// The elements left free after each block of a row. Where a bank holds two elements, blocks would begin
+/// on banks too close to each other: one more bank, and an odd number is from one block to the next.
+fn spare(plan: &Plan, channels: usize) -> usize {
+    if channels == 1 && 2 * plan.accumulator.size() == BANK { 2 } else { 0 }
+}
+
+/// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
+/// rows are on different banks: an odd number of pixels; where a bank holds two elements, rows share
+/// the banks out and leave those between to the blocks of a row.
+fn row(plan: &Plan, rows: usize, block: usize, channels: usize, columns: usize) -> usize {
+    match spare(plan, channels) {
+        0 => (columns | 1) * channels,
+        spare => {
+            let elements = columns.div_ceil(block) * (block + spare);
+            let between = (BANKS / rows).max(1) * 2;
+            (elements.div_ceil(between) | 1) * between
+        }
+    }
+}
+
+/// How an axis is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Walk {
+    /// The elements of a block.
+    block: u32,
+    /// The blocks from that in which a window starts to that of its last tap, if it starts with the
+    /// block, and the place there.
+    whole: u32,
+    rest: u32,
+}
+
+impl Walk {
+    fn new(axis: &Axis, reduction: Reduction) -> Self {
+        let block = block(axis, reduction);
+        let (whole, rest) = ((axis.kernel() - 1) / block, (axis.kernel() - 1) % block);
+        Self { block: block as u32, whole: whole as u32, rest: rest as u32 }
+    }
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    tap: Tap,
+    height: Walk,
+    width: Walk,
+    /// The elements of a row in shared memory and of one of results, and those left free after each
+    /// block.
+    row: u32,
+    result_row: u32,
+    spare: u32,
+    /// The channels of a cube, and its units.
+    channels: u32,
+    units: u32,
+}
+
+impl Form {
+    /// The units of a row, and of a channel.
+    fn items(&self) -> u32 {
+        (self.units / self.height.block / self.channels).max(1)
+    }
+
+    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
+    /// there stay within 32 bits, and makes them a part of the access.
+    fn place(&self) -> u32 {
+        (self.row * self.height.block).next_power_of_two() - 1
+    }
+}
+
+/// The numbers of the tiles, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TileArgs {
+    planes: u32,
+    /// The groups of channels of a pixel, and all its channels.
+    groups: FastDivmod<u32>,
+    pixel: u32,
+    /// The tiles of a plane, and the columns of one.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The blocks of rows of a plane, and the blocks of a row in which windows start.
+    row_blocks: u32,
+    starts: u32,
+    output_height: u32,
+    output_width: u32,
+}
+
+/// Launches the walk; the caller has checked plan and buffers.
+pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    [input, output]: [&Handle; 2],
+) {
+    let [_, height, width] = pooling.grid().axes();
+    // The plan has been checked: there is a tile for its units.
+    let Some((tile, _)) = tile(pooling, reduction, plan.units) else { return };
+    let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let pixel = pixel_channels(pooling);
+    let planes = inputs / height.input() / width.input() / pixel;
+    let (tiles, groups) = (width.output().div_ceil(tile), pixel / channels(pooling));
+    let (row, result_row) = rows(pooling, reduction, plan);
+    let form = Form {
+        tap: Tap::new(pooling, reduction, dtype, &each),
+        height: Walk::new(height, reduction),
+        width: Walk::new(width, reduction),
+        row: row as u32,
+        result_row: result_row as u32,
+        spare: spare(plan, channels(pooling)) as u32,
+        channels: channels(pooling) as u32,
+        units: plan.units,
+    };
+    let args = TileArgsLaunch::new(
+        planes as u32,
+        groups as u32,
+        pixel as u32,
+        tiles as u32,
+        tile as u32,
+        height.output().div_ceil(block(height, reduction)) as u32,
+        tile.div_ceil(block(width, reduction)) as u32,
+        height.output() as u32,
+        width.output() as u32,
+    );
+    let (cubes, dim) = grid(client, plan, planes * groups * tiles * plan.units as usize);
+    // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
+    // there are not written.
+    unsafe {
+        kernel::walk::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            vectors(input, inputs, 1),
+            vectors(output, outputs, 1),
+            problem_args(pooling, reduction, dtype, &each),
+            args,
+            form,
+            elem(dtype),
+            elem(plan.accumulator),
+        )
+    };
+}
