@@ -1,0 +1,282 @@
+//! What of blocks changes the code of their kernel: which windows are over which inputs, known when that is
+//! compiled.
+
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+
+use crate::axis::AxisForm;
+use crate::pool::backward::Gradient;
+use crate::pool::plan::{Plan, Reduction, pixel_channels};
+use crate::pool::strip::outermost;
+use crate::pool::window::{Fold, pixel_vectors};
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) axes: [Block; AXES],
+    pub(super) fold: Fold,
+    /// Whether a share is made by a reciprocal: its second rounding is one that the sum's bound
+    /// has room for, but not where the truth itself is computed in the same type.
+    pub(super) reciprocal: bool,
+    pub(super) rounds: bool,
+    /// Whether elements are widened by their bits.
+    pub(super) widened: bool,
+    pub(super) runs: bool,
+    /// Whether several vectors make a pixel.
+    pub(super) channels: bool,
+    /// The lanes that lie along the width, or 1; of the inputs, and of the windows.
+    pub(super) lanes: u32,
+    pub(super) window_lanes: u32,
+    /// Whether they do, be they one.
+    pub(super) across: bool,
+    /// Whether the channels of a pixel have one index.
+    pub(super) one_index: bool,
+    /// The axes that the problem has.
+    pub(super) rank: usize,
+}
+
+/// A block on one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Block {
+    pub(super) form: AxisForm,
+    /// The inputs of a block: whole steps of the stride.
+    pub(super) inputs: u32,
+    pub(super) kernel: u32,
+    pub(super) stride: u32,
+    pub(super) before: u32,
+    pub(super) after: u32,
+    /// Whether the last block is moved back, so that its inputs are all there.
+    pub(super) snug: bool,
+    /// Whether the inputs are all there, and all the windows over them.
+    pub(super) whole: bool,
+}
+
+impl Block {
+    /// Whether window `i` of those over a block is there wherever the block is.
+    pub(super) fn always(&self, i: u32) -> bool {
+        // A step apart, the first window that starts at an input or later is there, and so is the last
+        // one that ends at it or before.
+        let (first, end) = (self.kernel.saturating_sub(1 + self.before), self.inputs + self.after);
+        self.whole || (self.snug && (first..end).contains(&i))
+    }
+
+    /// The windows over input `i` of a block, counted from the first that starts at it or later
+    /// if nothing is padded: the first one, and how many.
+    pub(super) fn over(&self, i: u32) -> (i32, u32) {
+        let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
+        let count =
+            if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
+        (step as i32 + 1 - count as i32, count)
+    }
+
+    /// The windows over a block, as `over` counts them: the first one, and how many.
+    pub(super) fn all(&self) -> (i32, u32) {
+        let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
+        let first = over.iter().map(|o| o.0).min().unwrap_or(0);
+        let end = over.iter().map(|o| o.0 + o.1 as i32).max().unwrap_or(0);
+        (first, (end - first) as u32)
+    }
+
+    /// The vectors of `lanes` windows that hold them: the first one, and how many.
+    pub(super) fn vectors(&self, lanes: u32) -> (i32, u32) {
+        let (first, count) = self.all();
+        let lanes = lanes as i32;
+        let start = first.div_euclid(lanes);
+        (start, ((first + count as i32 - 1).div_euclid(lanes) - start + 1) as u32)
+    }
+
+    /// The lanes of a vector, of which a block has `vectors`.
+    pub(super) fn lanes_of(&self, vectors: u32) -> i32 {
+        (self.inputs / vectors) as i32
+    }
+}
+
+/// More windows over a block than this, or more inputs in it, are left to the plain gather.
+const MOST_WINDOWS: usize = 36;
+
+const MOST_INPUTS: usize = 16;
+
+/// The windows of a vector, where the lanes of the inputs lie along the width: those that start in
+/// a vector of inputs, if the stride divides it.
+pub(in crate::pool) fn window_lanes(width: &Axis, lanes: usize) -> usize {
+    if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
+}
+
+/// The neighbouring columns of a block where the lanes are channels, on a GPU: two of windows one step
+/// apart, which share most of what they read. A window's winner takes the registers of a second. A last
+/// column by itself is computed with the one before it, again.
+pub(in crate::pool) fn columns(pooling: &Pooling, reduction: Reduction) -> usize {
+    let [depth, height, width] = pooling.grid().axes();
+    let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
+    let average = matches!(reduction, Reduction::Average(_));
+    let shared = depth.kernel() == 1 && shared(height) && shared(width);
+    let two = average && shared && pixel_channels(pooling) > 1 && width.input() > 1;
+    if two { 2 } else { 1 }
+}
+
+/// Whether blocks serve the problem at all.
+pub(in crate::pool) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> bool {
+    let axes = pooling.grid().axes();
+    if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
+        return false;
+    }
+    let blocks = blocks_of(pooling, strip, columns, 1);
+    let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
+    product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
+}
+
+/// The blocks on each axis: a step of the stride, a strip of steps on the outermost axis that has a
+/// window, columns of them on the width.
+fn blocks_of(pooling: &Pooling, strip: usize, columns: usize, lanes: u32) -> [Block; AXES] {
+    let axes = pooling.grid().axes();
+    let along = outermost(pooling);
+    [0, 1, 2].map(|i| {
+        let axis = &axes[i];
+        let steps = match i {
+            _ if i == along => strip as u32,
+            _ if i == AXES - 1 => columns as u32,
+            _ => 1,
+        };
+        let lanes = if i == AXES - 1 { lanes } else { 1 };
+        Block {
+            form: AxisForm::new(axis, true),
+            inputs: axis.stride() as u32 * steps * lanes,
+            kernel: axis.kernel() as u32,
+            stride: axis.stride() as u32,
+            before: axis.before() as u32,
+            after: axis.after() as u32,
+            snug: i == AXES - 1 && columns > 1,
+            whole: false,
+        }
+    })
+}
+
+impl Form {
+    pub(super) fn new(pooling: &Pooling, gradient: Gradient, dtype: DType, plan: &Plan) -> Self {
+        let lanes = if plan.across { plan.lanes } else { 1 };
+        let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
+        let window_lanes = if plan.across { window_lanes } else { 1 };
+        Self {
+            axes: blocks_of(pooling, plan.strip, plan.columns, window_lanes),
+            fold: match gradient {
+                Gradient::Max(_) => Fold::Max,
+                Gradient::Average(divisor) => Fold::average(divisor),
+            },
+            reciprocal: dtype != DType::F64,
+            rounds: plan.rounds,
+            widened: plan.widens(dtype),
+            runs: plan.runs,
+            channels: pixel_vectors(pooling, plan) > 1,
+            lanes: lanes as u32,
+            window_lanes,
+            across: plan.across,
+            one_index: !plan.across && gradient.reduction().base() == IndexBase::Plane,
+            rank: pooling.grid().rank(),
+        }
+    }
+
+    /// The form of a block away from all edges, but for those of a width along which one warp would
+    /// cross them.
+    pub(super) fn interior(self) -> Self {
+        let mut axes =
+            self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
+        if self.crosses() {
+            axes[AXES - 1] = self.axes[AXES - 1];
+        }
+        Self { axes, ..self }
+    }
+
+    /// Whether a warp crosses the edges of the width, so that units apart from them would wait for the
+    /// others: where it has no channels, or tiles of few of them.
+    pub(super) fn crosses(&self) -> bool {
+        !self.channels || self.axes[AXES - 1].snug
+    }
+
+    /// Whether what divides a window's gradient is found by comparison: a window has few taps, and with
+    /// so few the factors of its lines and its columns make, rounded, the quotient itself.
+    pub(super) fn compares(&self) -> bool {
+        self.reciprocal && self.axes[0].kernel == 1 && self.axes.iter().all(|a| a.kernel <= 3)
+    }
+
+    /// Whether every window is divided by the same number, so that their sum may be.
+    pub(super) fn divides_once(&self) -> bool {
+        match self.fold {
+            Fold::AverageFixed => true,
+            Fold::AveragePadded | Fold::AverageValid => {
+                self.axes.iter().all(|axis| !axis.form.clipped)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether each gradient is divided by a number of its window's own.
+    pub(super) fn divides_each(&self) -> bool {
+        !self.fold.is_max() && !self.divides_once()
+    }
+
+    /// The vectors of windows over a block, on each axis: the first one, and how many.
+    pub(super) fn windows(&self) -> [(i32, u32); AXES] {
+        [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.window_lanes)]
+    }
+
+    /// The vectors of inputs of a block on each axis.
+    pub(super) fn inputs(&self) -> [u32; AXES] {
+        [self.axes[0].inputs, self.axes[1].inputs, self.axes[2].inputs / self.lanes]
+    }
+
+    /// The vectors of windows over a block.
+    pub(super) fn all_windows(&self) -> u32 {
+        self.windows().iter().map(|windows| windows.1).product()
+    }
+
+    /// The vectors of inputs of a block.
+    pub(super) fn all_inputs(&self) -> u32 {
+        self.inputs().iter().product()
+    }
+
+    /// Where on each axis vector `i` of `counts` is.
+    pub(super) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
+        [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
+    }
+
+    /// The steps of windows over input vector `x`: on the width, of all its lanes.
+    pub(super) fn steps(&self, x: [u32; AXES]) -> [u32; AXES] {
+        let width = (0..self.lanes).map(|lane| self.over_lane(x[2], lane).1).max().unwrap_or(0);
+        [self.axes[0].over(x[0]).1, self.axes[1].over(x[1]).1, width]
+    }
+
+    pub(super) fn over_lane(&self, vector: u32, lane: u32) -> (i32, u32) {
+        self.axes[2].over(vector * self.lanes + lane)
+    }
+
+    /// The lines of windows over a block.
+    pub(super) fn all_lines(&self) -> u32 {
+        self.windows()[0].1 * self.windows()[1].1
+    }
+
+    /// The line of windows that is `step` of those over input `x`.
+    pub(super) fn line_over(&self, x: [u32; AXES], step: [u32; 2]) -> usize {
+        let windows = self.windows();
+        let at = |i: usize| (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32;
+        (at(0) * windows[1].1 + at(1)) as usize
+    }
+
+    /// How many lines of windows are over input `x`.
+    pub(super) fn lines_over(&self, x: [u32; AXES]) -> u32 {
+        self.axes[0].over(x[0]).1 * self.axes[1].over(x[1]).1
+    }
+
+    /// The sum that input vector `x` takes from line `i` of those over it.
+    pub(super) fn line_sum(&self, x: [u32; AXES], i: u32) -> usize {
+        let steps = self.axes[1].over(x[1]).1;
+        let line = self.line_over(x, [i / steps, i % steps]);
+        line * self.inputs()[2] as usize + x[2] as usize
+    }
+
+    /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
+    /// window `step` of those over it.
+    pub(super) fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
+        let first = self.windows()[2].0 * self.window_lanes as i32;
+        let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
+        ((element / self.window_lanes) as usize, (element % self.window_lanes) as usize)
+    }
+}
