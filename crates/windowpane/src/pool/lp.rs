@@ -1,7 +1,10 @@
+//! The norm of each window.
+
 use windowpane_geometry::{DType, Exponent, Extents, Layout, Padding, Rounding, Window};
 
-use super::Options;
-use super::run::{Operator, plan, run, run_lp_backward};
+use super::choice::plan;
+use super::run::{run, run_lp_backward};
+use super::{Operator, Options};
 use crate::{Algorithm, Device, Plan, Result, Tensor};
 
 /// Lp pooling: the norm of each window, `(Σ|x|^p)^(1/p)`.

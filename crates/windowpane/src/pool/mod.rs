@@ -1,13 +1,20 @@
+//! Pooling as users have it: the operators, their options, and how they are planned and run.
+
+mod choice;
+mod host;
+mod operator;
 mod run;
 
-pub(crate) use run::{Operator, run_again};
+pub(crate) use operator::Operator;
+pub(crate) use run::run_again;
 
 use windowpane_geometry::{
     DType, Divisor, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
 };
 
 use crate::{Algorithm, Device, Plan, Result, Tensor};
-use run::{plan, run, run_backward};
+use choice::plan;
+use run::{run, run_backward};
 
 /// The options that every pooling has.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,207 +1,17 @@
-//! How the operators run: plan, check, and then the reference or a kernel.
+//! How a plan runs: what it is given is checked, and then the reference or a kernel reads it.
 
-use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling, Shape};
+use windowpane_geometry::{DType, Exponent, Pooling, Shape};
 use windowpane_reference::pool as reference;
 
-use super::Options;
-use crate::element::{Element, HostBuffer, sealed::Sealed, with_element};
+use super::host::{backward_on_host, run_on_host};
+use super::{Operator, Options};
+#[cfg(feature = "kernels")]
+use crate::element::HostBuffer;
+use crate::element::{sealed::Sealed, with_element};
 use crate::plan::Choice;
 use crate::spare::Spare;
 use crate::tensor::element_slice;
-use crate::{Algorithm, Device, Error, Plan, Result, Tensor};
-
-/// What a pooling does to its windows.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Operator {
-    /// The maximum, and where it was.
-    Max(Option<IndexBase>),
-    Average(Divisor),
-    MaxBackward(IndexBase),
-    AverageBackward(Divisor),
-    Norm(Exponent),
-    NormBackward(Exponent),
-    Unpool(IndexBase),
-    UnpoolBackward(IndexBase),
-}
-
-impl Operator {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Max(None) => "max pooling",
-            Self::Max(Some(_)) => "max pooling with indices",
-            Self::Average(_) => "average pooling",
-            Self::MaxBackward(_) => "max pooling's gradient",
-            Self::AverageBackward(_) => "average pooling's gradient",
-            Self::Norm(_) => "Lp pooling",
-            Self::NormBackward(_) => "Lp pooling's gradient",
-            Self::Unpool(_) => "max unpooling",
-            Self::UnpoolBackward(_) => "max unpooling's gradient",
-        }
-    }
-
-    /// What it reads, in words.
-    fn reads(self) -> &'static str {
-        match self {
-            Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
-            Self::MaxBackward(_) => "the output's gradient and the winners",
-            Self::AverageBackward(_) => "the output's gradient",
-            Self::NormBackward(_) => "the output's gradient and the input",
-            Self::Unpool(_) => "the maxima and their indices",
-            Self::UnpoolBackward(_) => "the unpooled gradient and the indices",
-        }
-    }
-
-    /// The indices that it reads or writes.
-    pub(crate) fn base(self) -> Option<IndexBase> {
-        match self {
-            Self::Max(base) => base,
-            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => Some(base),
-            _ => None,
-        }
-    }
-
-    /// Refuses what the operator is not defined for.
-    fn check(self, pooling: &Pooling, dtype: DType) -> Result<()> {
-        if let Some(base) = self.base() {
-            pooling.check_indices(base)?;
-        }
-        if let Self::Average(divisor) | Self::AverageBackward(divisor) = self {
-            divisor.check()?;
-        }
-        if let Self::Norm(p) | Self::NormBackward(p) = self {
-            p.check()?;
-        }
-        if !matches!(self, Self::Max(_) | Self::Unpool(_)) && !dtype.is_float() {
-            return Err(Error::NotForIntegers { operator: self.name(), dtype });
-        }
-        Ok(())
-    }
-
-    /// Whether `host` has a sliding form of it.
-    fn slides(self) -> bool {
-        !matches!(
-            self,
-            Self::Norm(_) | Self::NormBackward(_) | Self::Unpool(_) | Self::UnpoolBackward(_)
-        )
-    }
-
-    #[cfg(feature = "kernels")]
-    fn reduction(self) -> windowpane_kernels::pool::Reduction {
-        use windowpane_kernels::pool::{Output, Reduction};
-        match self {
-            Self::Max(None) => Reduction::Max(Output::Values),
-            Self::Max(Some(base)) => Reduction::Max(Output::ValuesAndIndices(base)),
-            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
-                Reduction::Max(Output::ValuesAndIndices(base))
-            }
-            Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
-            Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
-        }
-    }
-}
-
-pub(super) fn plan(
-    options: &Options,
-    operator: Operator,
-    device: &Device,
-    dtype: DType,
-    dims: &[usize],
-) -> Result<Plan> {
-    let pooling = options.pooling(Shape::from_dims(dims, options.layout)?)?;
-    plan_pooling(options, operator, device, dtype, pooling)
-}
-
-pub(super) fn plan_pooling(
-    options: &Options,
-    operator: Operator,
-    device: &Device,
-    dtype: DType,
-    pooling: Pooling,
-) -> Result<Plan> {
-    device.require(dtype)?;
-    operator.check(&pooling, dtype)?;
-    let choice = choose(options, operator, device, dtype, &pooling)?;
-    Ok(Plan { device: device.clone(), operator, pooling, dtype, choice })
-}
-
-fn choose(
-    options: &Options,
-    operator: Operator,
-    device: &Device,
-    dtype: DType,
-    pooling: &Pooling,
-) -> Result<Choice> {
-    #[cfg(feature = "kernels")]
-    if let (Some(client), Some(limits)) = (device.client(), device.limits()) {
-        return choose_kernel(options, operator, (client, &limits), device, dtype, pooling);
-    }
-    let _ = dtype;
-    match options.algorithm {
-        Some(
-            algorithm @ (Algorithm::Strip
-            | Algorithm::Reduce
-            | Algorithm::Plane
-            | Algorithm::Fused
-            | Algorithm::Walk),
-        ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
-        Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
-            Err(Error::NoKernel { algorithm, device: device.clone() })
-        }
-        Some(algorithm) => Ok(Choice::Host(algorithm)),
-        None if !operator.slides() => Ok(Choice::Host(Algorithm::Direct)),
-        None => Ok(Choice::Host(match reference::choose(pooling) {
-            reference::Algorithm::Sliding => Algorithm::Sliding,
-            _ => Algorithm::Direct,
-        })),
-    }
-}
-
-#[cfg(feature = "kernels")]
-fn choose_kernel(
-    options: &Options,
-    operator: Operator,
-    (client, limits): (&cubecl::client::Client, &windowpane_kernels::Limits),
-    device: &Device,
-    dtype: DType,
-    pooling: &Pooling,
-) -> Result<Choice> {
-    use windowpane_kernels::{has_powers, pool};
-    let reduction = operator.reduction();
-    let named = match options.algorithm {
-        None => None,
-        Some(algorithm) => {
-            let none = || Error::NoKernel { algorithm, device: device.clone() };
-            Some((algorithm.kernel().ok_or_else(none)?, none()))
-        }
-    };
-    let planned = |kernel| match operator {
-        Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
-            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, limits)
-        }
-        _ => pool::Plan::with(kernel, pooling, reduction, dtype, limits),
-    };
-    let plan = match (operator, named) {
-        (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
-            Err(pool::PlanError::NoPowers { dtype })
-        }
-        (_, Some((kernel, none))) => match planned(kernel) {
-            Err(pool::PlanError::NotFor { .. }) => return Err(none),
-            plan => plan,
-        },
-        (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
-            pool::Plan::unpool(pooling, base, dtype, limits)
-        }
-        (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
-            pool::Plan::gradient(pooling, reduction, dtype, limits)
-        }
-        _ => pool::Plan::new(pooling, reduction, dtype, limits),
-    };
-    let mut plan = plan.map_err(|reason| device.refuses(reason))?;
-    if let Operator::NormBackward(p) = operator {
-        plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
-    }
-    Ok(Choice::Kernel(plan))
-}
+use crate::{Error, Plan, Result, Tensor};
 
 /// The pooled tensor, and the indices where the operator returns them.
 pub(super) fn run(
@@ -318,57 +128,8 @@ fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Res
     Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
 }
 
-fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
+pub(super) fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
     shape.dims(pooling.layout()).collect()
-}
-
-fn run_on_host(
-    operator: Operator,
-    algorithm: Algorithm,
-    plan: &Plan,
-    x: &Tensor,
-) -> (Tensor, Option<Tensor>) {
-    let buffer = x.host_buffer().expect("a tensor on host has its elements there");
-    let (values, indices) = with_element!(x.dtype(), T => {
-        let (values, indices) = pool_slice(operator, algorithm, &plan.pooling, element_slice::<T>(buffer));
-        (T::into_host(values), indices)
-    });
-    let dims = dims(&plan.pooling, plan.pooling.output());
-    let tensor = |buffer: HostBuffer| Tensor::on_host(&plan.device, dims.clone(), buffer);
-    (tensor(values), indices.map(|indices| tensor(i32::into_host(indices))))
-}
-
-fn pool_slice<T: Element>(
-    operator: Operator,
-    algorithm: Algorithm,
-    pooling: &Pooling,
-    x: &[T],
-) -> (Vec<T>, Option<Vec<i32>>) {
-    use reference::{deque, direct, prefix};
-    let slides = algorithm == Algorithm::Sliding;
-    match (operator, slides) {
-        (Operator::Max(None), false) => (direct::max(pooling, x), None),
-        (Operator::Max(None), true) => (deque::max(pooling, x), None),
-        (Operator::Norm(p), _) => (reference::lp::norm(pooling, p, x), None),
-        (
-            Operator::MaxBackward(_)
-            | Operator::AverageBackward(_)
-            | Operator::NormBackward(_)
-            | Operator::Unpool(_)
-            | Operator::UnpoolBackward(_),
-            _,
-        ) => unreachable!("{} has a way of its own", operator.name()),
-        (Operator::Max(Some(base)), false) => {
-            let (values, indices) = direct::max_with_indices(pooling, base, x);
-            (values, Some(indices))
-        }
-        (Operator::Max(Some(base)), true) => {
-            let (values, indices) = deque::max_with_indices(pooling, base, x);
-            (values, Some(indices))
-        }
-        (Operator::Average(divisor), false) => (direct::average(pooling, divisor, x), None),
-        (Operator::Average(divisor), true) => (prefix::average(pooling, divisor, x), None),
-    }
 }
 
 #[cfg(feature = "kernels")]
@@ -383,9 +144,7 @@ fn run_kernel(
     let dims = dims(pooling, pooling.output());
     let with_indices = matches!(operator, Operator::Max(Some(_)));
     let Some((client, input)) = x.handle() else {
-        // An empty batch: nothing to launch.
-        let empty =
-            |dtype| Tensor::on_host(&plan.device, dims.clone(), HostBuffer::from_bytes(dtype, &[]));
+        let empty = |dtype| nothing(plan, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
     let outputs = pooling.output().elements();
@@ -409,30 +168,6 @@ fn run_kernel(
     Ok((y.doubted_with(&[x]), indices.map(|indices| indices.doubted_with(&[x]))))
 }
 
-fn backward_on_host(
-    operator: Operator,
-    plan: &Plan,
-    dy: &Tensor,
-    winners: Option<&Tensor>,
-) -> Result<Tensor> {
-    let pooling = &plan.pooling;
-    let buffer = dy.host_buffer().expect("a tensor on host has its elements there");
-    let dx = with_element!(dy.dtype(), T => {
-        let dy = element_slice::<T>(buffer);
-        T::into_host(match (operator, winners) {
-            (Operator::MaxBackward(base), Some(winners)) => {
-                let winners = winners.host_buffer().expect("a tensor on host has its elements there");
-                reference::backward::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
-            }
-            (Operator::AverageBackward(divisor), None) => {
-                reference::backward::average_backward(pooling, divisor, dy)
-            }
-            _ => unreachable!("a maximum's gradient has winners, an average's none"),
-        })
-    });
-    Ok(Tensor::on_host(&plan.device, dims(pooling, pooling.input()), dx))
-}
-
 #[cfg(feature = "kernels")]
 fn backward_kernel(
     operator: Operator,
@@ -446,8 +181,7 @@ fn backward_kernel(
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.input());
     let Some((client, gradient)) = dy.handle() else {
-        // An empty batch: nothing to launch.
-        return Ok(Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(plan.dtype, &[])));
+        return Ok(nothing(plan, plan.dtype, dims));
     };
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
@@ -505,7 +239,7 @@ fn norm_backward(
         #[cfg(feature = "kernels")]
         (Choice::Kernel(kernel), _, _) => {
             let (Some((client, gradient)), Some((_, input))) = (dy.handle(), x.handle()) else {
-                return Ok(nothing(plan, dims));
+                return Ok(nothing(plan, plan.dtype, dims));
             };
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
             let buffers = [gradient, input, &dx];
@@ -560,7 +294,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
             use windowpane_kernels::pool::{launch_unpool, launch_unpool_backward};
             let (Some((client, source)), Some((_, winners))) = (from.handle(), indices.handle())
             else {
-                return Ok(nothing(plan, dims));
+                return Ok(nothing(plan, plan.dtype, dims));
             };
             let to = spare.take(client, shapes[1].elements() * plan.dtype.size());
             let buffers = [source, winners, &to];
@@ -592,8 +326,8 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
 
 /// The result for an empty batch, for which there is nothing to launch.
 #[cfg(feature = "kernels")]
-fn nothing(plan: &Plan, dims: Vec<usize>) -> Tensor {
-    Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(plan.dtype, &[]))
+fn nothing(plan: &Plan, dtype: DType, dims: Vec<usize>) -> Tensor {
+    Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(dtype, &[]))
 }
 
 #[cfg(all(test, feature = "kernels"))]

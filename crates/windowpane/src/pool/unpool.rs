@@ -1,7 +1,10 @@
+//! Maxima back to where they were.
+
 use windowpane_geometry::{DType, Extents, IndexBase, Layout, Shape, Window};
 
-use super::Options;
-use super::run::{Operator, plan_pooling, run_unpool};
+use super::choice::plan_pooling;
+use super::run::run_unpool;
+use super::{Operator, Options};
 use crate::{Device, Plan, Result, Tensor};
 
 /// Max unpooling: maxima go back to where they were, into zeros.

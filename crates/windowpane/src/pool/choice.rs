@@ -1,0 +1,113 @@
+//! What serves an operator on a device: a way of the reference on `host`, a kernel elsewhere.
+
+use windowpane_geometry::{DType, Pooling, Shape};
+use windowpane_reference::pool as reference;
+
+use super::{Operator, Options};
+use crate::plan::Choice;
+use crate::{Algorithm, Device, Error, Plan, Result};
+
+/// Plans an operator on tensors of these dims.
+pub(super) fn plan(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    dims: &[usize],
+) -> Result<Plan> {
+    let pooling = options.pooling(Shape::from_dims(dims, options.layout)?)?;
+    plan_pooling(options, operator, device, dtype, pooling)
+}
+
+/// Plans an operator whose window is laid already.
+pub(super) fn plan_pooling(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    pooling: Pooling,
+) -> Result<Plan> {
+    device.require(dtype)?;
+    operator.check(&pooling, dtype)?;
+    let choice = choose(options, operator, device, dtype, &pooling)?;
+    Ok(Plan { device: device.clone(), operator, pooling, dtype, choice })
+}
+
+fn choose(
+    options: &Options,
+    operator: Operator,
+    device: &Device,
+    dtype: DType,
+    pooling: &Pooling,
+) -> Result<Choice> {
+    #[cfg(feature = "kernels")]
+    if let (Some(client), Some(limits)) = (device.client(), device.limits()) {
+        return choose_kernel(options, operator, (client, &limits), device, dtype, pooling);
+    }
+    let _ = dtype;
+    match options.algorithm {
+        Some(
+            algorithm @ (Algorithm::Strip
+            | Algorithm::Reduce
+            | Algorithm::Plane
+            | Algorithm::Fused
+            | Algorithm::Walk),
+        ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
+        Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
+            Err(Error::NoKernel { algorithm, device: device.clone() })
+        }
+        Some(algorithm) => Ok(Choice::Host(algorithm)),
+        None if !operator.slides() => Ok(Choice::Host(Algorithm::Direct)),
+        None => Ok(Choice::Host(match reference::choose(pooling) {
+            reference::Algorithm::Sliding => Algorithm::Sliding,
+            _ => Algorithm::Direct,
+        })),
+    }
+}
+
+#[cfg(feature = "kernels")]
+fn choose_kernel(
+    options: &Options,
+    operator: Operator,
+    (client, limits): (&cubecl::client::Client, &windowpane_kernels::Limits),
+    device: &Device,
+    dtype: DType,
+    pooling: &Pooling,
+) -> Result<Choice> {
+    use windowpane_kernels::{has_powers, pool};
+    let reduction = operator.reduction();
+    let named = match options.algorithm {
+        None => None,
+        Some(algorithm) => {
+            let none = || Error::NoKernel { algorithm, device: device.clone() };
+            Some((algorithm.kernel().ok_or_else(none)?, none()))
+        }
+    };
+    let planned = |kernel| match operator {
+        Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
+            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, limits)
+        }
+        _ => pool::Plan::with(kernel, pooling, reduction, dtype, limits),
+    };
+    let plan = match (operator, named) {
+        (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
+            Err(pool::PlanError::NoPowers { dtype })
+        }
+        (_, Some((kernel, none))) => match planned(kernel) {
+            Err(pool::PlanError::NotFor { .. }) => return Err(none),
+            plan => plan,
+        },
+        (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
+            pool::Plan::unpool(pooling, base, dtype, limits)
+        }
+        (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
+            pool::Plan::gradient(pooling, reduction, dtype, limits)
+        }
+        _ => pool::Plan::new(pooling, reduction, dtype, limits),
+    };
+    let mut plan = plan.map_err(|reason| device.refuses(reason))?;
+    if let Operator::NormBackward(p) = operator {
+        plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
+    }
+    Ok(Choice::Kernel(plan))
+}

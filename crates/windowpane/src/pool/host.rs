@@ -1,0 +1,83 @@
+//! The operators on `host`, by the reference.
+
+use windowpane_geometry::Pooling;
+use windowpane_reference::pool as reference;
+
+use super::Operator;
+use super::run::dims;
+use crate::element::{Element, HostBuffer, sealed::Sealed, with_element};
+use crate::tensor::element_slice;
+use crate::{Algorithm, Plan, Result, Tensor};
+
+pub(super) fn run_on_host(
+    operator: Operator,
+    algorithm: Algorithm,
+    plan: &Plan,
+    x: &Tensor,
+) -> (Tensor, Option<Tensor>) {
+    let buffer = x.host_buffer().expect("a tensor on host has its elements there");
+    let (values, indices) = with_element!(x.dtype(), T => {
+        let (values, indices) = pool_slice(operator, algorithm, &plan.pooling, element_slice::<T>(buffer));
+        (T::into_host(values), indices)
+    });
+    let dims = dims(&plan.pooling, plan.pooling.output());
+    let tensor = |buffer: HostBuffer| Tensor::on_host(&plan.device, dims.clone(), buffer);
+    (tensor(values), indices.map(|indices| tensor(i32::into_host(indices))))
+}
+
+fn pool_slice<T: Element>(
+    operator: Operator,
+    algorithm: Algorithm,
+    pooling: &Pooling,
+    x: &[T],
+) -> (Vec<T>, Option<Vec<i32>>) {
+    use reference::{deque, direct, prefix};
+    let slides = algorithm == Algorithm::Sliding;
+    match (operator, slides) {
+        (Operator::Max(None), false) => (direct::max(pooling, x), None),
+        (Operator::Max(None), true) => (deque::max(pooling, x), None),
+        (Operator::Norm(p), _) => (reference::lp::norm(pooling, p, x), None),
+        (
+            Operator::MaxBackward(_)
+            | Operator::AverageBackward(_)
+            | Operator::NormBackward(_)
+            | Operator::Unpool(_)
+            | Operator::UnpoolBackward(_),
+            _,
+        ) => unreachable!("{} has a way of its own", operator.name()),
+        (Operator::Max(Some(base)), false) => {
+            let (values, indices) = direct::max_with_indices(pooling, base, x);
+            (values, Some(indices))
+        }
+        (Operator::Max(Some(base)), true) => {
+            let (values, indices) = deque::max_with_indices(pooling, base, x);
+            (values, Some(indices))
+        }
+        (Operator::Average(divisor), false) => (direct::average(pooling, divisor, x), None),
+        (Operator::Average(divisor), true) => (prefix::average(pooling, divisor, x), None),
+    }
+}
+
+pub(super) fn backward_on_host(
+    operator: Operator,
+    plan: &Plan,
+    dy: &Tensor,
+    winners: Option<&Tensor>,
+) -> Result<Tensor> {
+    let pooling = &plan.pooling;
+    let buffer = dy.host_buffer().expect("a tensor on host has its elements there");
+    let dx = with_element!(dy.dtype(), T => {
+        let dy = element_slice::<T>(buffer);
+        T::into_host(match (operator, winners) {
+            (Operator::MaxBackward(base), Some(winners)) => {
+                let winners = winners.host_buffer().expect("a tensor on host has its elements there");
+                reference::backward::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
+            }
+            (Operator::AverageBackward(divisor), None) => {
+                reference::backward::average_backward(pooling, divisor, dy)
+            }
+            _ => unreachable!("a maximum's gradient has winners, an average's none"),
+        })
+    });
+    Ok(Tensor::on_host(&plan.device, dims(pooling, pooling.input()), dx))
+}

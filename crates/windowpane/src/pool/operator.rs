@@ -1,0 +1,95 @@
+//! The operators of pooling: what each is called, reads, and is not defined for.
+
+use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling};
+
+use crate::{Error, Result};
+
+/// What a pooling does to its windows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Operator {
+    /// The maximum, and where it was.
+    Max(Option<IndexBase>),
+    Average(Divisor),
+    MaxBackward(IndexBase),
+    AverageBackward(Divisor),
+    Norm(Exponent),
+    NormBackward(Exponent),
+    Unpool(IndexBase),
+    UnpoolBackward(IndexBase),
+}
+
+impl Operator {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Max(None) => "max pooling",
+            Self::Max(Some(_)) => "max pooling with indices",
+            Self::Average(_) => "average pooling",
+            Self::MaxBackward(_) => "max pooling's gradient",
+            Self::AverageBackward(_) => "average pooling's gradient",
+            Self::Norm(_) => "Lp pooling",
+            Self::NormBackward(_) => "Lp pooling's gradient",
+            Self::Unpool(_) => "max unpooling",
+            Self::UnpoolBackward(_) => "max unpooling's gradient",
+        }
+    }
+
+    /// What it reads, in words.
+    pub(super) fn reads(self) -> &'static str {
+        match self {
+            Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
+            Self::MaxBackward(_) => "the output's gradient and the winners",
+            Self::AverageBackward(_) => "the output's gradient",
+            Self::NormBackward(_) => "the output's gradient and the input",
+            Self::Unpool(_) => "the maxima and their indices",
+            Self::UnpoolBackward(_) => "the unpooled gradient and the indices",
+        }
+    }
+
+    /// The indices that it reads or writes.
+    pub(crate) fn base(self) -> Option<IndexBase> {
+        match self {
+            Self::Max(base) => base,
+            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => Some(base),
+            _ => None,
+        }
+    }
+
+    /// Refuses what the operator is not defined for.
+    pub(super) fn check(self, pooling: &Pooling, dtype: DType) -> Result<()> {
+        if let Some(base) = self.base() {
+            pooling.check_indices(base)?;
+        }
+        if let Self::Average(divisor) | Self::AverageBackward(divisor) = self {
+            divisor.check()?;
+        }
+        if let Self::Norm(p) | Self::NormBackward(p) = self {
+            p.check()?;
+        }
+        if !matches!(self, Self::Max(_) | Self::Unpool(_)) && !dtype.is_float() {
+            return Err(Error::NotForIntegers { operator: self.name(), dtype });
+        }
+        Ok(())
+    }
+
+    /// Whether `host` has a sliding form of it.
+    pub(super) fn slides(self) -> bool {
+        !matches!(
+            self,
+            Self::Norm(_) | Self::NormBackward(_) | Self::Unpool(_) | Self::UnpoolBackward(_)
+        )
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(super) fn reduction(self) -> windowpane_kernels::pool::Reduction {
+        use windowpane_kernels::pool::{Output, Reduction};
+        match self {
+            Self::Max(None) => Reduction::Max(Output::Values),
+            Self::Max(Some(base)) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
+                Reduction::Max(Output::ValuesAndIndices(base))
+            }
+            Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
+            Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
+        }
+    }
+}
