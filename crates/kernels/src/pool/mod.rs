@@ -7,22 +7,27 @@
 //! Seen as Composable Kernel's example sees it, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
 //! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The ladder:
 //!
-//! * [`direct`]: one unit an output vector reads every tap of its window. Right for every
-//!   problem, and at the memory's limit where windows overlap little.
-//! * [`strip`]: one unit a strip of outputs. Where windows overlap, what they share is loaded and
-//!   reduced once; with channels first, lanes lie along the width. Of values alone, without positions,
-//!   the taps are folded in the order that costs least.
-//! * [`walk`]: strips of rows on a processor, whose threads walk along them and keep what neighbours
-//!   share.
-//! * [`sliding`]: one axis after the other, at a cost that does not grow with the window.
-//! * [`fused`]: the same for planes, both axes in one launch.
-//! * [`plane`]: small planes, whole in shared memory: channels-first images whose rows no vector
+//! * [`direct`]: one unit an output vector reads every tap of its window. Right for every problem, and
+//!   chosen where no other kernel is: few taps far apart, and what the others do not compute.
+//! * [`strip`]: one unit a strip of outputs, for windows of few taps. What overlapping windows share is
+//!   loaded and reduced once; with channels first, lanes lie along the width. Of values alone, without
+//!   positions, the taps are folded in the order that costs least.
+//! * [`walk`]: the same on a processor with channels first: a thread walks along the rows of a strip and
+//!   keeps what neighbours share.
+//! * [`sliding`]: windows of many taps, one axis after the other, at a cost that does not grow with them.
+//! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
+//! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
-//! * [`reduce`]: a team of units a window, for few windows of many taps: global pooling.
-//! * [`backward`]: the gradients, as gathers: one unit an input vector.
-//! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once.
+//! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
+//! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
+//! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
+//!   few.
 //! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
 //! * [`unpool`]: maxima back to where they were, the last of several.
+//!
+//! [`plan`] says which of them a problem gets. What they have in common is `window`: a problem's numbers,
+//! where an output is, how taps are folded. `runs` folds once what neighbouring windows share, `reach` says
+//! where lanes along the width find their taps.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
 //! both, the lanes of a vector lying along the channels where there are several.
