@@ -146,8 +146,41 @@ struct Form {
     units: u32,
 }
 
+impl Form {
+    fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, plan: &Plan) -> Self {
+        Self {
+            tap: Tap::new(pooling, reduction, dtype, &each(plan)),
+            flat: is_flat(pooling),
+            across: plan.across,
+            pixels: pixel_channels(pooling) > 1,
+            units: plan.units,
+        }
+    }
+
+    /// The units whose positions are shared; one, where there are none to share.
+    fn shared_positions(&self) -> usize {
+        if self.tap.fold.has_index() { self.units as usize } else { 1 }
+    }
+}
+
 /// Launches the teams, and what folds their parts; the caller has checked plan and buffers.
 pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    buffers: [&Handle; 2],
+    indices: Option<&Handle>,
+) {
+    match plan.parts {
+        1 => launch_whole(client, pooling, reduction, dtype, plan, buffers, indices),
+        _ => launch_parts(client, pooling, reduction, dtype, plan, buffers, indices),
+    }
+}
+
+/// Launches teams that have whole windows.
+fn launch_whole(
     client: &Client,
     pooling: &Pooling,
     reduction: Reduction,
@@ -157,44 +190,48 @@ pub(super) fn launch(
     indices: Option<&Handle>,
 ) {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let written = written(plan);
-    let results = outputs / written;
-    let form = Form {
-        tap: Tap::new(pooling, reduction, dtype, &each(plan)),
-        flat: is_flat(pooling),
-        across: plan.across,
-        pixels: pixel_channels(pooling) > 1,
-        units: plan.units,
+    let (written, cubes) = (written(plan), cubes_of_a_part(pooling, plan));
+    let (count, dim) = grid(client, plan, cubes * plan.units as usize);
+    // SAFETY: taps outside a window are moved inside before they are read, and teams without a window
+    // write nothing.
+    unsafe {
+        whole::launch_unchecked(
+            client,
+            count,
+            dim,
+            plan.lanes,
+            written,
+            vectors(input, inputs, plan.lanes),
+            vectors(output, outputs, written),
+            optional_vectors(indices, outputs, written),
+            problem_args(pooling, reduction, dtype, &each(plan)),
+            team_args(pooling, plan, cubes),
+            Form::new(pooling, reduction, dtype, plan),
+            elem(dtype),
+            elem(plan.accumulator),
+        )
     };
-    let teams = plan.units / plan.team;
-    let cubes = results.div_ceil(teams as usize);
-    let (count, dim) = grid(client, plan, cubes * plan.parts * plan.units as usize);
-    if plan.parts == 1 {
-        // SAFETY: taps outside a window or its part are moved inside before they are read, and
-        // teams without a window write nothing.
-        unsafe {
-            whole::launch_unchecked(
-                client,
-                count,
-                dim,
-                plan.lanes,
-                written,
-                vectors(input, inputs, plan.lanes),
-                vectors(output, outputs, written),
-                optional_vectors(indices, outputs, written),
-                problem_args(pooling, reduction, dtype, &each(plan)),
-                team_args(pooling, plan, cubes),
-                form,
-                elem(dtype),
-                elem(plan.accumulator),
-            )
-        };
-        return;
-    }
+}
+
+/// Launches teams that have parts of windows, and then what folds these.
+fn launch_parts(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    [input, output]: [&Handle; 2],
+    indices: Option<&Handle>,
+) {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let (written, cubes) = (written(plan), cubes_of_a_part(pooling, plan));
+    let form = Form::new(pooling, reduction, dtype, plan);
     let elements = plan.parts * outputs;
     let values = client.empty(elements * plan.accumulator.size());
     let positions = is_indexed(reduction).then(|| client.empty(elements * DType::I32.size()));
-    // SAFETY: as above; the parts are as many as the plan says.
+    let (count, dim) = grid(client, plan, cubes * plan.parts * plan.units as usize);
+    // SAFETY: taps outside a window or its part are moved inside before they are read, teams without a
+    // window write nothing, and the parts are as many as the plan says.
     unsafe {
         part::launch_unchecked(
             client,
@@ -212,7 +249,7 @@ pub(super) fn launch(
             elem(plan.accumulator),
         )
     };
-    let (count, dim) = grid(client, plan, results);
+    let (count, dim) = grid(client, plan, outputs / written);
     // SAFETY: a unit past the last result ends.
     unsafe {
         fold_parts::launch_unchecked(
@@ -231,6 +268,12 @@ pub(super) fn launch(
             elem(plan.accumulator),
         )
     };
+}
+
+/// The cubes whose teams have a part of every window.
+fn cubes_of_a_part(pooling: &Pooling, plan: &Plan) -> usize {
+    let results = pooling.output().elements() / written(plan);
+    results.div_ceil((plan.units / plan.team) as usize)
 }
 
 /// The plan as it sees results: a team's lanes along a plane leave one.
@@ -465,13 +508,6 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
         sync_cube();
     }
     lanes
-}
-
-impl Form {
-    /// The units whose positions are shared; one, where there are none to share.
-    fn shared_positions(&self) -> usize {
-        if self.tap.fold.has_index() { self.units as usize } else { 1 }
-    }
 }
 
 /// Folds the taps `t`, `t` + T, … that a unit has in flight at once.

@@ -113,6 +113,7 @@ impl Plan {
         }
     }
 
+    /// Strips of as many outputs as share taps, and columns of vectors where these do.
     pub(super) fn strip(
         self,
         pooling: &Pooling,
@@ -181,6 +182,7 @@ impl Plan {
         Algorithm::Strip.only_if(backward_strip::fits(pooling, self.strip, self.columns))
     }
 
+    /// Strips of as many rows as registers hold the lines of.
     pub(super) fn walk(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
         let alone = along.stride() >= along.kernel() || along.output() == 1;
@@ -203,12 +205,14 @@ impl Plan {
         self.algorithm.only_if(walks)
     }
 
+    /// Passes, and the workspace between them.
     pub(super) fn sliding(self, pooling: &Pooling, reduction: Reduction, dtype: DType) -> Self {
         let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..self };
         let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
         Self { workspace, ..plan }
     }
 
+    /// Teams, and the workspace of their parts.
     pub(super) fn reduce(
         self,
         pooling: &Pooling,
@@ -235,6 +239,7 @@ impl Plan {
         self.algorithm.only_if(reduce::shared_bytes(reduction, self) <= limits.shared_bytes)
     }
 
+    /// A tile for the units of a cube, if there is one.
     pub(super) fn fused(
         self,
         pooling: &Pooling,
@@ -260,6 +265,7 @@ impl Plan {
         self.algorithm.only_if(room && fused::tile(pooling, reduction, self.units).is_some())
     }
 
+    /// As many planes a cube as it has room for, of `most` units; of a `gradient` too.
     pub(super) fn plane(self, pooling: &Pooling, dtype: DType, most: u32, gradient: bool) -> Self {
         let algorithm = Algorithm::Plane;
         let plan = Self { algorithm, across: true, unrolled: true, ..self };

@@ -142,6 +142,7 @@ const MOST_RUN_LOADS: u32 = 128;
 /// its rows are a few times as many in planes of common sizes.
 const COMPARED_RUN: u32 = 3;
 
+/// The form of a problem whose planes are shared out as `tile` says.
 pub(super) fn form(
     pooling: &Pooling,
     reduction: Reduction,

@@ -49,6 +49,7 @@ impl Side {
     }
 }
 
+/// The axes of a problem, or of its gradient.
 pub(super) fn sides(pooling: &Pooling, gradient: bool) -> [Side; AXES] {
     pooling.grid().axes().each_ref().map(|axis| match gradient {
         false => Side {

@@ -118,9 +118,11 @@ struct Pass {
     height: FastDivmod<u32>,
     depth_axis: AxisArgs,
     height_axis: AxisArgs,
+    /// What a fixed divisor divides by.
     divisor: u32,
     /// One over the divisor of a window that has all its taps.
     reciprocal: InputScalar,
+    /// The steps of an index to the next sample, position, and lane of a vector.
     index_batch: u32,
     index_position: u32,
     index_lane: u32,
@@ -180,15 +182,17 @@ struct Form {
     /// Whether elements are widened by their bits.
     widened: bool,
     runs: bool,
-    /// The inputs of a block, and its outputs.
+    /// The inputs of a block, and the step between windows, of which it has whole ones.
     block: u32,
     stride: u32,
     /// The blocks from the one that a window starts in to the one that its first tap plus its
     /// length is in, and the place there.
     whole: u32,
     rest: u32,
+    /// Whether outputs of a line are neighbours in what is written, and whether that is the result.
     turns: bool,
     last: bool,
+    /// Whether several channels make a pixel.
     channels: bool,
     /// The axes before this one.
     others: usize,
@@ -201,27 +205,6 @@ struct Form {
 }
 
 impl Form {
-    /// The blocks that a unit keeps: from that in which windows start to that after their last whole
-    /// one.
-    fn blocks(&self) -> u32 {
-        self.whole + 2
-    }
-
-    /// The vectors that the units of a cube keep; one, where they keep none.
-    fn kept(&self) -> usize {
-        if self.keeps { (self.blocks() * self.block * self.units) as usize } else { 1 }
-    }
-
-    /// The outputs of a line in a vector that is written.
-    fn group(&self) -> usize {
-        if self.turns { self.written } else { 1 }
-    }
-
-    /// The result, and its lane, that lane `m` of written vector `g` of a block is.
-    fn source(&self, g: usize, m: usize) -> (usize, usize) {
-        if self.turns { (g * self.written + m, 0) } else { (g, m) }
-    }
-
     fn new(
         pooling: &Pooling,
         reduction: Reduction,
@@ -261,9 +244,28 @@ impl Form {
             keeps: keeps(axis, plan, walk),
         }
     }
-}
 
-impl Form {
+    /// The blocks that a unit keeps: from that in which windows start to that after their last whole
+    /// one.
+    fn blocks(&self) -> u32 {
+        self.whole + 2
+    }
+
+    /// The vectors that the units of a cube keep; one, where they keep none.
+    fn kept(&self) -> usize {
+        if self.keeps { (self.blocks() * self.block * self.units) as usize } else { 1 }
+    }
+
+    /// The outputs of a line in a vector that is written.
+    fn group(&self) -> usize {
+        if self.turns { self.written } else { 1 }
+    }
+
+    /// The result, and its lane, that lane `m` of written vector `g` of a block is.
+    fn source(&self, g: usize, m: usize) -> (usize, usize) {
+        if self.turns { (g * self.written + m, 0) } else { (g, m) }
+    }
+
     /// Whether the next block is loaded while one is folded: a thread of a processor has nothing to wait
     /// for, and positions would take the registers.
     fn fetches(&self) -> bool {
