@@ -92,7 +92,6 @@ impl Block {
 
 /// More windows over a block than this, or more inputs in it, are left to the plain gather.
 const MOST_WINDOWS: usize = 36;
-
 const MOST_INPUTS: usize = 16;
 
 /// The windows of a vector, where the lanes of the inputs lie along the width: those that start in
