@@ -21,14 +21,13 @@
 //!   all in registers.
 //! * [`banded`]: the same and depthwise on matrix units, a window's taps as bands of a matrix.
 //! * [`wide`]: on a processor, a few windows by a few vectors of filters a thread, all in registers.
-//! * [`wide_filter`]: likewise for the gradient of the filters.
+//! * [`wide::filter`]: likewise for the gradient of the filters.
 //!
 //! A sum that few units share is cut into parts, and the parts are added in a second pass in one
 //! order always ([`reduce`]): no atomics, and the same inputs give the same bits.
 
 pub mod banded;
 mod blocks;
-mod candidates;
 pub mod depthwise;
 pub mod direct;
 mod epilogue;
@@ -40,10 +39,10 @@ pub mod matrix;
 mod pack;
 pub mod plan;
 pub mod reduce;
+mod run;
 mod tensor;
 pub mod tiled;
 pub mod wide;
-pub mod wide_filter;
 
 pub use launch::{Operands, launch};
 pub use plan::{Algorithm, Pass, Plan, PlanError, Request, Wish};

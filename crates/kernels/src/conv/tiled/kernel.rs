@@ -1,169 +1,18 @@
-//! The implicit product of matrices on a GPU's plain units: blocks in shared memory, sums in
-//! registers.
-//!
-//! ```text
-//! for each block of BLOCK_M rows by BLOCK_N columns:           one cube
-//!     for each BLOCK_K terms:
-//!         all units bring a[rows, terms] and b[terms, columns] to shared memory
-//!         for each term:                                       one unit, 4·RATIO_M by 4·RATIO_N sums
-//!             sums += a[its rows, term] ⊗ b[term, its columns]
-//! ```
-//!
-//! A gradient of the filters is the same product with rows and terms changing places: its rows are
-//! taps and channels, and its terms, which are very many, windows.
-//!
-//! ```text
-//! forward, data    line of a = row     term = tap, channel      b = weights
-//! filter           line of a = tap, channel     term = window   b = dy
-//! ```
-//!
-//! Where the code departs from this: the next block of terms is loaded into registers while the
-//! present one is multiplied, and with 2 stages stored beside it, so that one barrier a block does.
-//! Shared memory holds vectors of 4 lines a term; what comes from memory along the terms is
-//! turned on the way, and the vectors of a term change places, so that what a plane stores together
-//! meets in no bank. Neighbouring units have sums in 4 by 8 pieces: what they read together is little.
+//! What a cube does: blocks on their way through registers to shared memory, and what each unit makes of
+//! them.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType, Tile};
 
-use super::blocks::{
-    BlockArgs, Place, Product, QUAD, has_piece, held, launches, line_point, load_a, load_b,
-    loaded_line, loaded_term, operands, place_of, store_quad,
+use super::form::Form;
+use crate::conv::blocks::{
+    BlockArgs, Place, QUAD, has_piece, held, line_point, load_a, load_b, loaded_line, loaded_term,
+    place_of, store_quad,
 };
-use super::epilogue::Epilogue;
-use super::gather::{GatherArgs, Point};
-use super::launch::buffer;
-use super::plan::{Pass, Plan, results};
-use crate::dtype::{accumulator, elem};
-
-/// What changes the code of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    tile: Tile,
-    product: Product,
-}
-
-impl Form {
-    /// The units of a cube along the columns, and all of them.
-    fn units_n(&self) -> u32 {
-        self.tile.block_n / (QUAD * self.tile.ratio_n)
-    }
-
-    fn units(&self) -> u32 {
-        units(&self.tile)
-    }
-
-    /// The units of a cube along the rows.
-    fn units_m(&self) -> u32 {
-        self.units() / self.units_n()
-    }
-
-    /// Whether units can be taken 4 by 8 together.
-    fn in_squares(&self) -> bool {
-        self.units_m().is_multiple_of(4) && self.units_n().is_multiple_of(8)
-    }
-
-    /// Whether vectors of a term change places, by eight.
-    fn swizzles(&self, a: bool) -> bool {
-        let (side, units) = (self.product.side(a), if a { self.units_m() } else { self.units_n() });
-        side.along_terms && units.is_multiple_of(8)
-    }
-
-    /// The vectors of a block's terms in shared memory.
-    fn quads(&self, a: bool) -> u32 {
-        (if a { self.tile.block_m } else { self.tile.block_n }) / QUAD
-    }
-
-    /// The loads by which a unit brings 4 lines, and how many such quarters of work it has a block.
-    fn loads(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
-        if side.along_terms { QUAD } else { QUAD / side.lanes }
-    }
-
-    fn slots(&self, a: bool) -> u32 {
-        self.pieces(a).div_ceil(self.units())
-    }
-
-    /// The pieces of work of a block: 4 lines by the terms of a load.
-    fn pieces(&self, a: bool) -> u32 {
-        self.quads(a) * (self.tile.block_k / self.terms_a_load(a))
-    }
-
-    /// The units after which those begin that bring `b`: where there are enough, `a` is not theirs to bring.
-    fn first_unit(&self, a: bool) -> u32 {
-        let apart = self.pieces(true) + self.pieces(false) <= self.units();
-        if !a && apart { self.pieces(true) } else { 0 }
-    }
-
-    fn terms_a_load(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
-        if side.along_terms { side.lanes } else { 1 }
-    }
-}
-
-/// The units of a cube.
-pub(super) fn units(tile: &Tile) -> u32 {
-    (tile.block_m / (QUAD * tile.ratio_m)) * (tile.block_n / (QUAD * tile.ratio_n))
-}
-
-/// The bytes of shared memory that a tile takes.
-pub(super) fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
-    let elements = (tile.block_m as usize + tile.block_n as usize) * tile.block_k as usize;
-    elements * tile.stages as usize * accumulator(dtype).size()
-}
-
-/// Launches a pass, `[a, b, out]`: `out` has the parts of the sums where the plan cuts them.
-pub(super) fn launch(
-    client: &Client,
-    conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    plan: &Plan,
-    [a, b, out]: [&Handle; 3],
-    epilogue: Epilogue<'_>,
-) {
-    // The plan was checked: it has a tile.
-    let Some(tile) = plan.tile else { return };
-    let stored = plan.stored(pass, dtype);
-    // A load is of one vector in shared memory, or turned into several.
-    let load = tile.elems_per_thread;
-    let most = [load.min(tile.block_k), load.min(QUAD)];
-    let form = Form { tile, product: Product::new(conv, pass, &tile, most, epilogue.form(stored)) };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    for launch in launches(conv, pass, plan, &tile, epilogue.slope()) {
-        // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
-        // past the last too, and reads outside are moved inside.
-        unsafe {
-            tiled::launch_unchecked(
-                client,
-                launch.cubes,
-                CubeDim::new_1d(form.units()),
-                a_lanes,
-                b_lanes,
-                out_lanes,
-                buffer(a, a_len / a_lanes),
-                buffer(b, b_len / b_lanes),
-                epilogue.bias(conv.filter().count(), out_lanes),
-                epilogue.residual(results, out_lanes),
-                buffer(out, results * plan.splits / out_lanes),
-                launch.gather,
-                launch.block,
-                form,
-                elem(dtype),
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        }
-    }
-}
+use crate::conv::gather::{GatherArgs, Point};
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
-fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
+pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
     bias: ComptimeOption<Box<[Vector<R, O>]>>,

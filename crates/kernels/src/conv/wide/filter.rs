@@ -18,9 +18,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
-use super::launch::buffer;
-use super::plan::{Pass, Plan, results};
 use crate::axis::{AxisArgs, axis_args};
+use crate::conv::launch::buffer;
+use crate::conv::plan::{Pass, Plan, results};
 use crate::dtype::{accumulator, elem, round};
 
 /// What changes the code of the kernel.
@@ -73,7 +73,7 @@ fn steps(sample: usize, channel: usize, space: [usize; AXES]) -> StepsLaunch {
 }
 
 /// Launches the gradient of the filters, `[dy, x, dw]`: `dw` has the type that the plan stores.
-pub(super) fn launch(
+pub(in crate::conv) fn launch(
     client: &Client,
     conv: &Convolution,
     dtype: DType,

@@ -1,224 +1,22 @@
-//! The implicit product of matrices on matrix units: blocks in shared memory, multiplied in
-//! fragments by whole planes.
-//!
-//! ```text
-//! for each block of BLOCK_M rows by BLOCK_N columns:           one cube
-//!     for each BLOCK_K terms:
-//!         all units bring a[rows, terms] and b[terms, columns] to shared memory
-//!         for each fragment's terms:                          one plane, RATIO_M by RATIO_N fragments
-//!             fragments += a[its rows, terms] · b[terms, its columns]
-//! ```
-//!
-//! The same product as [`tiled`](super::tiled)'s, in every pass. What comes from memory along the terms
-//! stays so in shared memory, and what comes along the lines too: matrix units take either, and each
-//! line ends in a gap, so that neighbours in a fragment do not meet in one bank.
-//!
-//! Where the code departs from this, with 2 stages: blocks are on their way for two steps. In the midst
-//! of a step, between the products of its first and its second half, what came in the step before is
-//! stored beside the block that is multiplied, and the loads of the block after that begin; one barrier a
-//! step does. No branch stands around them: a branch parts what a compiler may run side by side, and what
-//! it keeps together it interleaves with the products. At last a plane lays its fragments down in shared
-//! memory, a strip of neighbours after another, where its units pick up four columns each.
-//!
-//! How large a block is decides how fast it is multiplied. A fragment is two products of matrix units,
-//! and for each a plane of 4 by 2 fragments reads 3/4 of a fragment from shared memory, of 4 by 4 half of
-//! one. A block of 128 by 256, by 64 terms of 16 bits, is 128 KiB read a step, 48 stored and 48 loaded:
-//! 1800 cycles of the pipe that all of it goes through, 128 bytes each, where an H200's matrix units, by
-//! their counters, are busy for 1540. It runs at 370 TFLOP/s there, and 128 by 128 by 32 terms, of 4 by 2
-//! fragments, at 235 (2026-11-21, `bench --algorithm matrix`, `big_3x3_1024_32` in bf16).
-//!
-//! Factors are 16 bits wide, or `f32` rounded to the 11 digits of tf32 on the way to shared memory, and
-//! sums `f32`.
+//! What a cube does: blocks on their way through registers to shared memory, fragments multiplied out of it,
+//! results on their way back.
 
-use cubecl::client::Client;
 use cubecl::cmma;
-use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
-use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType, Precision, Tile};
 
-use super::blocks::{
-    BlockArgs, Place, Product, QUAD, has_piece, held, launches, line_point, load_a, load_b,
-    loaded_line, loaded_term, operands, place_of, store_quad,
+use super::form::Form;
+use crate::conv::blocks::{
+    BlockArgs, Place, QUAD, has_piece, held, line_point, load_a, load_b, loaded_line, loaded_term,
+    place_of, store_quad,
 };
-use super::epilogue::Epilogue;
-use super::gather::{GatherArgs, Point};
-use super::launch::buffer;
-use super::plan::{Plan, Request, results};
-use crate::dtype::{accumulator, elem};
-use crate::limits::{Fragment, Limits};
+use crate::conv::gather::{GatherArgs, Point};
 
 /// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
 const ALIGNMENT: usize = 32;
 
-/// The bytes that all banks of shared memory give at once, where it has 32 of 4 bytes.
-const BANKS: u32 = 128;
-
-/// What changes the code of the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    tile: Tile,
-    fragment: Fragment,
-    /// The units of a plane.
-    plane: u32,
-    product: Product,
-    /// Whether factors are rounded to tf32.
-    tf32: bool,
-    /// The elements of the gap after each line in shared memory.
-    gap: u32,
-    /// The fragments side by side that a plane lays down at once at last.
-    strip: u32,
-}
-
-impl Form {
-    /// The planes of a cube along the columns.
-    fn planes_n(&self) -> u32 {
-        self.tile.block_n / (self.fragment.n * self.tile.ratio_n)
-    }
-
-    fn units(&self) -> u32 {
-        units(&self.tile, self.fragment, self.plane)
-    }
-
-    /// The lines of a block.
-    fn lines(&self, a: bool) -> u32 {
-        if a { self.tile.block_m } else { self.tile.block_n }
-    }
-
-    /// The elements from one line, or term, to the next in shared memory.
-    fn stride(&self, a: bool) -> u32 {
-        let along_terms = self.product.side(a).along_terms;
-        (if along_terms { self.tile.block_k } else { self.lines(a) }) + self.gap
-    }
-
-    /// The vectors of a block in shared memory.
-    fn vectors(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
-        let rows = if side.along_terms { self.lines(a) } else { self.tile.block_k };
-        rows * self.stride(a) / side.lanes
-    }
-
-    /// The loads of a block.
-    fn loads(&self, a: bool) -> u32 {
-        self.lines(a) * self.tile.block_k / self.product.side(a).lanes
-    }
-
-    /// The loads of a unit.
-    fn slots(&self, a: bool) -> u32 {
-        self.loads(a).div_ceil(self.units())
-    }
-
-    /// The lines of a block that come to shared memory together, as many as fill its banks once.
-    fn together(&self) -> u32 {
-        // The gap is 16 bytes.
-        let bytes = self.tile.block_k * (16 / self.gap);
-        1 << (BANKS / bytes).clamp(1, 8).ilog2()
-    }
-}
-
-/// The units of a cube.
-pub(super) fn units(tile: &Tile, fragment: Fragment, plane: u32) -> u32 {
-    let planes_m = tile.block_m / (fragment.m * tile.ratio_m);
-    planes_m * (tile.block_n / (fragment.n * tile.ratio_n)) * plane
-}
-
-/// The elements of the gap after each line: 16 bytes.
-fn gap(size: usize) -> u32 {
-    (16 / size) as u32
-}
-
-/// The bytes of shared memory that a tile takes, whatever lies along what, with a strip of one fragment.
-pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType) -> usize {
-    block_bytes(tile, dtype) + laid_bytes(tile, fragment, plane)
-}
-
-/// The bytes of the blocks of all stages.
-fn block_bytes(tile: &Tile, dtype: DType) -> usize {
-    let gap = gap(dtype.size());
-    let block = |lines: u32| {
-        let along_terms = lines * (tile.block_k + gap);
-        along_terms.max(tile.block_k * (lines + gap)) as usize
-    };
-    (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size()
-}
-
-/// The bytes of a fragment of sums of every plane.
-fn laid_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
-    let planes = units(tile, fragment, plane) / plane.max(1);
-    (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
-}
-
-/// The fragments side by side that every plane can lay down at once in so many bytes of shared memory:
-/// the wider a strip is, the longer the pieces of lines that are stored together.
-fn strip(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType, limit: usize) -> u32 {
-    let left = limit.saturating_sub(block_bytes(tile, dtype));
-    let most = left / laid_bytes(tile, fragment, plane).max(1);
-    let fits = |strip: &u32| tile.ratio_n.is_multiple_of(*strip) && *strip as usize <= most;
-    (1..=tile.ratio_n).rev().find(fits).unwrap_or(1)
-}
-
-/// Launches a pass, `[a, b, out]`: `out` has the parts of the sums where the plan cuts them.
-pub(super) fn launch(
-    client: &Client,
-    conv: &Convolution,
-    request: Request,
-    plan: &Plan,
-    limits: &Limits,
-    [a, b, out]: [&Handle; 3],
-    epilogue: Epilogue<'_>,
-) {
-    let Request { pass, dtype, precision } = request;
-    // The plan was checked: it has a tile, and the device the fragment.
-    let (Some(tile), Some(matrix)) = (plan.tile, plan.matrix) else { return };
-    let stored = plan.stored(pass, dtype);
-    let load = tile.elems_per_thread;
-    let form = Form {
-        tile,
-        fragment: matrix.0,
-        plane: matrix.1,
-        product: Product::new(conv, pass, &tile, [load, load], epilogue.form(stored)),
-        tf32: precision == Precision::Tf32,
-        gap: gap(dtype.size()),
-        strip: strip(&tile, matrix.0, matrix.1, dtype, limits.shared_bytes),
-    };
-    let factor = match precision {
-        Precision::Tf32 => ElemType::Float(FloatKind::TF32),
-        Precision::Strict => elem(dtype),
-    };
-    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
-    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
-    let out_lanes = form.product.stored_lanes();
-    for launch in launches(conv, pass, plan, &tile, epilogue.slope()) {
-        // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
-        // past the last too, and reads outside are moved inside.
-        unsafe {
-            matrix_units::launch_unchecked(
-                client,
-                launch.cubes,
-                CubeDim::new_1d(form.units()),
-                a_lanes,
-                b_lanes,
-                out_lanes,
-                buffer(a, a_len / a_lanes),
-                buffer(b, b_len / b_lanes),
-                epilogue.bias(conv.filter().count(), out_lanes),
-                epilogue.residual(results, out_lanes),
-                buffer(out, results * plan.splits / out_lanes),
-                launch.gather,
-                launch.block,
-                form,
-                elem(dtype),
-                factor,
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        }
-    }
-}
-
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
-fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
+pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
     bias: ComptimeOption<Box<[Vector<R, O>]>>,
@@ -573,32 +371,6 @@ fn store<A: Float, R: Float, O: Size>(
                 }
             }
             sync_cube();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A strip is as wide as a plane's fragments where there is room, and never too wide for it.
-    #[test]
-    fn strips_have_room() {
-        let (fragment, dtype) = (Fragment { m: 16, n: 16, k: 16 }, DType::F16);
-        let tile = Tile {
-            block_m: 128,
-            block_n: 128,
-            block_k: 32,
-            ratio_m: 4,
-            ratio_n: 4,
-            elems_per_thread: 8,
-            stages: 2,
-        };
-        let least = shared_bytes(&tile, fragment, 32, dtype);
-        for (room, expected) in [(1, 1), (2, 2), (3, 2), (4, 4), (9, 4)] {
-            // Four planes, each with a fragment of `f32`.
-            let limit = least + (room - 1) * 4 * 1024;
-            assert_eq!(strip(&tile, fragment, 32, dtype, limit), expected, "{room} fragments");
         }
     }
 }
