@@ -207,19 +207,6 @@ pub(super) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> Place {
     }
 }
 
-/// Registers for what is on its way to shared memory.
-#[cube]
-pub(super) fn held<S: Float, N: Size>(
-    #[comptime] count: u32,
-) -> Sequence<RuntimeCell<Vector<S, N>>> {
-    let mut held = Sequence::<RuntimeCell<Vector<S, N>>>::new();
-    #[unroll]
-    for _ in 0..count {
-        held.push(RuntimeCell::new(Vector::new(S::from_int(0))));
-    }
-    held
-}
-
 /// Whether a unit has the `slot`-th of its pieces of work, of so many for all units.
 #[cube]
 pub(super) fn has_piece(

@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 use super::form::{CHUNK, Form};
 use super::kernel::{BlockArgs, Place};
 use crate::conv::gather::{GatherArgs, tap_point};
+use crate::conv::registers::{Registers, zeros};
 
 /// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
 ///
@@ -58,17 +59,11 @@ pub(super) fn spots_of(
 }
 
 /// Pairs of weights, two to a fragment, step by step, and where they are held line by line of taps.
-pub(super) type Weights<S> = Sequence<RuntimeCell<Vector<S, Const<2>>>>;
+pub(super) type Weights<S> = Registers<S, Const<2>>;
 
 #[cube]
 pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
-    let lines = comptime!(form.held_lines());
-    let mut weights = Sequence::<RuntimeCell<Vector<S, Const<2>>>>::new();
-    #[unroll]
-    for _ in 0..comptime!(lines * form.steps() * 2) {
-        weights.push(RuntimeCell::new(Vector::new(S::from_int(0))));
-    }
-    weights
+    zeros::<S, Const<2>>(comptime!(form.held_lines() * form.steps() * 2))
 }
 
 /// Brings the weights of a group's lines of taps, all that are held, from line `th` on.

@@ -6,7 +6,8 @@ use cubecl::std::FastDivmod;
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
 use crate::conv::epilogue::finish_with;
-use crate::conv::gather::{GatherArgs, row_point, tap_point};
+use crate::conv::gather::{GatherArgs, Point, row_point, tap_point};
+use crate::conv::registers::{Registers, zeros};
 use crate::pool::direct::unit_position;
 
 /// The numbers of a launch beside those of the gather.
@@ -81,11 +82,28 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     let first = (place.outer * block.height + place.line) * block.width + place.along;
     let row = row_point(gather, first * rows, form.gather);
 
-    let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
-    #[unroll]
-    for _ in 0..comptime!(form.lines * form.along.rows) {
-        sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-    }
+    let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
+    add_lines::<S, A, N>(a, packed, gather, &place, &row, channel, &sums, form);
+    let first = row.other + channel * gather.out_group;
+    store::<S, A, N, C>(
+        &bias, &residual, out, gather, block, &place, &sums, vector, first, rows, form,
+    );
+}
+
+/// Adds the lines of pixels that a unit reads, whose first row is `row`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_lines<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    place: &Place,
+    row: &Point,
+    channel: u32,
+    sums: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
     let (start, reach, extent) = if comptime!(form.across.is_some()) {
         let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
         let start = place.along as i32 - comptime!(form.lead(across));
@@ -115,16 +133,34 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
                         weights: weights / lanes + place.beside,
                     };
                     if whole {
-                        add_line::<S, A, N>(a, packed, gather, &line, &sums, false, form);
+                        add_line::<S, A, N>(a, packed, gather, &line, sums, false, form);
                     } else {
-                        add_line::<S, A, N>(a, packed, gather, &line, &sums, true, form);
+                        add_line::<S, A, N>(a, packed, gather, &line, sums, true, form);
                     }
                 }
             }
         }
     }
+}
 
-    let base = row.other + channel * gather.out_group;
+/// Stores the results of a unit, the first of them at `first`, and from each to the next along the width
+/// `rows` rows.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store<S: Float, A: Float, N: Size, C: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &Place,
+    sums: &Registers<A, N>,
+    vector: u32,
+    first: u32,
+    rows: u32,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
     #[unroll]
     for l in 0..form.lines {
         if place.line + l < block.height {
@@ -132,11 +168,11 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
             for r in 0..form.along.rows {
                 if place.along + r < block.width {
                     let along = r * rows * gather.width.out_step;
-                    let at = (base + l * gather.height.out_step + along) / lanes;
+                    let at = (first + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
-                    let sum = with_bias::<S, A, N, C>(&bias, sum, vector, form);
+                    let sum = with_bias::<S, A, N, C>(bias, sum, vector, form);
                     out[at as usize] =
-                        finish_with::<S, A, N>(&residual, sum, at, block.slope, form.epilogue);
+                        finish_with::<S, A, N>(residual, sum, at, block.slope, form.epilogue);
                 }
             }
         }

@@ -5,6 +5,7 @@ use cubecl::prelude::*;
 
 use super::form::{Across, Form};
 use crate::conv::gather::GatherArgs;
+use crate::conv::registers::Registers;
 use crate::conv::run::{pixel_at, pixels_of};
 
 /// A line of pixels.
@@ -29,7 +30,7 @@ pub(super) fn add_line<S: Float, A: Float, N: Size>(
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
     line: &Line,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
@@ -49,7 +50,7 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
     line: &Line,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
@@ -81,7 +82,7 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
 fn add_pixel<A: Float, N: Size>(
     weights: &Sequence<Vector<A, N>>,
     pixel: Vector<A, N>,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] p: u32,
     #[comptime] form: Form,
 ) {
@@ -104,7 +105,7 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
     line: &Line,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {
@@ -142,7 +143,7 @@ fn add_across<S: Float, A: Float, N: Size>(
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
     line: &Line,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {

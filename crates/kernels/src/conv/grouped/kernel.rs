@@ -6,6 +6,7 @@ use cubecl::std::FastDivmod;
 use super::{Form, LANES};
 use crate::conv::epilogue::finish_at;
 use crate::conv::gather::{GatherArgs, row_point, tap_point};
+use crate::conv::registers::{Registers, zeros};
 use crate::conv::run::pixels_of;
 use crate::pool::direct::unit_position;
 
@@ -51,11 +52,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
     let first = run * comptime!(form.along.rows);
     let row = row_point(gather, (outer * block.height + line) * block.width + first, form.gather);
 
-    let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
-    #[unroll]
-    for _ in 0..form.along.rows {
-        sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-    }
+    let sums = zeros::<A, N>(form.along.rows);
     let (first_pixel, pixels) = comptime!(form.along.pixels());
     let start = row.width + first_pixel;
     let whole = start >= 0 && start + comptime!(pixels as i32) <= gather.width.extent;
@@ -110,7 +107,7 @@ fn add_line<S: Float, A: Float, N: Size>(
     line: usize,
     start: i32,
     weights: usize,
-    sums: &Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     #[comptime] clipped: bool,
     #[comptime] form: Form,
 ) {

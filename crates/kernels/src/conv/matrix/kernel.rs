@@ -6,10 +6,11 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::conv::blocks::{
-    BlockArgs, Place, QUAD, has_piece, held, line_point, load_a, load_b, loaded_line, loaded_term,
+    BlockArgs, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line, loaded_term,
     place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
+use crate::conv::registers::{Registers, zeros};
 
 /// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
 const ALIGNMENT: usize = 32;
@@ -43,8 +44,8 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
 
     let place = place_of(block, form.tile);
     let lines = lines_of(gather, block, &place, form);
-    let mut held_a = held::<S, NA>(comptime!(form.slots(true)));
-    let mut held_b = held::<S, NB>(comptime!(form.slots(false)));
+    let held_a = zeros::<S, NA>(comptime!(form.slots(true)));
+    let held_b = zeros::<S, NB>(comptime!(form.slots(false)));
     let mut sums = Sequence::<cmma::Matrix<A>>::new();
     #[unroll]
     for _ in 0..comptime!(form.tile.ratio_m * form.tile.ratio_n) {
@@ -62,14 +63,14 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
     // brought past the last is the last again, and multiplied nowhere: so no branch parts loads from products.
     let last = max(place.blocks, 1u32) - 1;
     if place.blocks > 0 {
-        bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, place.first_term, form);
-        bring_b::<S, NB>(b, gather, block, &place, &mut held_b, place.first_term, form);
+        bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
+        bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
         stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
         stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
         if comptime!(stages > 1) {
             let term = place.first_term + min(1u32, last) * comptime!(form.tile.block_k);
-            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
         }
     }
     sync_cube();
@@ -83,12 +84,12 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (0, half), form);
             stage::<S, E, NA>(&held_a, &mut shared_a, next * stage_a, true, form);
             stage::<S, E, NB>(&held_b, &mut shared_b, next * stage_b, false, form);
-            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (half, steps), form);
         } else {
-            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, 0u32, 0u32, (0, steps), form);
             sync_cube();
             stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
@@ -155,7 +156,7 @@ fn bring_a<S: Float, N: Size>(
     gather: &GatherArgs,
     place: &Place,
     lines: &Sequence<Point>,
-    held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     first: u32,
     #[comptime] form: Form,
 ) {
@@ -178,7 +179,7 @@ fn bring_b<S: Float, N: Size>(
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &Place,
-    held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     first: u32,
     #[comptime] form: Form,
 ) {
@@ -196,7 +197,7 @@ fn bring_b<S: Float, N: Size>(
 /// Stores what a unit holds in shared memory, as it came.
 #[cube]
 fn stage<S: Float, E: Float, N: Size>(
-    held: &Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     shared: &mut Shared<[Vector<E, N>]>,
     offset: u32,
     #[comptime] is_a: bool,

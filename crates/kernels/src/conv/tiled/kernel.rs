@@ -5,10 +5,11 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::conv::blocks::{
-    BlockArgs, Place, QUAD, has_piece, held, line_point, load_a, load_b, loaded_line, loaded_term,
+    BlockArgs, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line, loaded_term,
     place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
+use crate::conv::registers::{Registers, zeros};
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
@@ -37,17 +38,13 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 
     let place = place_of(block, form.tile);
     let lines = lines_of(gather, block, &place, form);
-    let mut held_a = held::<S, NA>(comptime!(form.slots(true) * form.loads(true)));
-    let mut held_b = held::<S, NB>(comptime!(form.slots(false) * form.loads(false)));
-    let mut sums = Sequence::<RuntimeCell<Vector<A, Const<4>>>>::new();
-    #[unroll]
-    for _ in 0..comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD) {
-        sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-    }
+    let held_a = zeros::<S, NA>(comptime!(form.slots(true) * form.loads(true)));
+    let held_b = zeros::<S, NB>(comptime!(form.slots(false) * form.loads(false)));
+    let sums = zeros::<A, Const<4>>(comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD));
 
     if place.blocks > 0 {
-        bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, place.first_term, form);
-        bring_b::<S, NB>(b, gather, block, &place, &mut held_b, place.first_term, form);
+        bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
+        bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
         stage::<S, A, NA>(&held_a, &mut shared_a, 0u32, true, form);
         stage::<S, A, NB>(&held_b, &mut shared_b, 0u32, false, form);
     }
@@ -56,15 +53,15 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
         let more = i + 1 < place.blocks;
         let term = place.first_term + (i + 1) * comptime!(form.tile.block_k);
         if more {
-            bring_a::<S, NA>(a, gather, &place, &lines, &mut held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &mut held_b, term, form);
+            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
         }
         let (present, next) = if comptime!(stages > 1) {
             (i % 2u32, (i + 1) % 2u32)
         } else {
             (0u32.runtime(), 0u32.runtime())
         };
-        multiply::<A>(&shared_a, &shared_b, &mut sums, present * stage_a, present * stage_b, form);
+        multiply::<A>(&shared_a, &shared_b, &sums, present * stage_a, present * stage_b, form);
         if comptime!(stages == 1) {
             sync_cube();
         }
@@ -127,7 +124,7 @@ fn bring_a<S: Float, N: Size>(
     gather: &GatherArgs,
     place: &Place,
     lines: &Sequence<Point>,
-    held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     first: u32,
     #[comptime] form: Form,
 ) {
@@ -154,7 +151,7 @@ fn bring_b<S: Float, N: Size>(
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &Place,
-    held: &mut Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     first: u32,
     #[comptime] form: Form,
 ) {
@@ -205,7 +202,7 @@ fn unit_place(#[comptime] form: Form) -> (u32, u32) {
 /// Stores what a unit holds in shared memory, a vector of 4 lines a term.
 #[cube]
 fn stage<S: Float, A: Float, N: Size>(
-    held: &Sequence<RuntimeCell<Vector<S, N>>>,
+    held: &Registers<S, N>,
     shared: &mut Shared<[Vector<A, Const<4>>]>,
     offset: u32,
     #[comptime] is_a: bool,
@@ -245,7 +242,7 @@ fn stage<S: Float, A: Float, N: Size>(
 fn multiply<A: Float>(
     shared_a: &Shared<[Vector<A, Const<4>>]>,
     shared_b: &Shared<[Vector<A, Const<4>>]>,
-    sums: &mut Sequence<RuntimeCell<Vector<A, Const<4>>>>,
+    sums: &Registers<A, Const<4>>,
     offset_a: u32,
     offset_b: u32,
     #[comptime] form: Form,
@@ -293,7 +290,7 @@ fn store<A: Float, R: Float, O: Size>(
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &Place,
-    sums: &Sequence<RuntimeCell<Vector<A, Const<4>>>>,
+    sums: &Registers<A, Const<4>>,
     #[comptime] form: Form,
 ) {
     let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));

@@ -6,6 +6,7 @@ use cubecl::std::FastDivmod;
 use super::Form;
 use crate::conv::epilogue::finish_at;
 use crate::conv::gather::{GatherArgs, Point, Read, read_at, row_point, tap_point};
+use crate::conv::registers::{Registers, zeros};
 
 /// The numbers of a launch beside those of the product.
 #[derive(CubeType, CubeLaunch)]
@@ -53,7 +54,6 @@ pub(super) fn wide<S: Float, A: Float, N: Size, O: Size>(
     let first_column = column_block * comptime!(form.vectors) * lanes;
 
     let mut rows = Sequence::<Point>::new();
-    let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
     #[unroll]
     for r in 0..form.rows {
         let row = row_point(gather, min(first_row + r, gather.rows - 1), form.gather);
@@ -64,61 +64,22 @@ pub(super) fn wide<S: Float, A: Float, N: Size, O: Size>(
             a: row.a + group * gather.a_group,
             other: row.other + group * gather.out_group,
         });
-        #[unroll]
-        for _ in 0..form.vectors {
-            sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-        }
     }
+    let sums = zeros::<A, N>(comptime!(form.rows * form.vectors));
 
     // Positions as wide as addresses are: what wraps cannot be folded into them.
-    let vectors_a_term = (gather.b_inner / lanes) as usize;
-    let step = if comptime!(form.dense) { 1usize.runtime() } else { gather.a_inner as usize };
-    let terms = gather.inner_count as usize;
+    let terms = Terms {
+        count: gather.inner_count as usize,
+        step: if comptime!(form.dense) { 1usize.runtime() } else { gather.a_inner as usize },
+        vectors: (gather.b_inner / lanes) as usize,
+    };
     let first_weight = group * gather.b_group + first_column;
     for td in 0..gather.depth.taps_count {
         for th in 0..gather.height.taps_count {
             for tw in 0..gather.width.taps_count {
                 let tap = tap_point(gather, td, th, tw);
                 let weights = ((tap.other + first_weight) / lanes) as usize;
-                let mut reads = Sequence::<Read>::new();
-                let mut all = true.runtime();
-                let mut any = false.runtime();
-                #[unroll]
-                for r in 0..form.rows {
-                    let read = read_at(gather, rows.index(r as usize), &tap, form.gather);
-                    all = all && read.inside;
-                    any = any || read.inside;
-                    reads.push(read);
-                }
-                if all {
-                    for k in 0..terms {
-                        let weights = weights + k * vectors_a_term;
-                        add_term::<S, A, N>(
-                            a,
-                            packed,
-                            &reads,
-                            &mut sums,
-                            k * step,
-                            weights,
-                            false,
-                            form,
-                        );
-                    }
-                } else if any {
-                    for k in 0..terms {
-                        let weights = weights + k * vectors_a_term;
-                        add_term::<S, A, N>(
-                            a,
-                            packed,
-                            &reads,
-                            &mut sums,
-                            k * step,
-                            weights,
-                            true,
-                            form,
-                        );
-                    }
-                }
+                add_tap::<S, A, N>(a, packed, gather, &rows, &tap, &terms, weights, &sums, form);
             }
         }
     }
@@ -139,6 +100,53 @@ pub(super) fn wide<S: Float, A: Float, N: Size, O: Size>(
     }
 }
 
+/// The terms of a tap.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Terms {
+    count: usize,
+    /// The elements of `a` from one to the next, and the vectors of weights.
+    step: usize,
+    vectors: usize,
+}
+
+/// Adds the terms of a tap to every sum, if any row reads inside by it.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_tap<S: Float, A: Float, N: Size>(
+    a: &[S],
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    rows: &Sequence<Point>,
+    tap: &Point,
+    terms: &Terms,
+    weights: usize,
+    sums: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let mut reads = Sequence::<Read>::new();
+    let mut all = true.runtime();
+    let mut any = false.runtime();
+    #[unroll]
+    for r in 0..form.rows {
+        let read = read_at(gather, rows.index(r as usize), tap, form.gather);
+        all = all && read.inside;
+        any = any || read.inside;
+        reads.push(read);
+    }
+    if all {
+        for k in 0..terms.count {
+            let weights = weights + k * terms.vectors;
+            add_term::<S, A, N>(a, packed, &reads, sums, k * terms.step, weights, false, form);
+        }
+    } else if any {
+        for k in 0..terms.count {
+            let weights = weights + k * terms.vectors;
+            add_term::<S, A, N>(a, packed, &reads, sums, k * terms.step, weights, true, form);
+        }
+    }
+}
+
 /// Adds one term of a tap to every sum.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
@@ -146,7 +154,7 @@ fn add_term<S: Float, A: Float, N: Size>(
     a: &[S],
     packed: &[Vector<A, N>],
     reads: &Sequence<Read>,
-    sums: &mut Sequence<RuntimeCell<Vector<A, N>>>,
+    sums: &Registers<A, N>,
     term: usize,
     weights: usize,
     #[comptime] clipped: bool,
