@@ -5,8 +5,6 @@
 //! the kernel's own room, and what several of them ask alike by `rules`. `splits` cuts long sums,
 //! `candidates` knows the plans near a plan, for a search by measuring.
 
-use core::fmt;
-
 use windowpane_geometry::{Convolution, DType, LIMIT, Precision, Tile, Tiling};
 
 use super::hopper;
@@ -24,30 +22,7 @@ mod tests;
 pub use algorithm::Algorithm;
 pub use error::PlanError;
 pub(super) use splits::{results, windows};
-
-/// What is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pass {
-    /// The output.
-    Forward,
-    /// The gradient with respect to the input.
-    Data,
-    /// The gradient with respect to the filters.
-    Filter,
-    /// The gradient with respect to the bias.
-    Bias,
-}
-
-impl fmt::Display for Pass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Forward => "forward",
-            Self::Data => "data gradient",
-            Self::Filter => "filter gradient",
-            Self::Bias => "bias gradient",
-        })
-    }
-}
+pub use windowpane_geometry::Pass;
 
 /// What is asked of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
