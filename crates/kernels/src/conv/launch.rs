@@ -1,3 +1,5 @@
+//! Tensors and a plan in, launches out: what a caller gives is checked, and goes to the plan's kernel.
+
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;

@@ -46,8 +46,9 @@ pub(super) struct Place {
     pub(super) group: u32,
 }
 
+/// What a plane is to do.
 #[cube]
-pub(super) fn place_of(block: &BlockArgs, #[comptime] form: Form) -> Place {
+fn place_of(block: &BlockArgs, #[comptime] form: Form) -> Place {
     let (across, chunk) = block.chunks.div_mod(CUBE_POS_X);
     let (plane, unit) = (UNIT_POS / PLANE, UNIT_POS % PLANE);
     Place {

@@ -38,6 +38,7 @@ struct Place {
     beside: u32,
 }
 
+/// What the `i`-th unit is to do.
 #[cube]
 fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> Place {
     let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));

@@ -72,6 +72,7 @@ pub(in crate::conv) struct Place {
     pub(in crate::conv) width: u32,
 }
 
+/// The sample and the position of row `m`.
 #[cube]
 pub(in crate::conv) fn row_place(
     gather: &GatherArgs,
@@ -118,6 +119,7 @@ pub(in crate::conv) fn row_point(
     }
 }
 
+/// What position `q` adds to where a result lies.
 #[cube]
 pub(in crate::conv) fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
@@ -155,6 +157,7 @@ pub(in crate::conv) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32)
     }
 }
 
+/// What tap `t` adds to where a weight lies.
 #[cube]
 fn weight(sweep: &SweepArgs, t: u32) -> u32 {
     sweep.b_first + t * sweep.b_step
@@ -205,6 +208,7 @@ pub(in crate::conv) fn read_at(
     Read { inside, at: one.a + other.a + at as u32 }
 }
 
+/// Whether an axis has coordinate `x`.
 #[cube]
 fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
     // What is negative is larger than all that is not.

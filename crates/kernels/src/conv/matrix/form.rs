@@ -3,7 +3,7 @@
 use windowpane_geometry::{DType, Tile};
 
 use crate::Fragment;
-use crate::conv::blocks::Product;
+use crate::conv::blocks::{Factor, Product};
 
 /// The bytes that all banks of shared memory give at once, where it has 32 of 4 bytes.
 const BANKS: u32 = 128;
@@ -35,31 +35,34 @@ impl Form {
     }
 
     /// The lines of a block.
-    pub(super) fn lines(&self, a: bool) -> u32 {
-        if a { self.tile.block_m } else { self.tile.block_n }
+    pub(super) fn lines(&self, factor: Factor) -> u32 {
+        match factor {
+            Factor::A => self.tile.block_m,
+            Factor::B => self.tile.block_n,
+        }
     }
 
     /// The elements from one line, or term, to the next in shared memory.
-    pub(super) fn stride(&self, a: bool) -> u32 {
-        let along_terms = self.product.side(a).along_terms;
-        (if along_terms { self.tile.block_k } else { self.lines(a) }) + self.gap
+    pub(super) fn stride(&self, factor: Factor) -> u32 {
+        let along_terms = self.product.side(factor).along_terms;
+        (if along_terms { self.tile.block_k } else { self.lines(factor) }) + self.gap
     }
 
     /// The vectors of a block in shared memory.
-    pub(super) fn vectors(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
-        let rows = if side.along_terms { self.lines(a) } else { self.tile.block_k };
-        rows * self.stride(a) / side.lanes
+    pub(super) fn vectors(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
+        let rows = if side.along_terms { self.lines(factor) } else { self.tile.block_k };
+        rows * self.stride(factor) / side.lanes
     }
 
     /// The loads of a block.
-    pub(super) fn loads(&self, a: bool) -> u32 {
-        self.lines(a) * self.tile.block_k / self.product.side(a).lanes
+    pub(super) fn loads(&self, factor: Factor) -> u32 {
+        self.lines(factor) * self.tile.block_k / self.product.side(factor).lanes
     }
 
     /// The loads of a unit.
-    pub(super) fn slots(&self, a: bool) -> u32 {
-        self.loads(a).div_ceil(self.units())
+    pub(super) fn slots(&self, factor: Factor) -> u32 {
+        self.loads(factor).div_ceil(self.units())
     }
 
     /// The lines of a block that come to shared memory together, as many as fill its banks once.

@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::conv::blocks::{
-    BlockArgs, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line, loaded_term,
-    place_of, store_quad,
+    BlockArgs, Factor, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
+    loaded_term, place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
 use crate::conv::registers::{Registers, zeros};
@@ -31,7 +31,7 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
     #[define(A)] _accumulator: ElemType,
     #[define(R)] _stored: ElemType,
 ) {
-    let (stage_a, stage_b) = comptime!((form.vectors(true), form.vectors(false)));
+    let (stage_a, stage_b) = comptime!((form.vectors(Factor::A), form.vectors(Factor::B)));
     let stages = comptime!(form.tile.stages);
     let mut shared_a = Shared::<[Vector<E, NA>]>::new_aligned_slice(
         comptime!((stage_a * stages) as usize),
@@ -44,8 +44,8 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
 
     let place = place_of(block, form.tile);
     let lines = lines_of(gather, block, &place, form);
-    let held_a = zeros::<S, NA>(comptime!(form.slots(true)));
-    let held_b = zeros::<S, NB>(comptime!(form.slots(false)));
+    let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A)));
+    let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B)));
     let mut sums = Sequence::<cmma::Matrix<A>>::new();
     #[unroll]
     for _ in 0..comptime!(form.tile.ratio_m * form.tile.ratio_n) {
@@ -65,8 +65,8 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
     if place.blocks > 0 {
         bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
         bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
-        stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
-        stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
+        stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
+        stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
         if comptime!(stages > 1) {
             let term = place.first_term + min(1u32, last) * comptime!(form.tile.block_k);
             bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
@@ -82,8 +82,8 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
             let (at_a, at_b) = (present * stage_a, present * stage_b);
             let half = comptime!(steps / 2);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (0, half), form);
-            stage::<S, E, NA>(&held_a, &mut shared_a, next * stage_a, true, form);
-            stage::<S, E, NB>(&held_b, &mut shared_b, next * stage_b, false, form);
+            stage::<S, E, NA>(&held_a, &mut shared_a, next * stage_a, Factor::A, form);
+            stage::<S, E, NB>(&held_b, &mut shared_b, next * stage_b, Factor::B, form);
             bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
             bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (half, steps), form);
@@ -92,8 +92,8 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
             bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, 0u32, 0u32, (0, steps), form);
             sync_cube();
-            stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, true, form);
-            stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, false, form);
+            stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
+            stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
         }
         sync_cube();
     }
@@ -109,9 +109,13 @@ pub(super) fn matrix_units<S: Float, E: Float, A: Float, R: Float, NA: Size, NB:
 
 /// The first line, or column, and the first term of a unit's load, within the block.
 #[cube]
-fn load_of(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> (u32, u32) {
+fn load_of(
+    #[comptime] slot: u32,
+    #[comptime] factor: Factor,
+    #[comptime] form: Form,
+) -> (u32, u32) {
     let load = UNIT_POS + comptime!(slot * form.units());
-    let side = comptime!(form.product.side(a));
+    let side = comptime!(form.product.side(factor));
     if comptime!(side.along_terms) {
         let loads = comptime!(form.tile.block_k / side.lanes);
         let (line, term) = (load / loads, load % loads * comptime!(side.lanes));
@@ -121,15 +125,15 @@ fn load_of(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -
         let low = line % 8;
         (line - low + low % together * comptime!(8 / together) + low / together, term)
     } else {
-        let loads = comptime!(form.lines(a) / side.lanes);
+        let loads = comptime!(form.lines(factor) / side.lanes);
         (load % loads * comptime!(side.lanes), load / loads)
     }
 }
 
 /// Whether a unit has such a load.
 #[cube]
-fn has_load(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> bool {
-    has_piece(slot, comptime!(form.units()), comptime!(form.loads(a)))
+fn has_load(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
+    has_piece(slot, comptime!(form.units()), comptime!(form.loads(factor)))
 }
 
 /// The lines of `a` that a unit loads, which are the same in every block of terms.
@@ -142,8 +146,8 @@ fn lines_of(
 ) -> Sequence<Point> {
     let mut lines = Sequence::<Point>::new();
     #[unroll]
-    for slot in 0..comptime!(form.slots(true)) {
-        let (line, _) = load_of(slot, true, form);
+    for slot in 0..comptime!(form.slots(Factor::A)) {
+        let (line, _) = load_of(slot, Factor::A, form);
         lines.push(loaded_line(gather, block, place, line, form.product));
     }
     lines
@@ -161,9 +165,9 @@ fn bring_a<S: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for slot in 0..comptime!(form.slots(true)) {
-        if has_load(slot, true, form) {
-            let (_, term) = load_of(slot, true, form);
+    for slot in 0..comptime!(form.slots(Factor::A)) {
+        if has_load(slot, Factor::A, form) {
+            let (_, term) = load_of(slot, Factor::A, form);
             let term = loaded_term(gather, place, first, term, form.product);
             let index = comptime!(slot as usize);
             let value = load_a::<S, N>(a, gather, lines.index(index), &term, form.product);
@@ -184,9 +188,9 @@ fn bring_b<S: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     #[unroll]
-    for slot in 0..comptime!(form.slots(false)) {
-        if has_load(slot, false, form) {
-            let (column, term) = load_of(slot, false, form);
+    for slot in 0..comptime!(form.slots(Factor::B)) {
+        if has_load(slot, Factor::B, form) {
+            let (column, term) = load_of(slot, Factor::B, form);
             let term = loaded_term(gather, place, first, term, form.product);
             let value = load_b::<S, N>(b, gather, block, place, column, &term, form.product);
             held.index(comptime!(slot as usize)).store(value);
@@ -200,15 +204,15 @@ fn stage<S: Float, E: Float, N: Size>(
     held: &Registers<S, N>,
     shared: &mut Shared<[Vector<E, N>]>,
     offset: u32,
-    #[comptime] is_a: bool,
+    #[comptime] factor: Factor,
     #[comptime] form: Form,
 ) {
-    let side = comptime!(form.product.side(is_a));
-    let stride = comptime!(form.stride(is_a));
+    let side = comptime!(form.product.side(factor));
+    let stride = comptime!(form.stride(factor));
     #[unroll]
-    for slot in 0..comptime!(form.slots(is_a)) {
-        if has_load(slot, is_a, form) {
-            let (line, term) = load_of(slot, is_a, form);
+    for slot in 0..comptime!(form.slots(factor)) {
+        if has_load(slot, factor, form) {
+            let (line, term) = load_of(slot, factor, form);
             let value = held.index(comptime!(slot as usize)).read();
             let value = if comptime!(form.tf32) { round_to_tf32::<S, N>(value) } else { value };
             let at = if comptime!(side.along_terms) {
@@ -255,7 +259,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
         let mut columns = Sequence::<cmma::Matrix<Vector<E, NB>>>::new();
         #[unroll]
         for j in 0..ratio_n {
-            let at = first_of(first_n + j * n, term, false, form);
+            let at = first_of(first_n + j * n, term, Factor::B, form);
             columns.push(cmma::Matrix::<Vector<E, NB>>::from_slice(
                 cmma::MatrixIdent::B,
                 comptime!(m as usize),
@@ -266,12 +270,12 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
                     false => cmma::MatrixLayout::RowMajor,
                 }),
                 &shared_b[(offset_b + at) as usize..],
-                comptime!(form.stride(false)),
+                comptime!(form.stride(Factor::B)),
             ));
         }
         #[unroll]
         for i in 0..ratio_m {
-            let at = first_of(first_m + i * m, term, true, form);
+            let at = first_of(first_m + i * m, term, Factor::A, form);
             let rows = cmma::Matrix::<Vector<E, NA>>::from_slice(
                 cmma::MatrixIdent::A,
                 comptime!(m as usize),
@@ -282,7 +286,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
                     false => cmma::MatrixLayout::ColMajor,
                 }),
                 &shared_a[(offset_a + at) as usize..],
-                comptime!(form.stride(true)),
+                comptime!(form.stride(Factor::A)),
             );
             #[unroll]
             for j in 0..ratio_n {
@@ -295,8 +299,13 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
 
 /// The vector in shared memory at which a fragment begins.
 #[cube]
-fn first_of(line: u32, #[comptime] term: u32, #[comptime] a: bool, #[comptime] form: Form) -> u32 {
-    let (side, stride) = comptime!((form.product.side(a), form.stride(a)));
+fn first_of(
+    line: u32,
+    #[comptime] term: u32,
+    #[comptime] factor: Factor,
+    #[comptime] form: Form,
+) -> u32 {
+    let (side, stride) = comptime!((form.product.side(factor), form.stride(factor)));
     let at = if comptime!(side.along_terms) { line * stride + term } else { line + term * stride };
     at / comptime!(side.lanes)
 }

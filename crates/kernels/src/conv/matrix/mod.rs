@@ -61,17 +61,17 @@ pub(super) fn launch(
 ) {
     let Request { pass, dtype, precision } = request;
     // The plan was checked: it has a tile, and the device the fragment.
-    let (Some(tile), Some(matrix)) = (plan.tile, plan.matrix) else { return };
+    let (Some(tile), Some((fragment, plane))) = (plan.tile, plan.matrix) else { return };
     let stored = plan.stored(pass, dtype);
     let load = tile.elems_per_thread;
     let form = Form {
         tile,
-        fragment: matrix.0,
-        plane: matrix.1,
+        fragment,
+        plane,
         product: Product::new(conv, pass, &tile, [load, load], epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
-        strip: strip(&tile, matrix.0, matrix.1, dtype, limits.shared_bytes),
+        strip: strip(&tile, fragment, plane, dtype, limits.shared_bytes),
     };
     let factor = match precision {
         Precision::Tf32 => ElemType::Float(FloatKind::TF32),

@@ -1,3 +1,5 @@
+//! Why there is no plan: what was asked, what was found, what to do.
+
 use windowpane_geometry::DType;
 
 use super::Algorithm;

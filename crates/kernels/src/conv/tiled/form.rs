@@ -3,7 +3,7 @@
 use windowpane_geometry::Tile;
 
 use super::plan::units;
-use crate::conv::blocks::{Product, QUAD};
+use crate::conv::blocks::{Factor, Product, QUAD};
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// The units of a cube along the columns, and all of them.
+    /// The units of a cube along the columns.
     pub(super) fn units_n(&self) -> u32 {
         self.tile.block_n / (QUAD * self.tile.ratio_n)
     }
@@ -33,39 +33,48 @@ impl Form {
     }
 
     /// Whether vectors of a term change places, by eight.
-    pub(super) fn swizzles(&self, a: bool) -> bool {
-        let (side, units) = (self.product.side(a), if a { self.units_m() } else { self.units_n() });
-        side.along_terms && units.is_multiple_of(8)
+    pub(super) fn swizzles(&self, factor: Factor) -> bool {
+        let units = match factor {
+            Factor::A => self.units_m(),
+            Factor::B => self.units_n(),
+        };
+        self.product.side(factor).along_terms && units.is_multiple_of(8)
     }
 
     /// The vectors of a block's terms in shared memory.
-    pub(super) fn quads(&self, a: bool) -> u32 {
-        (if a { self.tile.block_m } else { self.tile.block_n }) / QUAD
+    pub(super) fn quads(&self, factor: Factor) -> u32 {
+        let block = match factor {
+            Factor::A => self.tile.block_m,
+            Factor::B => self.tile.block_n,
+        };
+        block / QUAD
     }
 
-    /// The loads by which a unit brings 4 lines, and how many such quarters of work it has a block.
-    pub(super) fn loads(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
+    /// The loads by which a unit brings 4 lines.
+    pub(super) fn loads(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
         if side.along_terms { QUAD } else { QUAD / side.lanes }
     }
 
-    pub(super) fn slots(&self, a: bool) -> u32 {
-        self.pieces(a).div_ceil(self.units())
+    /// The pieces of work of a block that a unit has.
+    pub(super) fn slots(&self, factor: Factor) -> u32 {
+        self.pieces(factor).div_ceil(self.units())
     }
 
     /// The pieces of work of a block: 4 lines by the terms of a load.
-    pub(super) fn pieces(&self, a: bool) -> u32 {
-        self.quads(a) * (self.tile.block_k / self.terms_a_load(a))
+    pub(super) fn pieces(&self, factor: Factor) -> u32 {
+        self.quads(factor) * (self.tile.block_k / self.terms_a_load(factor))
     }
 
     /// The units after which those begin that bring `b`: where there are enough, `a` is not theirs to bring.
-    pub(super) fn first_unit(&self, a: bool) -> u32 {
-        let apart = self.pieces(true) + self.pieces(false) <= self.units();
-        if !a && apart { self.pieces(true) } else { 0 }
+    pub(super) fn first_unit(&self, factor: Factor) -> u32 {
+        let apart = self.pieces(Factor::A) + self.pieces(Factor::B) <= self.units();
+        if factor == Factor::B && apart { self.pieces(Factor::A) } else { 0 }
     }
 
-    pub(super) fn terms_a_load(&self, a: bool) -> u32 {
-        let side = self.product.side(a);
+    /// The terms that a load brings of each of its lines.
+    pub(super) fn terms_a_load(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
         if side.along_terms { side.lanes } else { 1 }
     }
 }

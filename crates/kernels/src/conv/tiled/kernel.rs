@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::conv::blocks::{
-    BlockArgs, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line, loaded_term,
-    place_of, store_quad,
+    BlockArgs, Factor, Place, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
+    loaded_term, place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
 use crate::conv::registers::{Registers, zeros};
@@ -26,8 +26,8 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     #[define(A)] _accumulator: ElemType,
     #[define(R)] _stored: ElemType,
 ) {
-    let quads_a = comptime!(form.quads(true));
-    let quads_b = comptime!(form.quads(false));
+    let quads_a = comptime!(form.quads(Factor::A));
+    let quads_b = comptime!(form.quads(Factor::B));
     let stage_a = comptime!(quads_a * form.tile.block_k);
     let stage_b = comptime!(quads_b * form.tile.block_k);
     let stages = comptime!(form.tile.stages);
@@ -38,15 +38,15 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 
     let place = place_of(block, form.tile);
     let lines = lines_of(gather, block, &place, form);
-    let held_a = zeros::<S, NA>(comptime!(form.slots(true) * form.loads(true)));
-    let held_b = zeros::<S, NB>(comptime!(form.slots(false) * form.loads(false)));
+    let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A) * form.loads(Factor::A)));
+    let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B) * form.loads(Factor::B)));
     let sums = zeros::<A, Const<4>>(comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD));
 
     if place.blocks > 0 {
         bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
         bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
-        stage::<S, A, NA>(&held_a, &mut shared_a, 0u32, true, form);
-        stage::<S, A, NB>(&held_b, &mut shared_b, 0u32, false, form);
+        stage::<S, A, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
+        stage::<S, A, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
     }
     sync_cube();
     for i in 0..place.blocks {
@@ -66,8 +66,8 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
             sync_cube();
         }
         if more {
-            stage::<S, A, NA>(&held_a, &mut shared_a, next * stage_a, true, form);
-            stage::<S, A, NB>(&held_b, &mut shared_b, next * stage_b, false, form);
+            stage::<S, A, NA>(&held_a, &mut shared_a, next * stage_a, Factor::A, form);
+            stage::<S, A, NB>(&held_b, &mut shared_b, next * stage_b, Factor::B, form);
         }
         sync_cube();
     }
@@ -76,11 +76,11 @@ pub(super) fn tiled<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
 
 /// The first line, or column, and the first term of a unit's piece of work, within the block.
 #[cube]
-fn piece(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> (u32, u32) {
-    let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(a));
-    let quads = comptime!(form.quads(a));
-    let terms = comptime!(form.terms_a_load(a));
-    if comptime!(form.product.side(a).along_terms) {
+fn piece(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> (u32, u32) {
+    let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(factor));
+    let quads = comptime!(form.quads(factor));
+    let terms = comptime!(form.terms_a_load(factor));
+    if comptime!(form.product.side(factor).along_terms) {
         let loads = comptime!(form.tile.block_k / terms);
         (piece / loads * QUAD, piece % loads * terms)
     } else {
@@ -90,8 +90,8 @@ fn piece(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> 
 
 /// Whether a unit has such a piece of work.
 #[cube]
-fn has_work(#[comptime] slot: u32, #[comptime] a: bool, #[comptime] form: Form) -> bool {
-    let (first, pieces) = comptime!((form.first_unit(a), form.pieces(a)));
+fn has_work(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
+    let (first, pieces) = comptime!((form.first_unit(factor), form.pieces(factor)));
     let has = has_piece(slot, comptime!(form.units()), comptime!(first + pieces));
     if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
 }
@@ -107,10 +107,10 @@ fn lines_of(
     let mut lines = Sequence::<Point>::new();
     let step = comptime!(form.product.a.lines_a_load());
     #[unroll]
-    for slot in 0..form.slots(true) {
-        let (line, _) = piece(slot, true, form);
+    for slot in 0..form.slots(Factor::A) {
+        let (line, _) = piece(slot, Factor::A, form);
         #[unroll]
-        for i in 0..form.loads(true) {
+        for i in 0..form.loads(Factor::A) {
             lines.push(loaded_line(gather, block, place, line + i * step, form.product));
         }
     }
@@ -128,11 +128,11 @@ fn bring_a<S: Float, N: Size>(
     first: u32,
     #[comptime] form: Form,
 ) {
-    let loads = comptime!(form.loads(true));
+    let loads = comptime!(form.loads(Factor::A));
     #[unroll]
-    for slot in 0..form.slots(true) {
-        if has_work(slot, true, form) {
-            let (_, term) = piece(slot, true, form);
+    for slot in 0..form.slots(Factor::A) {
+        if has_work(slot, Factor::A, form) {
+            let (_, term) = piece(slot, Factor::A, form);
             let term = loaded_term(gather, place, first, term, form.product);
             #[unroll]
             for i in 0..loads {
@@ -155,12 +155,12 @@ fn bring_b<S: Float, N: Size>(
     first: u32,
     #[comptime] form: Form,
 ) {
-    let loads = comptime!(form.loads(false));
+    let loads = comptime!(form.loads(Factor::B));
     let step = comptime!(form.product.b.lines_a_load());
     #[unroll]
-    for slot in 0..form.slots(false) {
-        if has_work(slot, false, form) {
-            let (column, term) = piece(slot, false, form);
+    for slot in 0..form.slots(Factor::B) {
+        if has_work(slot, Factor::B, form) {
+            let (column, term) = piece(slot, Factor::B, form);
             let term = loaded_term(gather, place, first, term, form.product);
             #[unroll]
             for i in 0..loads {
@@ -176,10 +176,10 @@ fn bring_b<S: Float, N: Size>(
 /// By what the places of a term's vectors change: neighbouring units store vectors of the terms of one load
 /// after another, of as few lines as those take in.
 #[cube]
-fn swizzle(term: u32, #[comptime] a: bool, #[comptime] form: Form) -> u32 {
-    let terms = comptime!(form.terms_a_load(a));
+fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32 {
+    let terms = comptime!(form.terms_a_load(factor));
     let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
-    if comptime!(form.swizzles(a)) {
+    if comptime!(form.swizzles(factor)) {
         term / terms % loads * comptime!(8 / loads)
     } else {
         0u32.runtime()
@@ -205,17 +205,17 @@ fn stage<S: Float, A: Float, N: Size>(
     held: &Registers<S, N>,
     shared: &mut Shared<[Vector<A, Const<4>>]>,
     offset: u32,
-    #[comptime] is_a: bool,
+    #[comptime] factor: Factor,
     #[comptime] form: Form,
 ) {
-    let loads = comptime!(form.loads(is_a));
-    let terms = comptime!(form.terms_a_load(is_a));
-    let quads = comptime!(form.quads(is_a));
-    let along_terms = comptime!(form.product.side(is_a).along_terms);
+    let loads = comptime!(form.loads(factor));
+    let terms = comptime!(form.terms_a_load(factor));
+    let quads = comptime!(form.quads(factor));
+    let along_terms = comptime!(form.product.side(factor).along_terms);
     #[unroll]
-    for slot in 0..form.slots(is_a) {
-        if has_work(slot, is_a, form) {
-            let (line, term) = piece(slot, is_a, form);
+    for slot in 0..form.slots(factor) {
+        if has_work(slot, factor, form) {
+            let (line, term) = piece(slot, factor, form);
             #[unroll]
             for k in 0..terms {
                 let mut quad = Vector::<A, Const<4>>::new(A::from_int(0));
@@ -229,7 +229,7 @@ fn stage<S: Float, A: Float, N: Size>(
                         A::cast_from(value.extract(comptime!(lane as usize))),
                     );
                 }
-                let place = (line / QUAD) ^ swizzle(term, is_a, form);
+                let place = (line / QUAD) ^ swizzle(term, factor, form);
                 let at = offset + (term + k) * quads + place;
                 shared[at as usize] = quad;
             }
@@ -248,7 +248,7 @@ fn multiply<A: Float>(
     #[comptime] form: Form,
 ) {
     let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
-    let (quads_a, quads_b) = comptime!((form.quads(true), form.quads(false)));
+    let (quads_a, quads_b) = comptime!((form.quads(Factor::A), form.quads(Factor::B)));
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
     let (row, column) = unit_place(form);
     let unrolled = comptime!(if form.tile.block_k.is_multiple_of(4) { 4u32 } else { 1u32 });
@@ -256,8 +256,8 @@ fn multiply<A: Float>(
         #[unroll]
         for k in 0..unrolled {
             let term = step * unrolled + k;
-            let my_a = offset_a + (row ^ swizzle(term, true, form));
-            let my_b = offset_b + (column ^ swizzle(term, false, form));
+            let my_a = offset_a + (row ^ swizzle(term, Factor::A, form));
+            let my_b = offset_b + (column ^ swizzle(term, Factor::B, form));
             let mut columns = Sequence::<Vector<A, Const<4>>>::new();
             #[unroll]
             for j in 0..ratio_n {
