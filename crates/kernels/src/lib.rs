@@ -5,7 +5,7 @@
 //!
 //! Each operator has a room ([`pool`], [`conv`]) with the same furniture: the room's own page states the
 //! formula and the ladder of kernels; `plan` chooses among them, as a pure function of the
-//! problem and the device's [`Limits`]; then one file a kernel.
+//! problem and the device's [`Limits`]; then a file a kernel, or a room.
 
 mod axis;
 pub mod conv;

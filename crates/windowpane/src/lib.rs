@@ -37,7 +37,7 @@ mod spare;
 mod tensor;
 
 pub use ceiling::Unit;
-pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, Tuned, UnknownConvAlgorithm, UnknownTuned};
+pub use conv::{Conv, ConvAlgorithm, ConvPlan, Tuned, UnknownConvAlgorithm, UnknownTuned};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
@@ -46,7 +46,7 @@ pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
-    Layout, Padding, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
+    Layout, Padding, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
     UnknownDType, UnknownPrecision, UnknownTiling, Window,
 };
 

@@ -18,7 +18,14 @@ use super::plan::{Pass, Plan, results};
 /// The columns that a unit stores at once.
 pub(super) const QUAD: u32 = 4;
 
-/// How one operand comes from memory.
+/// One of the two matrices that are multiplied: lines by terms, or terms by columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Factor {
+    A,
+    B,
+}
+
+/// How a factor comes from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Side {
     /// Whether neighbours in memory are terms of one line, or else lines of one term.
@@ -80,8 +87,11 @@ impl Product {
         Self { a, b, filter, one_tap, gather: GatherForm::new(conv, pass), whole, epilogue }
     }
 
-    pub(super) fn side(&self, a: bool) -> Side {
-        if a { self.a } else { self.b }
+    pub(super) fn side(&self, factor: Factor) -> Side {
+        match factor {
+            Factor::A => self.a,
+            Factor::B => self.b,
+        }
     }
 
     /// The lanes of what is stored.
@@ -205,19 +215,6 @@ pub(super) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> Place {
         end_term,
         blocks,
     }
-}
-
-/// Registers for what is on its way to shared memory.
-#[cube]
-pub(super) fn held<S: Float, N: Size>(
-    #[comptime] count: u32,
-) -> Sequence<RuntimeCell<Vector<S, N>>> {
-    let mut held = Sequence::<RuntimeCell<Vector<S, N>>>::new();
-    #[unroll]
-    for _ in 0..count {
-        held.push(RuntimeCell::new(Vector::new(S::from_int(0))));
-    }
-    held
 }
 
 /// Whether a unit has the `slot`-th of its pieces of work, of so many for all units.

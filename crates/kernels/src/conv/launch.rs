@@ -1,3 +1,5 @@
+//! Tensors and a plan in, launches out: what a caller gives is checked, and goes to the plan's kernel.
+
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -5,7 +7,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide, wide_filter};
+use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide};
 use crate::Limits;
 use crate::dtype::accumulator;
 
@@ -148,7 +150,7 @@ pub fn launch(
                 grouped::launch(client, conv, pass, dtype, plan, all, epilogue);
             }
             (Algorithm::Wide, Pass::Filter) => {
-                wide_filter::launch(client, conv, dtype, plan, [b, a, out]);
+                wide::filter::launch(client, conv, dtype, plan, [b, a, out]);
             }
             (Algorithm::Wide, _) => wide::launch(client, conv, pass, dtype, plan, all, epilogue),
             (Algorithm::Hopper, _) => {

@@ -5,9 +5,9 @@
 //! packed[g, t, k, n] = w[n of g, t, k of g], 0 where there is no such column
 //! ```
 //!
-//! Or the columns of several groups side by side.
-//!
-//! A processor's vectors lie along the columns, whatever the layout that the filters came in.
+//! So lie the weights of a processor's vectors, which are along the columns whatever the layout that the
+//! filters came in. Or the columns of several groups lie side by side, for units that follow each other; or
+//! one column as often as a vector has lanes, where these are rows.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -125,17 +125,22 @@ impl Packing {
     }
 }
 
+/// A packing, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct PackArgs {
     elements: u32,
+    /// The columns side by side, those of them that are one group's, the groups that they are of, and the
+    /// columns with zeros.
     columns: u32,
     columns_a_group: FastDivmod<u32>,
     beside: u32,
     columns_whole: FastDivmod<u32>,
+    /// The terms of a tap, the taps, and those along the width and the height.
     inner: FastDivmod<u32>,
     taps: FastDivmod<u32>,
     width: FastDivmod<u32>,
     height: FastDivmod<u32>,
+    /// The steps in memory of what was given.
     inner_step: u32,
     column_step: u32,
     group_step: u32,

@@ -1,14 +1,19 @@
+//! Convolution: its options, its plans, its passes.
+
+mod algorithm;
+mod choice;
 mod plan;
 mod run;
 #[cfg(feature = "kernels")]
 mod tune;
 mod tuned;
 
-pub use plan::{ConvAlgorithm, ConvPlan, Pass, UnknownConvAlgorithm};
+pub use algorithm::{ConvAlgorithm, UnknownConvAlgorithm};
+pub use plan::ConvPlan;
 pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
-    Activation, DType, Extents, FilterLayout, Layout, Padding, Precision, Tiling, Window,
+    Activation, DType, Extents, FilterLayout, Layout, Padding, Pass, Precision, Tiling, Window,
 };
 
 use crate::{Device, Result, Tensor};
@@ -141,7 +146,7 @@ impl Conv {
         x: &[usize],
         w: &[usize],
     ) -> Result<ConvPlan> {
-        plan::plan(self, Pass::Forward, device, dtype, x, w)
+        choice::plan(self, Pass::Forward, device, dtype, x, w)
     }
 
     /// Convolves, adding a number for each filter.
@@ -183,7 +188,7 @@ impl Conv {
         x: &[usize],
         w: &[usize],
     ) -> Result<ConvPlan> {
-        plan::plan(self, Pass::Data, device, dtype, x, w)
+        choice::plan(self, Pass::Data, device, dtype, x, w)
     }
 
     /// The gradient with respect to an input of dimensions `dims`.
@@ -206,13 +211,13 @@ impl Conv {
         x: &[usize],
         w: &[usize],
     ) -> Result<ConvPlan> {
-        plan::plan(self, Pass::Filter, device, dtype, x, w)
+        choice::plan(self, Pass::Filter, device, dtype, x, w)
     }
 
     /// The dimensions of the filters that make an output of dimensions `dy` from an input of
     /// dimensions `x`.
     pub fn filter_dims(&self, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
-        plan::filter_dims(self, dy, x)
+        choice::filter_dims(self, dy, x)
     }
 
     /// The gradient with respect to the filters, of which there are as many as `dy` has channels.
@@ -235,7 +240,7 @@ impl Conv {
         dtype: DType,
         dy: &[usize],
     ) -> Result<ConvPlan> {
-        plan::plan_bias(self, device, dtype, dy)
+        choice::plan_bias(self, device, dtype, dy)
     }
 
     /// The gradient with respect to the bias: the sum of all windows, for each filter.

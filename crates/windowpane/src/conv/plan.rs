@@ -1,115 +1,14 @@
+//! The plan as a value: what it says of itself, how it is printed, and how it runs again.
+
 use core::fmt;
-use core::str::FromStr;
 
-use windowpane_geometry::{
-    Convolution, DType, Extents, Filter, FilterLayout, Precision, Shape, Tile, Tiling, Window,
-};
+use windowpane_geometry::{Convolution, DType, Pass, Tile};
 
-use super::Conv;
+#[cfg(feature = "kernels")]
+use super::choice::{is_free, key};
 use super::run::run_again;
-use crate::{Device, Error, Result, Tensor};
-
-/// What of a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pass {
-    /// The output.
-    Forward,
-    /// The gradient with respect to the input.
-    Data,
-    /// The gradient with respect to the filters.
-    Filter,
-    /// The gradient with respect to the bias.
-    Bias,
-}
-
-impl Pass {
-    /// What is computed, in words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "convolution",
-            Self::Data => "convolution's data gradient",
-            Self::Filter => "convolution's filter gradient",
-            Self::Bias => "convolution's bias gradient",
-        }
-    }
-}
-
-/// A way to convolve, whatever the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ConvAlgorithm {
-    /// Every element of the result for itself: there for every problem, best for none but the
-    /// smallest.
-    Direct,
-    /// Groups of few channels, or one, their filters as matrices of bands for matrix units.
-    Banded,
-    /// A filter a channel, a run of windows at a time.
-    Depthwise,
-    /// Groups of few channels, a run of windows by a vector of a group's filters at a time.
-    Grouped,
-    /// Blocks of windows by filters in shared memory, summed in registers.
-    Tiled,
-    /// The same, multiplied by matrix units.
-    Matrix,
-    /// The same on Hopper's warpgroups, fed by its tensor copy engine.
-    Hopper,
-    /// On a processor, a few windows by a few vectors of filters a thread.
-    Wide,
-}
-
-impl ConvAlgorithm {
-    /// Every algorithm.
-    pub const ALL: [Self; 8] = [
-        Self::Direct,
-        Self::Banded,
-        Self::Depthwise,
-        Self::Grouped,
-        Self::Tiled,
-        Self::Matrix,
-        Self::Hopper,
-        Self::Wide,
-    ];
-
-    /// The name as it is printed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Banded => "banded",
-            Self::Depthwise => "depthwise",
-            Self::Grouped => "grouped",
-            Self::Tiled => "tiled",
-            Self::Matrix => "matrix",
-            Self::Hopper => "hopper",
-            Self::Wide => "wide",
-        }
-    }
-}
-
-impl fmt::Display for ConvAlgorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A name that is not that of a way to convolve.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
-pub struct UnknownConvAlgorithm(String);
-
-fn names() -> String {
-    ConvAlgorithm::ALL.map(ConvAlgorithm::name).join(", ")
-}
-
-impl FromStr for ConvAlgorithm {
-    type Err = UnknownConvAlgorithm;
-
-    fn from_str(name: &str) -> Result<Self, UnknownConvAlgorithm> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name)
-            .ok_or_else(|| UnknownConvAlgorithm(name.into()))
-    }
-}
+use super::{Conv, ConvAlgorithm};
+use crate::{Device, Result, Tensor};
 
 /// How a convolution or a gradient of it will run: the kernel, its tiling and its symbol table.
 ///
@@ -151,7 +50,7 @@ impl ConvPlan {
         match &self.choice {
             Choice::Host => ConvAlgorithm::Direct,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => public(plan.algorithm),
+            Choice::Kernel(plan) => plan.algorithm.into(),
         }
     }
 
@@ -262,9 +161,11 @@ impl ConvPlan {
         }
     }
 
+    /// What is asked of the kernels.
     #[cfg(feature = "kernels")]
     pub(super) fn request(&self) -> windowpane_kernels::conv::Request {
-        request(self.pass, self.dtype, self.conv.precision)
+        let (pass, dtype, precision) = (self.pass, self.dtype, self.conv.precision);
+        windowpane_kernels::conv::Request { pass, dtype, precision }
     }
 
     /// The choices, and then the symbols of the problem: a name and a value each.
@@ -341,221 +242,4 @@ impl fmt::Display for ConvPlan {
         }
         Ok(())
     }
-}
-
-pub(super) fn plan(
-    conv: &Conv,
-    pass: Pass,
-    device: &Device,
-    dtype: DType,
-    x: &[usize],
-    w: &[usize],
-) -> Result<ConvPlan> {
-    let problem = problem(conv, x, w)?;
-    choose(conv, pass, device, dtype, problem)
-}
-
-/// The bias's gradient is that of any convolution with this output: of one tap, say.
-pub(super) fn plan_bias(
-    conv: &Conv,
-    device: &Device,
-    dtype: DType,
-    dy: &[usize],
-) -> Result<ConvPlan> {
-    let output = Shape::from_dims(dy, conv.layout)?;
-    let one = match output.space().rank() {
-        1 => Extents::from([1]),
-        2 => Extents::from([1, 1]),
-        _ => Extents::from([1, 1, 1]),
-    };
-    let channels = output.channels();
-    let filter = Filter::new(channels, 1, one)?;
-    let window = Window::new(one);
-    let problem =
-        Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
-    // Whatever kernel and tile are asked for, they are those of products of matrices.
-    let conv = conv.algorithm(None).tile(Tiling::default());
-    choose(&conv, Pass::Bias, device, dtype, problem)
-}
-
-fn choose(
-    conv: &Conv,
-    pass: Pass,
-    device: &Device,
-    dtype: DType,
-    problem: Convolution,
-) -> Result<ConvPlan> {
-    device.require(dtype)?;
-    if !dtype.is_float() {
-        return Err(Error::NotForIntegers { operator: pass.name(), dtype });
-    }
-    let choice = choice(conv, pass, device, dtype, &problem)?;
-    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, dtype, choice })
-}
-
-fn choice(
-    conv: &Conv,
-    pass: Pass,
-    device: &Device,
-    dtype: DType,
-    problem: &Convolution,
-) -> Result<Choice> {
-    #[cfg(feature = "kernels")]
-    if let Some(limits) = device.limits() {
-        use windowpane_kernels::conv as kernels;
-        let request = request(pass, dtype, conv.precision);
-        if is_free(conv)
-            && let Some(found) =
-                super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
-            && let Some(plan) = follow(&found, problem, request, &limits)
-        {
-            return Ok(Choice::Kernel(plan));
-        }
-        let wish = kernels::Wish { algorithm: conv.algorithm.map(kernel), tiling: conv.tiling };
-        return match kernels::Plan::new(problem, request, wish, &limits) {
-            Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
-            Err(kernels::PlanError::NoTf32) => Err(no_precision(conv, device, dtype)),
-            plan => plan.map(Choice::Kernel).map_err(|reason| device.refuses_conv(reason)),
-        };
-    }
-    let _ = (pass, dtype, problem);
-    if conv.precision != Precision::Strict {
-        return Err(no_precision(conv, device, dtype));
-    }
-    match conv.algorithm {
-        None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
-        _ => Err(no_kernel(conv, device)),
-    }
-}
-
-/// The plan that was found by measuring, unless this device cannot run it: the table may be of
-/// another version or driver.
-#[cfg(feature = "kernels")]
-fn follow(
-    found: &super::tuned::Found,
-    problem: &Convolution,
-    request: windowpane_kernels::conv::Request,
-    limits: &windowpane_kernels::Limits,
-) -> Option<windowpane_kernels::conv::Plan> {
-    use windowpane_kernels::conv::{Plan, Wish};
-    let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
-    let wish = Wish { algorithm: Some(kernel(found.algorithm)), tiling };
-    let mut plan = Plan::new(problem, request, wish, limits).ok()?;
-    plan.splits = found.splits;
-    plan.check(problem, request, limits).ok()?;
-    Some(plan)
-}
-
-/// Whether the choice of kernel and tile is left to the plan.
-#[cfg(feature = "kernels")]
-fn is_free(conv: &Conv) -> bool {
-    conv.algorithm.is_none() && conv.tiling == Tiling::default()
-}
-
-/// A problem in words: all that a choice depends on.
-#[cfg(feature = "kernels")]
-fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Convolution) -> String {
-    let pass = match pass {
-        Pass::Forward => "forward",
-        Pass::Data => "data",
-        Pass::Filter => "filter",
-        Pass::Bias => "bias",
-    };
-    let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());
-    let axes = || grid.axes().iter().skip(grid.axes().len() - grid.rank());
-    let each =
-        |of: fn(&windowpane_geometry::Axis) -> String| axes().map(of).collect::<Vec<_>>().join(",");
-    format!(
-        "{pass} {dtype} {precision} {} {} n={} c={} filters={} groups={} size={} k={} s={} d={} p={}",
-        problem.layout(),
-        problem.filter_layout(),
-        input.batch(),
-        input.channels(),
-        filter.count(),
-        problem.groups(),
-        each(|axis| axis.input().to_string()),
-        each(|axis| axis.kernel().to_string()),
-        each(|axis| axis.stride().to_string()),
-        each(|axis| axis.dilation().to_string()),
-        each(|axis| format!("{}:{}", axis.before(), axis.after())),
-    )
-}
-
-fn no_kernel(conv: &Conv, device: &Device) -> Error {
-    let wish = match conv.algorithm {
-        Some(algorithm) => algorithm.name(),
-        None => "tiled",
-    };
-    Error::NoConvKernel { wish, device: device.clone() }
-}
-
-fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {
-    let (precision, device) = (conv.precision, device.clone());
-    Error::PrecisionUnsupported { precision, dtype, device }
-}
-
-#[cfg(feature = "kernels")]
-fn request(pass: Pass, dtype: DType, precision: Precision) -> windowpane_kernels::conv::Request {
-    use windowpane_kernels::conv;
-    let pass = match pass {
-        Pass::Forward => conv::Pass::Forward,
-        Pass::Data => conv::Pass::Data,
-        Pass::Filter => conv::Pass::Filter,
-        Pass::Bias => conv::Pass::Bias,
-    };
-    conv::Request { pass, dtype, precision }
-}
-
-#[cfg(feature = "kernels")]
-fn public(algorithm: windowpane_kernels::conv::Algorithm) -> ConvAlgorithm {
-    use windowpane_kernels::conv::Algorithm;
-    match algorithm {
-        Algorithm::Direct => ConvAlgorithm::Direct,
-        Algorithm::Banded => ConvAlgorithm::Banded,
-        Algorithm::Depthwise => ConvAlgorithm::Depthwise,
-        Algorithm::Grouped => ConvAlgorithm::Grouped,
-        Algorithm::Hopper => ConvAlgorithm::Hopper,
-        Algorithm::Matrix => ConvAlgorithm::Matrix,
-        Algorithm::Tiled => ConvAlgorithm::Tiled,
-        Algorithm::Wide => ConvAlgorithm::Wide,
-        other => unreachable!("{other} has no public name"),
-    }
-}
-
-#[cfg(feature = "kernels")]
-fn kernel(algorithm: ConvAlgorithm) -> windowpane_kernels::conv::Algorithm {
-    use windowpane_kernels::conv::Algorithm;
-    match algorithm {
-        ConvAlgorithm::Direct => Algorithm::Direct,
-        ConvAlgorithm::Banded => Algorithm::Banded,
-        ConvAlgorithm::Depthwise => Algorithm::Depthwise,
-        ConvAlgorithm::Grouped => Algorithm::Grouped,
-        ConvAlgorithm::Hopper => Algorithm::Hopper,
-        ConvAlgorithm::Matrix => Algorithm::Matrix,
-        ConvAlgorithm::Tiled => Algorithm::Tiled,
-        ConvAlgorithm::Wide => Algorithm::Wide,
-    }
-}
-
-/// The problem of tensors with these dimensions.
-pub(super) fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<Convolution> {
-    let input = Shape::from_dims(x, conv.layout)?;
-    let filter = Filter::from_dims(w, conv.filter_layout)?;
-    let Conv { window, groups, layout, filter_layout, .. } = *conv;
-    Ok(Convolution::new(input, filter, &window, groups, layout, filter_layout)?)
-}
-
-/// The dimensions of the filters that made an output of one from an input.
-pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
-    let output = Shape::from_dims(dy, conv.layout)?;
-    let input = Shape::from_dims(x, conv.layout)?;
-    // Where groups do not divide the channels, the problem says so.
-    let channels = input.channels() / conv.groups.max(1);
-    let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
-    let filter = Filter::new(output.channels(), channels.max(1), kernel)?;
-    Ok(dims(&filter, conv.filter_layout))
-}
-
-pub(super) fn dims(filter: &Filter, layout: FilterLayout) -> Vec<usize> {
-    filter.dims(layout).collect()
 }

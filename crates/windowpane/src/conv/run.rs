@@ -1,10 +1,11 @@
 //! How a convolution runs: plan, check, and then the reference or a kernel.
 
-use windowpane_geometry::{Activation, Convolution, Shape};
+use windowpane_geometry::{Activation, Convolution, Pass, Shape};
 use windowpane_reference::conv as reference;
 
 use super::Conv;
-use super::plan::{Choice, ConvPlan, Pass, dims};
+use super::choice::dims;
+use super::plan::{Choice, ConvPlan};
 use crate::element::{Element, sealed::Sealed, with_element};
 use crate::spare::Spare;
 use crate::tensor::element_slice;

@@ -3,9 +3,10 @@
 //! The search begins with every kernel's own plan and goes from the fastest of them, step by step,
 //! to a faster neighbour until there is none.
 
+use windowpane_geometry::{Pass, Shape, Tiling};
 use windowpane_kernels::conv::Plan;
 
-use super::plan::{Choice, ConvPlan, Pass};
+use super::plan::{Choice, ConvPlan};
 use super::tuned::{self, Found};
 use crate::{Result, Tensor};
 
@@ -72,9 +73,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(plan: &'a ConvPlan) -> Result<Self> {
-        let shape = |shape: windowpane_geometry::Shape| -> Vec<usize> {
-            shape.dims(plan.problem.layout()).collect()
-        };
+        let shape = |shape: Shape| -> Vec<usize> { shape.dims(plan.problem.layout()).collect() };
         let (x, y) = (shape(plan.problem.input()), shape(plan.problem.output()));
         let w = plan.problem.filter().dims(plan.problem.filter_layout()).collect();
         let reads = match plan.pass {
@@ -108,7 +107,7 @@ impl<'a> Search<'a> {
         let candidate = self.with(*plan);
         conv.algorithm.is_none_or(|wished| wished == candidate.algorithm())
             && plan.tile.is_none_or(|tile| conv.tiling.over(tile) == tile)
-            && (plan.tile.is_some() || conv.tiling == windowpane_geometry::Tiling::default())
+            && (plan.tile.is_some() || conv.tiling == Tiling::default())
     }
 
     fn with(&self, plan: Plan) -> ConvPlan {

@@ -3,7 +3,7 @@
 
 use windowpane_geometry::{Convolution, Tile, Tiling};
 
-use super::plan::{Algorithm, Plan, Request, Wish};
+use super::{Algorithm, Plan, Request, Wish};
 use crate::Limits;
 
 impl Plan {
@@ -91,40 +91,15 @@ fn stepped<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use windowpane_geometry::{DType, Filter, FilterLayout, Layout, Precision, Shape, Window};
+    use windowpane_geometry::{DType, Precision};
 
-    use super::super::plan::Pass;
+    use super::super::Pass;
+    use super::super::tests::{GPU, conv};
     use super::*;
-    use crate::{Fragment, Fragments};
-
-    /// A GPU with matrix units.
-    fn limits() -> Limits {
-        let fragment = Some(Fragment { m: 16, n: 16, k: 16 });
-        Limits {
-            load_bytes: 16,
-            units_per_cube: 1024,
-            cores: None,
-            shared_bytes: 48 << 10,
-            plane: Some(32),
-            matrix: Fragments { f16: fragment, bf16: fragment, tf32: None },
-            holds_fragments: true,
-            hopper: None,
-            buffer_bytes: 1 << 32,
-            llvm: true,
-        }
-    }
-
-    fn problem() -> Convolution {
-        let input = Shape::new(8, 64, [28, 28].into()).expect("a shape");
-        let filter = Filter::new(128, 64, [3, 3].into()).expect("filters");
-        let window = Window::new([3, 3]).padding([1, 1]);
-        let (layout, filters) = (Layout::ChannelsLast, FilterLayout::Fhwc);
-        Convolution::new(input, filter, &window, 1, layout, filters).expect("a problem")
-    }
 
     #[test]
     fn a_search_begins_with_the_planners_choice_and_every_kernel() {
-        let (conv, limits) = (problem(), limits());
+        let (conv, limits) = (conv(8, 64, 128, 1), GPU);
         let request =
             Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
         let plans = Plan::beginnings(&conv, request, &limits);
@@ -137,7 +112,7 @@ mod tests {
 
     #[test]
     fn neighbours_can_run_and_are_a_step_away() {
-        let (conv, limits) = (problem(), limits());
+        let (conv, limits) = (conv(8, 64, 128, 1), GPU);
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
             let request = Request { pass, dtype: DType::F32, precision: Precision::Strict };
             let plan = Plan::new(&conv, request, Wish::default(), &limits).expect("a plan");

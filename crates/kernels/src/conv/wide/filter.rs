@@ -18,9 +18,10 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
-use super::launch::buffer;
-use super::plan::{Pass, Plan, results};
 use crate::axis::{AxisArgs, axis_args};
+use crate::conv::launch::buffer;
+use crate::conv::plan::{Pass, Plan, results};
+use crate::conv::registers::{Registers, zeros};
 use crate::dtype::{accumulator, elem, round};
 
 /// What changes the code of the kernel.
@@ -73,7 +74,7 @@ fn steps(sample: usize, channel: usize, space: [usize; AXES]) -> StepsLaunch {
 }
 
 /// Launches the gradient of the filters, `[dy, x, dw]`: `dw` has the type that the plan stores.
-pub(super) fn launch(
+pub(in crate::conv) fn launch(
     client: &Client,
     conv: &Convolution,
     dtype: DType,
@@ -188,17 +189,13 @@ fn wide_filter<S: Float, A: Float, R: Float, N: Size>(
     let first_channel = channel_block * comptime!(form.channels);
     let first_column = column_block * comptime!(form.vectors) * lanes;
 
-    let mut sums = Sequence::<RuntimeCell<Vector<A, N>>>::new();
+    let sums = zeros::<A, N>(comptime!(form.channels * form.vectors));
     let mut channels = Sequence::<usize>::new();
     let mut columns = Sequence::<usize>::new();
     #[unroll]
     for c in 0..form.channels {
         let channel = min(first_channel + c, problem.channels - 1) + group * problem.channels;
         channels.push((channel * problem.x.channel) as usize);
-        #[unroll]
-        for _ in 0..form.vectors {
-            sums.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-        }
     }
     #[unroll]
     for v in 0..form.vectors {
@@ -220,28 +217,13 @@ fn wide_filter<S: Float, A: Float, R: Float, N: Size>(
                     let xw = (ow * problem.width.stride + width.shift) as u32;
                     let pixel = (x_line + xw * problem.x.width) as usize;
                     let window = ((dy_line + ow as u32 * problem.dy.width) / lanes) as usize;
-                    let mut b = Sequence::<Vector<A, N>>::new();
-                    #[unroll]
-                    for v in 0..form.vectors {
-                        let column = *columns.index(comptime!(v as usize));
-                        b.push(Vector::cast_from(dy[window + column]));
-                    }
-                    #[unroll]
-                    for c in 0..form.channels {
-                        let value = A::cast_from(x[pixel + *channels.index(comptime!(c as usize))]);
-                        let value = Vector::<A, N>::new(value);
-                        #[unroll]
-                        for v in 0..form.vectors {
-                            let sum = sums.index(comptime!((c * form.vectors + v) as usize));
-                            sum.store(fma(value, *b.index(comptime!(v as usize)), sum.read()));
-                        }
-                    }
+                    add_window::<S, A, N>(x, dy, &channels, &columns, pixel, window, &sums, form);
                 }
             }
         }
     }
 
-    let at = td * problem.dw.depth + th * problem.dw.height + tw * problem.dw.width;
+    let first = td * problem.dw.depth + th * problem.dw.height + tw * problem.dw.width;
     #[unroll]
     for c in 0..form.channels {
         let channel = first_channel + c;
@@ -254,10 +236,41 @@ fn wide_filter<S: Float, A: Float, R: Float, N: Size>(
                 let column = first_column + v * lanes + lane as u32;
                 if channel < problem.channels && column < problem.filters {
                     let filter = group * problem.filters + column;
-                    let at = at + filter * problem.dw.sample + channel * problem.dw.channel;
+                    let at = first + filter * problem.dw.sample + channel * problem.dw.channel;
                     dw[at as usize] = sum.extract(lane);
                 }
             }
+        }
+    }
+}
+
+/// Adds the products of a window's pixel, whose channels lie so far on, and its gradients, whose filters do.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_window<S: Float, A: Float, N: Size>(
+    x: &[S],
+    dy: &[Vector<S, N>],
+    channels: &Sequence<usize>,
+    columns: &Sequence<usize>,
+    pixel: usize,
+    window: usize,
+    sums: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let mut b = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for v in 0..form.vectors {
+        let column = *columns.index(comptime!(v as usize));
+        b.push(Vector::cast_from(dy[window + column]));
+    }
+    #[unroll]
+    for c in 0..form.channels {
+        let value = A::cast_from(x[pixel + *channels.index(comptime!(c as usize))]);
+        let value = Vector::<A, N>::new(value);
+        #[unroll]
+        for v in 0..form.vectors {
+            let sum = sums.index(comptime!((c * form.vectors + v) as usize));
+            sum.store(fma(value, *b.index(comptime!(v as usize)), sum.read()));
         }
     }
 }

@@ -1,0 +1,88 @@
+//! What changes the code of the kernel.
+
+use windowpane_geometry::{Convolution, Layout, Tile};
+
+use crate::conv::epilogue::EpilogueForm;
+use crate::conv::gather::{Gather, GatherForm};
+use crate::conv::plan::{Pass, Plan};
+use crate::conv::run::Run;
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) along: Run,
+    /// How many of the filter's taps along the width are from one of them to the next.
+    pub(super) tap_jump: u32,
+    /// The lines of a unit, and whether later taps read earlier lines.
+    pub(super) lines: u32,
+    pub(super) up: bool,
+    /// The vectors of channels whose weights lie side by side.
+    pub(super) together: u32,
+    /// Where lanes lie along the width.
+    pub(super) across: Option<Across>,
+    pub(super) gather: GatherForm,
+    pub(super) epilogue: EpilogueForm,
+    /// Whether units are threads of a processor.
+    pub(super) runs: bool,
+}
+
+/// How lanes lie along the width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Across {
+    pub(super) lanes: i32,
+    /// The coordinate that the first row reads by its first tap.
+    pub(super) start: i32,
+}
+
+impl Form {
+    pub(super) fn new(
+        conv: &Convolution,
+        pass: Pass,
+        plan: &Plan,
+        tile: &Tile,
+        gather: &Gather,
+        together: usize,
+        epilogue: EpilogueForm,
+    ) -> Self {
+        let [_, height, width] = gather.axes;
+        // Lines share pixels where the next of them reads the next line.
+        let shares = conv.grid().rank() > 1 && height.step == 1 && height.tap_step.abs() == 1;
+        let lanes = tile.elems_per_thread as i32;
+        let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
+            .then_some(Across { lanes, start: width.start as i32 });
+        Self {
+            along: Run::new(tile.ratio_m, &width),
+            tap_jump: width.tap_jump as u32,
+            lines: if shares && (!plan.runs || across.is_some()) { tile.ratio_n } else { 1 },
+            up: height.tap_step < 0,
+            together: together as u32,
+            across,
+            gather: GatherForm::new(conv, pass),
+            epilogue,
+            runs: plan.runs,
+        }
+    }
+
+    /// The vectors of pixels before those of a unit's first row at which its lines begin.
+    pub(super) fn lead(&self, across: Across) -> i32 {
+        -(across.start + self.along.pixels().0).div_euclid(across.lanes)
+    }
+
+    /// Where in the vectors of a line lane `i` of row `r` finds tap `t`.
+    pub(super) fn element(&self, across: Across, r: u32, t: u32, i: usize) -> usize {
+        let first = (self.lead(across) + r as i32) * across.lanes + across.start;
+        (first + t as i32 * self.along.tap_step + i as i32) as usize
+    }
+
+    /// The vectors of a line.
+    pub(super) fn vectors(&self, across: Across) -> u32 {
+        let last = |t| self.element(across, self.along.rows - 1, t, across.lanes as usize - 1);
+        let last = last(0).max(last(self.along.taps.max(1) - 1));
+        (last / across.lanes as usize + 1) as u32
+    }
+
+    /// The lines of pixels from the first that the unit reads to the first that line `r` of it does.
+    pub(super) fn ahead(&self, r: u32) -> u32 {
+        if self.up { self.lines - 1 - r } else { r }
+    }
+}

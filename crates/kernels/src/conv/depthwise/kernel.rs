@@ -1,0 +1,205 @@
+//! What a unit does: its place, the lines of pixels that it adds, its results.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+
+use super::form::{Across, Form};
+use super::lines::{Line, add_line};
+use crate::conv::epilogue::finish_with;
+use crate::conv::gather::{GatherArgs, Point, row_point, tap_point};
+use crate::conv::registers::{Registers, zeros};
+use crate::pool::direct::unit_position;
+
+/// The numbers of a launch beside those of the gather.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct BlockArgs {
+    pub(super) units: u32,
+    /// The blocks along the height and the width, and the chunks of vectors side by side.
+    pub(super) lines: FastDivmod<u32>,
+    pub(super) runs: FastDivmod<u32>,
+    pub(super) chunks: FastDivmod<u32>,
+    /// The rows along the height, and the rows or vectors of them along the width.
+    pub(super) height: u32,
+    pub(super) width: u32,
+    pub(super) slope: f32,
+}
+
+/// Where a unit's work is.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Place {
+    /// The samples and depths before it.
+    outer: u32,
+    /// Its first row.
+    line: u32,
+    along: u32,
+    /// The chunk of its vector of channels, and the vector's place there.
+    chunk: u32,
+    beside: u32,
+}
+
+/// What the `i`-th unit is to do.
+#[cube]
+fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> Place {
+    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+    let (rest, line) = block.lines.div_mod(rest);
+    let (rest, along) = block.runs.div_mod(rest);
+    let (outer, chunk) = block.chunks.div_mod(rest);
+    Place {
+        outer,
+        line: line * comptime!(form.lines),
+        along: along * comptime!(form.along.rows),
+        chunk,
+        beside,
+    }
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    bias: ComptimeOption<Box<[Vector<S, C>]>>,
+    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = unit_position(form.runs);
+    if i >= block.units {
+        terminate!();
+    }
+    let lanes = N::value() as u32;
+    let place = place_of(block, i, form);
+    let vector = place.chunk * comptime!(form.together) + place.beside;
+    let (channel, rows) = if comptime!(form.across.is_some()) {
+        (vector, lanes)
+    } else {
+        (vector * lanes, 1u32.runtime())
+    };
+    let first = (place.outer * block.height + place.line) * block.width + place.along;
+    let row = row_point(gather, first * rows, form.gather);
+
+    let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
+    add_lines::<S, A, N>(a, packed, gather, &place, &row, channel, &sums, form);
+    let first = row.other + channel * gather.out_group;
+    store::<S, A, N, C>(
+        &bias, &residual, out, gather, block, &place, &sums, vector, first, rows, form,
+    );
+}
+
+/// Adds the lines of pixels that a unit reads, whose first row is `row`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_lines<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    place: &Place,
+    row: &Point,
+    channel: u32,
+    sums: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
+    let (start, reach, extent) = if comptime!(form.across.is_some()) {
+        let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
+        let start = place.along as i32 - comptime!(form.lead(across));
+        let reach = comptime!(form.vectors(across) as i32);
+        (start, reach.runtime(), gather.width.extent / lanes as i32)
+    } else {
+        let (first, pixels) = comptime!(form.along.pixels());
+        (row.width + first, (pixels as i32).runtime(), gather.width.extent)
+    };
+    let whole = start >= 0 && start + reach <= extent;
+    let first_line =
+        if comptime!(form.up) { row.height + comptime!(form.lines as i32 - 1) } else { row.height };
+    let plane = row.a + channel * gather.a_group;
+    for td in 0..gather.depth.taps_count {
+        let d = row.depth + td as i32 * gather.depth.tap_step;
+        if d >= 0 && d < gather.depth.extent {
+            let plane = plane + (d * gather.depth.a_step) as u32;
+            let weights = tap_point(gather, td, 0u32, 0u32).other + place.chunk * gather.b_group;
+            for y in 0..gather.height.taps_count + comptime!(form.lines - 1) {
+                let h = first_line + y as i32 * gather.height.tap_step;
+                if h >= 0 && h < gather.height.extent {
+                    let line = Line {
+                        at: ((plane + (h * gather.height.a_step) as u32) / lanes) as usize,
+                        start,
+                        extent,
+                        y,
+                        weights: weights / lanes + place.beside,
+                    };
+                    if whole {
+                        add_line::<S, A, N>(a, packed, gather, &line, sums, false, form);
+                    } else {
+                        add_line::<S, A, N>(a, packed, gather, &line, sums, true, form);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Stores the results of a unit, the first of them at `first`, and from each to the next along the width
+/// `rows` rows.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store<S: Float, A: Float, N: Size, C: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &Place,
+    sums: &Registers<A, N>,
+    vector: u32,
+    first: u32,
+    rows: u32,
+    #[comptime] form: Form,
+) {
+    let lanes = N::value() as u32;
+    #[unroll]
+    for l in 0..form.lines {
+        if place.line + l < block.height {
+            #[unroll]
+            for r in 0..form.along.rows {
+                if place.along + r < block.width {
+                    let along = r * rows * gather.width.out_step;
+                    let at = (first + l * gather.height.out_step + along) / lanes;
+                    let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
+                    let sum = with_bias::<S, A, N, C>(bias, sum, vector, form);
+                    out[at as usize] =
+                        finish_with::<S, A, N>(residual, sum, at, block.slope, form.epilogue);
+                }
+            }
+        }
+    }
+}
+
+/// A sum and its bias: one for each lane, or one for all.
+#[cube]
+fn with_bias<S: Float, A: Float, N: Size, C: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, C>]>>,
+    sum: Vector<A, N>,
+    vector: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let mut sum = sum;
+    #[comptime]
+    match bias {
+        ComptimeOption::Some(bias) => {
+            let bias = bias[vector as usize];
+            if comptime!(form.across.is_some()) {
+                sum += Vector::new(A::cast_from(bias.extract(0usize)));
+            } else {
+                sum += Vector::cast_from(bias);
+            }
+        }
+        ComptimeOption::None => {}
+    }
+    sum
+}

@@ -1,0 +1,131 @@
+//! What a unit does: its place, the lines of pixels that it adds, its results.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+
+use super::{Form, LANES};
+use crate::conv::epilogue::finish_at;
+use crate::conv::gather::{GatherArgs, row_point, tap_point};
+use crate::conv::registers::{Registers, zeros};
+use crate::conv::run::pixels_of;
+use crate::pool::direct::unit_position;
+
+/// The numbers of a launch beside those of the gather.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct BlockArgs {
+    pub(super) units: u32,
+    /// The rows along the height, the runs along the width, and the chunks of vectors side by side.
+    pub(super) lines: FastDivmod<u32>,
+    pub(super) runs: FastDivmod<u32>,
+    pub(super) chunks: FastDivmod<u32>,
+    /// The rows along the height and the width.
+    pub(super) height: u32,
+    pub(super) width: u32,
+    pub(super) slope: f32,
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn grouped<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = unit_position(false);
+    if i >= block.units {
+        terminate!();
+    }
+    let lanes = N::value() as u32;
+    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+    let (rest, line) = block.lines.div_mod(rest);
+    let (rest, run) = block.runs.div_mod(rest);
+    let (outer, chunk) = block.chunks.div_mod(rest);
+    let vector = chunk * comptime!(form.together) + beside;
+    let group = vector / comptime!(form.columns);
+    let first = run * comptime!(form.along.rows);
+    let row = row_point(gather, (outer * block.height + line) * block.width + first, form.gather);
+
+    let sums = zeros::<A, N>(form.along.rows);
+    let (first_pixel, pixels) = comptime!(form.along.pixels());
+    let start = row.width + first_pixel;
+    let whole = start >= 0 && start + comptime!(pixels as i32) <= gather.width.extent;
+    let plane = row.a + group * gather.a_group;
+    for td in 0..gather.depth.taps_count {
+        let d = row.depth + td as i32 * gather.depth.tap_step;
+        for th in 0..gather.height.taps_count {
+            let h = row.height + th as i32 * gather.height.tap_step;
+            let inside = d >= 0 && d < gather.depth.extent && h >= 0 && h < gather.height.extent;
+            if inside {
+                let at = (d * gather.depth.a_step + h * gather.height.a_step) as u32;
+                let line = ((plane + at) / lanes) as usize;
+                let tap = tap_point(gather, td, th, 0u32);
+                let weights = ((tap.other + chunk * gather.b_group) / lanes + beside) as usize;
+                for channels in 0..comptime!(form.inner).runtime() {
+                    let line = line + channels as usize;
+                    let step = comptime!((LANES as u32 * form.together) as usize);
+                    let weights = weights + channels as usize * step;
+                    if whole {
+                        add_line::<S, A, N>(
+                            a, packed, gather, line, start, weights, &sums, false, form,
+                        );
+                    } else {
+                        add_line::<S, A, N>(
+                            a, packed, gather, line, start, weights, &sums, true, form,
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    let base = row.other + vector * lanes;
+    #[unroll]
+    for r in 0..form.along.rows {
+        if first + r < block.width {
+            let at = (base + r * gather.width.out_step) / lanes;
+            let sum = sums.index(comptime!(r as usize)).read();
+            out[at as usize] =
+                finish_at::<S, A, N>(&bias, &residual, sum, vector, at, block.slope, form.epilogue);
+        }
+    }
+}
+
+/// Adds what a line of pixels, a vector of whose channels begins at `line`, gives to all rows.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn add_line<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    packed: &[Vector<A, N>],
+    gather: &GatherArgs,
+    line: usize,
+    start: i32,
+    weights: usize,
+    sums: &Registers<A, N>,
+    #[comptime] clipped: bool,
+    #[comptime] form: Form,
+) {
+    let extent = gather.width.extent;
+    let pixels = pixels_of::<S, A, N>(a, gather, line, start, extent, clipped, form.along);
+    #[unroll]
+    for t in 0..form.along.taps {
+        #[unroll]
+        for channel in 0..N::value() {
+            let at = comptime!(t * form.tap() + channel as u32 * form.together);
+            let weight = packed[weights + comptime!(at as usize)];
+            #[unroll]
+            for r in 0..form.along.rows {
+                let pixel = *pixels.index(comptime!(form.along.pixel(r, t) as usize));
+                let pixel = Vector::<A, N>::new(pixel.extract(channel));
+                let sum = sums.index(comptime!(r as usize));
+                sum.store(fma(pixel, weight, sum.read()));
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Groups of few channels: too few columns for a block of a product, too many terms for one filter a
+//! channel.
+//!
+//! ```text
+//! for each run of neighbouring rows along the width, for each vector of filters:       one unit
+//!     for each line of taps, for each vector of its group's channels:
+//!         pixels ← those that the run reads              a few vectors, each for several rows and taps
+//!         for each tap, for each channel of the vector:
+//!             for each row:  sums[row] += pixel[channel] · w[tap, channel]
+//! ```
+//!
+//! A unit's vector of filters is of one group. Units that follow each other take the vectors of
+//! neighbouring groups, whose weights are laid side by side for them, and then neighbouring lines: so what
+//! a plane loads lies together, though each group sees only its own channels. The gradient of the data is
+//! the same over the windows that read a coordinate.
+
+use cubecl::client::Client;
+use cubecl::server::Handle;
+use windowpane_geometry::{Convolution, DType};
+
+use super::blocks::operands;
+use super::epilogue::{Epilogue, EpilogueForm};
+use super::gather::{Gather, GatherForm, Sweep, columns, inner};
+use super::launch::{buffer, grid};
+use super::pack::Packing;
+use super::plan::{Pass, Plan, results};
+use super::run::Run;
+use crate::dtype::{accumulator, elem};
+
+mod kernel;
+pub(super) mod plan;
+
+use kernel::BlockArgsLaunch;
+
+/// The lanes of every vector: channels that are read, or filters.
+const LANES: usize = 4;
+
+/// The most vectors of filters whose weights lie side by side.
+const MOST_TOGETHER: usize = 16;
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    along: Run,
+    /// How many of the filter's taps along the width are from one of them to the next.
+    tap_jump: u32,
+    /// The vectors of channels that a group reads.
+    inner: u32,
+    /// The vectors of filters of a group, and of the groups whose weights lie side by side.
+    columns: u32,
+    together: u32,
+    gather: GatherForm,
+    epilogue: EpilogueForm,
+}
+
+impl Form {
+    /// The vectors of packed weights from a tap to the next along the width.
+    fn tap(&self) -> u32 {
+        self.tap_jump * self.inner * LANES as u32 * self.together
+    }
+}
+
+/// How the weights are laid out.
+pub(super) fn packing(conv: &Convolution, pass: Pass) -> Packing {
+    let most = MOST_TOGETHER / (columns(conv, pass) / LANES).max(1);
+    let beside = 1 << conv.groups().trailing_zeros().min(most.max(1).ilog2());
+    Packing::beside(conv, pass, beside)
+}
+
+/// Launches the convolution or the gradient of its input, `[a, w, out]`.
+pub(super) fn launch(
+    client: &Client,
+    conv: &Convolution,
+    pass: Pass,
+    dtype: DType,
+    plan: &Plan,
+    [a, w, out]: [&Handle; 3],
+    epilogue: Epilogue<'_>,
+) {
+    // The plan was checked: it has a tile.
+    let Some(tile) = plan.tile else { return };
+    let packing = packing(conv, pass);
+    let packed = packing.pack(client, conv, dtype, plan, w);
+    let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
+    let together = packing.steps().inner / LANES;
+    let vectors = conv.groups() * columns;
+    let [inputs, _] = operands(conv, pass);
+    let results = results(conv, pass);
+    for gather in Gather::all(conv, pass) {
+        let [_, Sweep { rows: height, .. }, along] = gather.axes;
+        let form = Form {
+            along: Run::new(tile.ratio_m, &along),
+            tap_jump: along.tap_jump as u32,
+            inner: inner as u32,
+            columns: columns as u32,
+            together: together as u32,
+            gather: GatherForm::new(conv, pass),
+            epilogue: epilogue.form(dtype),
+        };
+        let runs = along.rows.div_ceil(tile.ratio_m as usize);
+        let units = gather.rows(conv) / along.rows * runs * vectors;
+        let (cubes, dim) = grid(client, plan, units);
+        // SAFETY: lines outside are skipped and pixels outside moved inside; rows past the last are
+        // stored nowhere.
+        unsafe {
+            kernel::grouped::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                LANES,
+                buffer(a, inputs / LANES),
+                buffer(&packed, packing.elements() / LANES),
+                epilogue.bias(conv.filter().count(), LANES),
+                epilogue.residual(results, LANES),
+                buffer(out, results / LANES),
+                gather.args(conv, &packing.steps()),
+                BlockArgsLaunch::new(
+                    units as u32,
+                    height as u32,
+                    runs as u32,
+                    (vectors / together) as u32,
+                    height as u32,
+                    along.rows as u32,
+                    epilogue.slope(),
+                ),
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        }
+    }
+}

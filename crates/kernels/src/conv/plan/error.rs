@@ -1,0 +1,154 @@
+//! Why there is no plan: what was asked, what was found, what to do.
+
+use windowpane_geometry::DType;
+
+use super::Algorithm;
+
+/// Why a problem has no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// Convolutions are of floating-point numbers.
+    #[error("a convolution was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    Integers {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// The device has no matrix units that round to tf32.
+    #[error("tf32 was asked for and this device has none; leave the precision strict")]
+    NoTf32,
+    /// Only f32 has a coarser precision.
+    #[error("tf32 was asked of {dtype}; it is a precision of f32, leave it strict")]
+    Tf32OfOther {
+        /// The type asked for.
+        dtype: DType,
+    },
+    /// A tensor has more elements than a kernel can count.
+    #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
+    TooManyElements {
+        /// The elements.
+        elements: usize,
+        /// The most that are counted.
+        limit: usize,
+    },
+    /// A tensor is larger than the device can bind.
+    #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
+    BufferTooLarge {
+        /// The bytes.
+        bytes: u64,
+        /// The most that can be bound.
+        limit: u64,
+    },
+    /// A buffer does not hold its tensor.
+    #[error("a buffer of {found} bytes was given for a tensor of {needed}")]
+    BufferTooSmall {
+        /// The bytes of the tensor.
+        needed: u64,
+        /// The bytes of the buffer.
+        found: u64,
+    },
+    /// A gradient is a sum over the windows of no sample.
+    #[error("the batch is empty and so is the sum; make a tensor of zeros")]
+    NoWindows,
+    /// No kernel, or not the one asked for, can do it on this device.
+    #[error("this device has no {} for this; leave the choice to the plan", match algorithm {
+        Some(algorithm) => format!("{algorithm} kernel"),
+        None => "tiled kernel".into(),
+    })]
+    NoKernel {
+        /// The kernel asked for.
+        algorithm: Option<Algorithm>,
+    },
+    /// A tile was given to a kernel that has none, or none to one that needs it.
+    #[error("the {algorithm} kernel and the tile do not belong together; plan again")]
+    Untiled {
+        /// The kernel.
+        algorithm: Algorithm,
+    },
+    /// A number of a tile does not fit the others.
+    #[error("{name} is {found} and the rest of the tile asks for {expected}")]
+    Tile {
+        /// The number's name.
+        name: &'static str,
+        /// What it is.
+        found: u32,
+        /// What it must be.
+        expected: u32,
+    },
+    /// The elements of a load are too many, or no power of two.
+    #[error("elems_per_thread is {lanes}; this device takes a power of two, {widest} at most")]
+    Lanes {
+        /// The elements asked for.
+        lanes: u32,
+        /// The most that the device loads at once.
+        widest: u32,
+    },
+    /// The elements of a load do not divide those that lie together.
+    #[error("elems_per_thread is {lanes}, which does not divide {channels} elements side by side")]
+    Channels {
+        /// The elements asked for.
+        lanes: u32,
+        /// The channels, or pixels of a line, that lie together.
+        channels: usize,
+    },
+    /// A block is no multiple of its pieces, or too large.
+    #[error("{name} is {block}; the rest of the tile asks for a multiple of {of}, {limit} at most")]
+    Block {
+        /// The number's name.
+        name: &'static str,
+        /// What it is.
+        block: u32,
+        /// What it must be a multiple of.
+        of: u32,
+        /// The largest block.
+        limit: u32,
+    },
+    /// A block is kept once or twice.
+    #[error("stages is {stages}; it is 1 or 2")]
+    Stages {
+        /// The stages asked for.
+        stages: u32,
+    },
+    /// The ring of a producer has too few stages, or more than shared memory holds.
+    #[error("stages is {stages}; with blocks of this size it is 2 to {most}")]
+    Ring {
+        /// The stages asked for.
+        stages: u32,
+        /// The most that there are.
+        most: u32,
+    },
+    /// A tile's blocks do not fit in shared memory.
+    #[error(
+        "the tile takes {bytes} bytes of shared memory, this device has {limit}; shrink a block"
+    )]
+    Shared {
+        /// The bytes of the tile.
+        bytes: usize,
+        /// The bytes that a cube has.
+        limit: usize,
+    },
+    /// A unit has too many sums, or none.
+    #[error("ratio_m by ratio_n are {sums} pieces a unit; its registers take 1 to {limit}")]
+    Sums {
+        /// The pieces asked for.
+        sums: u32,
+        /// The most that a unit has.
+        limit: u32,
+    },
+    /// A cube cannot have so many units.
+    #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
+    Units {
+        /// The units asked for.
+        units: u32,
+        /// The most that the device has.
+        limit: u32,
+    },
+    /// A sum cannot be cut into so many parts.
+    #[error("{splits} splits were asked for; this problem has 1 to {most}")]
+    Splits {
+        /// The parts asked for.
+        splits: usize,
+        /// The most that there are.
+        most: usize,
+    },
+}

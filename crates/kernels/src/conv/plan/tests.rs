@@ -1,0 +1,233 @@
+//! What is chosen for which problem and device, and what is refused.
+
+use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Shape, Window};
+
+use super::*;
+use crate::Fragments;
+
+const FRAGMENT: Fragment = Fragment { m: 16, n: 16, k: 16 };
+/// A GPU with matrix units.
+pub(super) const GPU: Limits = Limits {
+    load_bytes: 16,
+    units_per_cube: 1024,
+    cores: None,
+    shared_bytes: 48 << 10,
+    plane: Some(32),
+    matrix: Fragments {
+        f16: Some(FRAGMENT),
+        bf16: Some(FRAGMENT),
+        tf32: Some(Fragment { k: 8, ..FRAGMENT }),
+    },
+    holds_fragments: true,
+    hopper: None,
+    buffer_bytes: 1 << 34,
+    llvm: true,
+};
+/// As much shared memory as the largest GPUs have.
+const LARGE: Limits = Limits { shared_bytes: 227 << 10, ..GPU };
+/// One H200.
+const HOPPER: Limits = Limits { hopper: Some(132), ..LARGE };
+const PLAIN: Limits = Limits { matrix: Fragments { f16: None, bf16: None, tf32: None }, ..GPU };
+const PROCESSOR: Limits = Limits { load_bytes: 64, cores: Some(2), plane: Some(1), ..PLAIN };
+
+const F32: Request =
+    Request { pass: Pass::Forward, dtype: DType::F32, precision: Precision::Strict };
+const BF16: Request = Request { dtype: DType::BF16, ..F32 };
+const TF32: Request = Request { precision: Precision::Tf32, ..F32 };
+
+/// A layer of 3 by 3 taps over 28 by 28 pixels.
+pub(super) fn conv(batch: usize, channels: usize, filters: usize, groups: usize) -> Convolution {
+    let shape = Shape::new(batch, channels, Extents::from([28, 28])).unwrap();
+    let filter = Filter::new(filters, channels / groups, Extents::from([3, 3])).unwrap();
+    let window = Window::new([3, 3]).padding([1, 1]);
+    let layout = FilterLayout::Fhwc;
+    Convolution::new(shape, filter, &window, groups, Layout::ChannelsLast, layout).unwrap()
+}
+
+fn plan(conv: &Convolution, request: Request, limits: &Limits) -> Result<Plan, PlanError> {
+    Plan::new(conv, request, Wish::default(), limits)
+}
+
+fn algorithm(conv: &Convolution, request: Request, limits: &Limits) -> Algorithm {
+    plan(conv, request, limits).unwrap().algorithm
+}
+
+#[test]
+fn each_device_has_its_kernel() {
+    let dense = conv(8, 64, 128, 1);
+    assert_eq!(algorithm(&dense, F32, &GPU), Algorithm::Tiled);
+    assert_eq!(algorithm(&dense, BF16, &GPU), Algorithm::Matrix);
+    assert_eq!(algorithm(&dense, TF32, &GPU), Algorithm::Matrix);
+    assert_eq!(algorithm(&dense, BF16, &PLAIN), Algorithm::Tiled);
+    assert_eq!(algorithm(&dense, BF16, &Limits { shared_bytes: 0, ..PLAIN }), Algorithm::Direct);
+    assert_eq!(algorithm(&dense, F32, &PROCESSOR), Algorithm::Wide);
+    for limits in [GPU, PROCESSOR] {
+        assert_eq!(algorithm(&conv(8, 64, 64, 64), F32, &limits), Algorithm::Depthwise);
+    }
+    // Matrix units are the faster for all but the fewest channels.
+    let [few, more] = [conv(8, 256, 256, 32), conv(8, 256, 256, 16)];
+    assert_eq!(algorithm(&few, F32, &GPU), Algorithm::Grouped);
+    assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::Banded);
+    assert_eq!(algorithm(&few, BF16, &PLAIN), Algorithm::Grouped);
+    assert_eq!(algorithm(&conv(8, 64, 64, 64), BF16, &GPU), Algorithm::Banded);
+    assert_eq!(algorithm(&more, F32, &GPU), Algorithm::Grouped);
+    assert_eq!(algorithm(&more, BF16, &GPU), Algorithm::Matrix);
+    assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Wide);
+}
+
+/// Every plan passes its own check, whatever the pass, the type and the counts.
+#[test]
+fn what_is_planned_can_run() {
+    for (channels, filters, groups) in
+        [(3, 64, 1), (64, 256, 1), (256, 256, 32), (7, 7, 7), (1, 1, 1), (96, 20, 4), (8, 40, 8)]
+    {
+        for batch in [1, 8, 512] {
+            let conv = conv(batch, channels, filters, groups);
+            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
+                    let small = Limits { shared_bytes: 16384, ..GPU };
+                    for limits in [GPU, LARGE, PLAIN, PROCESSOR, HOPPER, small] {
+                        let request = Request { pass, ..request };
+                        match plan(&conv, request, &limits) {
+                            Ok(plan) => assert_eq!(plan.check(&conv, request, &limits), Ok(())),
+                            Err(error) => {
+                                let none = limits.matrix.tf32.is_none();
+                                let expected = match none {
+                                    true => PlanError::NoTf32,
+                                    false => PlanError::NoKernel { algorithm: None },
+                                };
+                                assert_eq!((request.precision, error), (Precision::Tf32, expected));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tile, which the code of a kernel depends on, is that of any batch.
+#[test]
+fn a_tile_does_not_depend_on_the_batch() {
+    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for limits in [GPU, LARGE, PROCESSOR] {
+            for (channels, filters) in [(48, 80), (256, 512)] {
+                let request = Request { pass, ..BF16 };
+                let conv = |batch| conv(batch, channels, filters, 1);
+                let tile = |batch| plan(&conv(batch), request, &limits).unwrap().tile;
+                assert_eq!(tile(1), tile(300));
+            }
+        }
+    }
+}
+
+/// Whole loads, factors of 16 bits and LLVM make the largest blocks, where they have room.
+#[test]
+fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
+    let blocks = |channels, filters, request, limits: &Limits| {
+        let tile = plan(&conv(8, channels, filters, 1), request, limits).unwrap().tile.unwrap();
+        [tile.block_m, tile.block_n, tile.block_k, tile.ratio_m, tile.ratio_n]
+    };
+    assert_eq!(blocks(256, 256, BF16, &LARGE), [128, 256, 64, 4, 4]);
+    assert_eq!(blocks(256, 256, BF16, &GPU), [128, 128, 32, 4, 4]);
+    assert_eq!(blocks(256, 128, BF16, &LARGE), [128, 128, 32, 4, 4]);
+    let shading = Limits { llvm: false, ..GPU };
+    assert_eq!(blocks(256, 256, BF16, &shading), [128, 128, 32, 4, 2]);
+    assert_eq!(blocks(3, 256, BF16, &LARGE), [128, 128, 32, 4, 2]);
+    assert_eq!(blocks(256, 256, TF32, &LARGE), [128, 128, 16, 4, 2]);
+    assert_eq!(blocks(256, 64, BF16, &LARGE), [128, 64, 32, 2, 2]);
+}
+
+#[test]
+fn an_impossible_tile_is_refused_by_its_limit() {
+    let conv = conv(8, 64, 128, 1);
+    let refused = |text: &str, request: Request, limits: &Limits| {
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm: None };
+        Plan::new(&conv, request, wish, limits).unwrap_err().to_string()
+    };
+    for request in [F32, BF16, TF32] {
+        assert!(refused("block_m=100", request, &GPU).contains("block_m is 100"));
+        assert!(refused("block_n=4096", request, &GPU).contains("block_n is 4096"));
+        assert!(refused("block_k=5", request, &GPU).contains("block_k is 5"));
+        assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n are"));
+        assert!(refused("stages=3", request, &GPU).contains("stages is 3"));
+        assert!(refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread is 3"));
+        assert!(refused("elems_per_thread=64", request, &GPU).contains("power of two"));
+        assert!(refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152"));
+    }
+    let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
+    assert!(units.contains("4096 units"), "{units}");
+    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m is 7"));
+    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k is 2"));
+}
+
+/// A search goes from a small block to none.
+#[test]
+fn a_tile_of_nothing_is_refused_by_every_kernel() {
+    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
+    let tilings = [
+        Tiling { block_m: none, ..all },
+        Tiling { block_n: none, ..all },
+        Tiling { block_k: none, ..all },
+        Tiling { ratio_m: none, ..all },
+        Tiling { ratio_n: none, ..all },
+        Tiling { stages: none, ..all },
+    ];
+    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for (limits, algorithm) in [GPU, PROCESSOR, HOPPER]
+            .into_iter()
+            .flat_map(|limits| Algorithm::LADDER.map(|algorithm| (limits, algorithm)))
+        {
+            for tiling in tilings {
+                let wish = Wish { algorithm: Some(algorithm), tiling };
+                let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &limits);
+                assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
+            }
+        }
+    }
+}
+
+/// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
+/// worth the laying; three channels go the same way, and gradients of the filters another.
+#[test]
+fn hopper_takes_what_pays() {
+    let large = conv(128, 64, 64, 1);
+    assert_eq!(algorithm(&large, F32, &HOPPER), Algorithm::Hopper);
+    assert_eq!(algorithm(&large, BF16, &HOPPER), Algorithm::Hopper);
+    assert_eq!(algorithm(&conv(1, 64, 64, 1), F32, &HOPPER), Algorithm::Tiled);
+    assert_eq!(algorithm(&conv(1, 64, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+    assert_eq!(algorithm(&conv(128, 3, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
+    assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Matrix);
+    let filter = Request { pass: Pass::Filter, ..F32 };
+    assert_eq!(algorithm(&large, filter, &HOPPER), Algorithm::Tiled);
+    let wish = Wish { algorithm: Some(Algorithm::Hopper), ..Wish::default() };
+    let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
+    // 63 terms and 72.
+    assert!(forced(7).is_err() && forced(8).is_ok());
+    // What is laid anew is told of.
+    assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
+    assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
+}
+
+#[test]
+fn long_sums_are_cut_and_short_ones_are_not() {
+    let filter = Request { pass: Pass::Filter, ..F32 };
+    assert!(plan(&conv(128, 64, 64, 1), filter, &GPU).unwrap().splits > 8);
+    assert_eq!(
+        plan(&conv(1, 4, 4, 1), Request { pass: Pass::Data, ..F32 }, &GPU).unwrap().splits,
+        1
+    );
+    let bias = Request { pass: Pass::Bias, ..F32 };
+    let plan = plan(&conv(128, 64, 64, 1), bias, &GPU).unwrap();
+    assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
+}
+
+#[test]
+fn tf32_is_of_f32_and_of_matrix_units() {
+    let conv = conv(1, 8, 8, 1);
+    let of_bf16 = Request { dtype: DType::BF16, ..TF32 };
+    assert!(matches!(plan(&conv, of_bf16, &GPU), Err(PlanError::Tf32OfOther { .. })));
+    assert_eq!(plan(&conv, TF32, &PLAIN), Err(PlanError::NoTf32));
+    let wish = Wish { algorithm: Some(Algorithm::Tiled), ..Wish::default() };
+    assert!(Plan::new(&conv, TF32, wish, &GPU).is_err());
+}

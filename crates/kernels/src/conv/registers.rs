@@ -1,0 +1,18 @@
+//! Registers that loops carry: vectors that are written again and again, by a number known when a kernel is
+//! compiled.
+
+use cubecl::prelude::*;
+
+/// So many vectors of a unit.
+pub(super) type Registers<T, N> = Sequence<RuntimeCell<Vector<T, N>>>;
+
+/// So many vectors of zeros.
+#[cube]
+pub(super) fn zeros<T: Float, N: Size>(#[comptime] count: u32) -> Registers<T, N> {
+    let mut zeros = Sequence::<RuntimeCell<Vector<T, N>>>::new();
+    #[unroll]
+    for _ in 0..count {
+        zeros.push(RuntimeCell::new(Vector::new(T::from_int(0))));
+    }
+    zeros
+}

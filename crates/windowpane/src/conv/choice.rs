@@ -1,0 +1,185 @@
+//! How a plan is made: the problem that dimensions describe, and the kernel that computes it: the one that was
+//! found by measuring, or the planner's own choice, or the reference.
+
+use windowpane_geometry::{
+    Convolution, DType, Extents, Filter, FilterLayout, Pass, Precision, Shape, Tiling, Window,
+};
+
+use super::plan::{Choice, ConvPlan};
+use super::{Conv, ConvAlgorithm};
+use crate::{Device, Error, Result};
+
+/// Plans a pass over tensors of these dimensions.
+pub(super) fn plan(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    x: &[usize],
+    w: &[usize],
+) -> Result<ConvPlan> {
+    let problem = problem(conv, x, w)?;
+    choose(conv, pass, device, dtype, problem)
+}
+
+/// The bias's gradient is that of any convolution with this output: of one tap, say.
+pub(super) fn plan_bias(
+    conv: &Conv,
+    device: &Device,
+    dtype: DType,
+    dy: &[usize],
+) -> Result<ConvPlan> {
+    let output = Shape::from_dims(dy, conv.layout)?;
+    let one = match output.space().rank() {
+        1 => Extents::from([1]),
+        2 => Extents::from([1, 1]),
+        _ => Extents::from([1, 1, 1]),
+    };
+    let channels = output.channels();
+    let filter = Filter::new(channels, 1, one)?;
+    let window = Window::new(one);
+    let problem =
+        Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
+    // Whatever kernel and tile are asked for, they are those of products of matrices.
+    let conv = conv.algorithm(None).tile(Tiling::default());
+    choose(&conv, Pass::Bias, device, dtype, problem)
+}
+
+fn choose(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    problem: Convolution,
+) -> Result<ConvPlan> {
+    device.require(dtype)?;
+    if !dtype.is_float() {
+        return Err(Error::NotForIntegers { operator: pass.name(), dtype });
+    }
+    let choice = choice(conv, pass, device, dtype, &problem)?;
+    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, dtype, choice })
+}
+
+fn choice(
+    conv: &Conv,
+    pass: Pass,
+    device: &Device,
+    dtype: DType,
+    problem: &Convolution,
+) -> Result<Choice> {
+    #[cfg(feature = "kernels")]
+    if let Some(limits) = device.limits() {
+        use windowpane_kernels::conv as kernels;
+        let request = kernels::Request { pass, dtype, precision: conv.precision };
+        if is_free(conv)
+            && let Some(found) =
+                super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
+            && let Some(plan) = follow(&found, problem, request, &limits)
+        {
+            return Ok(Choice::Kernel(plan));
+        }
+        let wish = kernels::Wish { algorithm: conv.algorithm.map(Into::into), tiling: conv.tiling };
+        return match kernels::Plan::new(problem, request, wish, &limits) {
+            Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
+            Err(kernels::PlanError::NoTf32) => Err(no_precision(conv, device, dtype)),
+            plan => plan.map(Choice::Kernel).map_err(|reason| device.refuses_conv(reason)),
+        };
+    }
+    let _ = (pass, dtype, problem);
+    if conv.precision != Precision::Strict {
+        return Err(no_precision(conv, device, dtype));
+    }
+    match conv.algorithm {
+        None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
+        _ => Err(no_kernel(conv, device)),
+    }
+}
+
+/// The plan that was found by measuring, unless this device cannot run it: the table may be of
+/// another version or driver.
+#[cfg(feature = "kernels")]
+fn follow(
+    found: &super::tuned::Found,
+    problem: &Convolution,
+    request: windowpane_kernels::conv::Request,
+    limits: &windowpane_kernels::Limits,
+) -> Option<windowpane_kernels::conv::Plan> {
+    use windowpane_kernels::conv::{Plan, Wish};
+    let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
+    let wish = Wish { algorithm: Some(found.algorithm.into()), tiling };
+    let mut plan = Plan::new(problem, request, wish, limits).ok()?;
+    plan.splits = found.splits;
+    plan.check(problem, request, limits).ok()?;
+    Some(plan)
+}
+
+/// Whether the choice of kernel and tile is left to the plan.
+#[cfg(feature = "kernels")]
+pub(super) fn is_free(conv: &Conv) -> bool {
+    conv.algorithm.is_none() && conv.tiling == Tiling::default()
+}
+
+/// A problem in words: all that a choice depends on.
+#[cfg(feature = "kernels")]
+pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Convolution) -> String {
+    let pass = match pass {
+        Pass::Forward => "forward",
+        Pass::Data => "data",
+        Pass::Filter => "filter",
+        Pass::Bias => "bias",
+    };
+    let (input, filter, grid) = (problem.input(), problem.filter(), problem.grid());
+    let axes = || grid.axes().iter().skip(grid.axes().len() - grid.rank());
+    let each =
+        |of: fn(&windowpane_geometry::Axis) -> String| axes().map(of).collect::<Vec<_>>().join(",");
+    format!(
+        "{pass} {dtype} {precision} {} {} n={} c={} filters={} groups={} size={} k={} s={} d={} p={}",
+        problem.layout(),
+        problem.filter_layout(),
+        input.batch(),
+        input.channels(),
+        filter.count(),
+        problem.groups(),
+        each(|axis| axis.input().to_string()),
+        each(|axis| axis.kernel().to_string()),
+        each(|axis| axis.stride().to_string()),
+        each(|axis| axis.dilation().to_string()),
+        each(|axis| format!("{}:{}", axis.before(), axis.after())),
+    )
+}
+
+fn no_kernel(conv: &Conv, device: &Device) -> Error {
+    let wish = match conv.algorithm {
+        Some(algorithm) => algorithm.name(),
+        None => "tiled",
+    };
+    Error::NoConvKernel { wish, device: device.clone() }
+}
+
+fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {
+    let (precision, device) = (conv.precision, device.clone());
+    Error::PrecisionUnsupported { precision, dtype, device }
+}
+
+/// The problem of tensors with these dimensions.
+pub(super) fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<Convolution> {
+    let input = Shape::from_dims(x, conv.layout)?;
+    let filter = Filter::from_dims(w, conv.filter_layout)?;
+    let Conv { window, groups, layout, filter_layout, .. } = *conv;
+    Ok(Convolution::new(input, filter, &window, groups, layout, filter_layout)?)
+}
+
+/// The dimensions of the filters that made an output of one from an input.
+pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
+    let output = Shape::from_dims(dy, conv.layout)?;
+    let input = Shape::from_dims(x, conv.layout)?;
+    // Where groups do not divide the channels, the problem says so.
+    let channels = input.channels() / conv.groups.max(1);
+    let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+    let filter = Filter::new(output.channels(), channels.max(1), kernel)?;
+    Ok(dims(&filter, conv.filter_layout))
+}
+
+pub(super) fn dims(filter: &Filter, layout: FilterLayout) -> Vec<usize> {
+    filter.dims(layout).collect()
+}
