@@ -92,7 +92,8 @@ impl Device {
     pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client().filter(|_| self.supports(dtype)) {
-            return cube::arithmetic(client, dtype, unit)
+            let probe = || cube::arithmetic(client, dtype, unit);
+            return crate::listen::with_fresh_ears(self, probe)
                 .map_err(|error| self.failure("measuring how fast it computes", &error));
         }
         let _ = (dtype, unit);

@@ -29,6 +29,8 @@ mod element;
 mod error;
 #[cfg(any(feature = "npy", feature = "safetensors"))]
 mod files;
+#[cfg(feature = "kernels")]
+mod listen;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod plan;
