@@ -284,6 +284,22 @@ impl Device {
         })
     }
 
+    /// Refuses results of `work` on `host` for which there is no memory: Rust ends the program where it
+    /// allocates in vain.
+    pub(crate) fn require_memory(
+        &self,
+        elements: usize,
+        dtype: DType,
+        work: impl fmt::Display,
+    ) -> Result<()> {
+        let bytes = elements.checked_mul(dtype.size());
+        if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+            return Ok(());
+        }
+        let reason = format!("there is no memory for {elements} elements of {dtype}");
+        Err(Error::Device { device: self.clone(), work: work.to_string(), reason })
+    }
+
     /// The CubeCL client, for those who launch kernels of their own; none on `host`.
     #[cfg(feature = "kernels")]
     pub fn client(&self) -> Option<&cubecl::client::Client> {

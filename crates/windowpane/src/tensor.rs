@@ -41,7 +41,6 @@ struct Doubt {
 }
 
 /// What errors call the making of random tensors.
-#[cfg(feature = "kernels")]
 const FILLING: &str = "filling with random numbers";
 
 impl Tensor {
@@ -107,6 +106,7 @@ impl Tensor {
             windowpane_kernels::fill_random(client, dtype, &handle, elements, seed);
             return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
+        device.require_memory(elements, dtype, FILLING)?;
         Ok(Self::on_host(device, dims, with_element!(dtype, T => random::<T>(elements, seed))))
     }
 
