@@ -37,6 +37,8 @@ mod plan;
 mod pool;
 mod spare;
 mod tensor;
+#[cfg(feature = "kernels")]
+mod turns;
 
 pub use ceiling::Unit;
 pub use conv::{Conv, ConvAlgorithm, ConvPlan, Pass, Tuned, UnknownConvAlgorithm, UnknownTuned};

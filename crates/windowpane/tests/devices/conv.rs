@@ -491,6 +491,29 @@ fn long_sums_are_added_in_parts() {
     }
 }
 
+/// SEMANTICS 8: all terms of a long sum count, or it is refused where a driver would end the loop.
+#[test]
+fn no_term_of_a_long_sum_is_left_out() {
+    const MANY: usize = 66_000;
+    for device in devices() {
+        let ones = |dims: [usize; 3]| {
+            Tensor::from_slice(&device, &vec![1.0f32; dims.iter().product()], dims).unwrap()
+        };
+        let whole = |y: windowpane::Result<Tensor>| match y {
+            Ok(y) => {
+                let y = y.to_vec::<f32>().unwrap();
+                assert!(y.iter().all(|y| *y == MANY as f32), "{device}: {y:?}");
+            }
+            Err(error) => assert!(matches!(error, Error::TooManyTurns { .. }), "{error}"),
+        };
+        let conv = Conv::new([1]);
+        whole(conv.forward(&ones([1, 1, MANY]), &ones([1, 1, MANY]), None));
+        whole(conv.backward_data(&ones([1, 2, MANY]), &ones([MANY, 1, 1]), &[1, 2, 1]));
+        whole(conv.backward_filter(&ones([1, MANY, 1]), &ones([1, MANY, 1])));
+        whole(conv.backward_bias(&ones([1, MANY, 1])));
+    }
+}
+
 /// What tuning picks is right, and later plans of the problem follow it; of others they do not.
 #[test]
 fn tuned_plans_are_right_and_are_followed() {
