@@ -343,7 +343,6 @@ fn inner(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// Every device that is there.
 /// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
 /// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
 /// sums cancel.
