@@ -12,9 +12,13 @@ const BYTES_A_THREAD: usize = 32 << 20;
 const BYTES_AT_LEAST: usize = 128 << 20;
 
 /// The bytes that a device's copies read and write, the last being what takes a fast GPU a quarter
-/// of a millisecond; how long one has to last, in seconds, that no larger one is tried; the windows of which the fastest counts, and the launches of each.
+/// of a millisecond.
 const COPIES: [usize; 3] = [64 << 20, 256 << 20, 1 << 30];
+
+/// How long a copy has to last, in seconds, that no larger one is tried.
 const LASTING: f64 = 5e-3;
+
+/// The windows of which the fastest counts, and the launches of each.
 const WINDOWS: u32 = 8;
 const LAUNCHES: u32 = 4;
 
@@ -61,9 +65,8 @@ impl Device {
         target.wait()?;
         let mut fastest = Duration::MAX;
         for _ in 0..WINDOWS {
-            let launches = 0..LAUNCHES;
-            let ((), took) =
-                self.time(|| launches.clone().try_for_each(|_| target.copy_from(&source)))?;
+            let copies = || (0..LAUNCHES).try_for_each(|_| target.copy_from(&source));
+            let ((), took) = self.time(copies)?;
             fastest = fastest.min(took / LAUNCHES);
         }
         target.wait()?;
@@ -92,7 +95,8 @@ impl Device {
     pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client().filter(|_| self.supports(dtype)) {
-            return cube::arithmetic(client, dtype, unit)
+            let probe = || cube::arithmetic(client, dtype, unit);
+            return crate::listen::with_fresh_ears(self, probe)
                 .map_err(|error| self.failure("measuring how fast it computes", &error));
         }
         let _ = (dtype, unit);

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use windowpane_geometry::DType;
 
+#[cfg(feature = "kernels")]
+use crate::listen::listen;
 use crate::{Error, Result};
 
 /// A way to reach a device.
@@ -115,6 +117,9 @@ struct Inner {
     /// Nothing on `host`.
     #[cfg(feature = "kernels")]
     client: Option<cubecl::client::Client>,
+    /// Whether the thread that hears of finished work was found to have gone.
+    #[cfg(feature = "kernels")]
+    deaf: std::sync::atomic::AtomicBool,
 }
 
 impl Device {
@@ -146,6 +151,8 @@ impl Device {
                 name: format!("this processor, {threads} threads"),
                 #[cfg(feature = "kernels")]
                 client: None,
+                #[cfg(feature = "kernels")]
+                deaf: false.into(),
             }),
         }
     }
@@ -231,8 +238,7 @@ impl Device {
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client() {
-            return cubecl::future::block_on(client.sync())
-                .map_err(|error| self.failure("waiting", &error));
+            return self.hear(client, client.sync(), "waiting");
         }
         Ok(())
     }
@@ -278,10 +284,32 @@ impl Device {
         })
     }
 
+    /// Refuses results of `work` on `host` for which there is no memory: Rust ends the program where it
+    /// allocates in vain.
+    pub(crate) fn require_memory(
+        &self,
+        elements: usize,
+        dtype: DType,
+        work: impl fmt::Display,
+    ) -> Result<()> {
+        let bytes = elements.checked_mul(dtype.size());
+        if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+            return Ok(());
+        }
+        let reason = format!("there is no memory for {elements} elements of {dtype}");
+        Err(Error::Device { device: self.clone(), work: work.to_string(), reason })
+    }
+
     /// The CubeCL client, for those who launch kernels of their own; none on `host`.
     #[cfg(feature = "kernels")]
     pub fn client(&self) -> Option<&cubecl::client::Client> {
         self.inner.client.as_ref()
+    }
+
+    /// Whether waits are to count on another stream's listener.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn deafness(&self) -> &std::sync::atomic::AtomicBool {
+        &self.inner.deaf
     }
 
     /// What plans need to know of the device; nothing on `host`.
@@ -292,11 +320,42 @@ impl Device {
             // WGSL has no words for the matrix units that its device reports.
             limits.matrix = windowpane_kernels::Fragments::default();
         }
-        // Mesa's software Vulkan, at least to 22.3, ends the process where SPIR-V shares memory.
-        if self.backend() == Backend::Vulkan && self.name().contains("llvmpipe") {
+        // At least to 22.3 it ends the process where SPIR-V shares memory.
+        if self.backend() == Backend::Vulkan && self.is_llvmpipe() {
             limits.shared_bytes = 0;
         }
         Some(limits)
+    }
+
+    /// Whether it is Mesa's software Vulkan, however reached.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn is_llvmpipe(&self) -> bool {
+        self.name().contains("llvmpipe")
+    }
+
+    /// Waits for what the device tells of `work`.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn hear<T>(
+        &self,
+        client: &cubecl::client::Client,
+        told: impl Future<Output = Result<T, cubecl::server::ServerError>>,
+        work: &str,
+    ) -> Result<T> {
+        listen(self, client, told)
+            .map_err(|error| self.failure(work, &error))?
+            .map_err(|error| self.failure(work, &error))
+    }
+
+    /// Reads what `work` has written.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn read(
+        &self,
+        client: &cubecl::client::Client,
+        handle: &cubecl::server::Handle,
+        work: &str,
+    ) -> Result<impl core::ops::Deref<Target = [u8]> + use<>> {
+        let mut read = self.hear(client, client.read_async(vec![handle.clone()]), work)?;
+        read.pop().ok_or_else(|| self.failure(work, &"it gave back nothing"))
     }
 
     #[cfg(feature = "kernels")]
@@ -432,7 +491,8 @@ mod cube {
             },
             None => client.name().into(),
         };
-        Ok(Device { inner: Arc::new(Inner { backend, index, name, client: Some(client) }) })
+        let (client, deaf) = (Some(client), false.into());
+        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, deaf }) })
     }
 
     /// The driver's version. CUDA tells only which CUDA its driver is for; Linux knows the driver's own.
@@ -487,7 +547,8 @@ mod cube {
         if has_clock(device, client) && profile.timing_method() != TimingMethod::Device {
             return Err(device.failure("timing", &"its clock is in use by others"));
         }
-        let ticks = cubecl::future::block_on(profile.resolve());
+        let ticks = listen(device, client, profile.resolve())
+            .map_err(|error| device.failure("timing", &error))?;
         let ticks = ticks.ok_or_else(|| device.failure("timing", &"the clock measured nothing"))?;
         Ok((result, ticks.duration()))
     }

@@ -48,6 +48,19 @@ pub enum Error {
         /// The device.
         device: Device,
     },
+    /// The device's driver ends the loops of a kernel before they are done.
+    #[error(
+        "{device} ends loops after {limit} turns and this may take {turns}; use another device, as \
+         `host` or `cpu`"
+    )]
+    TooManyTurns {
+        /// The device.
+        device: Device,
+        /// The turns that a unit's loops may take.
+        turns: usize,
+        /// The most that there are.
+        limit: usize,
+    },
     /// The algorithm asked for has no kernel on this device.
     #[error("{device} has no {algorithm} kernel for this; leave the choice to the plan")]
     NoKernel {

@@ -29,12 +29,16 @@ mod element;
 mod error;
 #[cfg(any(feature = "npy", feature = "safetensors"))]
 mod files;
+#[cfg(feature = "kernels")]
+mod listen;
 #[cfg(feature = "ndarray")]
 mod nd;
 mod plan;
 mod pool;
 mod spare;
 mod tensor;
+#[cfg(feature = "kernels")]
+mod turns;
 
 pub use ceiling::Unit;
 pub use conv::{Conv, ConvAlgorithm, ConvPlan, Tuned, UnknownConvAlgorithm, UnknownTuned};

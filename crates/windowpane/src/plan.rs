@@ -148,9 +148,12 @@ impl Plan {
     /// The fewest bytes that it moves: every input read once, every output written once, indices
     /// among them.
     pub fn bytes(&self) -> u64 {
+        // A plan on `host` may be for more than there is memory for.
+        let bytes =
+            |elements: usize, dtype: DType| (elements as u64).saturating_mul(dtype.size() as u64);
         let (input, output) = (self.pooling.input().elements(), self.pooling.output().elements());
-        let indices = if self.operator.base().is_some() { output * DType::I32.size() } else { 0 };
-        ((input + output) * self.dtype.size() + indices) as u64
+        let indices = if self.operator.base().is_some() { bytes(output, DType::I32) } else { 0 };
+        bytes(input, self.dtype).saturating_add(bytes(output, self.dtype)).saturating_add(indices)
     }
 
     /// Runs as planned, again and again with no new memory: `results` are those of the last run,

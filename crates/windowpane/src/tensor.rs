@@ -41,7 +41,6 @@ struct Doubt {
 }
 
 /// What errors call the making of random tensors.
-#[cfg(feature = "kernels")]
 const FILLING: &str = "filling with random numbers";
 
 impl Tensor {
@@ -107,6 +106,7 @@ impl Tensor {
             windowpane_kernels::fill_random(client, dtype, &handle, elements, seed);
             return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
+        device.require_memory(elements, dtype, FILLING)?;
         Ok(Self::on_host(device, dims, with_element!(dtype, T => random::<T>(elements, seed))))
     }
 
@@ -245,8 +245,7 @@ impl Tensor {
         let Data::Device { work, doubts, .. } = &self.data else { return Ok(()) };
         let Some(client) = self.device.client() else { return Ok(()) };
         let read = |handle: &cubecl::server::Handle| {
-            let bytes = client.read_one(handle.clone());
-            let bytes = bytes.map_err(|error| self.device.failure(work, &error))?;
+            let bytes = self.device.read(client, handle, work)?;
             Ok::<Vec<i32>, Error>(bytemuck::pod_collect_to_vec(&bytes))
         };
         for doubt in doubts {
@@ -304,8 +303,7 @@ impl Tensor {
         if let (Data::Device { handle, work, .. }, Some(client)) =
             (&self.data, self.device.client())
         {
-            cubecl::future::block_on(client.sync_buffers([&**handle]))
-                .map_err(|error| self.device.failure(work, &error))?;
+            self.device.hear(client, client.sync_buffers([&**handle]), work)?;
             return self.check_doubts();
         }
         Ok(())
@@ -373,9 +371,7 @@ impl Tensor {
             Data::Device { handle, work, .. } => {
                 self.check_doubts()?;
                 let client = self.device.client().expect("a tensor with a handle has a client");
-                let bytes = client
-                    .read_one((**handle).clone())
-                    .map_err(|error| self.device.failure(work, &error))?;
+                let bytes = self.device.read(client, handle, work)?;
                 Ok(HostBuffer::from_bytes(self.dtype, &bytes))
             }
         }

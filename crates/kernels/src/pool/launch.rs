@@ -34,7 +34,7 @@ pub fn launch(
         return Ok(());
     }
     if let Reduction::Norm(p) = reduction {
-        lp::launch(client, pooling, p, [dtype; 2], plan, [input, output]);
+        lp::launch(client, pooling, p, dtype, plan, [input, output]);
         return Ok(());
     }
     match plan.algorithm {

@@ -24,13 +24,39 @@ use super::window::{Form, Problem, Site, plane_position, problem_args, site_of};
 use crate::axis::coordinate;
 use crate::dtype::{accumulator, elem, round};
 
-/// Launches the norm of what `buffers[0]` holds, of type `dtypes[0]`, into `buffers[1]`, of type
-/// `dtypes[1]`. The caller has checked both.
+/// Launches the norm of what `buffers[0]` holds, into `buffers[1]` of the same type. The caller has checked
+/// both.
 pub(super) fn launch(
     client: &Client,
     pooling: &Pooling,
     p: Exponent,
+    dtype: DType,
+    plan: &Plan,
+    buffers: [&Handle; 2],
+) {
+    launch_into(client, pooling, p, [dtype, dtype], false, plan, buffers);
+}
+
+/// Launches the norm for its gradient, into `buffers[1]` of the type that sums are gathered in. Of 32 bits, a
+/// norm that these cannot hold though its numbers are finite is there as [`LESS`] of it, negative.
+pub(super) fn launch_for_gradient(
+    client: &Client,
+    pooling: &Pooling,
+    p: Exponent,
+    dtype: DType,
+    plan: &Plan,
+    buffers: [&Handle; 2],
+) {
+    let sums = accumulator(dtype);
+    launch_into(client, pooling, p, [dtype, sums], sums != DType::F64, plan, buffers);
+}
+
+fn launch_into(
+    client: &Client,
+    pooling: &Pooling,
+    p: Exponent,
     [dtype, result]: [DType; 2],
+    marks: bool,
     plan: &Plan,
     [input, output]: [&Handle; 2],
 ) {
@@ -44,6 +70,7 @@ pub(super) fn launch(
         power: Power::of(p),
         double: sums == DType::F64,
         rounds: plan.rounds && result == DType::BF16,
+        marks,
     };
     let args = NormArgsLaunch::new(
         problem_args(pooling, reduction, dtype, plan),
@@ -86,7 +113,13 @@ struct NormForm {
     double: bool,
     /// Whether results are to be rounded to `bf16`.
     rounds: bool,
+    /// Whether norms that are too large for 32 bits are marked.
+    marks: bool,
 }
+
+/// The binary orders by which a norm that is too large is made less: more than the root of as many
+/// equal numbers as an index counts adds to one of them.
+pub(super) const LESS: i32 = 32;
 
 /// How powers of an exponent are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,16 +169,36 @@ fn norm<S: Float, A: Float, R: Float, N: Size>(
         let scale = scale_of::<A, N>(largest, form);
         let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
         if comptime!(form.power == Power::Two) {
-            select_many(finite, scale.whole * sum.sqrt(), largest)
+            let y = product::<A, N>(scale.whole, sum.sqrt(), finite, form);
+            select_many(finite, y, largest)
         } else {
             // A device may assume that no power is NaN, and no select afterwards is safe from that:
             // so none is. What is its own norm is multiplied by a root of 1, or nearly that.
             let proper = finite.vec_and(sum.greater_than(&zero));
             let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
-            scale.whole * sum.powf(Vector::new(args.root.get::<A>()))
+            let root = sum.powf(Vector::new(args.root.get::<A>()));
+            product::<A, N>(scale.whole, root, proper, form)
         }
     };
     output[vector as usize] = round::<A, R, N>(y, form.rounds);
+}
+
+/// A norm from its two factors, marked where it is too large and its numbers are not.
+#[cube]
+fn product<A: Float, N: Size>(
+    whole: Vector<A, N>,
+    root: Vector<A, N>,
+    finite: Vector<bool, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    let product = whole * root;
+    if comptime!(form.marks) {
+        let less = whole * two_to::<A, N>(comptime!(-LESS)) * root;
+        let too_large = less.greater_equal(&two_to::<A, N>(comptime!(128 - LESS)));
+        select_many(finite.vec_and(too_large), -less, product)
+    } else {
+        product
+    }
 }
 
 /// The magnitude of the tap (`td`, `th`, `tw`).
@@ -239,6 +292,12 @@ pub(super) fn down_exponent<A: Float, N: Size>(number: Vector<A, N>) -> Vector<i
 #[cube]
 pub(super) fn power_of_two<A: Float, N: Size>(exponent: Vector<i32, N>) -> Vector<A, N> {
     Vector::<A, N>::reinterpret(exponent << Vector::new(23i32))
+}
+
+/// A power of two, of 32 bits.
+#[cube]
+pub(super) fn two_to<A: Float, N: Size>(#[comptime] exponent: i32) -> Vector<A, N> {
+    power_of_two::<A, N>(Vector::new(comptime!(exponent + 127).runtime()))
 }
 
 /// The sum of the powers of the numbers of a window, scaled.

@@ -9,7 +9,8 @@
 //!
 //! An `x` of 0 gets nothing. `p = 1` needs no norms. Where the code departs from this: quotients of f32 are
 //! of numbers scaled by a power of two, as lp.rs has them; and for `p < 2`, whose power brings very small
-//! quotients back, such a quotient is scaled up first.
+//! quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked, and
+//! made less.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -19,7 +20,7 @@ use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
 use super::backward::{Form, Gradient, Problem, offset_of, problem_args, reads, site_of};
 use super::direct::unit_position;
 use super::launch::{buffer, check_buffers, check_powers, grid};
-use super::lp::{self, Power, down_exponent, power, power_of_two};
+use super::lp::{self, LESS, Power, down_exponent, power, power_of_two, two_to};
 use super::plan::{Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{accumulator, elem, round};
@@ -56,7 +57,7 @@ pub fn launch_lp_backward(
         0 => ComptimeOptionArgs::None,
         bytes => {
             let norms = client.empty(bytes);
-            lp::launch(client, pooling, p, [dtype, sums], plan, [x, &norms]);
+            lp::launch_for_gradient(client, pooling, p, dtype, plan, [x, &norms]);
             ComptimeOptionArgs::Some(buffer(&norms, outputs, plan))
         }
     };
@@ -189,19 +190,22 @@ fn steepness<A: Float, N: Size>(
         let quotient = size / norm;
         if comptime!(form.power == Power::Two) { quotient } else { power(quotient, exponent) }
     } else {
+        let zero = Vector::<A, N>::new(A::from_int(0));
+        let one = Vector::<A, N>::new(A::from_int(1));
+        let less = select_many(norm.less_than(&zero), two_to::<A, N>(comptime!(-LESS)), one);
+        let norm = norm.abs();
         let by = power_of_two::<A, N>(down_exponent(norm));
         // A device that has no subnormal numbers takes one for 0.
         let near_one = norm * by;
-        let zero = near_one.equal(&Vector::new(A::from_int(0)));
-        let near_one = select_many(zero, Vector::new(A::from_int(1)), near_one);
-        let quotient = size * by / near_one;
+        let near_one = select_many(near_one.equal(&zero), one, near_one);
+        let quotient = size * by / near_one * less;
         if comptime!(form.power == Power::Two) {
             quotient
         } else if comptime!(form.root) {
             let small = quotient.less_than(&two_to::<A, N>(comptime!(-NEAR)));
             // Only where the quotient is small: then nothing here is too large.
             let up = by * two_to::<A, N>(comptime!(FAR - UP));
-            let far = size * two_to::<A, N>(UP) * up / near_one;
+            let far = size * two_to::<A, N>(UP) * up / near_one * less;
             let near = power(select_many(small, far, quotient), exponent);
             let undo = Vector::new(args.far.get::<A>());
             select_many(small, near * undo * undo, near)
@@ -209,10 +213,4 @@ fn steepness<A: Float, N: Size>(
             power(quotient, exponent)
         }
     }
-}
-
-/// A power of two, of 32 bits.
-#[cube]
-fn two_to<A: Float, N: Size>(#[comptime] exponent: i32) -> Vector<A, N> {
-    power_of_two::<A, N>(Vector::new(comptime!(exponent + 127).runtime()))
 }

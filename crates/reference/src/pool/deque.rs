@@ -11,8 +11,9 @@
 //!
 //! A deque holds, in order, the elements that may yet be a maximum: each is beaten by none behind
 //! it. An equal element does not beat, so the first of equals stays in front; NaN beats NaN, so
-//! the last one does; where no winner is asked for, +0 beats −0. Taking the axes from the last to the first makes "first" row-major: the
-//! first of the rows that have the maximum, and in it the first element.
+//! the last one does; where no winner is asked for, +0 beats −0. Taking the axes from the last to
+//! the first makes "first" row-major: the first of the rows that have the maximum, and in it the
+//! first element.
 //!
 //! With a dilation, windows whose starts differ by a multiple of it read from one sequence of
 //! every `d`-th element; such windows, and only they, share a deque.

@@ -79,11 +79,13 @@ fn choice(
             return Ok(Choice::Kernel(plan));
         }
         let wish = kernels::Wish { algorithm: conv.algorithm.map(Into::into), tiling: conv.tiling };
-        return match kernels::Plan::new(problem, request, wish, &limits) {
-            Err(kernels::PlanError::NoKernel { .. }) => Err(no_kernel(conv, device)),
-            Err(kernels::PlanError::NoTf32) => Err(no_precision(conv, device, dtype)),
-            plan => plan.map(Choice::Kernel).map_err(|reason| device.refuses_conv(reason)),
+        let plan = match kernels::Plan::new(problem, request, wish, &limits) {
+            Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
+            Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
+            plan => plan.map_err(|reason| device.refuses_conv(reason))?,
         };
+        crate::turns::check_convolution(device, pass, problem, &plan)?;
+        return Ok(Choice::Kernel(plan));
     }
     let _ = (pass, dtype, problem);
     if conv.precision != Precision::Strict {

@@ -61,13 +61,11 @@ impl ConvPlan {
 
     /// The multiplications and additions that it takes, those with padding counted.
     pub fn operations(&self) -> u64 {
-        let output = self.problem.output().elements() as u64;
+        let (output, filter) = (self.problem.output().elements() as u64, self.problem.filter());
         match self.pass {
             Pass::Bias => output,
-            _ => {
-                2 * output
-                    * (self.problem.filter().taps() * self.problem.filter().channels()) as u64
-            }
+            // A plan on `host` may be for more than there is memory for.
+            _ => output.saturating_mul(2 * (filter.taps() * filter.channels()) as u64),
         }
     }
 
@@ -75,11 +73,14 @@ impl ConvPlan {
     /// and a residual are not counted.
     pub fn bytes(&self) -> u64 {
         let (input, output) = (self.problem.input(), self.problem.output());
-        let elements = match self.pass {
-            Pass::Bias => output.elements() + self.problem.filter().count(),
-            _ => input.elements() + self.problem.filter().elements() + output.elements(),
+        let filter = self.problem.filter();
+        let parts: &[usize] = match self.pass {
+            Pass::Bias => &[output.elements(), filter.count()],
+            _ => &[input.elements(), filter.elements(), output.elements()],
         };
-        (elements * self.dtype.size()) as u64
+        let size = self.dtype.size() as u64;
+        let bytes = parts.iter().map(|elements| (*elements as u64).saturating_mul(size));
+        bytes.fold(0, u64::saturating_add)
     }
 
     /// How its product of matrices is cut up; none where it is no such product.

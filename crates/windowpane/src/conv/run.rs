@@ -47,6 +47,7 @@ fn forward_over(
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host => {
+            require_memory(plan, &output)?;
             let y = with_element!(plan.dtype, T => {
                 T::into_host(reference::forward(&plan.problem, on_host::<T>(x), on_host::<T>(w), reference::Epilogue {
                     bias: bias.map(on_host::<T>),
@@ -94,6 +95,7 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host => {
+            require_memory(plan, &result)?;
             let gradient = with_element!(plan.dtype, T => {
                 T::into_host(gradient_on_host::<T>(problem, pass, inputs))
             });
@@ -134,6 +136,11 @@ pub(super) fn run_again(
     };
     *results = vec![result];
     Ok(())
+}
+
+/// Refuses a result that the memory of `host` cannot hold.
+fn require_memory(plan: &ConvPlan, result: &[usize]) -> Result<()> {
+    plan.device.require_memory(result.iter().product(), plan.dtype, plan.pass.name())
 }
 
 fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Tensor]) -> Vec<T> {

@@ -106,6 +106,7 @@ fn choose_kernel(
         _ => pool::Plan::new(pooling, reduction, dtype, limits),
     };
     let mut plan = plan.map_err(|reason| device.refuses(reason))?;
+    crate::turns::check_pooling(device, operator, pooling, &plan)?;
     if let Operator::NormBackward(p) = operator {
         plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
     }

@@ -32,7 +32,10 @@ fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tens
     check_tensor(plan, x, plan.dtype, plan.pooling.input())?;
     let _entered = span(plan).entered();
     match &plan.choice {
-        Choice::Host(algorithm) => Ok(run_on_host(plan.operator, *algorithm, plan, x)),
+        Choice::Host(algorithm) => {
+            require_memory(plan, plan.pooling.output())?;
+            Ok(run_on_host(plan.operator, *algorithm, plan, x))
+        }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => run_kernel(plan.operator, kernel, plan, x, spare),
     }
@@ -61,7 +64,10 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
     }
     let _entered = span(plan).entered();
     match &plan.choice {
-        Choice::Host(_) => backward_on_host(plan.operator, plan, dy, winners),
+        Choice::Host(_) => {
+            require_memory(plan, plan.pooling.input())?;
+            backward_on_host(plan.operator, plan, dy, winners)
+        }
         #[cfg(feature = "kernels")]
         Choice::Kernel(kernel) => backward_kernel(plan.operator, kernel, plan, dy, winners, spare),
     }
@@ -126,6 +132,12 @@ fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Res
     }
     let asked = format!("{dtype} {planned:?}");
     Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
+}
+
+/// Refuses a result, and indices of its shape, that the memory of `host` cannot hold.
+fn require_memory(plan: &Plan, result: Shape) -> Result<()> {
+    let dtype = if plan.dtype.size() < DType::I32.size() { DType::I32 } else { plan.dtype };
+    plan.device.require_memory(result.elements(), dtype, plan.operator.name())
 }
 
 pub(super) fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
@@ -251,6 +263,7 @@ fn norm_backward(
             Ok(dx.doubted_with(&[dy, x]))
         }
         (_, Some(dy), Some(x)) => {
+            require_memory(plan, pooling.input())?;
             let dx = with_element!(plan.dtype, T => {
                 let (dy, x) = (element_slice::<T>(dy), element_slice::<T>(x));
                 T::into_host(reference::lp::norm_backward(pooling, p, dy, x))
@@ -311,6 +324,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
         }
         (_, Some(from), Some(indices)) => {
             use reference::unpool::{max_unpool, max_unpool_backward};
+            require_memory(plan, shapes[1])?;
             let to = with_element!(plan.dtype, T => {
                 let (from, indices) = (element_slice::<T>(from), element_slice::<i32>(indices));
                 T::into_host(match operator {

@@ -343,7 +343,6 @@ fn inner(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// Every device that is there.
 /// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
 /// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
 /// sums cancel.
@@ -488,6 +487,29 @@ fn long_sums_are_added_in_parts() {
         let db = conv.backward_bias(&dy).unwrap().to_vec::<f32>().unwrap();
         let expected = reference::bias_gradient_totals(plan.problem(), &gradients);
         assert_totals(&db, &expected).unwrap();
+    }
+}
+
+/// SEMANTICS 8: all terms of a long sum count, or it is refused where a driver would end the loop.
+#[test]
+fn no_term_of_a_long_sum_is_left_out() {
+    const MANY: usize = 66_000;
+    for device in devices() {
+        let ones = |dims: [usize; 3]| {
+            Tensor::from_slice(&device, &vec![1.0f32; dims.iter().product()], dims).unwrap()
+        };
+        let whole = |y: windowpane::Result<Tensor>| match y {
+            Ok(y) => {
+                let y = y.to_vec::<f32>().unwrap();
+                assert!(y.iter().all(|y| *y == MANY as f32), "{device}: {y:?}");
+            }
+            Err(error) => assert!(matches!(error, Error::TooManyTurns { .. }), "{error}"),
+        };
+        let conv = Conv::new([1]);
+        whole(conv.forward(&ones([1, 1, MANY]), &ones([1, 1, MANY]), None));
+        whole(conv.backward_data(&ones([1, 2, MANY]), &ones([MANY, 1, 1]), &[1, 2, 1]));
+        whole(conv.backward_filter(&ones([1, MANY, 1]), &ones([1, MANY, 1])));
+        whole(conv.backward_bias(&ones([1, MANY, 1])));
     }
 }
 

@@ -263,6 +263,27 @@ fn norms_of_extremes_are_norms() {
     }
 }
 
+/// SEMANTICS 5.2: a norm that no f32 holds has a gradient that is one, its numbers being finite.
+#[test]
+fn norms_too_large_have_gradients() {
+    for device in devices() {
+        let elements = [3e38f32, -3e38, 1e-30, f32::INFINITY, 1.0, 0.0];
+        let x = Tensor::from_slice(&device, &elements, [1, 6, 1]).unwrap();
+        let dy = Tensor::from_slice(&device, &[10.0f32, 10.0], [1, 2, 1]).unwrap();
+        for p in [1.01, 1.5, 2.0, 3.0, 64.0] {
+            let pool = LpPool::new(p, [3]);
+            let dx = pool.backward(&dy, &x).unwrap().to_vec::<f32>().unwrap();
+            let norm = f64::from(3e38f32) * 2f64.powf(1.0 / p);
+            for (dx, x) in dx.iter().zip(&elements[..3]) {
+                let size = 10.0 * (f64::from(x.abs()) / norm).powf(p - 1.0);
+                let off = (f64::from(*dx) - size * f64::from(x.signum())).abs();
+                assert!(off <= 1e-3 * size + 1e-37, "{device} {p}: {dx} is not {size}");
+            }
+            assert!(dx[3].is_nan() && dx[4..] == [0.0, 0.0], "{device} {p}: {dx:?}");
+        }
+    }
+}
+
 /// What an adaptive window is not, what a norm is not, and what is not to be unpooled.
 #[test]
 fn what_the_family_cannot_do_is_refused() {

@@ -408,6 +408,21 @@ fn large_divisors_do_not_wrap() {
     }
 }
 
+/// SEMANTICS 8: all taps of a large window count, or it is refused where a driver would end the loop.
+#[test]
+fn no_tap_of_a_large_window_is_left_out() {
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &vec![1.0f32; 90_000], [1, 300, 300, 1]).unwrap();
+        let pool = AvgPool::new([300, 300]).divisor(Divisor::Fixed(1));
+        for algorithm in [None, Some(Algorithm::Direct)] {
+            match pool.algorithm(algorithm).forward(&x) {
+                Ok(y) => assert_eq!(y.to_vec::<f32>().unwrap(), [90_000.0], "{device}"),
+                Err(error) => assert!(matches!(error, Error::TooManyTurns { .. }), "{error}"),
+            }
+        }
+    }
+}
+
 /// A plan runs what it was made for, and nothing else.
 #[test]
 fn a_plan_for_something_else_is_refused() {

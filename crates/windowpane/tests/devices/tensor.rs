@@ -1,5 +1,7 @@
 use proptest::prelude::*;
-use windowpane::{DType, Element, Error, Tensor};
+use windowpane::{
+    AvgPool, Conv, DType, Device, Element, Error, LpPool, MaxPool, MaxUnpool, Tensor,
+};
 use windowpane_testing::{Fill, assert_same, on_every_device, proptest};
 
 on_every_device! {
@@ -120,4 +122,33 @@ fn random_integers_are_whole_and_too_many_are_refused() {
         let vast = Tensor::random(&device, DType::F32, [1 << 20, 1 << 20], 1);
         assert!(matches!(vast, Err(Error::Geometry(_))), "{device}: {vast:?}");
     }
+}
+
+/// SEMANTICS 1.4 and 8: what no memory holds can be planned on `host`, its bytes counted as far as they
+/// can be, and is an error where it would be made; never a panic, nor the end of the program.
+#[test]
+fn what_no_memory_holds_is_refused() {
+    for device in Device::all() {
+        let x = Tensor::from_slice(&device, &[1.0f32], [1, 1, 1, 1]).unwrap();
+        let index = Tensor::from_slice(&device, &[0i32], [1, 1, 1, 1]).unwrap();
+        // An input that is there, and an output that is not: 2⁵⁸ elements.
+        let (far, wide) = ([1 << 28, 1 << 28], [1 << 29, 1 << 29]);
+        let refused = |y: windowpane::Result<Tensor>| {
+            let error = y.expect_err("there is no such memory").to_string();
+            assert!(error.contains("memory") || error.contains("elements"), "{device}: {error}");
+        };
+        refused(MaxPool::new([1, 1]).padding(far).forward(&x));
+        refused(AvgPool::new([1, 1]).padding(far).forward(&x));
+        refused(LpPool::new(2, [1, 1]).padding(far).forward(&x));
+        refused(MaxPool::adaptive(wide).forward(&x));
+        refused(MaxUnpool::new(wide).forward(&x, &index));
+        refused(Conv::new([1, 1]).padding(far).forward(&x, &x, None));
+    }
+    let (host, vast) = (Device::host(), [1 << 60, 1, 1, 1]);
+    let pool = MaxPool::new([1, 1]).plan(&host, DType::F64, &vast).unwrap();
+    let conv = Conv::new([1, 1]).plan(&host, DType::F64, &vast, &[1; 4]).unwrap();
+    assert_eq!([pool.bytes(), conv.bytes()], [u64::MAX; 2]);
+    let (x, w) = ([1 << 42, 1, 1, 1 << 20], [1 << 20, 1, 1, 1 << 20]);
+    let conv = Conv::new([1, 1]).plan(&host, DType::F64, &x, &w).unwrap();
+    assert_eq!(conv.operations(), u64::MAX);
 }
