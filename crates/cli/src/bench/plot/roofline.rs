@@ -324,7 +324,7 @@ mod tests {
 {"name":"stem","kind":"maxpool","pass":"fwd","dtype":"f32","layout":"nhwc","backend":"cuda","device":"a GPU","ms":0.9,"gbs":800.0,"intensity":0.45,"cache":"cold"}
 "#;
         let mut lines = super::super::tests::run();
-        let cold = cold.trim().lines().map(|line| serde_json::from_str::<Line>(line));
+        let cold = cold.trim().lines().map(serde_json::from_str::<Line>);
         lines.extend(cold.map(|line| line.expect("a line")));
         let rooflines = Roofline::all(&lines);
         let told: Vec<_> = rooflines
