@@ -14,6 +14,7 @@ mod dtype;
 mod limits;
 pub mod pool;
 mod random;
+mod unit;
 
 pub use copy::copy;
 pub use limits::{Fragment, Fragments, Limits, has_powers, supports};

@@ -73,7 +73,9 @@ mod npy {
                 "|u1" => elements_of::<u8>(device, path, file, dims),
                 other => Err(file_error(
                     path,
-                    format!("holds {other}; save it as float64, 32, 16, int32, int8 or uint8"),
+                    format!(
+                        "holds {other}; save it as little-endian float64, 32, 16, int32, int8 or uint8"
+                    ),
                 )),
             }
         }

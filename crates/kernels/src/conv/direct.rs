@@ -21,7 +21,7 @@ use super::plan::{Pass, Plan, results, windows};
 use super::tensor::{Order, Place, TensorArgs, filter_args, offset, place, row, tensor_args};
 use crate::axis::{AxisArgs, AxisForm, axis_args, coordinate, taps_of};
 use crate::dtype::{accumulator, elem};
-use crate::pool::direct::unit_position;
+use crate::unit::unit_position;
 
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]

@@ -19,7 +19,7 @@ use super::gather::{WeightSteps, columns, inner, weight_steps};
 use super::launch::{buffer, grid};
 use super::plan::{Pass, Plan};
 use crate::dtype::{accumulator, elem};
-use crate::pool::direct::unit_position;
+use crate::unit::unit_position;
 
 /// How filters are laid out anew.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use super::launch::{buffer, grid};
 use super::plan::{Pass, Plan, Request, results};
 use super::tensor::{TensorArgs, offset, row, tensor_args};
 use crate::dtype::{accumulator, elem, round};
-use crate::pool::direct::unit_position;
+use crate::unit::unit_position;
 
 /// Adds the parts of each sum, `[parts, out]`, and finishes it: there are `plan.splits` times as many parts as
 /// results.

@@ -19,7 +19,6 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::backward_strip;
-use super::direct::unit_position;
 use super::launch::{buffer, check_buffers, check_indices, grid, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::plane;
@@ -27,6 +26,7 @@ use super::window::{Fold, counted_at, indexing};
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
+use crate::unit::unit_position;
 
 /// What a gradient goes back through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

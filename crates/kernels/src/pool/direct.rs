@@ -24,6 +24,7 @@ use super::window::{
 };
 use crate::axis::{coordinate, is_inside};
 use crate::dtype::{elem, widen, widen_kept};
+use crate::unit::unit_position;
 
 /// Launches the kernel; the caller has checked the plan and the buffers.
 pub(super) fn launch(
@@ -131,14 +132,4 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     };
     let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
     fold::<A, N>(folded, &next, form);
-}
-
-/// The position of the vector that this unit computes.
-#[cube]
-pub(crate) fn unit_position(#[comptime] runs: bool) -> u32 {
-    if comptime!(runs) {
-        UNIT_POS * CUBE_COUNT as u32 + CUBE_POS as u32
-    } else {
-        ABSOLUTE_POS as u32
-    }
 }

@@ -17,12 +17,12 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, Pooling};
 
-use super::direct::unit_position;
 use super::launch::{buffer, grid};
 use super::plan::{Plan, Reduction};
 use super::window::{Form, Problem, Site, plane_position, problem_args, site_of};
 use crate::axis::coordinate;
 use crate::dtype::{accumulator, elem, round};
+use crate::unit::unit_position;
 
 /// Launches the norm of what `buffers[0]` holds, into `buffers[1]` of the same type. The caller has checked
 /// both.

@@ -20,7 +20,6 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::direct::unit_position;
 use super::launch::{grid, optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use super::window::{
@@ -29,6 +28,7 @@ use super::window::{
 };
 use crate::axis::{AxisArgs, AxisForm, Taps};
 use crate::dtype::{elem, widen};
+use crate::unit::unit_position;
 
 /// The loads of a unit that are in flight at once.
 const FLIGHT: u32 = 4;

@@ -17,12 +17,12 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{DType, IndexBase, Pooling};
 
-use super::direct::unit_position;
 use super::launch::{buffer, check_buffers, grid};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::indexing;
 use crate::Limits;
 use crate::dtype::elem;
+use crate::unit::unit_position;
 
 /// What the note of [`launch_unpool`] holds where no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;

@@ -25,7 +25,6 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::direct::unit_position;
 use super::launch::{grid, vectors};
 use super::plan::{Output, Plan, Reduction};
 use super::reach::{Reach, lanes_of};
@@ -33,6 +32,7 @@ use super::strip::{self, outermost, step};
 use super::window::{Accumulator, Problem, Site, finish, problem_args, together};
 use crate::axis::{Taps, has_all_taps, taps_of};
 use crate::dtype::{elem, widen};
+use crate::unit::unit_position;
 
 /// The most lines of a window and taps on the width, together: more, and what a line is walked in
 /// blocks for costs less.

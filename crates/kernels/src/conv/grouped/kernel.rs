@@ -8,7 +8,7 @@ use crate::conv::epilogue::finish_at;
 use crate::conv::gather::{GatherArgs, row_point, tap_point};
 use crate::conv::registers::{Registers, zeros};
 use crate::conv::run::pixels_of;
-use crate::pool::direct::unit_position;
+use crate::unit::unit_position;
 
 /// The numbers of a launch beside those of the gather.
 #[derive(CubeType, CubeLaunch)]

@@ -8,8 +8,8 @@ use super::shares::{divided_once, lines, shared_out};
 use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::dtype::round;
-use crate::pool::direct::unit_position;
 use crate::pool::strip::tiled;
+use crate::unit::unit_position;
 
 #[cube(launch_unchecked)]
 pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use super::blocks::{Kept, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
 use super::results::{Divisors, divisors_of, write_results};
 use super::{Form, Pass};
-use crate::pool::direct::unit_position;
 use crate::pool::window::{Accumulator, counted_at};
+use crate::unit::unit_position;
 
 /// `S` is how elements are read, `T` how they are written, `A` how they are folded.
 #[cube(launch_unchecked)]

@@ -6,8 +6,8 @@ use super::form::Form;
 use super::tiles::tiled;
 use super::{Strips, positions, values};
 use crate::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
-use crate::pool::direct::unit_position;
 use crate::pool::window::{Problem, Site};
+use crate::unit::unit_position;
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
