@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use windowpane::{Backend, Conv, ConvPlan, DType, Device, Result, Tensor};
+use windowpane_benches::label;
 
-/// A case: its name, the dimensions of input and filters, and how it convolves.
+/// A case: its name (window, filters or groups, or the gradient), the dimensions of input and filters,
+/// and how it convolves.
 struct Case {
     name: &'static str,
     x: [usize; 4],
@@ -32,13 +34,13 @@ fn cases() -> [Case; 6] {
         |name, pass| Case { name, x: [8, 28, 28, 128], w: [128, 3, 3, 128], conv: same, pass };
     let forward = |name, x, w, conv| Case { name, x, w, conv, pass: Pass::Forward };
     [
-        forward("3x3 64 to 64", [8, 56, 56, 64], [64, 3, 3, 64], same),
-        layer("3x3 128 to 128", Pass::Forward),
-        layer("3x3 128 to 128, data gradient", Pass::Data),
-        layer("3x3 128 to 128, filter gradient", Pass::Filter),
-        forward("1x1 64 to 256", [8, 56, 56, 64], [256, 1, 1, 64], Conv::new([1, 1])),
+        forward("3x3 64", [8, 56, 56, 64], [64, 3, 3, 64], same),
+        layer("3x3 128", Pass::Forward),
+        layer("3x3 dx", Pass::Data),
+        layer("3x3 dw", Pass::Filter),
+        forward("1x1 256", [8, 56, 56, 64], [256, 1, 1, 64], Conv::new([1, 1])),
         forward(
-            "7x7 depthwise 192",
+            "7x7 g192",
             [8, 56, 56, 192],
             [192, 7, 7, 1],
             Conv::new([7, 7]).padding([3, 3]).groups(192),
@@ -68,13 +70,13 @@ impl Case {
     }
 }
 
-/// All images of a case, or one, which is named: eight would take the scalar reference minutes, and
+/// All images of a case, or one, which the label says: eight would take the scalar reference minutes, and
 /// so they would SPIR-V that the processor emulates, for which there are only the simplest kernels.
 fn images(device: &Device, case: &Case) -> (usize, String) {
     let emulated = device.backend() == Backend::Vulkan && device.name().contains("llvmpipe");
     match device.backend() == Backend::Host || emulated {
-        true => (1, format!("{device}, one image")),
-        false => (case.x[0], device.to_string()),
+        true => (1, format!("{}, one", label(device))),
+        false => (case.x[0], label(device)),
     }
 }
 

@@ -8,26 +8,27 @@ use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, Plan, Result, Tensor};
+use windowpane_benches::label;
 
 /// What a case launches, and what that reads.
 type Ready = (Plan, Vec<Tensor>);
 
-/// A case: its name, and how it is made ready on a device.
+/// A case: its name (`dx` is the gradient, `idx` with indices), and how it is made ready on a device.
 struct Case {
     name: &'static str,
     ready: fn(&Device) -> Result<Ready>,
 }
 
 const CASES: [Case; 10] = [
-    Case { name: "max 3x3 step 2", ready: max },
-    Case { name: "max 3x3 step 2 with indices", ready: max_with_indices },
-    Case { name: "max 3x3 step 2, gradient", ready: max_gradient },
-    Case { name: "max 2x2, channels first", ready: max_channels_first },
-    Case { name: "average 3x3 step 1", ready: average },
-    Case { name: "average 3x3 step 1, gradient", ready: average_gradient },
-    Case { name: "max 13x13 step 1", ready: large },
-    Case { name: "max 3x3x3 step 2", ready: volume },
-    Case { name: "average adaptive to 7x7", ready: adaptive },
+    Case { name: "max 3x3", ready: max },
+    Case { name: "max 3x3 idx", ready: max_with_indices },
+    Case { name: "max 3x3 dx", ready: max_gradient },
+    Case { name: "max 2x2 nchw", ready: max_channels_first },
+    Case { name: "avg 3x3", ready: average },
+    Case { name: "avg 3x3 dx", ready: average_gradient },
+    Case { name: "max 13x13", ready: large },
+    Case { name: "max 3x3x3", ready: volume },
+    Case { name: "avg to 7x7", ready: adaptive },
     Case { name: "norm 2x2", ready: norm },
 ];
 
@@ -105,7 +106,7 @@ fn pool(criterion: &mut Criterion) {
         for device in Device::all() {
             let (plan, inputs) = (case.ready)(&device).expect("the case is for every device");
             group.throughput(Throughput::Bytes(plan.bytes()));
-            group.bench_function(BenchmarkId::from_parameter(&device), |bencher| {
+            group.bench_function(BenchmarkId::from_parameter(label(&device)), |bencher| {
                 bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
             });
         }
