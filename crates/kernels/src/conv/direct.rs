@@ -16,12 +16,12 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
 use super::epilogue::{Epilogue, EpilogueForm, finish, finish_at};
-use super::launch::{Operands, buffer, grid};
+use super::launch::{Operands, buffer};
 use super::plan::{Pass, Plan, results, windows};
 use super::tensor::{Order, Place, TensorArgs, filter_args, offset, place, row, tensor_args};
 use crate::axis::{AxisArgs, AxisForm, axis_args, coordinate, taps_of};
 use crate::dtype::{accumulator, elem};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -105,7 +105,7 @@ pub(super) fn launch(
     operands: Operands<'_>,
 ) {
     let elements = results(conv, operands.pass());
-    let (cubes, units) = grid(client, plan, elements);
+    let (cubes, units) = grid(client, plan.units, elements);
     let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
     let weights = conv.filter().elements();
     let order = Order::from(conv.layout());
@@ -164,7 +164,7 @@ pub(super) fn launch_filter(
 ) {
     let elements = results(conv, Pass::Filter) * plan.splits;
     let stored = plan.stored(Pass::Filter, dtype);
-    let (cubes, units) = grid(client, plan, elements);
+    let (cubes, units) = grid(client, plan.units, elements);
     let order = Order::from(conv.filter_layout());
     // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Place`.
     unsafe {

@@ -189,12 +189,6 @@ fn in_parts(
     reduce::add_parts(client, conv, request, plan, [&parts, out], epilogue);
 }
 
-/// The cubes, and the units of each, that give every piece of work its unit.
-pub(super) fn grid(client: &Client, plan: &Plan, work: usize) -> (CubeCount, CubeDim) {
-    let units = CubeDim::new_1d(plan.units);
-    (cubecl::calculate_cube_count_elemwise(client, work, units), units)
-}
-
 /// A tensor of so many elements, or vectors of them.
 pub(super) fn buffer(handle: &Handle, elements: usize) -> BufferArg {
     // SAFETY: `Operands::check` has seen that the handle holds the elements, or they are a

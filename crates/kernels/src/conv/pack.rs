@@ -16,10 +16,10 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
 use super::gather::{WeightSteps, columns, inner, weight_steps};
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::plan::{Pass, Plan};
 use crate::dtype::{accumulator, elem};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// How filters are laid out anew.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Packing {
         let elements = self.elements();
         let packed = client.empty(elements * accumulator(dtype).size());
         let [_, height, width] = self.taps;
-        let (cubes, units) = grid(client, plan, elements);
+        let (cubes, units) = grid(client, plan.units, elements);
         // SAFETY: a unit past the last element ends; a weight is read where there is one.
         unsafe {
             pack_weights::launch_unchecked(

@@ -16,11 +16,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, DType, Layout, Shape};
 
 use super::epilogue::{Epilogue, EpilogueForm, finish_at};
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::plan::{Pass, Plan, Request, results};
 use super::tensor::{TensorArgs, offset, row, tensor_args};
 use crate::dtype::{accumulator, elem, round};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// Adds the parts of each sum, `[parts, out]`, and finishes it: there are `plan.splits` times as many parts as
 /// results.
@@ -39,7 +39,7 @@ pub(super) fn add_parts(
         Layout::ChannelsLast => 1,
         Layout::ChannelsFirst => conv.output().plane(),
     };
-    let (cubes, units) = grid(client, plan, elements);
+    let (cubes, units) = grid(client, plan.units, elements);
     // SAFETY: a unit past the last sum ends; the parts are as many as the plan says; a bias has a number for
     // each filter, and a residual one for each result.
     unsafe {
@@ -109,7 +109,7 @@ pub(super) fn sum_rows(
     let stored = plan.stored(Pass::Bias, dtype);
     let rows = output.batch() * output.plane();
     let sums = output.channels();
-    let (cubes, units) = grid(client, plan, sums * plan.splits);
+    let (cubes, units) = grid(client, plan.units, sums * plan.splits);
     // SAFETY: every access is inside the tensors by the arithmetic of `Place`.
     unsafe {
         bias::launch_unchecked(

@@ -19,14 +19,14 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 
 use super::backward_strip;
-use super::launch::{buffer, check_buffers, check_indices, grid, optional};
+use super::launch::{buffer, check_buffers, check_indices, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::plane;
 use super::window::{Fold, counted_at, indexing};
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// What a gradient goes back through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ pub fn launch_backward(
         return Ok(());
     }
     let vectors = inputs / plan.lanes;
-    let (cubes, units) = grid(client, plan, vectors);
+    let (cubes, units) = grid(client, plan.units, vectors);
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
         backward::launch_unchecked(

@@ -16,7 +16,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
-use super::launch::{buffer, grid, optional};
+use super::launch::{buffer, optional};
 use super::plan::{Plan, Reduction};
 use super::window::{
     Accumulator, Form, Problem, Site, accumulator_at, finish, fold, plane_position, problem_args,
@@ -24,7 +24,7 @@ use super::window::{
 };
 use crate::axis::{coordinate, is_inside};
 use crate::dtype::{elem, widen, widen_kept};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// Launches the kernel; the caller has checked the plan and the buffers.
 pub(super) fn launch(
@@ -37,7 +37,7 @@ pub(super) fn launch(
     indices: Option<&Handle>,
 ) {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (cubes, units) = grid(client, plan, outputs / plan.lanes);
+    let (cubes, units) = grid(client, plan.units, outputs / plan.lanes);
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
         direct::launch_unchecked(

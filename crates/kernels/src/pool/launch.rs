@@ -63,12 +63,6 @@ pub fn launch(
     Ok(())
 }
 
-/// The cubes, and the units of each, that give every piece of work its unit.
-pub(super) fn grid(client: &Client, plan: &Plan, work: usize) -> (CubeCount, CubeDim) {
-    let units = CubeDim::new_1d(plan.units);
-    (cubecl::calculate_cube_count_elemwise(client, work, units), units)
-}
-
 /// Refuses a norm whose powers the device cannot compute.
 pub(super) fn check_powers(
     client: &Client,

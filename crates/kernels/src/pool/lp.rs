@@ -17,12 +17,12 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, Pooling};
 
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::plan::{Plan, Reduction};
 use super::window::{Form, Problem, Site, plane_position, problem_args, site_of};
 use crate::axis::coordinate;
 use crate::dtype::{accumulator, elem, round};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// Launches the norm of what `buffers[0]` holds, into `buffers[1]` of the same type. The caller has checked
 /// both.
@@ -62,7 +62,7 @@ fn launch_into(
 ) {
     let plan = &Plan { unrolled: false, ..*plan };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (cubes, units) = grid(client, plan, outputs / plan.lanes);
+    let (cubes, units) = grid(client, plan.units, outputs / plan.lanes);
     let reduction = Reduction::Norm(p);
     let sums = accumulator(dtype);
     let form = NormForm {

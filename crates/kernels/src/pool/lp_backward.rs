@@ -18,12 +18,12 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
 
 use super::backward::{Form, Gradient, Problem, offset_of, problem_args, reads, site_of};
-use super::launch::{buffer, check_buffers, check_powers, grid};
+use super::launch::{buffer, check_buffers, check_powers};
 use super::lp::{self, LESS, Power, down_exponent, power, power_of_two, two_to};
 use super::plan::{Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{accumulator, elem, round};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// The bytes that [`launch_lp_backward`] takes beside its tensors.
 pub fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
@@ -62,7 +62,7 @@ pub fn launch_lp_backward(
         }
     };
     let vectors = inputs / plan.lanes;
-    let (cubes, units) = grid(client, plan, vectors);
+    let (cubes, units) = grid(client, plan.units, vectors);
     let q = p.get() - 1.0;
     // The gather is that of an average; what differs is the share.
     let gather = Gradient::Average(Divisor::Valid);

@@ -20,7 +20,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::launch::{grid, optional_vectors, vectors};
+use super::launch::{optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use super::window::{
     Accumulator, Form as Tap, Problem, Site, accumulator_at, finish, fold, merge, plane_position,
@@ -28,7 +28,7 @@ use super::window::{
 };
 use crate::axis::{AxisArgs, AxisForm, Taps};
 use crate::dtype::{elem, widen};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// The loads of a unit that are in flight at once.
 const FLIGHT: u32 = 4;
@@ -191,7 +191,7 @@ fn launch_whole(
 ) {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let (written, cubes) = (written(plan), cubes_of_a_part(pooling, plan));
-    let (count, dim) = grid(client, plan, cubes * plan.units as usize);
+    let (count, dim) = grid(client, plan.units, cubes * plan.units as usize);
     // SAFETY: taps outside a window are moved inside before they are read, and teams without a window
     // write nothing.
     unsafe {
@@ -229,7 +229,7 @@ fn launch_parts(
     let elements = plan.parts * outputs;
     let values = client.empty(elements * plan.accumulator.size());
     let positions = is_indexed(reduction).then(|| client.empty(elements * DType::I32.size()));
-    let (count, dim) = grid(client, plan, cubes * plan.parts * plan.units as usize);
+    let (count, dim) = grid(client, plan.units, cubes * plan.parts * plan.units as usize);
     // SAFETY: taps outside a window or its part are moved inside before they are read, teams without a
     // window write nothing, and the parts are as many as the plan says.
     unsafe {
@@ -249,7 +249,7 @@ fn launch_parts(
             elem(plan.accumulator),
         )
     };
-    let (count, dim) = grid(client, plan, outputs / written);
+    let (count, dim) = grid(client, plan.units, outputs / written);
     // SAFETY: a unit past the last result ends.
     unsafe {
         fold_parts::launch_unchecked(

@@ -17,12 +17,12 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{DType, IndexBase, Pooling};
 
-use super::launch::{buffer, check_buffers, grid};
+use super::launch::{buffer, check_buffers};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::indexing;
 use crate::Limits;
 use crate::dtype::elem;
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// What the note of [`launch_unpool`] holds where no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;
@@ -64,7 +64,7 @@ pub fn launch_unpool(
     let (sources, note) = settle(client, pooling, base, dtype, plan, indices)?;
     if inputs > 0 {
         let plan = &scalar(plan);
-        let (cubes, units) = grid(client, plan, inputs);
+        let (cubes, units) = grid(client, plan.units, inputs);
         // SAFETY: `settle` has checked that a source is an element of `y`.
         unsafe {
             unpool::launch_unchecked(
@@ -98,7 +98,7 @@ pub fn launch_unpool_backward(
     let (sources, note) = settle(client, pooling, base, dtype, plan, indices)?;
     if outputs > 0 {
         let plan = &scalar(plan);
-        let (cubes, units) = grid(client, plan, outputs);
+        let (cubes, units) = grid(client, plan.units, outputs);
         // SAFETY: `place_of` gives elements of `dx` only.
         unsafe {
             unpool_backward::launch_unchecked(
@@ -136,7 +136,7 @@ fn settle(
         return Ok((sources, note));
     }
     let plan = &scalar(plan);
-    let (cubes, units) = grid(client, plan, inputs);
+    let (cubes, units) = grid(client, plan.units, inputs);
     // SAFETY: the buffer has `inputs` elements.
     unsafe {
         forget::launch_unchecked(
@@ -148,7 +148,7 @@ fn settle(
             plan.runs,
         )
     };
-    let (cubes, units) = grid(client, plan, outputs);
+    let (cubes, units) = grid(client, plan.units, outputs);
     // SAFETY: `place_of` gives elements of `sources` only.
     unsafe {
         settle_sources::launch_unchecked(

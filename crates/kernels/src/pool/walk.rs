@@ -25,14 +25,14 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::launch::{grid, vectors};
+use super::launch::vectors;
 use super::plan::{Output, Plan, Reduction};
 use super::reach::{Reach, lanes_of};
 use super::strip::{self, outermost, step};
 use super::window::{Accumulator, Problem, Site, finish, problem_args, together};
 use crate::axis::{Taps, has_all_taps, taps_of};
 use crate::dtype::{elem, widen};
-use crate::unit::unit_position;
+use crate::unit::{grid, unit_position};
 
 /// The most lines of a window and taps on the width, together: more, and what a line is walked in
 /// blocks for costs less.
@@ -100,7 +100,7 @@ pub(super) fn launch(
     let pieces = width.div_ceil(piece);
     let mut places = [depth, height];
     places[form.along] = places[form.along].div_ceil(plan.strip);
-    let (cubes, dim) = grid(client, plan, rows * pieces);
+    let (cubes, dim) = grid(client, plan.units, rows * pieces);
     let wide = form.reach.input;
     // SAFETY: coordinates are moved inside the input before they are read, and outputs that are not
     // there are not written.

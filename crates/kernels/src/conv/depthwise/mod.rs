@@ -33,10 +33,11 @@ use windowpane_geometry::{Convolution, DType, Layout};
 use super::blocks::operands;
 use super::epilogue::Epilogue;
 use super::gather::{Gather, Sweep};
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::pack::Packing;
 use super::plan::{Pass, Plan, results};
 use crate::dtype::{accumulator, elem};
+use crate::unit::grid;
 
 mod form;
 mod kernel;
@@ -100,7 +101,7 @@ pub(super) fn launch(
         let lines = height.div_ceil(form.lines as usize);
         let runs = width.div_ceil(form.along.rows as usize);
         let units = gather.rows(conv) / height / columns * lines * runs * vectors;
-        let (cubes, dim) = grid(client, plan, units);
+        let (cubes, dim) = grid(client, plan.units, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside, or skipped; rows past the
         // last are stored nowhere.
         unsafe {

@@ -21,11 +21,12 @@ use windowpane_geometry::{Convolution, DType};
 use super::blocks::operands;
 use super::epilogue::{Epilogue, EpilogueForm};
 use super::gather::{Gather, GatherForm, Sweep, columns, inner};
-use super::launch::{buffer, grid};
+use super::launch::buffer;
 use super::pack::Packing;
 use super::plan::{Pass, Plan, results};
 use super::run::Run;
 use crate::dtype::{accumulator, elem};
+use crate::unit::grid;
 
 mod kernel;
 pub(super) mod plan;
@@ -99,7 +100,7 @@ pub(super) fn launch(
         };
         let runs = along.rows.div_ceil(tile.ratio_m as usize);
         let units = gather.rows(conv) / along.rows * runs * vectors;
-        let (cubes, dim) = grid(client, plan, units);
+        let (cubes, dim) = grid(client, plan.units, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside; rows past the last are
         // stored nowhere.
         unsafe {

@@ -29,12 +29,13 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::backward::Gradient;
-use super::launch::{buffer, grid, optional_vectors, vectors};
+use super::launch::{buffer, optional_vectors, vectors};
 use super::plan::Plan;
 use super::strip::{Tiles, tiles_args};
 use super::window::{full_divisor, indexing, pixel_vectors};
 use crate::axis::{AxisArgs, axis_args};
 use crate::dtype::elem;
+use crate::unit::grid;
 
 use form::Form;
 
@@ -58,7 +59,7 @@ pub(super) fn launch(
     let samples =
         inputs / plan.lanes / pixel / vectors_on_axes(pooling, plan).iter().product::<usize>();
     let units = samples * pixel * places.iter().product::<usize>();
-    let (cubes, dim) = grid(client, plan, units);
+    let (cubes, dim) = grid(client, plan.units, units);
     // SAFETY: windows and inputs that are not there are neither read nor written.
     unsafe {
         kernel::gather_blocks::launch_unchecked(

@@ -28,11 +28,12 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Axis, DType, Pooling};
 
-use super::launch::{grid, vectors};
+use super::launch::vectors;
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::sliding;
 use super::window::{Form as Tap, problem_args};
 use crate::dtype::elem;
+use crate::unit::grid;
 
 /// One number.
 type One = Const<1>;
@@ -238,7 +239,7 @@ pub(super) fn launch(
         height.output() as u32,
         width.output() as u32,
     );
-    let (cubes, dim) = grid(client, plan, planes * groups * tiles * plan.units as usize);
+    let (cubes, dim) = grid(client, plan.units, planes * groups * tiles * plan.units as usize);
     // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
     // there are not written.
     unsafe {

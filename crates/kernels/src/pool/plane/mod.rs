@@ -36,10 +36,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{DType, Pooling};
 
 use super::backward::Gradient;
-use super::launch::{grid, vectors};
+use super::launch::vectors;
 use super::plan::{Plan, Reduction};
 use super::window::{Fold, problem_args};
 use crate::dtype::elem;
+use crate::unit::grid;
 
 use form::{Form, each, form};
 use tile::{MARGIN, Side, WORD_BYTES, elements, has_few_taps, shared_bytes, sides};
@@ -161,7 +162,7 @@ fn run(
         side_args(height),
         side_args(width),
     );
-    let (cubes, dim) = grid(client, plan, planes.div_ceil(tile.group) * plan.units as usize);
+    let (cubes, dim) = grid(client, plan.units, planes.div_ceil(tile.group) * plan.units as usize);
     // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
     // or in neighbouring rows, and what is not there is not written.
     unsafe {

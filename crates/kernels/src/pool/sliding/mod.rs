@@ -31,12 +31,13 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 
-use super::launch::{grid, optional_vectors, vectors};
+use super::launch::{optional_vectors, vectors};
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
 use super::window::{Fold, full_divisor, indexing};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, elem};
+use crate::unit::grid;
 
 use passes::{Walk, keeps, passes};
 
@@ -70,7 +71,7 @@ pub(super) fn launch(
         let pieces = blocks.div_ceil(walk.run);
         let [read, write] = walk.lanes;
         let units = walk.outer * pieces * walk.inner / read;
-        let (cubes, dim) = grid(client, plan, units);
+        let (cubes, dim) = grid(client, plan.units, units);
         // SAFETY: coordinates are moved inside the line before they are read, and outputs that are
         // not there are not written.
         unsafe {

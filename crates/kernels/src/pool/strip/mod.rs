@@ -30,10 +30,11 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::launch::{buffer, grid, optional};
+use super::launch::{buffer, optional};
 use super::plan::{Plan, Reduction};
 use super::window::problem_args;
 use crate::dtype::elem;
+use crate::unit::grid;
 
 pub(super) use form::Form;
 pub(super) use taps::step;
@@ -50,7 +51,7 @@ pub(super) fn launch(
     indices: Option<&Handle>,
 ) {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (cubes, dim) = grid(client, plan, units(pooling, plan));
+    let (cubes, dim) = grid(client, plan.units, units(pooling, plan));
     // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
     // input are moved inside before they are read.
     unsafe {
