@@ -3,12 +3,9 @@
 //!
 //! `cargo bench -p windowpane-benches --features cpu,wgpu --bench conv`, or with ` -- --quick`
 
-use std::hint::black_box;
-use std::time::Duration;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use windowpane::{Backend, Conv, ConvPlan, DType, Device, Result, Tensor};
-use windowpane_benches::label;
+use windowpane_benches::{label, time};
 
 /// A case: its name (window, filters or groups, or the gradient), the dimensions of input and filters,
 /// and how it convolves.
@@ -88,26 +85,13 @@ fn conv(criterion: &mut Criterion) {
             let (plan, inputs) = case.ready(&device, images).expect("the case is for every device");
             group.throughput(Throughput::Elements(plan.operations()));
             group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
-                bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
+                bencher.iter_custom(|iterations| {
+                    time(&device, iterations, |results| plan.run(&inputs.each_ref(), results))
+                });
             });
         }
         group.finish();
     }
-}
-
-/// Device time of so many launches, queued back to back into the same memory.
-fn time(plan: &ConvPlan, inputs: &[Tensor; 2], iterations: u64) -> Duration {
-    let inputs = [&inputs[0], &inputs[1]];
-    let mut results = Vec::new();
-    // What the first launch allocates and compiles is not what is timed.
-    plan.run(&inputs, &mut results).expect("the case runs");
-    results[0].wait().expect("the case runs");
-    let ((), elapsed) = plan
-        .device()
-        .time(|| (0..iterations).try_for_each(|_| plan.run(&inputs, black_box(&mut results))))
-        .expect("the device can be timed");
-    results[0].wait().expect("the case runs");
-    elapsed
 }
 
 criterion_group! {

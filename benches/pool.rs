@@ -3,12 +3,9 @@
 //!
 //! `cargo bench --features cpu,wgpu`, or with ` -- --quick` in minutes
 
-use std::hint::black_box;
-use std::time::Duration;
-
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, Plan, Result, Tensor};
-use windowpane_benches::label;
+use windowpane_benches::{label, time};
 
 /// What a case launches, and what that reads.
 type Ready = (Plan, Vec<Tensor>);
@@ -105,28 +102,16 @@ fn pool(criterion: &mut Criterion) {
         let mut group = criterion.benchmark_group(case.name);
         for device in Device::all() {
             let (plan, inputs) = (case.ready)(&device).expect("the case is for every device");
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
             group.throughput(Throughput::Bytes(plan.bytes()));
             group.bench_function(BenchmarkId::from_parameter(label(&device)), |bencher| {
-                bencher.iter_custom(|iterations| time(&plan, &inputs, iterations));
+                bencher.iter_custom(|iterations| {
+                    time(&device, iterations, |results| plan.run(&inputs, results))
+                });
             });
         }
         group.finish();
     }
-}
-
-/// Device time of so many launches, queued back to back into the same memory.
-fn time(plan: &Plan, inputs: &[Tensor], iterations: u64) -> Duration {
-    let inputs: Vec<&Tensor> = inputs.iter().collect();
-    let mut results = Vec::new();
-    // What the first launch allocates and compiles is not what is timed.
-    plan.run(&inputs, &mut results).expect("the case runs");
-    results[0].wait().expect("the case runs");
-    let ((), elapsed) = plan
-        .device()
-        .time(|| (0..iterations).try_for_each(|_| plan.run(&inputs, black_box(&mut results))))
-        .expect("the device can be timed");
-    results[0].wait().expect("the case runs");
-    elapsed
 }
 
 criterion_group! {
