@@ -49,26 +49,69 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
     }
 }
 
+/// How elements become what they are compared and summed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Widening {
+    /// As the device converts them.
+    Cast,
+    /// A bf16 by its bits, for it is the upper half of an f32. A compiler that sees a conversion before
+    /// a comparison compares without it, two bf16 at a time, and then takes the answers apart at
+    /// several times the cost; and it takes two instructions for each upper half of a word.
+    Bits,
+    /// Numbers by integers in the order of their maxima, on devices that have no such maximum.
+    Keys,
+}
+
 /// The elements in the type that they are compared and summed in.
-///
-/// A compiler that sees a conversion before a comparison compares without it, two bf16 at a time,
-/// and then takes the answers apart at several times the cost; and it takes two instructions for each
-/// upper half of a word. `bits` converts where it cannot see: a bf16 is the upper half of an f32.
 #[cube]
 pub(crate) fn widen<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
-    #[comptime] bits: bool,
+    #[comptime] how: Widening,
 ) -> Vector<A, N> {
     let lanes = N::value();
-    if comptime!(bits && lanes.is_multiple_of(2)) {
-        let size!(W) = comptime!(lanes / 2);
-        halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements))
-    } else if comptime!(bits) {
-        let halves = Vector::<u16, N>::reinterpret(elements);
-        Vector::<A, N>::reinterpret(Vector::<u32, N>::cast_from(halves) << Vector::new(16u32))
-    } else {
-        Vector::cast_from(elements)
+    match how {
+        Widening::Cast => Vector::cast_from(elements),
+        Widening::Bits => {
+            if comptime!(lanes.is_multiple_of(2)) {
+                let size!(W) = comptime!(lanes / 2);
+                halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements))
+            } else {
+                let halves = Vector::<u16, N>::reinterpret(elements);
+                let words = Vector::<u32, N>::cast_from(halves) << Vector::new(16u32);
+                Vector::<A, N>::reinterpret(words)
+            }
+        }
+        Widening::Keys => {
+            let numbers = Vector::<f32, N>::cast_from(elements);
+            let bits = Vector::<i32, N>::reinterpret(numbers);
+            Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+        }
     }
+}
+
+/// Maxima in the type that they are stored in: what [`widen`] did, undone.
+#[cube]
+pub(crate) fn narrow<A: Float, S: Float, N: Size>(
+    maxima: Vector<A, N>,
+    #[comptime] how: Widening,
+) -> Vector<S, N> {
+    if comptime!(how == Widening::Keys) {
+        let keys = Vector::<i32, N>::cast_from(maxima);
+        let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
+        Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
+    } else {
+        Vector::cast_from(maxima)
+    }
+}
+
+/// The bits of numbers with those of numbers below zero turned over, so that as integers they are in
+/// the numbers' order, −0 below +0; and back. But NaN whose sign is set are at the bottom. That many
+/// steps down, they come in again at the top, where the others are, and −∞ is the least integer.
+const BELOW_INFINITY: i32 = 0x007f_ffff;
+
+#[cube]
+fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
+    bits ^ ((bits >> Vector::new(31i32)) & Vector::new(0x7fff_ffffi32))
 }
 
 /// The same, and zeros where the elements are not `kept`.
@@ -76,15 +119,15 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
 pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
     kept: bool,
-    #[comptime] bits: bool,
+    #[comptime] how: Widening,
 ) -> Vector<A, N> {
     let lanes = N::value();
-    if comptime!(bits && lanes.is_multiple_of(2)) {
+    if comptime!(how == Widening::Bits && lanes.is_multiple_of(2)) {
         let size!(W) = comptime!(lanes / 2);
         let words = Vector::<u32, W>::reinterpret(elements);
         halves::<A, N, W>(select(kept, words, Vector::new(0u32)))
     } else {
-        select(kept, widen::<S, A, N>(elements, bits), Vector::new(A::from_int(0)))
+        select(kept, widen::<S, A, N>(elements, how), Vector::new(A::from_int(0)))
     }
 }
 
@@ -110,7 +153,7 @@ pub(crate) fn maximum<A: Float, N: Size>(
 ) -> Vector<A, N> {
     match form {
         MaximumForm::Native => max_nan(a, b),
-        MaximumForm::Integers => select_many(a.greater_than(&b), a, b),
+        MaximumForm::Integers => max(a, b),
         MaximumForm::Bits => {
             let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
             // What is equal has the same bits, or is zero.
@@ -135,7 +178,7 @@ pub(crate) enum MaximumForm {
     Bits,
     /// By comparison, zeros set right by their sum.
     Sum,
-    /// Of integers, by comparison.
+    /// Of integers.
     Integers,
 }
 

@@ -11,7 +11,7 @@ pub enum Flavour {
     Mixed,
     /// Magnitudes from tiny to huge.
     Scales,
-    /// NaN, infinities and zeros of both signs among ties.
+    /// NaN and zeros of both signs and infinities among ties.
     Special,
 }
 
@@ -57,7 +57,7 @@ impl Fill {
             (Flavour::Mixed, 0) => (unit - 0.5) * 1e3,
             (Flavour::Mixed, _) => unit - 0.5,
             (Flavour::Scales, _) => small.signum() * (widest * (unit - 0.5)).exp2(),
-            (Flavour::Special, 0) => f64::NAN,
+            (Flavour::Special, 0) => f64::NAN.copysign(small),
             (Flavour::Special, 1) => f64::INFINITY,
             (Flavour::Special, 2..=4) => f64::NEG_INFINITY,
             (Flavour::Special, 5 | 6) => -0.0,

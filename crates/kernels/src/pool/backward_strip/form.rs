@@ -4,6 +4,7 @@
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 
 use crate::axis::AxisForm;
+use crate::dtype::Widening;
 use crate::pool::backward::Gradient;
 use crate::pool::plan::{Plan, Reduction, pixel_channels};
 use crate::pool::strip::outermost;
@@ -18,8 +19,8 @@ pub(super) struct Form {
     /// has room for, but not where the truth itself is computed in the same type.
     pub(super) reciprocal: bool,
     pub(super) rounds: bool,
-    /// Whether elements are widened by their bits.
-    pub(super) widened: bool,
+    /// How elements are widened.
+    pub(super) widened: Widening,
     pub(super) runs: bool,
     /// Whether several vectors make a pixel.
     pub(super) channels: bool,
@@ -162,7 +163,7 @@ impl Form {
             },
             reciprocal: dtype != DType::F64,
             rounds: plan.rounds,
-            widened: plan.widens(dtype),
+            widened: plan.widening(dtype),
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             lanes: lanes as u32,

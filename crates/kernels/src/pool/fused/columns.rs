@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::kernel::Place;
 use super::{Form, One, Walk};
+use crate::dtype::widen;
 use crate::pool::window::{Problem, together};
 
 /// Registers that live from one step to the next.
@@ -76,7 +77,7 @@ pub(super) fn inner_column<S: Float, A: Float>(
     #[unroll]
     for j in 0..form.height.block {
         let value = input[(at + j * place.line) as usize];
-        elements.index(j as usize).store(Vector::cast_from(value));
+        elements.index(j as usize).store(widen::<S, A, One>(value, form.tap.widened));
     }
 }
 
@@ -97,7 +98,7 @@ pub(super) fn column<S: Float, A: Float>(
         let y = first + j as i32;
         let there = min(max(y, 0i32), problem.height.input - 1);
         let at = place.input + there as u32 * place.line;
-        let value = Vector::<A, One>::cast_from(input[at as usize]);
+        let value = widen::<S, A, One>(input[at as usize], form.tap.widened);
         if comptime!(form.tap.fold.is_max()) {
             elements.index(j as usize).store(value);
         } else {

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::kernel::Place;
 use super::{Form, One, TileArgs};
-use crate::dtype::round;
+use crate::dtype::{narrow, round};
 use crate::pool::window::{Problem, counted_at};
 
 /// What the windows of a unit's column are divided by.
@@ -95,7 +95,7 @@ fn finished<S: Float, A: Float>(
     #[comptime] form: Form,
 ) -> Vector<S, One> {
     if comptime!(form.tap.fold.is_max()) {
-        Vector::cast_from(fold)
+        narrow::<A, S, One>(fold, form.tap.widened)
     } else if comptime!(form.tap.reciprocal && (whole || form.tap.fold.is_fixed())) {
         round::<A, S, One>(fold * divisors.usual, form.tap.rounds)
     } else if comptime!(form.tap.fold.is_fixed()) {

@@ -91,6 +91,12 @@ impl Plan {
             {
                 dtype
             }
+            // Comparing numbers as IEEE 754 says takes six instructions where there is none for it.
+            Reduction::Max(Output::Values)
+                if dtype.is_float() && dtype.size() <= DType::I32.size() && !limits.llvm =>
+            {
+                DType::I32
+            }
             _ => accumulator(dtype),
         };
         Self {

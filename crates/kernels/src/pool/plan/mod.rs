@@ -18,7 +18,7 @@ use core::fmt;
 use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, LIMIT, Pooling};
 
 use crate::Limits;
-use crate::dtype::MaximumForm;
+use crate::dtype::{MaximumForm, Widening};
 
 pub use error::PlanError;
 pub(crate) use lanes::pixel_channels;
@@ -208,9 +208,19 @@ impl Plan {
         }
     }
 
-    /// Whether a GPU's elements are widened by their bits: those that are not folded as they are.
-    pub(super) fn widens(&self, dtype: DType) -> bool {
-        dtype == DType::BF16 && self.accumulator != dtype && self.reinterprets && !self.runs
+    /// How elements become what they are folded in.
+    pub(super) fn widening(&self, dtype: DType) -> Widening {
+        if dtype.is_float() && !self.accumulator.is_float() {
+            Widening::Keys
+        } else if dtype == DType::BF16
+            && self.accumulator != dtype
+            && self.reinterprets
+            && !self.runs
+        {
+            Widening::Bits
+        } else {
+            Widening::Cast
+        }
     }
 
     /// Refuses values that no kernel can run with.

@@ -6,7 +6,7 @@ use super::gather::{column_factor, gather_segment};
 use super::rows::segment_of;
 use super::staging::{stage, unstage};
 use super::{Form, MARGIN, One, PlaneArgs, Two, WORD_BYTES};
-use crate::dtype::{round, widen};
+use crate::dtype::{narrow, round, widen};
 use crate::pool::window::{Problem, counted_at, together};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
@@ -82,23 +82,25 @@ fn flat_of<S: Float, A: Float>(
         let fold = together::<A, One>(own, Vector::new(fold.extract(1usize)), form.tap);
         let rest = if odd == 1 { first } else { first + (taps - 1) };
         if comptime!(taps % 2 == 1) {
-            together::<A, One>(fold, Vector::cast_from(shared[rest as usize]), form.tap)
+            let rest = widen::<S, A, One>(shared[rest as usize], form.tap.widened);
+            together::<A, One>(fold, rest, form.tap)
         } else {
             fold
         }
     } else {
         let at = (first & comptime!(form.place())) as usize;
-        let fold = RuntimeCell::<Vector<A, One>>::new(Vector::cast_from(shared[at]));
+        let fold =
+            RuntimeCell::<Vector<A, One>>::new(widen::<S, A, One>(shared[at], form.tap.widened));
         #[unroll]
         for i in 1..taps {
-            let next = Vector::<A, One>::cast_from(shared[at + i as usize]);
+            let next = widen::<S, A, One>(shared[at + i as usize], form.tap.widened);
             fold.store(together::<A, One>(fold.read(), next, form.tap));
         }
         fold.read()
     };
     // All its taps are inside: what divides a window is what divides every one.
     let divided = if comptime!(form.tap.fold.is_max()) {
-        Vector::cast_from(result)
+        narrow::<A, S, One>(result, form.tap.widened)
     } else {
         let all = Vector::new(A::cast_from(comptime!(form.taps())));
         let average = if comptime!(form.tap.reciprocal) {

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::kernel::{Place, column_taps, divided, line_taps, over};
 use super::{Cells, Form, One, PlaneArgs};
-use crate::dtype::round;
+use crate::dtype::{narrow, round, widen};
 use crate::pool::runs::windows;
 use crate::pool::window::{Problem, counted_at, together};
 
@@ -156,7 +156,7 @@ fn row_of<S: Float, A: Float>(
         let mut loaded = Sequence::<Vector<A, One>>::new();
         #[unroll]
         for j in 0..reads {
-            let value = Vector::<A, One>::cast_from(shared[at as usize + j]);
+            let value = widen::<S, A, One>(shared[at as usize + j], form.tap.widened);
             loaded.push(if comptime!(form.drops(j as u32)) {
                 select(*place.inside.index(j), value, outside)
             } else {
@@ -310,7 +310,7 @@ fn finished<S: Float, A: Float>(
     #[comptime] form: Form,
 ) -> Vector<S, One> {
     if comptime!(form.tap.fold.is_max()) {
-        Vector::cast_from(fold)
+        narrow::<A, S, One>(fold, form.tap.widened)
     } else {
         let average = if comptime!(form.divides_each()) {
             divided::<A>(fold, *divisors.index(v), form)

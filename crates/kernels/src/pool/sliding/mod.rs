@@ -36,7 +36,7 @@ use super::plan::{Output, Plan, Reduction, pixel_channels};
 use super::strip::outermost;
 use super::window::{Fold, full_divisor, indexing};
 use crate::axis::{AxisArgs, AxisForm, axis_args};
-use crate::dtype::{MaximumForm, elem};
+use crate::dtype::{MaximumForm, Widening, elem};
 use crate::unit::grid;
 
 use passes::{Walk, keeps, passes};
@@ -180,8 +180,8 @@ struct Form {
     float: bool,
     reciprocal: bool,
     rounds: bool,
-    /// Whether elements are widened by their bits.
-    widened: bool,
+    /// How elements are widened.
+    widened: Widening,
     runs: bool,
     /// The inputs of a block, and the step between windows, of which it has whole ones.
     block: u32,
@@ -230,7 +230,7 @@ impl Form {
             float: dtype.is_float(),
             reciprocal: dtype != DType::F64,
             rounds: plan.rounds && walk.last,
-            widened: walk.dtypes[0] == dtype && plan.widens(dtype),
+            widened: plan.widening(walk.dtypes[0]),
             runs: plan.runs,
             block: block as u32,
             stride: axis.stride() as u32,

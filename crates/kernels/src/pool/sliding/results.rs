@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::blocks::same;
 use super::kernel::Line;
 use super::{Form, Pass};
-use crate::dtype::round;
+use crate::dtype::{narrow, round};
 use crate::pool::window::{Accumulator, Fold, counted_at};
 
 /// Writes the outputs of a block; all are there and counted in full, if they are `whole`.
@@ -57,7 +57,11 @@ fn write<T: Float, A: Float, M: Size>(
     position: Vector<i32, M>,
     #[comptime] form: Form,
 ) {
-    output[at as usize] = round::<A, T, M>(value, form.rounds);
+    output[at as usize] = if comptime!(form.fold.is_max()) {
+        narrow::<A, T, M>(value, form.widened)
+    } else {
+        round::<A, T, M>(value, form.rounds)
+    };
     #[comptime]
     match indices {
         ComptimeOption::Some(indices) => indices[at as usize] = position,

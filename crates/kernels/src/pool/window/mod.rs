@@ -11,7 +11,7 @@ use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Layout, Pooling};
 
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use crate::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
-use crate::dtype::{MaximumForm, elem};
+use crate::dtype::{MaximumForm, Widening, elem};
 
 pub(super) use folds::{Accumulator, accumulator_at, fold, merge, together};
 pub(super) use results::{counted_at, finish, scale};
@@ -101,6 +101,7 @@ fn lowest(dtype: DType, accumulator: DType) -> InputScalar {
         DType::I32 => InputScalar::new(i32::MIN, accumulator),
         DType::I8 => InputScalar::new(i8::MIN, accumulator),
         DType::U8 => InputScalar::new(u8::MIN, accumulator),
+        _ if !accumulator.is_float() => InputScalar::new(i32::MIN, accumulator),
         _ => InputScalar::new(f64::NEG_INFINITY, accumulator),
     }
 }
@@ -115,8 +116,8 @@ pub(super) struct Form {
     pub(super) maximum: MaximumForm,
     pub(super) float: bool,
     pub(super) rounds: bool,
-    /// Whether elements are widened by their bits.
-    pub(super) widened: bool,
+    /// How elements are widened.
+    pub(super) widened: Widening,
     pub(super) runs: bool,
     /// Whether several vectors make a pixel.
     pub(super) channels: bool,
@@ -181,7 +182,7 @@ impl Form {
             maximum: plan.maximum,
             float: dtype.is_float(),
             rounds: plan.rounds,
-            widened: plan.widens(dtype),
+            widened: plan.widening(dtype),
             runs: plan.runs,
             channels: pixel_vectors(pooling, plan) > 1,
             across: plan.across,

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{Accumulator, Fold, Form, Problem, Site};
 use crate::axis::{AxisArgs, AxisForm, Taps, has_all_taps, padded_taps, taps_of};
-use crate::dtype::round;
+use crate::dtype::{narrow, round};
 
 /// Writes what the taps of a window came to as output `vector`.
 #[cube]
@@ -20,7 +20,7 @@ pub(in crate::pool) fn finish<S: Float, A: Float, N: Size>(
     let empty = is_empty(site, form);
     if comptime!(form.fold.is_max()) {
         let value = if empty { Vector::new(problem.lowest.get::<A>()) } else { folded.value };
-        output[vector as usize] = Vector::cast_from(value);
+        output[vector as usize] = narrow::<A, S, N>(value, form.widened);
         #[comptime]
         match indices {
             ComptimeOption::Some(indices) => {
