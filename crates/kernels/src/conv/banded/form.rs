@@ -123,6 +123,26 @@ impl Form {
         (self.reach() - 2 * s).min(2)
     }
 
+    /// Whether of a pair of strips a unit has weights in one at most: taps reach over fewer elements than lie
+    /// between its last of one strip and its first of the other.
+    fn has_one_of_pair(&self) -> bool {
+        let span = (self.tile.taps.max(1) - 1) * self.tile.tap_step.unsigned_abs();
+        self.group == 1 && span + 1 < CHUNK
+    }
+
+    /// The loads of two weights that a line of taps takes, and the first and last strip that each is for.
+    pub(super) fn weight_loads(&self) -> u32 {
+        if self.has_one_of_pair() { self.steps() } else { self.reach() }
+    }
+
+    pub(super) fn strips_of_load(&self, load: u32) -> (u32, u32) {
+        if self.has_one_of_pair() {
+            (2 * load, 2 * load + self.paired(load) - 1)
+        } else {
+            (load, load)
+        }
+    }
+
     /// The strips from a tile to the next.
     pub(super) fn stride(&self) -> u32 {
         self.tile.step as u32
@@ -333,6 +353,33 @@ mod tests {
             assert!(form.pixel_lines() * form.pitch() <= form.group_step(), "{form:?}");
             assert_eq!(form.chunk_step() % 8, 2, "{form:?}");
             assert!(form.ahead() * form.wide() <= u32::BITS, "{form:?}");
+        }
+    }
+
+    /// No unit has weights in two strips that a load is for, and each strip has one load.
+    #[test]
+    fn loads_of_weights_are_for_one_strip_each() {
+        let all = all_forms();
+        assert!(all.iter().any(Form::has_one_of_pair));
+        assert!(all.iter().any(|form| form.group == 1 && !form.has_one_of_pair()));
+        for form in all {
+            let loads = || (0..form.weight_loads()).map(|load| form.strips_of_load(load));
+            let strips: Vec<_> = loads().flat_map(|(first, last)| first..=last).collect();
+            assert_eq!(strips, (0..form.reach()).collect::<Vec<_>>(), "{form:?}");
+            // The elements of a strip that a unit's two weights are of, for each window of the tile.
+            let elements: Vec<_> = (0..form.wide())
+                .map(|i| (0..form.tile.taps).map(|tap| form.tile.pixel(i, tap)).collect::<Vec<_>>())
+                .collect();
+            for (quad, taps) in (0..4).flat_map(|quad| elements.iter().map(move |e| (quad, e))) {
+                let is_read = |strip: u32| {
+                    let at = (strip * CHUNK + 2 * quad) / form.group;
+                    let next = (strip * CHUNK + 2 * quad + 1) / form.group;
+                    taps.contains(&at) || taps.contains(&next)
+                };
+                for (first, last) in loads() {
+                    assert!((first..=last).filter(|strip| is_read(*strip)).count() < 2, "{form:?}");
+                }
+            }
         }
     }
 

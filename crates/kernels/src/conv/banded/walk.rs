@@ -181,6 +181,9 @@ fn multiply<S: Float, A: Float>(
 
 /// Lays the sums of line `j` of a walk's windows out in shared memory: as they are where more is to follow
 /// than what needs no memory.
+///
+/// Rows without a tile have the sums of their half's last, and lay them there once more: cheaper than a
+/// branch.
 #[cube]
 fn lay<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
@@ -196,30 +199,26 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
     let all = comptime!(form.shared() as usize);
     let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
     // Of a half's rows a unit holds this, and there two columns.
-    let (row, pair) = (place.unit / 4, place.unit % 4);
+    let (row, pair) = (min(place.unit / 4, TILES - 1), place.unit % 4);
     let tile = walked.walk * comptime!(form.walk_tiles()) + row;
     let first = strip_of(walked.group, form) + tile * comptime!(form.parts());
     let first = first * comptime!(CHUNK / lanes) + pair;
     let sum = sums.index(comptime!(j as usize));
-    if row < TILES {
-        #[unroll]
-        for half in 0..HALVES {
-            let (line, tile) = comptime!(if form.is_split() {
-                (form.laid_line(half, j), 0)
-            } else {
-                (form.laid_line(0, j), half * TILES)
-            });
-            let strip =
-                comptime!(form.laid_first() + line * form.laid_pitch() + tile * form.parts());
-            let sum = sum[comptime!(half as usize)];
-            let laid = if comptime!(form.late) {
-                Vector::<R, Const<2>>::cast_from(sum)
-            } else {
-                Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
-            };
-            pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] =
-                Vector::reinterpret(laid);
-        }
+    #[unroll]
+    for half in 0..HALVES {
+        let (line, tile) = comptime!(if form.is_split() {
+            (form.laid_line(half, j), 0)
+        } else {
+            (form.laid_line(0, j), half * TILES)
+        });
+        let strip = comptime!(form.laid_first() + line * form.laid_pitch() + tile * form.parts());
+        let sum = sum[comptime!(half as usize)];
+        let laid = if comptime!(form.late) {
+            Vector::<R, Const<2>>::cast_from(sum)
+        } else {
+            Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
+        };
+        pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] = Vector::reinterpret(laid);
     }
 }
 

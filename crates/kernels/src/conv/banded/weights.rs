@@ -17,8 +17,9 @@ use crate::conv::registers::{Registers, zeros};
 /// `k` being counted from the first strip, 16 a pair. A weight that is not there is read where another is.
 #[derive(CubeType)]
 pub(super) struct Spots {
+    /// Of two weights a load.
     pub(super) at: Sequence<u32>,
-    /// The bits of those that there are.
+    /// The bits of those that there are, strip by strip.
     pub(super) masks: Sequence<u32>,
 }
 
@@ -37,7 +38,7 @@ pub(super) fn spots_of(
     ));
     let (n, quad) = (place.unit / 4, place.unit % 4);
     let (window, column) = (n / comptime!(form.group), n % comptime!(form.group));
-    let mut at = Sequence::<u32>::new();
+    let mut all = Sequence::<u32>::new();
     let mut masks = Sequence::<u32>::new();
     #[unroll]
     for strip in 0..form.reach() {
@@ -50,10 +51,22 @@ pub(super) fn spots_of(
             let tap = pixel / tap_step;
             let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
             let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
-            at.push(column * block.column_step + select(is_there, of_tap, 0u32));
+            all.push(column * block.column_step + select(is_there, of_tap, 0u32));
             mask |= select(is_there, comptime!(0xffffu32 << (16 * i)), 0u32);
         }
         masks.push(mask);
+    }
+    let mut at = Sequence::<u32>::new();
+    #[unroll]
+    for load in 0..form.weight_loads() {
+        let (strip, other) = comptime!(form.strips_of_load(load));
+        let is_first = *masks.index(comptime!(strip as usize)) != 0;
+        #[unroll]
+        for i in 0..2u32 {
+            let first = *all.index(comptime!((2 * strip + i) as usize));
+            let second = *all.index(comptime!((2 * other + i) as usize));
+            at.push(select(is_first, first, second));
+        }
     }
     Spots { at, masks }
 }
@@ -85,9 +98,10 @@ pub(super) fn fill<S: Float>(
     // The weights of a place in all lines, from one address on.
     let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
     #[unroll]
-    for strip in 0..form.reach() {
-        let first = (line + *spots.at.index(comptime!((2 * strip) as usize))) as usize;
-        let last = (line + *spots.at.index(comptime!((2 * strip + 1) as usize))) as usize;
+    for load in 0..form.weight_loads() {
+        let (strip, other) = comptime!(form.strips_of_load(load));
+        let first = (line + *spots.at.index(comptime!((2 * load) as usize))) as usize;
+        let last = (line + *spots.at.index(comptime!((2 * load + 1) as usize))) as usize;
         let (first, last) = (&w[first..first + span], &w[last..last + span]);
         #[unroll]
         for th in 0..lines {
@@ -95,9 +109,13 @@ pub(super) fn fill<S: Float>(
             let mut both = Vector::<S, Const<2>>::empty();
             both.insert(0usize, first[at]);
             both.insert(1usize, last[at]);
-            let bits = u32::reinterpret(both) & *spots.masks.index(comptime!(strip as usize));
-            let held = comptime!((th * steps * 2 + strip) as usize);
-            weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
+            let both = u32::reinterpret(both);
+            #[unroll]
+            for strip in strip..other + 1 {
+                let bits = both & *spots.masks.index(comptime!(strip as usize));
+                let held = comptime!((th * steps * 2 + strip) as usize);
+                weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
+            }
         }
     }
 }
