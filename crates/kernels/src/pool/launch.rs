@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{direct, fused, lp, plane, reduce, sliding, strip, walk};
+use super::{direct, fused, lp, paired, plane, reduce, sliding, strip, walk};
 use crate::Limits;
 use crate::limits::has_powers;
 
@@ -40,6 +40,9 @@ pub fn launch(
     match plan.algorithm {
         Algorithm::Sliding => {
             sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
+        }
+        Algorithm::Fused if paired::serves(reduction, dtype) => {
+            paired::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Fused => {
             fused::launch(client, pooling, reduction, dtype, plan, [input, output]);

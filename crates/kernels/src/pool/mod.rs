@@ -16,6 +16,7 @@
 //!   keeps what neighbours share.
 //! * [`sliding`]: windows of many taps, one axis after the other, at a cost that does not grow with them.
 //! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
+//! * `paired`: the same for averages of numbers of two bytes, two neighbours a unit; with channels last too.
 //! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
 //! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
@@ -39,6 +40,7 @@ pub mod fused;
 mod launch;
 pub mod lp;
 pub mod lp_backward;
+mod paired;
 pub mod plan;
 pub mod plane;
 mod reach;

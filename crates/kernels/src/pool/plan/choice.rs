@@ -7,7 +7,7 @@ use super::lanes::{pixel_channels, widest_divisor, widest_load};
 use super::{Algorithm, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::pool::strip::outermost;
-use crate::pool::{plane, reduce};
+use crate::pool::{paired, plane, reduce};
 
 impl Plan {
     /// Chooses the kernel of a problem.
@@ -28,9 +28,13 @@ impl Plan {
             Algorithm::Strip
         } else if fits(Algorithm::Sliding) && slides(pooling) {
             let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
-            // With channels last a tile's rows are read piece by piece, which costs more than it saves.
-            let pays = pixel_channels(pooling) == 1;
-            if fused.is_ok() && pays { Algorithm::Fused } else { Algorithm::Sliding }
+            // With channels last a tile's rows are read piece by piece, which costs more than it saves
+            // but where passes write more than they read.
+            let pays = |plan: &Self| match paired::serves(reduction, dtype) {
+                true => paired::pays(pooling, plan),
+                false => pixel_channels(pooling) == 1,
+            };
+            if fused.is_ok_and(|plan| pays(&plan)) { Algorithm::Fused } else { Algorithm::Sliding }
         } else {
             Algorithm::Direct
         };

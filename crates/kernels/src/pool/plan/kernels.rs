@@ -8,7 +8,7 @@ use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
-use crate::pool::{backward_strip, fused, plane, sliding, walk};
+use crate::pool::{backward_strip, fused, paired, plane, sliding, walk};
 
 /// More taps than this and a loop over them is no longer unrolled.
 pub(super) const UNROLLED_TAPS: usize = 49;
@@ -57,6 +57,14 @@ fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
 }
 
+/// The columns that a cube writes and the units that it takes, of no more than `most`.
+fn tile(pooling: &Pooling, reduction: Reduction, dtype: DType, most: u32) -> Option<(usize, u32)> {
+    match paired::serves(reduction, dtype) {
+        true => paired::tile(pooling, most),
+        false => fused::tile(pooling, reduction, most),
+    }
+}
+
 impl Plan {
     /// Refuses a problem or a device that the plan's kernel is not for, and values of its own that it
     /// cannot run with.
@@ -72,7 +80,7 @@ impl Plan {
             Algorithm::Direct | Algorithm::Strip | Algorithm::Sliding => Ok(()),
             Algorithm::Walk => self.check_walk(pooling, dtype, limits),
             Algorithm::Reduce => self.check_teams(reduction, limits),
-            Algorithm::Fused => self.check_tile(pooling, reduction, limits),
+            Algorithm::Fused => self.check_tile(pooling, reduction, dtype, limits),
             Algorithm::Plane => self.check_planes(pooling, reduction, dtype, limits, false),
         }
     }
@@ -250,12 +258,13 @@ impl Plan {
         self,
         pooling: &Pooling,
         reduction: Reduction,
+        dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
-        let most = limits.units_per_cube;
+        let tile = tile(pooling, reduction, dtype, limits.units_per_cube);
         // A core would wait at every block for those that have not come as far.
-        let tile = fused::tile(pooling, reduction, most).filter(|_| limits.cores.is_none());
+        let tile = tile.filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
         Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
     }
@@ -265,10 +274,15 @@ impl Plan {
         &self,
         pooling: &Pooling,
         reduction: Reduction,
+        dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let room = fused::shared_bytes(pooling, reduction, self) <= limits.shared_bytes;
-        self.algorithm.only_if(room && fused::tile(pooling, reduction, self.units).is_some())
+        let bytes = match paired::serves(reduction, dtype) {
+            true => paired::shared_bytes(pooling, self),
+            false => fused::shared_bytes(pooling, reduction, self),
+        };
+        let tile = tile(pooling, reduction, dtype, self.units);
+        self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
     }
 
     /// As many planes a cube as it has room for, of `most` units; of a `gradient` too.

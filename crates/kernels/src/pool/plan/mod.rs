@@ -174,7 +174,7 @@ impl Plan {
             Algorithm::Walk => plan.walk(pooling, dtype, limits),
             Algorithm::Sliding => plan.sliding(pooling, reduction, dtype),
             Algorithm::Reduce => plan.reduce(pooling, reduction, dtype, limits),
-            Algorithm::Fused => plan.fused(pooling, reduction, limits)?,
+            Algorithm::Fused => plan.fused(pooling, reduction, dtype, limits)?,
             Algorithm::Plane => plan.plane(pooling, dtype, limits.units_per_cube, false),
         };
         plan.check_kernel(pooling, reduction, dtype, limits)?;

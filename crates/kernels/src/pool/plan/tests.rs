@@ -134,6 +134,18 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
         assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 256, 0));
     }
+    // Of averages of two bytes a unit for each two; with channels last where there is memory for a tile of
+    // them that is wider than a window.
+    let mean = Reduction::Average(Divisor::Valid);
+    let large = Limits { shared_bytes: 227 << 10, ..GPU };
+    for (layout, units) in [(Layout::ChannelsFirst, 128), (Layout::ChannelsLast, 768)] {
+        let plan = plan(31, mean, layout, &large);
+        assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, units, 0));
+    }
+    for (kernel, limits) in [(31, &GPU), (127, &large)] {
+        let last = plan(kernel, mean, Layout::ChannelsLast, limits);
+        assert_eq!(last.algorithm, Algorithm::Sliding);
+    }
     let sliding = |reduction, layout, limits| {
         assert_eq!(plan(31, reduction, layout, limits).algorithm, Algorithm::Sliding);
     };

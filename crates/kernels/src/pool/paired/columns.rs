@@ -1,0 +1,188 @@
+//! A unit's column, block by block, in registers; and the sums of a block, of columns and of rows alike.
+
+use cubecl::prelude::*;
+
+use super::form::Walk;
+use super::kernel::Place;
+use super::{Cells, Form};
+use crate::dtype::widen;
+use crate::pool::window::Problem;
+
+impl Walk {
+    /// The prefixes of a last whole block that are kept: all, if there are windows that end there.
+    pub(super) fn ending(&self) -> u32 {
+        if self.shorter() > 0 { self.block } else { 0 }
+    }
+
+    /// Where in a block the last of its windows starts, seen from that of the first.
+    fn last(&self) -> u32 {
+        self.block - 1
+    }
+}
+
+#[cube]
+pub(super) fn cells<E: Float, N: Size>(#[comptime] count: u32) -> Cells<E, N> {
+    let mut cells = Sequence::<RuntimeCell<Vector<E, N>>>::new();
+    #[unroll]
+    for _ in 0..count {
+        cells.push(RuntimeCell::new(Vector::new(E::from_int(0))));
+    }
+    cells
+}
+
+#[cube]
+pub(super) fn read<E: Float, N: Size>(cells: &Cells<E, N>) -> Sequence<Vector<E, N>> {
+    let mut values = Sequence::<Vector<E, N>>::new();
+    #[unroll]
+    for i in 0..cells.len() {
+        values.push(cells.index(i).read());
+    }
+    values
+}
+
+/// The elements in the type that they are compared and summed in.
+#[cube]
+pub(super) fn widened<S: Float, A: Float, N: Size>(
+    cells: &Cells<S, N>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut values = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for i in 0..cells.len() {
+        values.push(widen::<S, A, N>(cells.index(i).read(), form.tap.widened));
+    }
+    values
+}
+
+/// The block that was ending last is whole now, and the oldest whole one leaves.
+#[cube]
+pub(super) fn keep<A: Float, N: Size>(
+    prefixes: &Sequence<Vector<A, N>>,
+    ending: &Cells<A, N>,
+    whole: &Cells<A, N>,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for i in 1..form.height.whole {
+        whole.index(comptime!((i - 1) as usize)).store(whole.index(i as usize).read());
+    }
+    let newest = comptime!((form.height.whole - 1) as usize);
+    whole.index(newest).store(*prefixes.index(comptime!(form.height.last() as usize)));
+    #[unroll]
+    for j in 0..form.height.ending() {
+        ending.index(j as usize).store(*prefixes.index(j as usize));
+    }
+}
+
+/// Has the elements of a block of a unit's column come; one outside the input is nothing.
+#[cube]
+pub(super) fn fetch<S: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    elements: &Cells<S, N>,
+    #[comptime] form: Form,
+) {
+    let before = problem.height.before + comptime!(form.height.phase as i32);
+    let first = (block * form.height.block) as i32 - before;
+    // Most blocks are inside.
+    if first >= 0 && first + comptime!(form.height.block as i32) <= problem.height.input {
+        let at = place.input + first as u32 * place.line;
+        #[unroll]
+        for j in 0..form.height.block {
+            elements.index(j as usize).store(input[(at + j * place.line) as usize]);
+        }
+    } else {
+        #[unroll]
+        for j in 0..form.height.block {
+            let y = first + j as i32;
+            let there = min(max(y, 0i32), problem.height.input - 1);
+            let element = input[(place.input + there as u32 * place.line) as usize];
+            let kept = select(y == there, element, Vector::new(S::from_int(0)));
+            elements.index(j as usize).store(kept);
+        }
+    }
+}
+
+/// The sums of the first 1, 2, … elements of a block.
+#[cube]
+pub(super) fn prefixes<A: Float, N: Size>(
+    elements: &Sequence<Vector<A, N>>,
+    #[comptime] count: u32,
+) -> Sequence<Vector<A, N>> {
+    let mut prefixes = Sequence::<Vector<A, N>>::new();
+    prefixes.push(*elements.index(0usize));
+    #[unroll]
+    for j in 1..count as usize {
+        let before = *prefixes.index(comptime!(j - 1));
+        prefixes.push(before + *elements.index(j));
+    }
+    prefixes
+}
+
+/// The windows of the block of elements that `first` are: `whole` are the blocks after it, `ending` and
+/// `beyond` the prefixes of the last of these and of the one after.
+///
+/// From the last window to the first each has an element more than the one after it, but for its end: so
+/// they are sums of sums, those of windows that end with the last whole block and after it, and of those
+/// that end before.
+#[cube]
+pub(super) fn windows<A: Float, N: Size>(
+    first: &Sequence<Vector<A, N>>,
+    whole: &Sequence<Vector<A, N>>,
+    ending: &Sequence<Vector<A, N>>,
+    beyond: &Sequence<Vector<A, N>>,
+    #[comptime] walk: Walk,
+) -> Sequence<Vector<A, N>> {
+    let mut middles = Sequence::<Vector<A, N>>::new();
+    middles.push(*whole.index(0usize));
+    #[unroll]
+    for i in 1..walk.whole as usize {
+        let before = *middles.index(comptime!(i - 1));
+        middles.push(before + *whole.index(i));
+    }
+    let all = comptime!((walk.whole - 1) as usize);
+    let mut sums = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for n in 0..comptime!(walk.block - walk.shorter()) {
+        let start = comptime!((walk.phase + walk.last() - n) as usize);
+        let sum = if comptime!(n == 0) {
+            *middles.index(all)
+        } else {
+            *sums.index(comptime!(n as usize - 1))
+        };
+        sums.push(if comptime!(start == walk.block as usize) {
+            sum
+        } else {
+            sum + *first.index(start)
+        });
+    }
+    let mut short = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for n in 0..walk.ending() {
+        let element = *first.index(comptime!((walk.last() - n) as usize));
+        short.push(if comptime!(n > 0) {
+            *short.index(comptime!(n as usize - 1)) + element
+        } else if comptime!(all > 0) {
+            *middles.index(comptime!(all.max(1) - 1)) + element
+        } else {
+            element
+        });
+    }
+    let mut windows = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for i in 0..walk.block {
+        let to = comptime!(i + walk.rest);
+        let n = comptime!((walk.last() - i) as usize);
+        windows.push(if comptime!(to < walk.last()) {
+            *short.index(n) + *ending.index(to as usize)
+        } else if comptime!(to == walk.last()) {
+            *sums.index(n)
+        } else {
+            let prefix = *beyond.index(comptime!((to - walk.block) as usize));
+            *sums.index(n) + prefix
+        });
+    }
+    windows
+}
