@@ -18,6 +18,7 @@
 //! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
 //! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
+//! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as one run.
 //! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
@@ -35,6 +36,7 @@
 pub mod backward;
 pub mod backward_strip;
 pub mod direct;
+pub mod flat;
 pub mod fused;
 mod launch;
 pub mod lp;
