@@ -21,6 +21,8 @@ pub enum Algorithm {
     Reduce,
     /// Small planes of one channel are kept whole in fast memory while they are pooled.
     Plane,
+    /// All planes are one run of elements, wherever their rows end.
+    Flat,
     /// The window slides along both axes of a plane at once, with nothing kept in memory between.
     Fused,
     /// A thread of a processor walks along rows of outputs, and keeps what neighbours share.
@@ -29,12 +31,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Direct,
         Self::Strip,
         Self::Sliding,
         Self::Reduce,
         Self::Plane,
+        Self::Flat,
         Self::Fused,
         Self::Walk,
     ];
@@ -47,6 +50,7 @@ impl Algorithm {
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
             Self::Plane => "plane",
+            Self::Flat => "flat",
             Self::Fused => "fused",
             Self::Walk => "walk",
         }
@@ -64,6 +68,7 @@ impl Algorithm {
             Self::Sliding => Some(pool::Algorithm::Sliding),
             Self::Reduce => Some(pool::Algorithm::Reduce),
             Self::Plane => Some(pool::Algorithm::Plane),
+            Self::Flat => Some(pool::Algorithm::Flat),
             Self::Fused => Some(pool::Algorithm::Fused),
             Self::Walk => Some(pool::Algorithm::Walk),
         }
@@ -79,7 +84,7 @@ impl fmt::Display for Algorithm {
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, fused, walk"
+    "unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, flat, fused, walk"
 )]
 pub struct UnknownAlgorithm(String);
 
@@ -133,6 +138,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
                 windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
                 windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
+                windowpane_kernels::pool::Algorithm::Flat => Algorithm::Flat,
                 windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
                 windowpane_kernels::pool::Algorithm::Walk => Algorithm::Walk,
                 other => unreachable!("{other} has no public name"),

@@ -21,8 +21,8 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Pooling};
 use super::backward_strip;
 use super::launch::{buffer, check_buffers, check_indices, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
-use super::plane;
 use super::window::{Fold, counted_at, indexing};
+use super::{flat, plane};
 use crate::Limits;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
@@ -75,6 +75,10 @@ pub fn launch_backward(
     }
     if plan.algorithm == Algorithm::Plane {
         plane::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
+        return Ok(());
+    }
+    if plan.algorithm == Algorithm::Flat {
+        flat::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

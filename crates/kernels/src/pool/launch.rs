@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{direct, fused, lp, paired, plane, reduce, sliding, strip, walk};
+use super::{direct, flat, fused, lp, paired, plane, reduce, sliding, strip, walk};
 use crate::Limits;
 use crate::limits::has_powers;
 
@@ -49,6 +49,9 @@ pub fn launch(
         }
         Algorithm::Plane => {
             plane::launch(client, pooling, reduction, dtype, plan, [input, output]);
+        }
+        Algorithm::Flat => {
+            flat::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Walk => {
             walk::launch(client, pooling, reduction, dtype, plan, [input, output]);

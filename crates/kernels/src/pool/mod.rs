@@ -19,6 +19,7 @@
 //! * `paired`: the same for averages of numbers of two bytes, two neighbours a unit; with channels last too.
 //! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
+//! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as one run.
 //! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
@@ -36,6 +37,7 @@
 pub mod backward;
 pub mod backward_strip;
 pub mod direct;
+pub mod flat;
 pub mod fused;
 mod launch;
 pub mod lp;

@@ -51,7 +51,8 @@ fn choose(
             | Algorithm::Reduce
             | Algorithm::Plane
             | Algorithm::Fused
-            | Algorithm::Walk),
+            | Algorithm::Walk
+            | Algorithm::Flat),
         ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
             Err(Error::NoKernel { algorithm, device: device.clone() })

@@ -484,6 +484,28 @@ on_every_device! {
         let algorithm = *algorithm.get(&[Some(Algorithm::Strip), Some(Algorithm::Plane), None]);
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
+
+    /// Averages of three by three on planes that keep their extents, and their gradients: as one run of
+    /// elements, wherever its rows end, and by the plan's choice.
+    fn averages_of_kept_planes(device, case in (kept_planes(), any::<Index>(), divisor(), any::<(bool, bool)>())) {
+        let (case, pick, divisor, (runs, gradient)) = case;
+        let algorithm = runs.then_some(Algorithm::Flat);
+        if gradient {
+            on_one_type!(device, pick, [f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
+        } else {
+            on_one_type!(device, pick, [f32, f16, bf16], check_average(&case, divisor, algorithm))
+        }
+    }
+}
+
+/// Planes with channels first under windows of three by three, one step apart, padded by one.
+fn kept_planes() -> impl Strategy<Value = PoolCase> {
+    let extents = (1usize..=3, 1usize..=12, 2usize..=12, 2usize..=40);
+    (extents, Fill::any()).prop_map(|((batch, channels, height, width), fill)| {
+        let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+        let space = Extents::from([height, width]);
+        PoolCase { batch, channels, space, window, layout: Layout::ChannelsFirst, fill }
+    })
 }
 
 /// Planes under windows of up to three taps an axis, one step apart.
@@ -633,20 +655,26 @@ fn every_algorithm_plans_what_it_is_for() {
             let mut layouts = [Layout::ChannelsLast, Layout::ChannelsFirst].into_iter();
             layouts.any(|layout| {
                 windows.iter().any(|&(kernel, stride, padding)| {
-                    let pool = MaxPool::new([kernel; 2]).stride([stride; 2]).padding([padding; 2]);
-                    let pool = pool.layout(layout).algorithm(algorithm);
-                    pool.plan(&device, DType::F32, &[2, 32, 28, 28]).is_ok()
+                    let dims = [2, 32, 28, 28];
+                    let max = MaxPool::new([kernel; 2]).stride([stride; 2]).padding([padding; 2]);
+                    let max = max.layout(layout).algorithm(algorithm);
+                    let mean = AvgPool::new([kernel; 2]).stride([stride; 2]).padding([padding; 2]);
+                    let mean = mean.layout(layout).algorithm(algorithm);
+                    max.plan(&device, DType::F32, &dims).is_ok()
+                        || mean.plan(&device, DType::F32, &dims).is_ok()
                 })
             })
         };
         let found: Vec<_> = Algorithm::ALL.into_iter().filter(|it| planned(*it)).collect();
-        use Algorithm::{Direct, Fused, Plane, Reduce, Sliding, Strip, Walk};
+        use Algorithm::{Direct, Flat, Fused, Plane, Reduce, Sliding, Strip, Walk};
         let expected: &[Algorithm] = match device.backend() {
             Backend::Host => &[Direct, Sliding],
             Backend::Cpu => &[Direct, Strip, Sliding, Reduce, Plane, Walk],
             // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
-            Backend::Vulkan if device.name().contains("llvmpipe") => &[Direct, Strip, Sliding],
-            _ => &[Direct, Strip, Sliding, Reduce, Plane, Fused],
+            Backend::Vulkan if device.name().contains("llvmpipe") => {
+                &[Direct, Strip, Sliding, Flat]
+            }
+            _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Fused],
         };
         assert_eq!(found, expected, "{device}");
     }

@@ -102,17 +102,19 @@ fn corner(
 #[cube]
 fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool {
     let [depth, height, width] = comptime!(form.windows());
-    let counts = comptime!(form.inputs());
-    let inner = is_inner(&problem.depth, &place.depth, depth, counts[0], form.axes[0])
-        && is_inner(&problem.height, &place.height, height, counts[1], form.axes[1]);
+    let inputs = comptime!(form.inputs());
+    let counts = comptime!(!form.fold.is_max());
+    let inner = is_inner(&problem.depth, &place.depth, depth, inputs[0], form.axes[0], counts)
+        && is_inner(&problem.height, &place.height, height, inputs[1], form.axes[1], counts);
     if comptime!(form.crosses()) {
         inner
     } else {
-        inner && is_inner(&problem.width, &place.width, width, counts[2], form.axes[2])
+        inner && is_inner(&problem.width, &place.width, width, inputs[2], form.axes[2], counts)
     }
 }
 
-/// Whether the inputs of a block and the windows over them are there, and these windows inside.
+/// Whether the inputs of a block and the windows over them are there, and these windows inside where that
+/// `counts`, as it does for what divides them.
 #[cube]
 fn is_inner(
     args: &BlockAxis,
@@ -120,12 +122,13 @@ fn is_inner(
     #[comptime] windows: (i32, u32),
     #[comptime] inputs: u32,
     #[comptime] block: Block,
+    #[comptime] counts: bool,
 ) -> bool {
     let (first, count) = comptime!((windows.0, windows.1 as i32));
     let there = corner.window + first >= 0
         && corner.window + first + count <= args.outputs
         && corner.input + comptime!(inputs as i32) <= args.inputs;
-    if comptime!(block.form.clipped) {
+    if comptime!(counts && block.form.clipped) {
         // Beyond the first and last inputs of the windows nothing is padded.
         let x = corner.input * comptime!(block.lanes_of(inputs));
         let reach = comptime!((block.kernel - 1) as i32);

@@ -18,7 +18,9 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
-        let algorithm = if Self::stages(pooling, reduction, dtype, limits, false) {
+        let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, false) {
+            Algorithm::Flat
+        } else if Self::stages(pooling, reduction, dtype, limits, false) {
             Algorithm::Plane
         } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
             Algorithm::Reduce
@@ -48,7 +50,9 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = if Self::stages(pooling, reduction, dtype, limits, true) {
+        let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, true) {
+            Algorithm::Flat
+        } else if Self::stages(pooling, reduction, dtype, limits, true) {
             Algorithm::Plane
         } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
             Algorithm::Strip
@@ -71,13 +75,34 @@ impl Plan {
         let plan = plan.plane(pooling, dtype, limits.units_per_cube, gradient);
         let fits = plan.check_planes(pooling, reduction, dtype, limits, gradient).is_ok();
         let [_, height, width] = pooling.grid().axes();
-        let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
-        let narrow = along.into_iter().min() < Some(8 / dtype.size());
         let overlaps = plane::overlaps(height) && plane::overlaps(width);
         let few = pooling.output().plane() <= 4 && pooling.grid().taps() <= UNROLLED_TAPS;
         let one = !gradient && few && pooling.grid().taps() >= TEAM_TAPS;
-        fits && limits.cores.is_none() && narrow && (overlaps || one)
+        fits && limits.cores.is_none() && has_narrow_rows(pooling, dtype) && (overlaps || one)
     }
+
+    /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the
+    /// run.
+    fn runs_on(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> bool {
+        let plan = match gradient {
+            false => Self::with(Algorithm::Flat, pooling, reduction, dtype, limits),
+            true => Self::gradient_with(Algorithm::Flat, pooling, reduction, dtype, limits),
+        };
+        has_narrow_rows(pooling, dtype) && plan.is_ok_and(|plan| plan.lanes * dtype.size() >= 8)
+    }
+}
+
+/// Whether no vector of eight bytes divides a row.
+fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let along = [width.input(), width.output()].map(|n| widest_divisor(n, 8 / dtype.size()));
+    along.into_iter().min() < Some(8 / dtype.size())
 }
 
 /// Whether walking pays: windows are large, and there are many along each line.

@@ -8,7 +8,7 @@ use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
-use crate::pool::{backward_strip, fused, paired, plane, sliding, walk};
+use crate::pool::{backward_strip, flat, fused, paired, plane, sliding, walk};
 
 /// More taps than this and a loop over them is no longer unrolled.
 pub(super) const UNROLLED_TAPS: usize = 49;
@@ -33,6 +33,7 @@ impl Algorithm {
             Self::Reduce => !matches!(reduction, Reduction::Norm(_)),
             Self::Fused => fused::fits(pooling, reduction),
             Self::Walk => walk::fits(pooling, reduction),
+            Self::Flat => flat::fits(pooling, reduction),
             // By the units and the memory of the device too: `check_planes`.
             Self::Plane => pixel_channels(pooling) == 1,
         }
@@ -82,6 +83,7 @@ impl Plan {
             Algorithm::Reduce => self.check_teams(reduction, limits),
             Algorithm::Fused => self.check_tile(pooling, reduction, dtype, limits),
             Algorithm::Plane => self.check_planes(pooling, reduction, dtype, limits, false),
+            Algorithm::Flat => self.check_flat(pooling, reduction, dtype, limits),
         }
     }
 
@@ -159,7 +161,10 @@ impl Plan {
         let sums = matches!(reduction, Reduction::Average(_));
         let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
         let plan = if indexed || (sums && many) { self.narrowed(limits) } else { self };
-        Self { columns, ..plan.in_strips(strip, across) }
+        // Of positions too a GPU compares halves two at a time, where NaN is looked for apart.
+        let halves = indexed && dtype.is_float() && limits.llvm && !self.runs;
+        let accumulator = if halves { dtype } else { self.accumulator };
+        Self { columns, accumulator, ..plan.in_strips(strip, across) }
     }
 
     /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
@@ -283,6 +288,30 @@ impl Plan {
         };
         let tile = tile(pooling, reduction, dtype, self.units);
         self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
+    }
+
+    /// Vectors as wide as loads are, wherever rows end.
+    pub(super) fn flat(self, pooling: &Pooling, dtype: DType, limits: &Limits) -> Self {
+        let lanes = flat::lanes(pooling, widest_load(dtype, limits)).unwrap_or(1);
+        Self { algorithm: Algorithm::Flat, lanes, across: true, unrolled: true, ..self }
+    }
+
+    /// Refuses windows, types and devices that runs are not for, and lanes that do not divide them.
+    pub(super) fn check_flat(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let lanes = flat::lanes(pooling, widest_load(dtype, limits));
+        let fits = flat::fits(pooling, reduction) && dtype != DType::F64 && limits.cores.is_none();
+        self.algorithm.only_if(fits && lanes.is_some())?;
+        let widest = lanes.unwrap_or(1);
+        if self.lanes.is_power_of_two() && self.lanes <= widest {
+            return Ok(());
+        }
+        Err(PlanError::Lanes { lanes: self.lanes, neighbours: pooling.input().elements(), widest })
     }
 
     /// As many planes a cube as it has room for, of `most` units; of a `gradient` too.

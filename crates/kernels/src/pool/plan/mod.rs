@@ -93,6 +93,8 @@ pub enum Algorithm {
     Reduce,
     /// Small planes are staged whole in shared memory.
     Plane,
+    /// All planes are one run of elements.
+    Flat,
     /// Lines are walked in blocks, both axes of a plane in one launch.
     Fused,
     /// A thread of a processor walks along the rows of a strip.
@@ -107,6 +109,7 @@ impl fmt::Display for Algorithm {
             Self::Sliding => "sliding",
             Self::Reduce => "reduce",
             Self::Plane => "plane",
+            Self::Flat => "flat",
             Self::Fused => "fused",
             Self::Walk => "walk",
         })
@@ -176,6 +179,7 @@ impl Plan {
             Algorithm::Reduce => plan.reduce(pooling, reduction, dtype, limits),
             Algorithm::Fused => plan.fused(pooling, reduction, dtype, limits)?,
             Algorithm::Plane => plan.plane(pooling, dtype, limits.units_per_cube, false),
+            Algorithm::Flat => plan.flat(pooling, dtype, limits),
         };
         plan.check_kernel(pooling, reduction, dtype, limits)?;
         Ok(plan)
@@ -200,6 +204,12 @@ impl Plan {
                 let plan = Self::direct(pooling, reduction, dtype, limits);
                 let plan = plan.plane(pooling, dtype, limits.units_per_cube, true);
                 plan.check_planes(pooling, reduction, dtype, limits, true)?;
+                Ok(plan)
+            }
+            Algorithm::Flat => {
+                let plan = Self::direct(pooling, reduction, dtype, limits);
+                let plan = plan.flat(pooling, dtype, limits);
+                plan.check_flat(pooling, reduction, dtype, limits)?;
                 Ok(plan)
             }
             Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused | Algorithm::Walk => {
@@ -233,7 +243,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
         // Planes are moved in lanes of their own, which `check_kernel` checks.
-        if self.algorithm != Algorithm::Plane {
+        if !matches!(self.algorithm, Algorithm::Plane | Algorithm::Flat) {
             self.check_lanes(pooling, dtype, limits, false)?;
         }
         if !(1..=LONGEST_STRIP).contains(&self.strip) {
@@ -258,6 +268,9 @@ impl Plan {
         self.check_units(pooling, reduction, dtype, limits)?;
         if self.algorithm == Algorithm::Plane {
             return self.check_planes(pooling, reduction, dtype, limits, true);
+        }
+        if self.algorithm == Algorithm::Flat {
+            return self.check_flat(pooling, reduction, dtype, limits);
         }
         if self.algorithm == Algorithm::Strip {
             self.check_blocks(pooling)?;

@@ -94,14 +94,19 @@ fn planes_that_no_vector_divides_are_staged() {
         let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
         Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
     };
-    let inception = pooling(35, 3, 1);
-    for (dtype, lanes) in [(DType::F32, 2), (DType::BF16, 4)] {
+    let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
+    // Where planes keep their extents, all are one run; else they are staged.
+    for (dtype, lanes, staged) in [(DType::F32, 4, 4), (DType::BF16, 8, 4)] {
         let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, lanes));
+        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Flat, lanes));
         assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
-        // A gradient's planes are four of either type.
         let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, 4));
+        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Flat, lanes));
+        let plan = Plan::new(&shrinking, mean, dtype, &GPU).unwrap();
+        assert_eq!(plan.algorithm, Algorithm::Plane);
+        assert_eq!(plan.check(&shrinking, mean, dtype, &GPU), Ok(()));
+        let plan = Plan::gradient(&shrinking, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Plane, staged));
     }
     let algorithm = |pooling: &Pooling, limits: &Limits| {
         Plan::new(pooling, mean, DType::F32, limits).unwrap().algorithm
@@ -109,9 +114,9 @@ fn planes_that_no_vector_divides_are_staged() {
     assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
     // Vectors divide the width; the planes are too large; there is no memory to share.
     assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Strip);
-    assert_eq!(algorithm(&pooling(111, 3, 1), &GPU), Algorithm::Strip);
+    assert_eq!(algorithm(&pooling(111, 3, 0), &GPU), Algorithm::Strip);
     let bare = Limits { shared_bytes: 0, ..GPU };
-    assert_eq!(algorithm(&inception, &bare), Algorithm::Strip);
+    assert_eq!(algorithm(&shrinking, &bare), Algorithm::Strip);
     assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::Strip);
 }
 

@@ -32,7 +32,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
         false.runtime()
     };
     if comptime!(form.tap.fold.has_index()) {
-        if inner {
+        let has_nan = if inner {
             let form = comptime!(form.interior());
             positions::compute::<S, A, N>(
                 input,
@@ -42,7 +42,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
                 strips,
                 &place,
                 form,
-            );
+            )
         } else {
             positions::compute::<S, A, N>(
                 input,
@@ -52,7 +52,10 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
                 strips,
                 &place,
                 form,
-            );
+            )
+        };
+        if has_nan {
+            positions::index_nans::<S, A, N>(input, &mut indices, problem, strips, &place, form);
         }
     } else if inner {
         let form = comptime!(form.interior());
@@ -147,7 +150,18 @@ pub(super) fn site_of(
     #[comptime] v: u32,
     #[comptime] form: Form,
 ) -> Site {
-    let o = place.first + i;
+    site_at(problem, place, place.first + i, v, form)
+}
+
+/// The site of output `o` along the strip's axis, in column `v` of the strip.
+#[cube]
+pub(super) fn site_at(
+    problem: &Problem,
+    place: &Place,
+    o: u32,
+    #[comptime] v: u32,
+    #[comptime] form: Form,
+) -> Site {
     let axis = comptime!(form.along.axis);
     let column = if comptime!(axis == 2) { o } else { place.site.column + v };
     let moved = comptime!(axis == 2 || v > 0);

@@ -1,18 +1,31 @@
 //! The outputs of a strip with their positions: taps are folded in their order, line by line and row by
 //! row, so that of equals the first is the winner.
+//!
+//! Of lanes along the width they are folded as numbers are, one comparison a tap. A strip that has a NaN,
+//! which few have, looks at its windows once more, for the last. Of others that took registers of which
+//! they have none to spare.
 
 use cubecl::prelude::*;
 
 use super::Strips;
 use super::form::Form;
-use super::kernel::{Place, outputs_along, site_of};
+use super::kernel::{Place, outputs_along, site_at, site_of};
 use super::taps::{Line, TapForm, step};
-use crate::axis::AxisForm;
+use crate::axis::{AxisForm, coordinate};
 use crate::dtype::widen;
 use crate::pool::reach::lanes_of;
-use crate::pool::window::{Accumulator, Problem, Site, finish, fold, plane_position};
+use crate::pool::window::{
+    Accumulator, Problem, Site, finish, fold_with, index_of, plane_position, together,
+};
 
-/// Computes the outputs of a strip, with their positions.
+impl Form {
+    /// Whether taps are folded with the positions of NaN.
+    fn folds_nans(&self) -> bool {
+        !self.tap.across
+    }
+}
+
+/// Computes the outputs of a strip, with their positions; tells whether one is NaN, whose position is not found.
 #[cube]
 pub(super) fn compute<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -22,12 +35,13 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
     strips: &Strips,
     place: &Place,
     #[comptime] form: Form,
-) {
+) -> bool {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.rows() {
         rows.push(row::<S, A, N>(input, problem, strips, &place.site, j, form));
     }
+    let mut folds = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for i in 0..form.along.outputs {
         let top = comptime!((i * form.along.stride) as usize);
@@ -38,8 +52,13 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
         #[unroll]
         for t in 1..form.along.kernel {
             let next = comptime!((i * form.along.stride + t) as usize);
-            fold::<A, N>(&mut folded, rows.index(next), form.tap);
+            fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.tap);
         }
+        folds.push(folded);
+    }
+    let has_nan = has_nan::<A, N>(&folds, form);
+    #[unroll]
+    for i in 0..form.along.outputs {
         let site = site_of(problem, place, i, 0u32, form);
         let vector = place.output + i * place.step;
         let there = if comptime!(form.along.whole) {
@@ -48,9 +67,88 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
             place.first + i < outputs_along(strips, form)
         };
         if there {
-            finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+            let folded = folds.index(i as usize);
+            finish::<S, A, N>(output, indices, problem, &site, folded, vector, form.tap);
         }
     }
+    has_nan
+}
+
+/// Whether the maximum of some window is NaN, where that is looked for apart.
+#[cube]
+fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] form: Form) -> bool {
+    if comptime!(form.tap.float && !form.folds_nans()) {
+        let mut all = folds.index(0usize).value;
+        #[unroll]
+        for i in 1..folds.len() {
+            all = together::<A, N>(all, folds.index(i).value, form.tap);
+        }
+        let mut one = Vector::<A, Const<1>>::new(all.extract(0usize));
+        #[unroll]
+        for lane in 1..N::value() {
+            one = together::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
+        }
+        select_many(one.is_nan(), Vector::new(1u32), Vector::new(0u32)).extract(0usize) == 1
+    } else {
+        false.runtime()
+    }
+}
+
+/// Writes the indices of those outputs of a strip that are NaN.
+#[cube]
+pub(super) fn index_nans<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &Problem,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) {
+    #[comptime]
+    match indices {
+        ComptimeOption::Some(indices) => {
+            if comptime!(!form.folds_nans()) {
+                let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
+                for i in 0..there {
+                    let site = site_at(problem, place, place.first + i, 0u32, form);
+                    let none = Vector::<i32, N>::new(i32::MIN);
+                    let last = last_nan::<S, A, N>(input, problem, strips, &site, none, form);
+                    let at = (place.output + i * place.step) as usize;
+                    let index = index_of(problem, &site, last);
+                    indices[at] = select_many(last.greater_than(&none), index, indices[at]);
+                }
+            }
+        }
+        ComptimeOption::None => {}
+    }
+}
+
+/// Where each lane's window has its last NaN, or `none`.
+#[cube]
+fn last_nan<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    strips: &Strips,
+    site: &Site,
+    none: Vector<i32, N>,
+    #[comptime] form: Form,
+) -> Vector<i32, N> {
+    let last = RuntimeCell::<Vector<i32, N>>::new(none);
+    for td in site.depth.first..site.depth.end {
+        let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
+        for th in site.height.first..site.height.end {
+            let h = coordinate(&problem.height, &site.height, th, form.axis(1).unclipped());
+            let vectors = vectors_of::<S, A, N>(input, problem, strips, site, d, h, form);
+            let start = plane_position(problem, d, h, site.width.start);
+            #[unroll]
+            for t in 0..form.reach.taps {
+                let value = lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, form.reach);
+                let own = Vector::new(start + (t * form.reach.dilation) as i32);
+                last.store(select_many(value.is_nan(), own, last.read()));
+            }
+        }
+    }
+    last.read()
 }
 
 /// Folds the taps of the inner axes at row `j` of a strip, in their order.
@@ -67,7 +165,7 @@ fn row<S: Float, A: Float, N: Size>(
     #[unroll]
     for i in 1..form.lines() {
         let next = line::<S, A, N>(input, problem, strips, site, form.line(j, i), form);
-        fold::<A, N>(&mut folded, &next, form.tap);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
 }
@@ -107,7 +205,7 @@ fn pixels<S: Float, A: Float, N: Size>(
     for t in 1..form.taps(2) {
         let tap = comptime!(form.tap(2, t));
         let next = pixel::<S, A, N>(input, problem, site, d, h, tap, form);
-        fold::<A, N>(&mut folded, &next, form.tap);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
 }
@@ -149,6 +247,35 @@ fn lanes<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = comptime!(form.reach);
+    let vectors = vectors_of::<S, A, N>(input, problem, strips, site, d, h, form);
+    let start = plane_position(problem, d, h, site.width.start);
+    let mut folded = Accumulator::<A, N> {
+        value: lanes_of::<A, N, N>(&vectors, 0usize, 1usize, 0usize, width),
+        position: first_inside::<N>(problem, site, d, h, form),
+    };
+    #[unroll]
+    for t in 1..width.taps {
+        let next = Accumulator::<A, N> {
+            value: lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, width),
+            position: Vector::new(start + (t * width.dilation) as i32),
+        };
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+    }
+    folded
+}
+
+/// The vectors of a line along which the lanes lie; less than every number, where there is none.
+#[cube]
+fn vectors_of<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    strips: &Strips,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let width = comptime!(form.reach);
     let lowest = Vector::<A, N>::new(problem.lowest.get::<A>());
     let outside = Vector::<S, N>::cast_from(lowest);
     let count = strips.width_vectors as i32;
@@ -170,20 +297,7 @@ fn lanes<S: Float, A: Float, N: Size>(
             vectors.push(widen::<S, A, N>(input[at as usize], form.tap.widened));
         }
     }
-    let start = plane_position(problem, d, h, site.width.start);
-    let mut folded = Accumulator::<A, N> {
-        value: lanes_of::<A, N, N>(&vectors, 0usize, 1usize, 0usize, width),
-        position: first_inside::<N>(problem, site, d, h, form),
-    };
-    #[unroll]
-    for t in 1..width.taps {
-        let next = Accumulator::<A, N> {
-            value: lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, width),
-            position: Vector::new(start + (t * width.dilation) as i32),
-        };
-        fold::<A, N>(&mut folded, &next, form.tap);
-    }
-    folded
+    vectors
 }
 
 /// The position on a line of each lane's first tap inside, by which lane 0 would name it.

@@ -39,19 +39,32 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
 
 /// Folds what comes later in row-major order into what came before.
 ///
-/// Of equals the first keeps its index; the last NaN takes it, for nothing is greater than a NaN.
+/// Of equals the first keeps its index; the last NaN takes it, for nothing is greater than a NaN. Not where
+/// `nans` are looked for apart.
+#[cube]
+pub(in crate::pool) fn fold_with<A: Float, N: Size>(
+    folded: &mut Accumulator<A, N>,
+    next: &Accumulator<A, N>,
+    #[comptime] nans: bool,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.fold == Fold::MaxAndIndex) {
+        let greater = next.value.greater_than(&folded.value);
+        let wins =
+            if comptime!(form.float && nans) { greater.or(next.value.is_nan()) } else { greater };
+        folded.position = select_many(wins, next.position, folded.position);
+    }
+    folded.value = together::<A, N>(folded.value, next.value, form);
+}
+
+/// The same with all NaN.
 #[cube]
 pub(in crate::pool) fn fold<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] form: Form,
 ) {
-    if comptime!(form.fold == Fold::MaxAndIndex) {
-        let greater = next.value.greater_than(&folded.value);
-        let wins = if comptime!(form.float) { greater.or(next.value.is_nan()) } else { greater };
-        folded.position = select_many(wins, next.position, folded.position);
-    }
-    folded.value = together::<A, N>(folded.value, next.value, form);
+    fold_with::<A, N>(folded, next, true, form);
 }
 
 /// Two values as one, where positions are not asked for or seen to elsewhere.

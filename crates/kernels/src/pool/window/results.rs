@@ -163,7 +163,11 @@ pub(in crate::pool) fn counted_at(
 
 /// The index that is returned for the tap at this position of the plane.
 #[cube]
-fn index_of<N: Size>(problem: &Problem, site: &Site, position: Vector<i32, N>) -> Vector<i32, N> {
+pub(in crate::pool) fn index_of<N: Size>(
+    problem: &Problem,
+    site: &Site,
+    position: Vector<i32, N>,
+) -> Vector<i32, N> {
     let first = site.lane * N::value() as u32 * problem.index_lane;
     let base = site.sample * problem.index_batch + first;
     let mut index =

@@ -1,0 +1,207 @@
+//! Averages of three by three, one step apart, and their gradients, on planes that keep their extents: all
+//! planes as one run of elements, wherever their rows end.
+//!
+//! ```text
+//! for each vector of neighbouring elements:                 one unit
+//!     for each of the three rows of taps:
+//!         load the vectors that hold it: from one element before to one behind
+//!     for each column of these:     add its three rows, but those outside the plane
+//!     for each element:             add its three columns, but those outside the row
+//! ```
+//!
+//! With channels first a plane of 35 × 35 has no row but the first that begins where a vector could. Yet what
+//! is above an element lies a row's length before it, wherever that is: whole vectors are read and written,
+//! whatever the extents, and which lanes of them a tap needs hangs on that length alone, modulo a vector. Of
+//! a unit's elements at most one begins a row, for a row is longer; those from there on are of the next row.
+//!
+//! Most units are away from the first rows of a plane and from the last. Where all units of a warp are, no row
+//! is dropped and all have their taps.
+
+mod kernel;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use super::backward::Gradient;
+use super::launch::buffer;
+use super::plan::{Plan, Reduction, pixel_channels, widest_divisor};
+use super::window::{Fold, full_divisor};
+use crate::dtype::{Widening, elem};
+use crate::unit::grid;
+
+/// The taps of a window on either axis.
+const TAPS: u32 = 3;
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct FlatArgs {
+    vectors: u32,
+    width: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    columns: i32,
+    rows: i32,
+    /// The whole vectors of a row.
+    row_vectors: i32,
+    /// One over what the sum of a window with all its taps is divided by.
+    reciprocal: InputScalar,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    fold: Fold,
+    gradient: bool,
+    rounds: bool,
+    /// How elements are widened.
+    widened: Widening,
+    lanes: u32,
+    /// The elements of a row beyond its whole vectors.
+    rest: u32,
+    /// Whether the units of a warp can ask each other.
+    votes: bool,
+}
+
+impl Form {
+    /// The columns that the windows of a unit read.
+    fn columns(&self) -> u32 {
+        self.lanes + TAPS - 1
+    }
+
+    /// Where row `t` of taps begins, beside whole rows: one element ahead.
+    fn start(&self, t: u32) -> i32 {
+        (t as i32 - 1) * self.rest as i32 - 1
+    }
+
+    /// The first vector that holds it, beside the whole vectors of rows.
+    fn first(&self, t: u32) -> i32 {
+        self.start(t).div_euclid(self.lanes as i32)
+    }
+
+    /// The vectors that hold it.
+    fn vectors(&self, t: u32) -> u32 {
+        let ahead = self.start(t).rem_euclid(self.lanes as i32) as u32;
+        (ahead + self.columns()).div_ceil(self.lanes)
+    }
+
+    /// Where column `j` of row `t` is: the vector among those of all rows, and the lane.
+    fn place(&self, t: u32, j: u32) -> (usize, usize) {
+        let above: u32 = (0..t).map(|t| self.vectors(t)).sum();
+        let at = self.start(t).rem_euclid(self.lanes as i32) as u32 + j;
+        ((above + at / self.lanes) as usize, (at % self.lanes) as usize)
+    }
+
+    /// Whether windows are divided by the taps that they have inside.
+    fn divides_each(&self) -> bool {
+        self.fold == Fold::AverageValid
+    }
+
+    /// The rows next to a plane's first and last that these make different.
+    fn reach(&self) -> i32 {
+        if self.gradient && self.divides_each() { 2 } else { 1 }
+    }
+}
+
+/// Launches the forward kernel; the caller has checked plan and buffers.
+pub(super) fn launch(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    buffers: [&Handle; 2],
+) {
+    run(client, pooling, reduction, dtype, plan, buffers, false);
+}
+
+/// Launches the gradient; the caller has checked plan and buffers.
+pub(super) fn launch_backward(
+    client: &Client,
+    pooling: &Pooling,
+    gradient: Gradient,
+    dtype: DType,
+    plan: &Plan,
+    buffers: [&Handle; 2],
+) {
+    run(client, pooling, gradient.reduction(), dtype, plan, buffers, true);
+}
+
+fn run(
+    client: &Client,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    plan: &Plan,
+    [input, output]: [&Handle; 2],
+    gradient: bool,
+) {
+    let elements = pooling.input().elements();
+    let vectors = elements / plan.lanes;
+    let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
+    let fold = match reduction {
+        Reduction::Average(divisor) => Fold::average(divisor),
+        // The plan has been checked: of averages alone.
+        _ => return,
+    };
+    let form = Form {
+        fold,
+        gradient,
+        rounds: plan.rounds,
+        widened: plan.widening(dtype),
+        lanes: plan.lanes as u32,
+        rest: (columns % plan.lanes) as u32,
+        votes: plan.reinterprets,
+    };
+    let args = FlatArgsLaunch::new(
+        vectors as u32,
+        columns as u32,
+        rows as u32,
+        columns as i32,
+        rows as i32,
+        (columns / plan.lanes) as i32,
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
+    );
+    let (cubes, dim) = grid(client, plan.units, vectors);
+    // SAFETY: vectors outside are moved inside before they are read, and units past the last have its vector.
+    unsafe {
+        kernel::flat::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            plan.lanes,
+            buffer(input, elements, plan),
+            buffer(output, elements, plan),
+            args,
+            form,
+            elem(dtype),
+            elem(plan.accumulator),
+        )
+    };
+}
+
+/// Whether windows are three by three, one step apart, and leave a plane its extents.
+pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let taps = TAPS as usize;
+    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
+    let keeps = |axis: &Axis| axis.kernel() == taps && axis.before() == 1 && axis.after() == 1;
+    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
+    matches!(reduction, Reduction::Average(_))
+        && pixel_channels(pooling) == 1
+        && [depth, height, width].into_iter().all(plain)
+        && alone
+        && keeps(height)
+        && keeps(width)
+        && height.input() > 1
+}
+
+/// The most lanes, of `widest`, whose vectors divide all planes together and are less than a row.
+pub(super) fn lanes(pooling: &Pooling, widest: usize) -> Option<usize> {
+    let elements = pooling.input().elements();
+    let row = pooling.grid().axes()[AXES - 1].input();
+    let most = widest_divisor(elements, widest);
+    let mut lanes = (0..=most.ilog2()).rev().map(|power| 1 << power);
+    lanes.find(|&lanes| lanes < row && lanes <= elements)
+}
