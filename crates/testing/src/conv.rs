@@ -117,6 +117,26 @@ impl ConvCase {
         )
     }
 
+    /// Problems of [`aligned`](Self::aligned) whose images have so many windows that a filter's gradient is
+    /// long sums only: of 64 terms or more by each tap that reads the image at all.
+    pub fn many_windows() -> impl Strategy<Value = Self> {
+        (Self::aligned(), 1..=6usize).prop_filter_map("the sums are short", |(case, times)| {
+            let space: Vec<usize> = case.space.as_slice().iter().map(|x| x * times).collect();
+            let space = Extents::try_from(&*space).ok()?;
+            let case = Self { space, ..case };
+            let problem = case.convolution().ok()?;
+            let fewest = problem.grid().axes().each_ref().map(|axis| {
+                let windows = (0..axis.kernel()).map(|tap| axis.windows_inside(tap).len());
+                windows.filter(|windows| *windows > 0).min().unwrap_or(0)
+            });
+            let is_long = problem.input().batch() * fewest.iter().product::<usize>() >= 64;
+            // The reference has to go through them too.
+            let filter = problem.filter();
+            let products = problem.output().elements() * filter.taps() * filter.channels();
+            (is_long && products < 1 << 26).then_some(case)
+        })
+    }
+
     /// Problems of groups of few channels, or of one, that fill whole lines: all of [`any`](Self::any),
     /// with other counts and layouts.
     pub fn few_a_group() -> impl Strategy<Value = Self> {

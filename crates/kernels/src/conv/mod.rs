@@ -16,8 +16,8 @@
 //! * [`matrix`]: the same with fragments multiplied by matrix units, where the device has them for the
 //!   type: `f16` and `bf16`, and `f32` where tf32 is asked for.
 //! * [`hopper`]: the same on Hopper's warpgroups, fed by the tensor copy engine; strict `f32` too, each
-//!   factor in two parts, but for the gradient of the filters; and images of few channels, their pixels laid
-//!   in lines.
+//!   factor in two parts, or in three for the gradient of the filters; and images of few channels, their
+//!   pixels laid in lines.
 //!
 //! Of few channels a product has too few columns. Forward and for the gradient of the data:
 //!

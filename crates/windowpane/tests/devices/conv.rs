@@ -19,6 +19,8 @@ struct Forced {
     algorithm: Option<ConvAlgorithm>,
     tiling: Tiling,
     precision: Precision,
+    /// The parts of each sum.
+    splits: Option<usize>,
 }
 
 impl Forced {
@@ -37,7 +39,16 @@ impl Forced {
         plan: windowpane::Result<ConvPlan>,
     ) -> Result<Option<ConvPlan>, TestCaseError> {
         match plan {
-            Ok(plan) => Ok(Some(plan)),
+            #[cfg(feature = "kernels")]
+            Ok(mut plan) => {
+                if let (Some(kernel), Some(splits)) = (plan.kernel_mut(), self.splits) {
+                    kernel.splits = splits;
+                }
+                Ok(Some(plan))
+            }
+            // The host cuts no sums.
+            #[cfg(not(feature = "kernels"))]
+            Ok(plan) => Ok(self.splits.is_none().then_some(plan)),
             Err(Error::NoConvKernel { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
             Err(Error::ConvPlan { .. }) if self.tiling != Tiling::default() => Ok(None),
@@ -115,6 +126,14 @@ on_every_device! {
     fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), algorithm(), 0..3)) {
         let (case, pick, forced, pass) = case;
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
+    /// SEMANTICS 6.5 and 7: gradients of filters in strict f32 that are multiplied in parts, their sums cut or
+    /// whole, in every tile that there is.
+    fn filter_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize)) {
+        let (case, tiling, splits) = case;
+        let forced = Forced { tiling, splits: Some(splits), ..Some(ConvAlgorithm::Hopper).into() };
+        check_filter::<f32>(device, &case, forced)
     }
 
     /// Forward and backward in groups of few channels, by the kernels that are made for those.
@@ -280,6 +299,20 @@ fn fragments() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
+/// A tile of two or three warpgroups, or the plan's own, and some stages.
+fn warpgroups() -> impl Strategy<Value = Tiling> {
+    use proptest::option::weighted;
+    use proptest::sample::select;
+    let blocks = select(vec![(128u32, 64u32, 1u32), (128, 128, 1), (192, 64, 1), (256, 64, 2)]);
+    (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| Tiling {
+        block_m: blocks.map(|it| it.0),
+        block_n: blocks.map(|it| it.1),
+        ratio_m: blocks.map(|it| it.2),
+        stages,
+        ..Tiling::default()
+    })
+}
+
 /// What a tile of bands is made of, whatever a group's channels.
 #[derive(Clone, Copy, Debug)]
 struct Bands {
@@ -384,19 +417,113 @@ fn strict_f32_in_parts_errs_as_multiply_add_does() {
             let expected = reference::forward_totals(plan.problem(), &x, &w, none);
             assert_totals(&y, &expected).unwrap();
             let plain = multiply_add(&x, &w, CHANNELS, FILTERS);
-            // Relative to what is summed, so that no output outweighs all others.
-            let error = |found: &[f32]| {
-                let pairs = found.iter().zip(&expected);
-                let squares = pairs.map(|(found, total)| {
-                    ((f64::from(*found) - total.value) / total.magnitude).powi(2)
-                });
-                (squares.sum::<f64>() / expected.len() as f64).sqrt()
-            };
-            let (ours, plain) = (error(&y), error(&plain));
+            let (ours, plain) = (error(&y, &expected), error(&plain, &expected));
             println!("{device}, {name}: {:.3e} of the terms, a loop {:.3e}", ours, plain);
             assert!(ours <= 2.0 * plain, "{device}, {name}: {ours:e} and {plain:e}");
         }
     }
+}
+
+/// The same of the filters' gradient, of one tap under so many pixels; the second half of the pixels takes away
+/// what the first has brought.
+#[test]
+fn strict_f32_filter_gradients_err_as_multiply_add_does() {
+    const PIXELS: usize = 1152;
+    let [channels, filters] = [64, 32];
+    let forced = Forced::from(Some(ConvAlgorithm::Hopper));
+    let conv = Conv::new([1, 1]).algorithm(forced.algorithm);
+    let (x_dims, dy_dims) = ([1, 48, 24, channels], [1, 48, 24, filters]);
+    let elements =
+        |channels: usize, flavour, seed| Fill { flavour, seed }.elements::<f32>(PIXELS * channels);
+    let random = |channels, seed| elements(channels, Flavour::Mixed, seed);
+    let (mut cancelling, mut pairs) = (random(channels, 5), random(filters, 6));
+    let (first, second) = cancelling.split_at_mut(PIXELS / 2 * channels);
+    first.iter().zip(second).for_each(|(x, negative)| *negative = -x * (1.0 + 3e-4));
+    let (first, second) = pairs.split_at_mut(PIXELS / 2 * filters);
+    second.copy_from_slice(first);
+    let scales = |channels, seed| elements(channels, Flavour::Scales, seed);
+    for (name, x, dy) in [
+        ("random", random(channels, 1), random(filters, 2)),
+        ("scales", scales(channels, 3), scales(filters, 4)),
+        ("cancelling", cancelling, pairs),
+    ] {
+        for device in devices() {
+            let w_dims = [filters, 1, 1, channels];
+            let plan = conv.plan_backward_filter(&device, DType::F32, &x_dims, &w_dims);
+            let Some(plan) = forced.planned(plan).unwrap() else { continue };
+            let tensor = |elements: &[f32], dims: [usize; 4]| {
+                Tensor::from_slice(&device, elements, dims).unwrap()
+            };
+            let dw = conv.backward_filter_as(&plan, &tensor(&dy, dy_dims), &tensor(&x, x_dims));
+            let dw = dw.unwrap().to_vec::<f32>().unwrap();
+            let expected = reference::filter_gradient_totals(plan.problem(), &dy, &x);
+            assert_totals(&dw, &expected).unwrap();
+            let mut plain = vec![0.0f32; filters * channels];
+            for (pixel, gradients) in x.chunks_exact(channels).zip(dy.chunks_exact(filters)) {
+                for (sums, gradient) in plain.chunks_exact_mut(channels).zip(gradients) {
+                    let pairs = sums.iter_mut().zip(pixel);
+                    pairs.for_each(|(sum, x)| *sum = x.mul_add(*gradient, *sum));
+                }
+            }
+            let (ours, plain) = (error(&dw, &expected), error(&plain, &expected));
+            println!("{device}, {name}: {:.3e} of the terms, a loop {:.3e}", ours, plain);
+            assert!(ours <= 2.0 * plain, "{device}, {name}: {ours:e} and {plain:e}");
+        }
+    }
+}
+
+/// SEMANTICS 7: factors that are no sums of parts, being not finite, near the largest numbers or near the
+/// least, give the gradient of the filters that they give elsewhere, by every algorithm.
+#[test]
+fn filter_gradients_of_any_factors_are_the_reference() {
+    let case = ConvCase {
+        batch: 3,
+        groups: 1,
+        channels: 72,
+        filters: 40,
+        space: [12, 11].into(),
+        window: Window::new([3, 2]),
+        layout: Layout::ChannelsLast,
+        filter_layout: FilterLayout::Hwcf,
+        activation: Activation::None,
+        bias: false,
+        residual: false,
+        fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+    };
+    let [mut inputs, mut gradients] =
+        [Role::Input, Role::OutputGradient].map(|role| case.elements::<f32>(role));
+    // Each in a channel of its own; one has nothing but the least numbers.
+    inputs.iter_mut().skip(5).step_by(72).for_each(|x| *x *= 1e-33);
+    let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e-35, -1e-40, 3.395e38];
+    for (i, x) in none.into_iter().enumerate() {
+        inputs[(57 * i + 30) * 72 + 7 * i + 10] = x;
+        gradients[(41 * i + 25) * 40 + 5 * i + 3] = x;
+    }
+    for device in devices() {
+        let x = Tensor::from_slice(&device, &inputs, case.dims(Role::Input)).unwrap();
+        let dy = Tensor::from_slice(&device, &gradients, case.dims(Role::OutputGradient)).unwrap();
+        let expected = reference::filter_gradient_totals(&case.problem(), &gradients, &inputs);
+        let cut = Forced { splits: Some(3), ..Some(ConvAlgorithm::Hopper).into() };
+        let whole = Forced { splits: Some(1), ..cut };
+        let others = ConvAlgorithm::ALL.map(|algorithm| Some(algorithm).into());
+        for forced in others.into_iter().chain([whole, cut]) {
+            let conv = forced.conv(&case);
+            let w = case.dims(Role::Filter);
+            let plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), &w);
+            let Some(plan) = forced.planned(plan).unwrap() else { continue };
+            let dw = conv.backward_filter_as(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
+            let checked = assert_totals(&dw, &expected);
+            assert!(checked.is_ok(), "{device}, {forced:?}: {checked:?}");
+        }
+    }
+}
+
+/// The root of the mean square error. Relative to what is summed, so that no output outweighs all others.
+fn error(found: &[f32], expected: &[Total]) -> f64 {
+    let pairs = found.iter().zip(expected);
+    let squares =
+        pairs.map(|(found, total)| ((f64::from(*found) - total.value) / total.magnitude).powi(2));
+    (squares.sum::<f64>() / expected.len() as f64).sqrt()
 }
 
 /// A 3×3 convolution of one 6×6 image, padded by 1: one multiply-add after another.

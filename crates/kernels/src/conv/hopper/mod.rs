@@ -49,7 +49,8 @@
 //! Some operands are laid anew before (`prepare`): pixels of few channels, which the engine cannot read or
 //! which would fill a fraction of a line, become lines of all that a window reads of a row; filters whose
 //! terms do not lie side by side are turned; and a strict `f32` becomes two `tf32`, of whose products three
-//! make up that of the whole. Zeros and leavings that come with this do no harm to numbers, but may make
+//! make up that of the whole, or three `bf16` for the gradient of the filters, and six products, for what
+//! lies across the terms matrix units take in 16 bits alone. Zeros and leavings that come with this do no harm to numbers, but may make
 //! NaN of what is not finite. So where anything was laid anew the warps tell of sums that are no numbers,
 //! and those results are computed again from what was given (`repair`).
 
@@ -62,7 +63,7 @@ use windowpane_geometry::{Convolution, DType};
 use super::epilogue::Epilogue;
 use super::gather::Gather;
 use super::launch::buffer;
-use super::plan::{Plan, Request, results};
+use super::plan::{Pass, Plan, Request, results};
 use crate::Limits;
 use crate::dtype::elem;
 
@@ -92,11 +93,12 @@ pub(super) fn launch(
     // The plan was checked: it has a tile, and the operands lie, or can be laid, as maps read them.
     let (Some(tile), Some(product)) = (plan.tile, Product::new(conv, request)) else { return };
     let laid_image = product.is_checked().then(|| prepare::image(client, &product, dtype, image));
-    let laid_flat = product.packed.then(|| prepare::filters(client, &product, dtype, flat));
+    let laid_flat = product.packed.then(|| prepare::flat(client, &product, dtype, flat));
     let (read_image, read_flat) =
         (laid_image.as_ref().unwrap_or(image), laid_flat.as_ref().unwrap_or(flat));
     let stored = plan.stored(pass, dtype);
     let factor = match dtype {
+        DType::F32 if product.parts > 2 => elem(DType::BF16),
         DType::F32 => ElemType::Float(FloatKind::TF32),
         _ => elem(dtype),
     };
@@ -111,7 +113,7 @@ pub(super) fn launch(
         };
         let numbers = Numbers::launch(&product, &walk, &form, plan.splits, epilogue);
         let cubes = plan::cubes(&product, &tile, &walk, limits).min(numbers.tiles as usize);
-        let flags = product.flags(&walk, &tile);
+        let flags = product.flags(&walk, &tile, plan.splits);
         // Where nothing is checked nothing is told, and any buffer does.
         let told = match flags {
             0 => out.clone(),
@@ -141,7 +143,14 @@ pub(super) fn launch(
         }
         if product.is_checked() {
             let tensors = [image, flat, out, &told];
-            repair::launch(client, &product, &walk, &given, dtype, &tile, tensors, epilogue);
+            match pass {
+                Pass::Filter => repair::filter::launch(client, &product, &given, plan, tensors),
+                _ => {
+                    repair::launch(
+                        client, &product, &walk, &given, dtype, &tile, tensors, epilogue,
+                    );
+                }
+            }
         }
     }
 }

@@ -32,12 +32,24 @@ pub(in super::super) fn can(conv: &Convolution, request: Request, limits: &Limit
 pub(in super::super) fn pays(conv: &Convolution, request: Request) -> bool {
     let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
     Product::new(conv, request).is_none_or(|product| {
-        !product.is_checked() || (products >= WORTH_LAYING && product.columns() >= WORTH_COLUMNS)
+        let beside = match product.pass {
+            // All of both operands is laid, of which one tap makes few products, and of few channels most
+            // of a tile is multiplied for nothing.
+            Pass::Filter => WORTH_A_FACTOR * product.factors() + product.multiplied() / FASTER,
+            _ => 0,
+        };
+        let worth = products >= WORTH_LAYING + beside && product.columns() >= WORTH_COLUMNS;
+        !product.is_checked() || worth
     })
 }
 
 const WORTH_LAYING: usize = 1 << 27;
 const WORTH_COLUMNS: usize = 32;
+
+/// The products that the other kernel makes of a gradient of the filters while a factor is laid in parts, and
+/// by how much it is slower at them.
+const WORTH_A_FACTOR: usize = 36;
+const FASTER: usize = 5;
 
 /// The tile that costs least.
 pub(in super::super) fn tile(
@@ -122,14 +134,17 @@ pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits
 
 /// The registers of a unit for sums: those of a stage for themselves where factors have parts.
 fn sums(product: &Product, tile: &Tile) -> u32 {
-    tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(product.parts as u32)
+    let kinds = if product.parts > 1 { 2 } else { 1 };
+    tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(kinds)
 }
 
 /// The bytes of so many stages, and of the places where warps turn results over.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let columns = (stages * tile.block_n * LINE) as usize;
-    let staged = match product.size == 2 && stages_results(product, walk) {
+    // Of factors in parts results are of 32 bits.
+    let short = product.size == 2 && product.parts == 1;
+    let staged = match short && stages_results(product, walk) {
         true => warps(tile) * STAGED_BYTES,
         false => 0,
     };
@@ -171,8 +186,7 @@ pub(super) fn is_narrow(tile: &Tile) -> bool {
 fn cost(product: &Product, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
     let conv = &product.conv;
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
-    // Of two parts of each factor three products are made.
-    let (parts, times) = (product.parts as f64, (2 * product.parts - 1) as f64);
+    let (parts, times) = (product.parts as f64, product.times() as f64);
     let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if product.pass == Pass::Filter { 4 } else { product.size };
     let all = limits.hopper.unwrap_or(1) as usize;
@@ -273,18 +287,24 @@ fn check_tile(tile: &Tile, product: &Product, limits: &Limits) -> Result<(), Pla
 /// How the kernel takes its factors, in words.
 pub(in super::super) fn factors(conv: &Convolution, request: Request) -> &'static str {
     let product = Product::new(conv, request);
-    match product.map(|product| (product.parts > 1, product.fold.is_some())) {
-        Some((true, true)) => "two tf32 each, three products; pixels in lines",
-        Some((true, false)) => "two tf32 each, three products",
-        Some((false, true)) => "pixels in lines",
+    match product.map(|product| (product.parts, product.fold.is_some())) {
+        Some((3, _)) => "three bf16 each, six products",
+        Some((2, true)) => "two tf32 each, three products; pixels in lines",
+        Some((2, false)) => "two tf32 each, three products",
+        Some((_, true)) => "pixels in lines",
         _ if request.precision == Precision::Tf32 => "rounded to tf32",
         _ => "as they are",
     }
 }
 
 /// The bytes of memory that a launch takes beside its tensors.
-pub(in super::super) fn workspace(conv: &Convolution, request: Request, tile: &Tile) -> usize {
-    Product::new(conv, request).map_or(0, |product| product.workspace(tile))
+pub(in super::super) fn workspace(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    splits: usize,
+) -> usize {
+    Product::new(conv, request).map_or(0, |product| product.workspace(tile, splits))
 }
 
 /// The units of a cube.

@@ -1,9 +1,14 @@
 //! Operands laid anew, where the copy engine cannot read them as they were given: pixels of few channels
-//! become lines, filters lie along the terms, and an f32 is split in two.
+//! become lines, filters lie along the terms, and an f32 is split in two, or in three for the gradient of
+//! the filters, whose terms lie side by side in neither operand.
 //!
 //! ```text
 //! x = high + low + what is less than 2⁻²³ of x       high and low being tf32
 //! x·w ≈ high·high + high·low + low·high              what is left out is less than 2⁻²¹·|x·w|
+//!
+//! x = high + middle + low                            each a bf16
+//! x·w ≈ high·high + high·middle + middle·high + middle·middle + high·low + low·high
+//!                                                    what is left out is no more than 2⁻²⁴·|x·w|
 //! ```
 //!
 //! What cannot be split so is replaced by a number that is none: infinities, what is so large that
@@ -18,6 +23,7 @@ use windowpane_geometry::DType;
 
 use super::super::gather;
 use super::super::launch::buffer;
+use super::super::plan::Pass;
 use super::fold::PLANES;
 use super::product::{CHUNK_BYTES, Product};
 use crate::dtype::elem;
@@ -25,10 +31,14 @@ use crate::dtype::elem;
 /// The units of a cube.
 const UNITS: u32 = 256;
 
+/// The elements that a unit splits in three.
+const SPLIT: usize = 4;
+
 /// The bits of magnitudes that just are not split: one whose low part would be near the least number, and
-/// the first whose high part would be infinite; and those of what is no number.
+/// the first whose high part would be infinite, as a tf32 or as a bf16; and those of what is no number.
 const LEAST: u32 = 0x1000_0000;
 const INFINITE: u32 = 0x7f7f_f000;
+const INFINITE_IN_THREE: u32 = 0x7f7f_8000;
 const NONE: u32 = 0x7fc0_0000;
 
 /// What changes the code of the kernels.
@@ -44,6 +54,9 @@ struct Form {
 /// The image as the copy engine reads it.
 pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
     let input = product.conv.input();
+    if product.parts > 2 {
+        return in_three(client, product, input.elements(), x);
+    }
     let form = Form {
         chunk: CHUNK_BYTES / product.size,
         splits: product.parts > 1,
@@ -110,8 +123,37 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     laid
 }
 
-/// The filters as the copy engine reads them.
-pub(super) fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
+/// A tensor of f32 in three parts, one after the other.
+fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> Handle {
+    let laid = client.empty(product.parts * elements * product.size);
+    let chunks = elements / SPLIT;
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last chunk ends; channels come in whole ones.
+    unsafe {
+        split_in_three::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, chunks, units),
+            units,
+            SPLIT,
+            buffer(x, chunks),
+            buffer(&laid, product.parts * chunks),
+            chunks as u32,
+            elem(DType::F32),
+            elem(DType::BF16),
+        )
+    }
+    laid
+}
+
+/// The other operand as the copy engine reads it: the filters, or the output's gradient.
+pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
+    match product.pass {
+        Pass::Filter => in_three(client, product, product.conv.output().elements(), w),
+        _ => filters(client, product, dtype, w),
+    }
+}
+
+fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
     let laid = client.empty(product.flat_elements() * product.size);
     let elements = product.flat_elements() / product.parts;
     let conv = &product.conv;
@@ -172,6 +214,33 @@ fn split_image<S: Float, N: Size>(
         terminate!();
     }
     lay::<S, N>(laid, x[i as usize], i, chunks, form);
+}
+
+#[cube(launch_unchecked)]
+fn split_in_three<S: Float, T: Float, N: Size>(
+    x: &[Vector<S, N>],
+    laid: &mut [Vector<T, N>],
+    chunks: u32,
+    #[define(S)] _stored: ElemType,
+    #[define(T)] _part: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= chunks {
+        terminate!();
+    }
+    let x = Vector::<f32, N>::cast_from(x[i as usize]);
+    let bits = Vector::<u32, N>::reinterpret(x);
+    let splits = can_split::<N>(bits, INFINITE_IN_THREE);
+    let high = Vector::<f32, N>::reinterpret(to_bf16::<N>(bits));
+    let rest = x - high;
+    let middle = Vector::<f32, N>::reinterpret(to_bf16::<N>(Vector::<u32, N>::reinterpret(rest)));
+    // What is left has 8 digits.
+    let low = rest - middle;
+    let zero = Vector::<f32, N>::new(0.0f32);
+    let none = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NONE));
+    laid[i as usize] = Vector::cast_from(select_many(splits, high, none));
+    laid[(i + chunks) as usize] = Vector::cast_from(select_many(splits, middle, zero));
+    laid[(i + 2 * chunks) as usize] = Vector::cast_from(select_many(splits, low, zero));
 }
 
 /// How rows of pixels become lines.
@@ -324,12 +393,8 @@ fn lay<S: Float, N: Size>(
     if comptime!(form.splits) {
         let x = Vector::<f32, N>::cast_from(elements);
         let bits = Vector::<u32, N>::reinterpret(x);
-        let magnitude = bits & Vector::new(0x7fff_ffffu32);
         let zero = Vector::<u32, N>::new(0u32);
-        let splits = magnitude
-            .greater_than(&Vector::new(LEAST))
-            .vec_and(magnitude.less_than(&Vector::new(INFINITE)))
-            .or(magnitude.equal(&zero));
+        let splits = can_split::<N>(bits, INFINITE);
         let high = to_tf32::<N>(bits);
         let low = x - Vector::<f32, N>::reinterpret(high);
         let low = to_tf32::<N>(Vector::<u32, N>::reinterpret(low));
@@ -342,8 +407,83 @@ fn lay<S: Float, N: Size>(
     }
 }
 
+/// Whether numbers are the sums of their parts.
+#[cube]
+fn can_split<N: Size>(bits: Vector<u32, N>, #[comptime] infinite: u32) -> Vector<bool, N> {
+    let magnitude = bits & Vector::new(0x7fff_ffffu32);
+    magnitude
+        .greater_than(&Vector::new(LEAST))
+        .vec_and(magnitude.less_than(&Vector::new(infinite)))
+        .or(magnitude.equal(&Vector::new(0u32)))
+}
+
+/// Rounded to the 8 digits of a bf16.
+#[cube]
+fn to_bf16<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
+    (bits + Vector::new(0x8000u32)) & Vector::new(0xffff_0000u32)
+}
+
 /// Rounded to the 11 digits of a tf32.
 #[cube]
 fn to_tf32<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
     (bits + Vector::new(0x1000u32)) & Vector::new(0xffff_e000u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel makes of a number, on the host.
+    fn parts(x: f32) -> Option<[f32; 3]> {
+        let magnitude = x.to_bits() & 0x7fff_ffff;
+        let round = |x: f32| f32::from_bits(x.to_bits().wrapping_add(0x8000) & 0xffff_0000);
+        let splits = magnitude == 0 || (magnitude > LEAST && magnitude < INFINITE_IN_THREE);
+        let high = round(x);
+        let middle = round(x - high);
+        splits.then_some([high, middle, x - high - middle])
+    }
+
+    /// Numbers whose digits and exponents are all alike in none.
+    fn numbers() -> impl Iterator<Item = f32> {
+        let mixed = |i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9) ^ i.rotate_left(13));
+        let edges = [LEAST, LEAST + 1, INFINITE_IN_THREE - 1, INFINITE_IN_THREE, 0, 0x3f80_0000];
+        let edges = edges.into_iter().flat_map(|bits| [bits, bits | 0x8000_0000]);
+        (0..1 << 20).map(mixed).chain(edges.map(f32::from_bits))
+    }
+
+    /// Three bf16, none of them below the normal numbers, are an f32 digit by digit.
+    #[test]
+    fn three_parts_are_the_whole() {
+        let mut split = 0;
+        for x in numbers() {
+            let Some(parts) = parts(x) else {
+                assert!(!x.is_finite() || x.abs() > 3e38 || x.abs() < 3e-29, "{x:e}");
+                continue;
+            };
+            split += 1;
+            for (part, most) in parts.into_iter().zip([1.01, 2f32.powi(-8), 2f32.powi(-16)]) {
+                assert_eq!(part.to_bits() & 0xffff, 0, "{x:e}: {parts:?}");
+                assert!(part == 0.0 || part.is_normal(), "{x:e}: {parts:?}");
+                assert!(part.abs() <= most * x.abs(), "{x:e}: {parts:?}");
+            }
+            let sum: f64 = parts.into_iter().map(f64::from).sum();
+            assert_eq!(sum, f64::from(x));
+        }
+        assert!(split > 1 << 19);
+    }
+
+    /// What six products leave out of nine.
+    #[test]
+    fn six_products_are_nearly_all() {
+        let some = || numbers().filter(|x| x.abs() > 1e-15 && x.abs() < 1e15);
+        let mut most = 0f64;
+        for (x, w) in some().zip(some().skip(77)) {
+            let (Some(a), Some(b)) = (parts(x), parts(w)) else { continue };
+            let products = (0..3).flat_map(|i| (0..3 - i).map(move |j| (i, j)));
+            let sum: f64 = products.map(|(i, j)| f64::from(a[i]) * f64::from(b[j])).sum();
+            let exact = f64::from(x) * f64::from(w);
+            most = most.max((sum - exact).abs() / exact.abs());
+        }
+        assert!(most > 0.0 && most <= 2f64.powi(-24), "{most:e}");
+    }
 }

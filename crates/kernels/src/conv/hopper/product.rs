@@ -5,7 +5,7 @@ use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout,
 use super::super::gather::{self, Gather, WeightSteps, weight_steps};
 use super::super::plan::{Pass, Request, windows};
 use super::fold::{COMB_LINE, Comb, Fold, PLANES};
-use super::kernel::LINE;
+use super::kernel::{LINE, ROWS};
 use super::plan::is_narrow;
 use super::walk::{Walk, fits};
 
@@ -17,7 +17,9 @@ pub(super) const CHUNK_BYTES: usize = 16;
 /// Two parts leave out of a product at most 6 units of roundoff, and a step of 32 terms adds up with an
 /// error of at most 26 of its terms' magnitudes, for the matrix units cut sums off where they align
 /// them; from there on sums are added in f32. So the error stays under the 64 and more that SEMANTICS
-/// grants, whatever the factors.
+/// grants, whatever the factors. Three parts leave out 1 unit, and a step of 64 terms adds up with at most
+/// 45: each of four instructions aligns 17 numbers, half a unit of the largest each, and cuts its result
+/// off, by two.
 const LEAST_TERMS: usize = 64;
 
 /// A pass, as the kernel multiplies it.
@@ -27,7 +29,8 @@ pub(super) struct Product {
     pub(super) pass: Pass,
     /// The bytes of a factor.
     pub(super) size: usize,
-    /// What each factor is the sum of: itself, or two tf32 of which an f32 is made.
+    /// What each factor is the sum of: itself, or of an f32 two tf32, or three bf16 where the terms do not
+    /// lie side by side, which only factors of 16 bits need not.
     pub(super) parts: usize,
     /// How pixels of few channels are made lines.
     pub(super) fold: Option<Fold>,
@@ -40,18 +43,20 @@ impl Product {
     /// None where the copy engine cannot read the operands, and none is laid anew so that it can.
     pub(super) fn new(conv: &Convolution, request: Request) -> Option<Self> {
         let Request { pass, dtype, precision } = request;
-        let size = dtype.size();
-        let parts = match (dtype, precision) {
-            (DType::F16 | DType::BF16, Precision::Strict) | (DType::F32, Precision::Tf32) => 1,
-            (DType::F32, Precision::Strict) => 2,
+        let (parts, size) = match (dtype, precision) {
+            (DType::F16 | DType::BF16, Precision::Strict) => (1, 2),
+            (DType::F32, Precision::Tf32) => (1, 4),
+            (DType::F32, Precision::Strict) if pass == Pass::Filter => (3, 2),
+            (DType::F32, Precision::Strict) => (2, 4),
             _ => return None,
         };
         let aligned = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
         let fold = Fold::new(conv, pass, size);
         // Factors of 32 bits are read along the terms alone.
         let readable = |flat: &Flat| aligned(flat.dimensions[2]) && (size == 2 || !flat.across);
-        let flat =
-            Flat::new(conv, pass).filter(|flat| parts == 1 && fold.is_none() && readable(flat));
+        // Parts of a gradient lie as it does; filters in parts lie along the terms.
+        let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
+        let flat = Flat::new(conv, pass).filter(|flat| kept && readable(flat));
         let product = Self {
             conv: *conv,
             pass,
@@ -59,7 +64,7 @@ impl Product {
             parts,
             fold,
             flat: flat.unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
-            packed: flat.is_none(),
+            packed: parts > 1 || flat.is_none(),
         };
         let image_channels = match pass {
             Pass::Data => conv.output().channels(),
@@ -69,12 +74,15 @@ impl Product {
         let whole = conv.groups() == 1
             || pass == Pass::Filter
             || product.inner().is_multiple_of(product.line());
-        let terms = conv.filter().taps() * gather::inner(conv, pass);
+        let terms = match pass {
+            Pass::Filter => fewest_windows(conv),
+            _ => conv.filter().taps() * gather::inner(conv, pass),
+        };
         let can = pass != Pass::Bias
             && conv.layout() == Layout::ChannelsLast
             && (fold.is_some() || aligned(image_channels))
             && whole
-            && (pass != Pass::Filter || !product.packed)
+            && (pass != Pass::Filter || flat.is_some())
             && (parts == 1 || terms >= LEAST_TERMS)
             && product.image_elements().max(product.flat_elements()) <= LIMIT
             && (product.comb().is_some()
@@ -156,6 +164,12 @@ impl Product {
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
 
+    /// The instructions' worth of products that one of the factors themselves takes: of parts those that
+    /// are not too small to count.
+    pub(super) fn times(&self) -> usize {
+        self.parts * (self.parts + 1) / 2
+    }
+
     /// Whether the image is laid anew. Results may then come out wrong where factors are not finite, or
     /// too small to be split: they are found by their sums, which are no numbers, and computed again.
     pub(super) fn is_checked(&self) -> bool {
@@ -213,21 +227,45 @@ impl Product {
         self.parts * self.flat.dimensions.iter().product::<usize>()
     }
 
+    /// The sizes of the other operand, outermost first, and the steps in memory between them. Parts lie one
+    /// after the other; those of the output's gradient, which has no taps, are in the place of taps, so
+    /// that past the last window of each are zeros.
+    pub(super) fn flat(&self) -> ([usize; 3], [usize; 3]) {
+        let [outer, middle, inner] = self.flat.dimensions;
+        match self.pass {
+            Pass::Filter => ([outer, self.parts, inner], [inner, outer * inner, 1]),
+            _ => ([self.parts * outer, middle, inner], [middle * inner, inner, 1]),
+        }
+    }
+
+    /// The factors of both operands, each in parts or not.
+    pub(super) fn factors(&self) -> usize {
+        (self.image_elements() + self.flat_elements()) / self.parts
+    }
+
+    /// The products of a gradient of the filters, with those that fill up lines and the rows of the narrowest
+    /// tile.
+    pub(super) fn multiplied(&self) -> usize {
+        let columns = self.conv.filter().taps() * self.slices() * self.line();
+        let rows = self.columns().next_multiple_of(2 * ROWS as usize);
+        windows(&self.conv) * self.conv.groups() * rows * columns
+    }
+
     /// The bytes that are laid anew, and the flags of what is checked.
-    pub(super) fn workspace(&self, tile: &Tile) -> usize {
+    pub(super) fn workspace(&self, tile: &Tile, splits: usize) -> usize {
         let image = if self.is_checked() { self.image_elements() } else { 0 };
         let flat = if self.packed { self.flat_elements() } else { 0 };
-        let flags = |walk: Walk| self.flags(&walk, tile);
+        let flags = |walk: Walk| self.flags(&walk, tile, splits);
         let flags = self.walks(tile).map(flags).max().unwrap_or(0);
         (image + flat) * self.size + flags * size_of::<u32>()
     }
 
-    /// The bands of rows that a warp checks, by the blocks of columns.
-    pub(super) fn flags(&self, walk: &Walk, tile: &Tile) -> usize {
+    /// The bands of rows that a warp checks, by the blocks of columns and the parts that sums are cut into.
+    pub(super) fn flags(&self, walk: &Walk, tile: &Tile, splits: usize) -> usize {
         match self.is_checked() {
             true => {
                 let [tiles_m, tiles_n] = self.tiles(walk, tile);
-                tiles_m * bands(tile) * tiles_n * self.conv.groups()
+                tiles_m * bands(tile) * tiles_n * splits * self.conv.groups()
             }
             false => 0,
         }
@@ -256,6 +294,16 @@ impl Product {
     pub(super) fn weights(&self) -> WeightSteps {
         weight_steps(&self.conv, self.pass)
     }
+}
+
+/// The terms of the shortest sums of a gradient of the filters, of those that have any: the windows that
+/// read the image by a tap, and not beside it.
+fn fewest_windows(conv: &Convolution) -> usize {
+    let axes = conv.grid().axes().each_ref().map(|axis| {
+        let windows = (0..axis.kernel()).map(|tap| axis.windows_inside(tap).len());
+        windows.filter(|windows| *windows > 0).min().unwrap_or(0)
+    });
+    conv.input().batch() * axes.iter().product::<usize>()
 }
 
 /// The rows of a tile that one warp has at a time.

@@ -167,10 +167,18 @@ impl Algorithm {
     }
 
     /// The bytes of operands that it lays out anew before it reads them.
-    pub(super) fn laid(self, tile: Option<Tile>, conv: &Convolution, request: Request) -> usize {
+    pub(super) fn laid(
+        self,
+        tile: Option<Tile>,
+        splits: usize,
+        conv: &Convolution,
+        request: Request,
+    ) -> usize {
         let pass = request.pass;
         let packing = match (self, tile) {
-            (Self::Hopper, Some(tile)) => return hopper::plan::workspace(conv, request, &tile),
+            (Self::Hopper, Some(tile)) => {
+                return hopper::plan::workspace(conv, request, &tile, splits);
+            }
             (Self::Depthwise, Some(tile)) => {
                 depthwise::packing(conv, pass, tile.elems_per_thread as usize)
             }

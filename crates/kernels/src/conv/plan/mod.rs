@@ -132,7 +132,8 @@ impl Plan {
             false => 0,
             true => self.splits * results(conv, request.pass),
         };
-        parts * accumulator(request.dtype).size() + self.algorithm.laid(self.tile, conv, request)
+        parts * accumulator(request.dtype).size()
+            + self.algorithm.laid(self.tile, self.splits, conv, request)
     }
 
     /// How the kernel takes its factors, in words.

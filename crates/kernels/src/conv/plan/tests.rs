@@ -188,7 +188,7 @@ fn a_tile_of_nothing_is_refused_by_every_kernel() {
 }
 
 /// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
-/// worth the laying; three channels go the same way, and gradients of the filters another.
+/// worth the laying; three channels go the same way.
 #[test]
 fn hopper_takes_what_pays() {
     let large = conv(128, 64, 64, 1);
@@ -198,8 +198,6 @@ fn hopper_takes_what_pays() {
     assert_eq!(algorithm(&conv(1, 64, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
     assert_eq!(algorithm(&conv(128, 3, 64, 1), BF16, &HOPPER), Algorithm::Hopper);
     assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Matrix);
-    let filter = Request { pass: Pass::Filter, ..F32 };
-    assert_eq!(algorithm(&large, filter, &HOPPER), Algorithm::Tiled);
     let wish = Wish { algorithm: Some(Algorithm::Hopper), ..Wish::default() };
     let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
     // 63 terms and 72.
@@ -207,6 +205,44 @@ fn hopper_takes_what_pays() {
     // What is laid anew is told of.
     assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
     assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
+}
+
+/// The gradient of the filters is multiplied in parts of 16 bits, where its shortest sums are long enough and
+/// there is work enough.
+#[test]
+fn hopper_takes_gradients_of_filters_that_pay() {
+    let filter = Request { pass: Pass::Filter, ..F32 };
+    let large = conv(128, 64, 64, 1);
+    let chosen = plan(&large, filter, &HOPPER).unwrap();
+    assert_eq!(chosen.algorithm, Algorithm::Hopper);
+    assert_eq!(chosen.factors(&large, filter), "three bf16 each, six products");
+    // Three parts of two bytes each, the parts of the sums, and flags.
+    let factors = large.input().elements() + large.output().elements();
+    let sums = chosen.splits * large.filter().elements();
+    let most = 6 * factors + 5 * sums;
+    let bytes = chosen.workspace(&large, filter);
+    assert!((6 * factors + 4 * sums..most).contains(&bytes), "{bytes} of {most}");
+    // Another number of parts has as many flags.
+    let cut = Plan { splits: 2 * chosen.splits, ..chosen };
+    assert!(cut.workspace(&large, filter) > bytes + 4 * sums);
+    // Little work, or most of a tile for nothing.
+    for (batch, channels, filters) in [(1, 64, 64), (128, 32, 32), (128, 16, 128)] {
+        let small = conv(batch, channels, filters, 1);
+        assert_eq!(algorithm(&small, filter, &HOPPER), Algorithm::Tiled);
+    }
+    let wish = Wish { algorithm: Some(Algorithm::Hopper), ..Wish::default() };
+    let forced = |conv: &Convolution| Plan::new(conv, filter, wish, &HOPPER);
+    assert!(forced(&conv(1, 64, 64, 1)).is_ok());
+    assert!(forced(&conv(1, 64, 60, 1)).is_err(), "120 bytes are no whole chunks");
+    let tiny = |side: usize| {
+        let shape = Shape::new(1, 64, Extents::from([side, side])).unwrap();
+        let filter = Filter::new(64, 64, Extents::from([3, 3])).unwrap();
+        let window = Window::new([3, 3]).padding([1, 1]);
+        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap()
+    };
+    // The taps of the corners read 49 and 64 pixels.
+    assert!(forced(&tiny(8)).is_err() && forced(&tiny(9)).is_ok());
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn sums<E: Float>(
     done
 }
 
-/// The same of factors in two parts. Matrix units cut their sums off where others round them, always
+/// The same of factors in parts. Matrix units cut their sums off where others round them, always
 /// towards zero, so that sums of many products would come out too small: those of each stage are added to
 /// the others in f32. While one warpgroup adds, another multiplies.
 #[cube]
@@ -125,15 +125,20 @@ fn sums_of_parts<E: Float>(
     for _ in work.first..work.end {
         ring.wait_full(*turn);
         let mut sums = started(&zeros(form));
-        let high = turn.slot * comptime!(form.parts);
-        let high_rows = ring.rows_of(high, first_row, form);
-        let low_rows = ring.rows_of(high + 1, first_row, form);
-        let high_columns = ring.columns_of(high, form);
-        let low_columns = ring.columns_of(high + 1, form);
-        // The small products first, whose sums lose less.
-        multiply_all(&mut sums, &low_rows, &high_columns, form);
-        multiply_all(&mut sums, &high_rows, &low_columns, form);
-        multiply_all(&mut sums, &high_rows, &high_columns, form);
+        let highest = turn.slot * comptime!(form.parts);
+        // The small products first, whose sums lose less; smaller ones than those of the last part and the
+        // first are left out.
+        #[unroll]
+        for i in 0..form.parts {
+            let smallness = comptime!(form.parts - 1 - i);
+            #[unroll]
+            for part in 0..comptime!(smallness + 1) {
+                let rows = highest + comptime!(smallness - part);
+                let rows = ring.rows_of(rows, first_row, form);
+                let columns = ring.columns_of(highest + part, form);
+                multiply_all(&mut sums, &rows, &columns, form);
+            }
+        }
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let sums = sums.index(comptime!(i as usize)).clone().wait();

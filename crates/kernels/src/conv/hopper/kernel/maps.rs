@@ -57,11 +57,9 @@ pub(in super::super) fn flat_map(
     let tile = form.tile;
     let across = if form.filter { tile.block_m } else { tile.block_n };
     let brought = product.flat.brought(across, form.line(), tile.block_k);
-    let [outer, middle, inner] = product.flat.dimensions;
-    let sizes = [product.parts * outer, middle, inner];
+    let (sizes, steps) = product.flat();
     let args = TiledArgs { tile_size: Shape::new(brought) };
-    TensorMapArg::new(args, tensor(flat, &sizes, &[middle * inner, inner, 1]), factor)
-        .with_swizzle(Swizzle::B128.into())
+    TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(Swizzle::B128.into())
 }
 
 /// A tensor as it lies in memory.

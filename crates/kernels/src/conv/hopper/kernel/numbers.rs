@@ -20,6 +20,7 @@ pub(in super::super) struct Numbers {
     pub(super) tiles_n_count: u32,
     pub(super) tiles_m: FastDivmod<u32>,
     pub(super) parts: FastDivmod<u32>,
+    pub(super) parts_count: u32,
     /// The rows of the product, those of a line that have results, the lines of a plane that have some,
     /// and the columns of a group, or of a tap.
     pub(super) rows: u32,
@@ -87,6 +88,7 @@ impl Numbers {
             tiles_n_count: tiles_n as u32,
             tiles_m: tiles_m as u32,
             parts: splits as u32,
+            parts_count: splits as u32,
             rows: rows as u32,
             line_rows: walk.line_rows as u32,
             plane_rows: walk.plane_rows as u32,

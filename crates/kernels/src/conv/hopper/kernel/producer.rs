@@ -117,7 +117,14 @@ fn bring_windows<E: Float>(
 ) {
     let first = step * comptime!(form.tile.block_k);
     let windows = row_place(&numbers.gather, first, form.gather);
-    load_flat::<E>(flat, barrier, rows, work.row, first, 0u32, work, numbers, form);
+    #[unroll]
+    for part in 0..form.parts {
+        let size = comptime!(form.rows_part() as usize);
+        let at = comptime!(part as usize * size);
+        let rows = &mut rows[at..at + size];
+        // There are no taps, and parts in their place.
+        load_flat::<E>(flat, barrier, rows, work.row, first, part, work, numbers, form);
+    }
     let size = comptime!(form.panel() as usize);
     #[unroll]
     for panel in 0..comptime!((form.tile.block_n / form.line()) as usize) {
@@ -125,9 +132,12 @@ fn bring_windows<E: Float>(
         let (tap, slice) = numbers.slices.div_mod(column);
         // Past the last tap are columns that nobody keeps.
         let term = lone_term(min(tap, numbers.taps - 1), slice, numbers);
-        let at = comptime!(panel * size);
-        let to = &mut columns[at..at + size];
-        load_image::<E>(image, barrier, to, &windows, &term, 0u32, work, numbers, form);
+        #[unroll]
+        for part in 0..form.parts {
+            let at = comptime!((part * form.columns_part()) as usize + panel * size);
+            let to = &mut columns[at..at + size];
+            load_image::<E>(image, barrier, to, &windows, &term, part, work, numbers, form);
+        }
     }
 }
 

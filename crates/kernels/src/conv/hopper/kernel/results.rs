@@ -92,8 +92,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
         let found = plane_any(doubt != 0.0);
         let band = first_row / BAND + UNIT_POS % WARPGROUP / WARP;
-        let column =
-            work.group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
+        let group = if comptime!(form.filter) {
+            work.group * numbers.parts_count + work.part
+        } else {
+            work.group
+        };
+        let column = group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
         if speaks_for_warp() {
             self.flags[(column * numbers.bands + band) as usize] = u32::cast_from(found);
         }

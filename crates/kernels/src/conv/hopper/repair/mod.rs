@@ -1,5 +1,6 @@
 //! Results whose sums were no numbers, computed again: by a warp for each band of rows that such were
-//! found in. That is rare, and nothing is spared but the look at the flags.
+//! found in. That is rare, and nothing is spared but the look at the flags. Those of a gradient of the filters
+//! are found and computed in [`filter`].
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -15,6 +16,8 @@ use super::kernel::WARP;
 use super::product::{BAND, Product, bands};
 use super::walk::Walk;
 use crate::dtype::elem;
+
+pub(super) mod filter;
 
 /// The units of a cube.
 const UNITS: u32 = 256;
@@ -59,7 +62,7 @@ pub(super) fn launch(
     let conv = &product.conv;
     let steps = product.weights();
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
-    let all = product.flags(walk, tile);
+    let all = product.flags(walk, tile, 1);
     let results = results(conv, product.pass);
     let form = Form {
         block_n: tile.block_n,
