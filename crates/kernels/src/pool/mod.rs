@@ -16,10 +16,11 @@
 //!   keeps what neighbours share.
 //! * [`sliding`]: windows of many taps, one axis after the other, at a cost that does not grow with them.
 //! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
-//! * `paired`: the same for averages of numbers of two bytes, two neighbours a unit; with channels last too.
+//! * `paired`: what `fused` is for averages of numbers of two bytes: two neighbours a unit, and channels last too.
 //! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
-//! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as one run.
+//! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as
+//!   one run.
 //! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are

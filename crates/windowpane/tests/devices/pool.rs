@@ -209,17 +209,20 @@ fn large_windows_of_planes_are_the_reference() {
         ([33, 300], [31, 31], [15, 15]),
         ([70, 130], [63, 63], [31, 31]),
         ([12, 12], [17, 17], [8, 8]),
+        ([4, 1700], [3, 31], [1, 15]),
+        ([150, 6], [137, 3], [68, 1]),
     ];
     let (first, last) = (windowpane::Layout::ChannelsFirst, windowpane::Layout::ChannelsLast);
     // Those of the largest windows take the reference long.
     let cases = cases
         .map(|case| (first, case))
         .into_iter()
-        .chain(cases[..4].iter().map(|&case| (last, case)));
+        .chain(cases[..4].iter().map(|&case| (last, case)))
+        .chain([(last, ([12, 300], [5, 31], [2, 15]))]);
     for (layout, ([height, width], kernel, padding)) in cases {
         let (samples, channels, dims) = match layout {
             windowpane::Layout::ChannelsFirst => (2, 3, [2, 3, height, width]),
-            _ => (1, 8, [1, height, width, 8]),
+            _ => (1, 16, [1, height, width, 16]),
         };
         let elements: Vec<f32> =
             (0..dims.iter().product::<usize>()).map(|i| (i * 31 % 1009) as f32).collect();
@@ -246,6 +249,32 @@ fn large_windows_of_planes_are_the_reference() {
                 if let Some(y) = read(mean.algorithm(algorithm).forward(&x)) {
                     assert_totals(&y, &true_mean).expect(&named);
                 }
+            }
+        }
+        if kernel.iter().product::<usize>() < 1000 {
+            check_mean_as::<f16>(&problem, &mean, &elements, dims);
+            check_mean_as::<bf16>(&problem, &mean, &elements, dims);
+        }
+    }
+}
+
+/// Holds an average of these numbers in another type to the reference, on devices that have it.
+fn check_mean_as<T: Element>(
+    problem: &Pooling,
+    mean: &AvgPool,
+    elements: &[f32],
+    dims: [usize; 4],
+) {
+    let elements: Vec<T> = elements.iter().map(|&x| T::from_f64(x.into())).collect();
+    let truth = direct::average_totals(problem, Divisor::Valid, &elements);
+    for device in devices().into_iter().filter(|device| device.supports(T::DTYPE)) {
+        let x = Tensor::from_slice(&device, &elements, dims).unwrap();
+        for algorithm in [None, Some(Algorithm::Fused)] {
+            let named = format!("{device}: {mean:?} of {dims:?} in {}", T::DTYPE);
+            match mean.clone().algorithm(algorithm).forward(&x) {
+                Ok(y) => assert_totals(&y.to_vec::<T>().unwrap(), &truth).expect(&named),
+                Err(Error::NoKernel { .. }) => {}
+                Err(error) => panic!("{named}: {error}"),
             }
         }
     }
@@ -514,10 +543,13 @@ on_every_device! {
 
 /// Planes with channels first under windows of three by three, one step apart, padded by one.
 fn kept_planes() -> impl Strategy<Value = PoolCase> {
-    let extents = (1usize..=3, 1usize..=12, 2usize..=12, 2usize..=40);
-    (extents, Fill::any()).prop_map(|((batch, channels, height, width), fill)| {
-        let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
-        let space = Extents::from([height, width]);
+    let extents = (0usize..=3, 1usize..=12, 1usize..=2, 2usize..=12, 2usize..=40);
+    let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+    (extents, rounding, Fill::any()).prop_map(|(extents, rounding, fill)| {
+        let (batch, channels, depth, height, width) = extents;
+        let window = Window::new([1, 3, 3]).stride([1, 1, 1]).padding([0, 1, 1]);
+        let window = window.rounding(rounding);
+        let space = Extents::from([depth, height, width]);
         PoolCase { batch, channels, space, window, layout: Layout::ChannelsFirst, fill }
     })
 }

@@ -203,5 +203,5 @@ pub(super) fn lanes(pooling: &Pooling, widest: usize) -> Option<usize> {
     let row = pooling.grid().axes()[AXES - 1].input();
     let most = widest_divisor(elements, widest);
     let mut lanes = (0..=most.ilog2()).rev().map(|power| 1 << power);
-    lanes.find(|&lanes| lanes < row && lanes <= elements)
+    lanes.find(|&lanes| lanes < row)
 }

@@ -183,9 +183,9 @@ impl Room {
     }
 
     fn bytes(&self, plan: &Plan) -> usize {
-        let rows = self.buffers * self.rows * self.row + self.totals;
+        let rows = self.buffers * self.rows * self.row + self.totals.max(1);
         // What sums are divided by, and the results, if they go by shared memory.
-        let more = 2 * self.columns + self.rows * self.results();
+        let more = 2 * self.columns + (self.rows * self.results()).max(1);
         (rows * self.channels + more) as usize * plan.accumulator.size()
     }
 
@@ -213,7 +213,6 @@ pub(super) struct Form {
     /// The elements that a unit writes at once; where results go by shared memory to be written one by
     /// one, none.
     pub(super) written: u32,
-    pub(super) units: u32,
 }
 
 impl Form {
@@ -244,7 +243,6 @@ impl Form {
                 (true, false) => 0,
                 (false, _) => lanes(pooling) as u32,
             },
-            units: plan.units,
         }
     }
 

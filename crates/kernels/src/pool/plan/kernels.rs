@@ -45,7 +45,7 @@ impl Algorithm {
     }
 
     /// Refuses the kernel, unless it `fits`.
-    fn only_if(self, fits: bool) -> Result<(), PlanError> {
+    pub(super) fn only_if(self, fits: bool) -> Result<(), PlanError> {
         if fits { Ok(()) } else { Err(PlanError::NotFor { algorithm: self }) }
     }
 }

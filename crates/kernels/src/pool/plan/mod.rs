@@ -18,7 +18,7 @@ use core::fmt;
 use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, LIMIT, Pooling};
 
 use crate::Limits;
-use crate::dtype::{MaximumForm, Widening};
+use crate::dtype::{MaximumForm, Widening, accumulator};
 
 pub use error::PlanError;
 pub(crate) use lanes::pixel_channels;
@@ -242,6 +242,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        self.check_accumulator(reduction, dtype)?;
         // Planes are moved in lanes of their own, which `check_kernel` checks.
         if !matches!(self.algorithm, Algorithm::Plane | Algorithm::Flat) {
             self.check_lanes(pooling, dtype, limits, false)?;
@@ -266,6 +267,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
+        self.check_accumulator(reduction, dtype)?;
         if self.algorithm == Algorithm::Plane {
             return self.check_planes(pooling, reduction, dtype, limits, true);
         }
@@ -276,6 +278,18 @@ impl Plan {
             self.check_blocks(pooling)?;
         }
         self.check_lanes(pooling, dtype, limits, true)
+    }
+
+    /// Refuses a plan of another reduction, whose type is not this one's: maxima alone are compared as they are stored or
+    /// by integers, and sums of either would be wrong.
+    fn check_accumulator(&self, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
+        self.algorithm.only_if(match reduction {
+            Reduction::Max(Output::Values) => true,
+            Reduction::Max(Output::ValuesAndIndices(_)) => {
+                self.accumulator.is_float() == dtype.is_float()
+            }
+            Reduction::Average(_) | Reduction::Norm(_) => self.accumulator == accumulator(dtype),
+        })
     }
 
     fn check_units(

@@ -235,3 +235,43 @@ fn an_override_that_cannot_run_is_refused() {
         );
     }
 }
+
+/// A batch of none has the plans of any other.
+#[test]
+fn no_samples_are_planned_as_some_are() {
+    let padded = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let average = Reduction::Average(Divisor::Valid);
+    for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        let all = [
+            Algorithm::Direct,
+            Algorithm::Strip,
+            Algorithm::Walk,
+            Algorithm::Sliding,
+            Algorithm::Reduce,
+            Algorithm::Fused,
+            Algorithm::Plane,
+            Algorithm::Flat,
+        ];
+        for algorithm in all {
+            let plan = |samples| {
+                let shape = Shape::new(samples, 8, Extents::from([35, 35])).unwrap();
+                let pooling = Pooling::new(shape, &padded, layout).unwrap();
+                Plan::with(algorithm, &pooling, average, DType::F32, &GPU)
+            };
+            assert_eq!(plan(2).is_ok(), plan(0).is_ok(), "{algorithm:?} {layout}");
+        }
+    }
+}
+
+/// A plan for maxima alone compares as no sum can be added.
+#[test]
+fn a_plan_of_another_reduction_is_refused() {
+    let weak = Limits { llvm: false, ..GPU };
+    let (max, average) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let pooling = pooling(2, 8, Layout::ChannelsLast);
+    for (limits, dtype) in [(&weak, DType::F32), (&GPU, DType::BF16)] {
+        let plan = Plan::with(Algorithm::Strip, &pooling, max, dtype, limits).unwrap();
+        assert!(plan.check(&pooling, max, dtype, limits).is_ok(), "{dtype}");
+        assert!(plan.check(&pooling, average, dtype, limits).is_err(), "{dtype}");
+    }
+}

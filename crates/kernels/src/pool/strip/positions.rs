@@ -21,7 +21,7 @@ use crate::pool::window::{
 impl Form {
     /// Whether taps are folded with the positions of NaN.
     fn folds_nans(&self) -> bool {
-        !self.tap.across
+        !(self.tap.across && self.tap.float)
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
 /// Whether the maximum of some window is NaN, where that is looked for apart.
 #[cube]
 fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] form: Form) -> bool {
-    if comptime!(form.tap.float && !form.folds_nans()) {
+    if comptime!(!form.folds_nans()) {
         let mut all = folds.index(0usize).value;
         #[unroll]
         for i in 1..folds.len() {
