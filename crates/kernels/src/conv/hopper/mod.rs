@@ -50,9 +50,9 @@
 //! which would fill a fraction of a line, become lines of all that a window reads of a row; filters whose
 //! terms do not lie side by side are turned; and a strict `f32` becomes two `tf32`, of whose products three
 //! make up that of the whole, or three `bf16` for the gradient of the filters, and six products, for what
-//! lies across the terms matrix units take in 16 bits alone. Zeros and leavings that come with this do no harm to numbers, but may make
-//! NaN of what is not finite. So where anything was laid anew the warps tell of sums that are no numbers,
-//! and those results are computed again from what was given (`repair`).
+//! lies across the terms matrix units take in 16 bits alone. Zeros and leavings that come with this do no
+//! harm to numbers, but may make NaN of what is not finite. So where anything was laid anew the warps tell
+//! of sums that are no numbers, and those results are computed again from what was given (`repair`).
 
 use cubecl::client::Client;
 use cubecl::ir::{ElemType, FloatKind, UIntKind};

@@ -40,7 +40,7 @@ pub(super) fn read<E: Float, N: Size>(cells: &Cells<E, N>) -> Sequence<Vector<E,
     values
 }
 
-/// The elements in the type that they are compared and summed in.
+/// The elements in the type that they are summed in.
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Cells<S, N>,
