@@ -280,6 +280,30 @@ fn check_mean_as<T: Element>(
     }
 }
 
+/// Lanes along the width, as many as a device loads of the shortest numbers at once, with NaN among ties: where the
+/// winners are.
+#[test]
+fn winners_along_rows_of_short_numbers_are_the_reference() {
+    let (height, width) = (12, 16);
+    let numbers = [1.0, 3.0, f32::NAN, 3.0, -2.0, f32::NAN, 0.0].map(f16::from_f32);
+    let elements: Vec<f16> = (0..height * width).map(|i| numbers[i * i / 3 % 7]).collect();
+    let shape = Shape::new(1, 1, Extents::from([height, width])).unwrap();
+    for kernel in [[2, 1], [3, 3]] {
+        let problem =
+            Pooling::new(shape, &Window::new(kernel).stride([1, 1]), Layout::ChannelsFirst);
+        let (true_max, winners) =
+            direct::max_with_indices(&problem.unwrap(), IndexBase::Plane, &elements);
+        let max = MaxPool::new(kernel).stride([1, 1]).layout(Layout::ChannelsFirst);
+        for device in devices().into_iter().filter(|device| device.supports(DType::F16)) {
+            let x = Tensor::from_slice(&device, &elements, [1, 1, height, width]).unwrap();
+            let (y, indices) = max.forward_with_indices(&x).unwrap();
+            let named = format!("{device}: {kernel:?}");
+            assert_same(&y.to_vec::<f16>().unwrap(), &true_max).expect(&named);
+            assert_eq!(indices.to_vec::<i32>().unwrap(), winners, "{named}");
+        }
+    }
+}
+
 /// Long rows, channels first, of numbers whose order is not that of their bits: what a processor's threads
 /// walk along, in whole rows and in pieces, with vectors as wide as the outputs' and wider.
 #[test]

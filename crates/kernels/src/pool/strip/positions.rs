@@ -12,16 +12,17 @@ use super::form::Form;
 use super::kernel::{Place, outputs_along, site_at, site_of};
 use super::taps::{Line, TapForm, step};
 use crate::axis::{AxisForm, coordinate};
-use crate::dtype::widen;
+use crate::dtype::{MaximumForm, widen};
 use crate::pool::reach::lanes_of;
 use crate::pool::window::{
     Accumulator, Problem, Site, finish, fold_with, index_of, plane_position, together,
 };
 
 impl Form {
-    /// Whether taps are folded with the positions of NaN.
+    /// Whether taps are folded with the positions of NaN. Looked for apart, they are vectors of positions kept
+    /// over a loop, which graphics devices have of four lanes at most.
     fn folds_nans(&self) -> bool {
-        !(self.tap.across && self.tap.float)
+        !(self.tap.across && self.tap.maximum == MaximumForm::Native)
     }
 }
 
@@ -111,11 +112,11 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size>(
                 let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
                 for i in 0..there {
                     let site = site_at(problem, place, place.first + i, 0u32, form);
-                    let none = Vector::<i32, N>::new(i32::MIN);
-                    let last = last_nan::<S, A, N>(input, problem, strips, &site, none, form);
+                    let last = last_nan::<S, A, N>(input, problem, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
                     let index = index_of(problem, &site, last);
-                    indices[at] = select_many(last.greater_than(&none), index, indices[at]);
+                    let is_there = last.greater_than(&Vector::new(i32::MIN));
+                    indices[at] = select_many(is_there, index, indices[at]);
                 }
             }
         }
@@ -123,17 +124,16 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Where each lane's window has its last NaN, or `none`.
+/// Where each lane's window has its last NaN, or the least number.
 #[cube]
 fn last_nan<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
-    none: Vector<i32, N>,
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
-    let last = RuntimeCell::<Vector<i32, N>>::new(none);
+    let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
     for td in site.depth.first..site.depth.end {
         let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
         for th in site.height.first..site.height.end {
