@@ -271,7 +271,7 @@ fn check_mean_as<T: Element>(
         let x = Tensor::from_slice(&device, &elements, dims).unwrap();
         for algorithm in [None, Some(Algorithm::Fused)] {
             let named = format!("{device}: {mean:?} of {dims:?} in {}", T::DTYPE);
-            match mean.clone().algorithm(algorithm).forward(&x) {
+            match mean.algorithm(algorithm).forward(&x) {
                 Ok(y) => assert_totals(&y.to_vec::<T>().unwrap(), &truth).expect(&named),
                 Err(Error::NoKernel { .. }) => {}
                 Err(error) => panic!("{named}: {error}"),
