@@ -89,31 +89,6 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Maxima in the type that they are stored in: what [`widen`] did, undone.
-#[cube]
-pub(crate) fn narrow<A: Float, S: Float, N: Size>(
-    maxima: Vector<A, N>,
-    #[comptime] how: Widening,
-) -> Vector<S, N> {
-    if comptime!(how == Widening::Keys) {
-        let keys = Vector::<i32, N>::cast_from(maxima);
-        let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
-        Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
-    } else {
-        Vector::cast_from(maxima)
-    }
-}
-
-/// The bits of numbers with those of numbers below zero turned over, so that as integers they are in
-/// the numbers' order, −0 below +0; and back. But NaN whose sign is set are at the bottom. That many
-/// steps down, they come in again at the top, where the others are, and −∞ is the least integer.
-const BELOW_INFINITY: i32 = 0x007f_ffff;
-
-#[cube]
-fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
-    bits ^ ((bits >> Vector::new(31i32)) & Vector::new(0x7fff_ffffi32))
-}
-
 /// The same, and zeros where the elements are not `kept`.
 #[cube]
 pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
@@ -129,6 +104,32 @@ pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     } else {
         select(kept, widen::<S, A, N>(elements, how), Vector::new(A::from_int(0)))
     }
+}
+
+/// Maxima in the type that they are stored in: what [`widen`] did, undone.
+#[cube]
+pub(crate) fn narrow<A: Float, S: Float, N: Size>(
+    maxima: Vector<A, N>,
+    #[comptime] how: Widening,
+) -> Vector<S, N> {
+    if comptime!(how == Widening::Keys) {
+        let keys = Vector::<i32, N>::cast_from(maxima);
+        let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
+        Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
+    } else {
+        Vector::cast_from(maxima)
+    }
+}
+
+/// How far a key is below a number's [`turned`] bits. NaN whose sign is set would be at the very bottom;
+/// that many steps down, they come in again at the top, where the others are, and −∞ is the least integer.
+const BELOW_INFINITY: i32 = 0x007f_ffff;
+
+/// The bits of numbers with those of numbers below zero turned over, so that as integers they are in
+/// the numbers' order, −0 below +0; and back.
+#[cube]
+fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
+    bits ^ ((bits >> Vector::new(31i32)) & Vector::new(0x7fff_ffffi32))
 }
 
 /// The halves of words, each the upper half of a number.
