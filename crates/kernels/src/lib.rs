@@ -14,6 +14,7 @@ mod dtype;
 mod limits;
 pub mod pool;
 mod random;
+mod registers;
 mod unit;
 
 pub use copy::copy;

@@ -49,7 +49,6 @@ pub mod matrix;
 mod pack;
 pub mod plan;
 pub mod reduce;
-mod registers;
 mod run;
 mod tensor;
 pub mod tiled;

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::form::{CHUNK, Form};
 use super::kernel::{BlockArgs, Place};
 use crate::conv::gather::{GatherArgs, tap_point};
-use crate::conv::registers::{Registers, zeros};
+use crate::registers::{Registers, zeros};
 
 /// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
 ///

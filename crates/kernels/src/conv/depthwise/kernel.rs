@@ -7,7 +7,7 @@ use super::form::{Across, Form};
 use super::lines::{Line, add_line};
 use crate::conv::epilogue::finish_with;
 use crate::conv::gather::{GatherArgs, Point, row_point, tap_point};
-use crate::conv::registers::{Registers, zeros};
+use crate::registers::{Registers, zeros};
 use crate::unit::unit_position;
 
 /// The numbers of a launch beside those of the gather.

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 
 use super::form::{Across, Form};
 use crate::conv::gather::GatherArgs;
-use crate::conv::registers::Registers;
 use crate::conv::run::{pixel_at, pixels_of};
+use crate::registers::Registers;
 
 /// A line of pixels.
 #[derive(CubeType, Clone, Copy)]

@@ -6,8 +6,8 @@ use cubecl::std::FastDivmod;
 use super::{Form, LANES};
 use crate::conv::epilogue::finish_at;
 use crate::conv::gather::{GatherArgs, row_point, tap_point};
-use crate::conv::registers::{Registers, zeros};
 use crate::conv::run::pixels_of;
+use crate::registers::{Registers, zeros};
 use crate::unit::unit_position;
 
 /// The numbers of a launch beside those of the gather.

@@ -10,7 +10,7 @@ use crate::conv::blocks::{
     loaded_term, place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
-use crate::conv::registers::{Registers, zeros};
+use crate::registers::{Registers, zeros};
 
 /// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
 const ALIGNMENT: usize = 32;

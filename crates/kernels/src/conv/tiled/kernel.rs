@@ -9,7 +9,7 @@ use crate::conv::blocks::{
     loaded_term, place_of, store_quad,
 };
 use crate::conv::gather::{GatherArgs, Point};
-use crate::conv::registers::{Registers, zeros};
+use crate::registers::{Registers, zeros};
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]

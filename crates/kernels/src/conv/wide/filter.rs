@@ -21,8 +21,8 @@ use windowpane_geometry::{AXES, Convolution, DType};
 use crate::axis::{AxisArgs, axis_args};
 use crate::conv::launch::buffer;
 use crate::conv::plan::{Pass, Plan, results};
-use crate::conv::registers::{Registers, zeros};
 use crate::dtype::{accumulator, elem, round};
+use crate::registers::{Registers, zeros};
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

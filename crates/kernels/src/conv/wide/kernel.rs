@@ -6,7 +6,7 @@ use cubecl::std::FastDivmod;
 use super::Form;
 use crate::conv::epilogue::finish_at;
 use crate::conv::gather::{GatherArgs, Point, Read, read_at, row_point, tap_point};
-use crate::conv::registers::{Registers, zeros};
+use crate::registers::{Registers, zeros};
 
 /// The numbers of a launch beside those of the product.
 #[derive(CubeType, CubeLaunch)]

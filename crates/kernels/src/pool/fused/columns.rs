@@ -6,36 +6,14 @@ use super::kernel::Place;
 use super::{Form, One, Walk};
 use crate::dtype::widen;
 use crate::pool::window::{Problem, together};
-
-/// Registers that live from one step to the next.
-type Cells<A> = Sequence<RuntimeCell<Vector<A, One>>>;
-
-#[cube]
-pub(super) fn cells<A: Float>(#[comptime] count: u32) -> Cells<A> {
-    let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
-    #[unroll]
-    for _ in 0..count {
-        cells.push(RuntimeCell::new(Vector::new(A::from_int(0))));
-    }
-    cells
-}
-
-#[cube]
-pub(super) fn read<A: Float>(cells: &Cells<A>) -> Sequence<Vector<A, One>> {
-    let mut values = Sequence::<Vector<A, One>>::new();
-    #[unroll]
-    for i in 0..cells.len() {
-        values.push(cells.index(i).read());
-    }
-    values
-}
+use crate::registers::Registers;
 
 /// The block that was ending last is whole now, and the oldest whole one leaves.
 #[cube]
 pub(super) fn keep<A: Float>(
     prefixes: &Sequence<Vector<A, One>>,
-    ending: &Cells<A>,
-    totals: &Cells<A>,
+    ending: &Registers<A, One>,
+    totals: &Registers<A, One>,
     #[comptime] form: Form,
 ) {
     #[unroll]
@@ -69,7 +47,7 @@ pub(super) fn inner_column<S: Float, A: Float>(
     problem: &Problem,
     place: &Place,
     block: u32,
-    elements: &Cells<A>,
+    elements: &Registers<A, One>,
     #[comptime] form: Form,
 ) {
     let first = (block * form.height.block) as i32 - problem.height.before;
@@ -89,7 +67,7 @@ pub(super) fn column<S: Float, A: Float>(
     problem: &Problem,
     place: &Place,
     block: u32,
-    elements: &Cells<A>,
+    elements: &Registers<A, One>,
     #[comptime] form: Form,
 ) {
     let first = (block * form.height.block) as i32 - problem.height.before;

@@ -2,13 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{
-    cells, column, inner_column, is_inside, keep, prefixes, read, suffixes, windows,
-};
+use super::columns::{column, inner_column, is_inside, keep, prefixes, suffixes, windows};
 use super::results::{divisors_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::pool::window::Problem;
+use crate::registers::{read, zeros};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
@@ -37,14 +36,14 @@ pub(super) fn walk<S: Float, A: Float>(
     }
     sync_cube();
 
-    let ending = cells::<A>(form.height.block);
-    let totals = cells::<A>(form.height.whole);
-    let elements = cells::<A>(form.height.block);
-    let again = cells::<A>(form.height.block);
+    let ending = zeros::<A, One>(form.height.block);
+    let totals = zeros::<A, One>(form.height.whole);
+    let elements = zeros::<A, One>(form.height.block);
+    let again = zeros::<A, One>(form.height.block);
     if place.inside {
         for step in 0..comptime!(form.height.whole + 1) {
             column::<S, A>(input, problem, &place, step, &elements, form);
-            let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
+            let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
             keep::<A>(&prefixes, &ending, &totals, form);
         }
     }
@@ -58,12 +57,12 @@ pub(super) fn walk<S: Float, A: Float>(
                 column::<S, A>(input, problem, &place, step, &elements, form);
                 column::<S, A>(input, problem, &place, block, &again, form);
             }
-            let prefixes = prefixes::<A>(&read::<A>(&elements), form.height, form);
-            let suffixes = suffixes::<A>(&read::<A>(&again), form.height, form);
+            let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
+            let suffixes = suffixes::<A>(&read::<A, One>(&again), form.height, form);
             let rows = windows::<A>(
                 &suffixes,
-                &read::<A>(&totals),
-                &read::<A>(&ending),
+                &read::<A, One>(&totals),
+                &read::<A, One>(&ending),
                 &prefixes,
                 form.height,
                 form,

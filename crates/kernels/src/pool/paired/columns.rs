@@ -2,11 +2,12 @@
 
 use cubecl::prelude::*;
 
+use super::Form;
 use super::form::Walk;
 use super::kernel::Place;
-use super::{Cells, Form};
 use crate::dtype::widen;
 use crate::pool::window::Problem;
+use crate::registers::Registers;
 
 impl Walk {
     /// The prefixes of a last whole block that are kept: all, if there are windows that end there.
@@ -20,30 +21,10 @@ impl Walk {
     }
 }
 
-#[cube]
-pub(super) fn cells<E: Float, N: Size>(#[comptime] count: u32) -> Cells<E, N> {
-    let mut cells = Sequence::<RuntimeCell<Vector<E, N>>>::new();
-    #[unroll]
-    for _ in 0..count {
-        cells.push(RuntimeCell::new(Vector::new(E::from_int(0))));
-    }
-    cells
-}
-
-#[cube]
-pub(super) fn read<E: Float, N: Size>(cells: &Cells<E, N>) -> Sequence<Vector<E, N>> {
-    let mut values = Sequence::<Vector<E, N>>::new();
-    #[unroll]
-    for i in 0..cells.len() {
-        values.push(cells.index(i).read());
-    }
-    values
-}
-
 /// The elements in the type that they are summed in.
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
-    cells: &Cells<S, N>,
+    cells: &Registers<S, N>,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut values = Sequence::<Vector<A, N>>::new();
@@ -58,8 +39,8 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
 #[cube]
 pub(super) fn keep<A: Float, N: Size>(
     prefixes: &Sequence<Vector<A, N>>,
-    ending: &Cells<A, N>,
-    whole: &Cells<A, N>,
+    ending: &Registers<A, N>,
+    whole: &Registers<A, N>,
     #[comptime] form: Form,
 ) {
     #[unroll]
@@ -81,7 +62,7 @@ pub(super) fn fetch<S: Float, N: Size>(
     problem: &Problem,
     place: &Place,
     block: u32,
-    elements: &Cells<S, N>,
+    elements: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
     let before = problem.height.before + comptime!(form.height.phase as i32);

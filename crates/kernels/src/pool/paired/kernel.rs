@@ -2,11 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{cells, fetch, keep, prefixes, read, widened, windows};
+use super::columns::{fetch, keep, prefixes, widened, windows};
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::pool::window::Problem;
+use crate::registers::{read, zeros};
 
 /// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
 /// column, `P` those that are neighbours in shared memory too, `M` those that are written.
@@ -31,10 +32,10 @@ pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
     }
     sync_cube();
 
-    let ending = cells::<A, N>(form.height.ending());
-    let whole = cells::<A, N>(form.height.whole);
-    let next = cells::<S, N>(form.height.block);
-    let first = cells::<S, N>(form.height.block);
+    let ending = zeros::<A, N>(form.height.ending());
+    let whole = zeros::<A, N>(form.height.whole);
+    let next = zeros::<S, N>(form.height.block);
+    let first = zeros::<S, N>(form.height.block);
     if place.inside {
         fetch::<S, N>(input, problem, &place, tile.block, &next, form);
         for step in 0..comptime!(form.height.whole + 1) {

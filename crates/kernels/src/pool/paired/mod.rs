@@ -53,9 +53,6 @@ pub(super) use form::{pays, serves, shared_bytes, tile};
 /// One number.
 type One = Const<1>;
 
-/// Registers that live from one step to the next.
-type Cells<E, N> = Sequence<RuntimeCell<Vector<E, N>>>;
-
 /// The numbers of the tiles, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
