@@ -58,8 +58,19 @@ pub(crate) enum Widening {
     /// a comparison compares without it, two bf16 at a time, and then takes the answers apart at
     /// several times the cost; and it takes two instructions for each upper half of a word.
     Bits,
+    /// The same one by one, and maxima back by their bits. A compiler that sees conversions converts each
+    /// maximum of two, and a processor's own conversion to bf16 makes 0 of a subnormal number.
+    EachBits,
     /// Numbers by integers in the order of their maxima, on devices that have no such maximum.
     Keys,
+    /// The same of bf16, by its bits: such a device may convert one below the normal ones to 0.
+    UpperKeys,
+}
+
+impl Widening {
+    pub(crate) fn is_keys(self) -> bool {
+        matches!(self, Self::Keys | Self::UpperKeys)
+    }
 }
 
 /// The elements in the type that they are compared and summed in.
@@ -76,16 +87,15 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
                 let size!(W) = comptime!(lanes / 2);
                 halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements))
             } else {
-                let halves = Vector::<u16, N>::reinterpret(elements);
-                let words = Vector::<u32, N>::cast_from(halves) << Vector::new(16u32);
-                Vector::<A, N>::reinterpret(words)
+                Vector::<A, N>::reinterpret(words::<S, N>(elements))
             }
         }
+        Widening::EachBits => Vector::<A, N>::reinterpret(words::<S, N>(elements)),
         Widening::Keys => {
             let numbers = Vector::<f32, N>::cast_from(elements);
-            let bits = Vector::<i32, N>::reinterpret(numbers);
-            Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+            keys::<A, N>(Vector::<i32, N>::reinterpret(numbers))
         }
+        Widening::UpperKeys => keys::<A, N>(Vector::<i32, N>::reinterpret(words::<S, N>(elements))),
     }
 }
 
@@ -112,18 +122,77 @@ pub(crate) fn narrow<A: Float, S: Float, N: Size>(
     maxima: Vector<A, N>,
     #[comptime] how: Widening,
 ) -> Vector<S, N> {
-    if comptime!(how == Widening::Keys) {
+    if comptime!(how.is_keys()) {
         let keys = Vector::<i32, N>::cast_from(maxima);
         let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
-        Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
+        if comptime!(how == Widening::UpperKeys) {
+            upper::<S, N>(Vector::<u32, N>::reinterpret(bits))
+        } else {
+            Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
+        }
+    } else if comptime!(how == Widening::EachBits) {
+        upper::<S, N>(Vector::<u32, N>::reinterpret(maxima))
     } else {
         Vector::cast_from(maxima)
     }
 }
 
+/// Words with elements of two bytes as their upper halves.
+#[cube]
+fn words<S: Float, N: Size>(elements: Vector<S, N>) -> Vector<u32, N> {
+    let halves = Vector::<u16, N>::reinterpret(elements);
+    Vector::<u32, N>::cast_from(halves) << Vector::new(16u32)
+}
+
+/// The upper halves of words.
+#[cube]
+fn upper<S: Float, N: Size>(words: Vector<u32, N>) -> Vector<S, N> {
+    Vector::<S, N>::reinterpret(Vector::<u16, N>::cast_from(words >> Vector::new(16u32)))
+}
+
 /// How far a key is below a number's [`turned`] bits. NaN whose sign is set would be at the very bottom;
 /// that many steps down, they come in again at the top, where the others are, and −∞ is the least integer.
 const BELOW_INFINITY: i32 = 0x007f_ffff;
+
+/// The keys of the numbers with these bits.
+#[cube]
+fn keys<A: Float, N: Size>(bits: Vector<i32, N>) -> Vector<A, N> {
+    Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+}
+
+/// The keys of zeros and of infinity: the next one is that of a NaN.
+const MINUS_ZERO: i32 = -1 - BELOW_INFINITY;
+const PLUS_ZERO: i32 = -BELOW_INFINITY;
+const INFINITY: i32 = 0x7f80_0000 - BELOW_INFINITY;
+
+/// Whether the numbers of keys win a maximum from those before: what is greater does, and every NaN.
+#[cube]
+pub(crate) fn wins_later<A: Float, N: Size>(
+    later: Vector<A, N>,
+    before: Vector<A, N>,
+) -> Vector<bool, N> {
+    let before = min(level::<A, N>(before), Vector::new(INFINITY));
+    Vector::<i32, N>::cast_from(later).greater_than(&before)
+}
+
+/// Keys by which equal numbers are equal: those of both zeros are +0's, and those of NaN one.
+#[cube]
+pub(crate) fn leveled<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
+    min(level::<A, N>(keys), Vector::new(INFINITY + 1))
+}
+
+/// Whether a key that was [`leveled`] is a NaN's.
+#[cube]
+pub(crate) fn is_leveled_nan<N: Size>(key: Vector<i32, N>) -> Vector<bool, N> {
+    key.greater_than(&Vector::new(INFINITY))
+}
+
+/// Keys with that of −0 raised to +0's.
+#[cube]
+fn level<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
+    let keys = Vector::<i32, N>::cast_from(keys);
+    select_many(keys.equal(&Vector::new(MINUS_ZERO)), Vector::new(PLUS_ZERO), keys)
+}
 
 /// The bits of numbers with those of numbers below zero turned over, so that as integers they are in
 /// the numbers' order, −0 below +0; and back.
@@ -155,12 +224,6 @@ pub(crate) fn maximum<A: Float, N: Size>(
     match form {
         MaximumForm::Native => max_nan(a, b),
         MaximumForm::Integers => max(a, b),
-        MaximumForm::Bits => {
-            let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
-            // What is equal has the same bits, or is zero.
-            let both = Vector::<u32, N>::reinterpret(a) & Vector::<u32, N>::reinterpret(b);
-            select_many(a.equal(&b), Vector::<A, N>::reinterpret(both), best)
-        }
         MaximumForm::Sum => {
             let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
             let zero = Vector::new(A::from_int(0));
@@ -175,11 +238,9 @@ pub(crate) fn maximum<A: Float, N: Size>(
 pub(crate) enum MaximumForm {
     /// By the device's own instruction.
     Native,
-    /// By comparison, zeros set right by the bits of an f32.
-    Bits,
     /// By comparison, zeros set right by their sum.
     Sum,
-    /// Of integers.
+    /// Of integers, which keys are too.
     Integers,
 }
 
@@ -189,7 +250,6 @@ impl MaximumForm {
         match dtype {
             dtype if !dtype.is_float() => Self::Integers,
             _ if limits.llvm => Self::Native,
-            DType::F32 => Self::Bits,
             _ => Self::Sum,
         }
     }

@@ -64,7 +64,7 @@ fn fail(reason: String) -> Result<(), TestCaseError> {
 }
 
 /// The smallest positive number.
-fn smallest(dtype: DType) -> f64 {
+pub(crate) fn smallest(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::from_bits(1),
         DType::F32 => f64::from(f32::from_bits(1)),

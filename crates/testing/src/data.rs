@@ -2,6 +2,8 @@ use proptest::prelude::*;
 use windowpane::Element;
 use windowpane_geometry::DType;
 
+use crate::bounds::smallest;
+
 /// What the numbers of a tensor are like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
@@ -13,6 +15,9 @@ pub enum Flavour {
     Scales,
     /// NaN and zeros of both signs and infinities among ties.
     Special,
+    /// The least numbers of the type around zeros of both signs, on one side of them or both, and seldom
+    /// a NaN. No sum of them is within a bound on every device, and so they are not among any.
+    Least,
 }
 
 /// The numbers of a tensor, as few words: they shrink, and paste.
@@ -57,6 +62,11 @@ impl Fill {
             (Flavour::Mixed, 0) => (unit - 0.5) * 1e3,
             (Flavour::Mixed, _) => unit - 0.5,
             (Flavour::Scales, _) => small.signum() * (widest * (unit - 0.5)).exp2(),
+            (Flavour::Least, _) if bits >> 58 == 0 => f64::NAN.copysign(small),
+            (Flavour::Least, _) => match (bits % 9) as f64 - (self.seed % 9) as f64 {
+                0.0 => 0.0f64.copysign(unit - 0.5),
+                steps => steps * smallest(dtype),
+            },
             (Flavour::Special, 0) => f64::NAN.copysign(small),
             (Flavour::Special, 1) => f64::INFINITY,
             (Flavour::Special, 2..=4) => f64::NEG_INFINITY,

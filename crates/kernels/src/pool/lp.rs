@@ -17,6 +17,7 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, Pooling};
 
+use super::bits::{INFINITY, down_exponent, power_of_two, size_bits};
 use super::launch::buffer;
 use super::plan::{Plan, Reduction};
 use super::window::{Form, Problem, Site, plane_position, problem_args, site_of};
@@ -163,43 +164,65 @@ fn norm<S: Float, A: Float, R: Float, N: Size>(
         sum_of_powers::<S, A, N>(input, args, &site, &scale, form)
     } else {
         let largest = largest_of::<S, A, N>(input, args, &site, form);
-        // Neither nothing, nor infinite, nor NaN, which are their own norms.
-        let infinity = Vector::new(-args.problem.lowest.get::<A>());
-        let finite = largest.greater_than(&zero).vec_and(largest.less_than(&infinity));
-        let scale = scale_of::<A, N>(largest, form);
+        let finite = is_proper::<A, N>(largest, &args.problem, form);
+        let scale = scale_of::<A, N>(largest, finite, form);
         let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
-        if comptime!(form.power == Power::Two) {
-            let y = product::<A, N>(scale.whole, sum.sqrt(), finite, form);
-            select_many(finite, y, largest)
+        // A device may assume that no power is NaN, and no select afterwards is safe from that: so none
+        // is. One that takes all numbers of the window for 0 has no sum either.
+        let proper = finite.vec_and(sum.greater_than(&zero));
+        let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
+        let root = if comptime!(form.power == Power::Two) {
+            sum.sqrt()
         } else {
-            // A device may assume that no power is NaN, and no select afterwards is safe from that:
-            // so none is. What is its own norm is multiplied by a root of 1, or nearly that.
-            let proper = finite.vec_and(sum.greater_than(&zero));
-            let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
-            let root = sum.powf(Vector::new(args.root.get::<A>()));
-            product::<A, N>(scale.whole, root, proper, form)
-        }
+            sum.powf(Vector::new(args.root.get::<A>()))
+        };
+        let y = product::<A, N>(scale.whole, root, largest, form);
+        select_many(proper, y, largest)
     };
     output[vector as usize] = round::<A, R, N>(y, form.rounds);
 }
 
-/// A norm from its two factors, marked where it is too large and its numbers are not.
+/// Whether a largest magnitude is neither nothing, nor infinite, nor NaN, which are their own norms.
+#[cube]
+fn is_proper<A: Float, N: Size>(
+    largest: Vector<A, N>,
+    problem: &Problem,
+    #[comptime] form: NormForm,
+) -> Vector<bool, N> {
+    if comptime!(form.double) {
+        let infinity = Vector::new(-problem.lowest.get::<A>());
+        largest.greater_than(&Vector::new(A::from_int(0))).vec_and(largest.less_than(&infinity))
+    } else {
+        let bits = size_bits::<A, N>(largest);
+        bits.greater_than(&Vector::new(0i32)).vec_and(bits.less_than(&Vector::new(INFINITY)))
+    }
+}
+
+/// A norm from its two factors, marked where it is too large.
 #[cube]
 fn product<A: Float, N: Size>(
     whole: Vector<A, N>,
     root: Vector<A, N>,
-    finite: Vector<bool, N>,
+    largest: Vector<A, N>,
     #[comptime] form: NormForm,
 ) -> Vector<A, N> {
-    let product = whole * root;
+    // No norm is less, nor then taken for 0 where the largest number is not.
+    let product = max(whole * root, largest);
     if comptime!(form.marks) {
-        let less = whole * two_to::<A, N>(comptime!(-LESS)) * root;
-        let too_large = less.greater_equal(&two_to::<A, N>(comptime!(128 - LESS)));
-        select_many(finite.vec_and(too_large), -less, product)
+        // The root is of less than 2³¹ terms, none above 1 or nearly that.
+        let bits = Vector::<i32, N>::reinterpret(whole);
+        let large = bits.greater_equal(&Vector::new(LARGE));
+        let less = Vector::<A, N>::reinterpret(bits - Vector::new(LESS << 23)) * root;
+        let too_large = size_bits::<A, N>(less).greater_equal(&Vector::new(TOO_LARGE));
+        select_many(large.vec_and(too_large), -less, product)
     } else {
         product
     }
 }
+
+/// The bits of 2⁶⁴, and of the least number that is too large once it is made less.
+const LARGE: i32 = (127 + 64) << 23;
+const TOO_LARGE: i32 = (127 + 128 - LESS) << 23;
 
 /// The magnitude of the tap (`td`, `th`, `tw`).
 #[cube]
@@ -238,8 +261,13 @@ fn largest_of<S: Float, A: Float, N: Size>(
         for th in site.height.first..site.height.end {
             for tw in site.width.first..site.width.end {
                 let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
-                let wins = size.greater_than(&largest).or(size.is_nan());
-                largest = select_many(wins, size, largest);
+                largest = if comptime!(form.double) {
+                    let wins = size.greater_than(&largest).or(size.is_nan());
+                    select_many(wins, size, largest)
+                } else {
+                    let larger = max(size_bits::<A, N>(size), size_bits::<A, N>(largest));
+                    Vector::<A, N>::reinterpret(larger)
+                };
             }
         }
     }
@@ -258,7 +286,11 @@ struct Scale<A: Float, N: Size> {
 }
 
 #[cube]
-fn scale_of<A: Float, N: Size>(largest: Vector<A, N>, #[comptime] form: NormForm) -> Scale<A, N> {
+fn scale_of<A: Float, N: Size>(
+    largest: Vector<A, N>,
+    finite: Vector<bool, N>,
+    #[comptime] form: NormForm,
+) -> Scale<A, N> {
     let one = Vector::<A, N>::new(A::from_int(1));
     if comptime!(form.double) {
         Scale::<A, N> { by: one, rest: one, whole: largest }
@@ -271,33 +303,11 @@ fn scale_of<A: Float, N: Size>(largest: Vector<A, N>, #[comptime] form: NormForm
         } else {
             // A device that has no subnormal numbers takes one for 0.
             let near = largest * by;
-            let near = select_many(near.equal(&Vector::new(A::from_int(0))), one, near);
+            let there = finite.vec_and(near.greater_than(&Vector::new(A::from_int(0))));
+            let near = select_many(there, near, one);
             Scale::<A, N> { by, rest: one / near, whole: largest }
         }
     }
-}
-
-/// The exponent, as it is stored, of the power of two by which a number of 32 bits comes between ½
-/// and 1, or 4 if it is too large for that.
-#[cube]
-pub(super) fn down_exponent<A: Float, N: Size>(number: Vector<A, N>) -> Vector<i32, N> {
-    let bits = Vector::<i32, N>::reinterpret(number);
-    let exponent = (bits >> Vector::new(23i32)) & Vector::new(255i32);
-    let down = Vector::new(253i32) - exponent;
-    let least = Vector::new(1i32);
-    select_many(down.less_than(&least), least, down)
-}
-
-/// The number of 32 bits with this exponent, as it is stored, which is from 1 to 254.
-#[cube]
-pub(super) fn power_of_two<A: Float, N: Size>(exponent: Vector<i32, N>) -> Vector<A, N> {
-    Vector::<A, N>::reinterpret(exponent << Vector::new(23i32))
-}
-
-/// A power of two, of 32 bits.
-#[cube]
-pub(super) fn two_to<A: Float, N: Size>(#[comptime] exponent: i32) -> Vector<A, N> {
-    power_of_two::<A, N>(Vector::new(comptime!(exponent + 127).runtime()))
 }
 
 /// The sum of the powers of the numbers of a window, scaled.
@@ -340,7 +350,10 @@ fn scaled<A: Float, N: Size>(
     } else if comptime!(form.power == Power::Two) {
         size * scale.by
     } else {
-        size * scale.by * scale.rest
+        // Through an integer: of three factors a compiler may multiply the last two first, and one over
+        // a large number is subnormal.
+        let near = Vector::<i32, N>::reinterpret(size * scale.by);
+        Vector::<A, N>::reinterpret(max(near, Vector::new(0i32))) * scale.rest
     }
 }
 

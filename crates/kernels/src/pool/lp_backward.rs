@@ -8,9 +8,9 @@
 //! ```
 //!
 //! An `x` of 0 gets nothing. `p = 1` needs no norms. Where the code departs from this: quotients of f32 are
-//! of numbers scaled by a power of two, as lp.rs has them; and for `p < 2`, whose power brings very small
-//! quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked, and
-//! made less.
+//! those of the digits, and the exponents' difference is an integer; and for `p < 2`, whose power brings very
+//! small quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked,
+//! and made less.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -18,8 +18,9 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
 
 use super::backward::{Form, Gradient, Problem, offset_of, problem_args, reads, site_of};
+use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
 use super::launch::{buffer, check_buffers, check_powers};
-use super::lp::{self, LESS, Power, down_exponent, power, power_of_two, two_to};
+use super::lp::{self, LESS, Power, power};
 use super::plan::{Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{accumulator, elem, round};
@@ -64,6 +65,7 @@ pub fn launch_lp_backward(
     let vectors = inputs / plan.lanes;
     let (cubes, units) = grid(client, plan.units, vectors);
     let q = p.get() - 1.0;
+    let undone = f64::from(FAR) * q;
     // The gather is that of an average; what differs is the share.
     let gather = Gradient::Average(Divisor::Valid);
     let form = SlopeForm {
@@ -75,8 +77,8 @@ pub fn launch_lp_backward(
     let args = SlopeArgsLaunch::new(
         problem_args(pooling, gather, plan, vectors),
         InputScalar::new(q, elem(sums)),
-        // Half of it at a time: all of it may be less than an f32 can hold.
-        InputScalar::new((-f64::from(FAR) * q / 2.0).exp2(), elem(sums)),
+        undone as i32,
+        InputScalar::new((-undone.fract()).exp2(), elem(sums)),
     );
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
     unsafe {
@@ -104,8 +106,10 @@ struct SlopeArgs {
     problem: Problem,
     /// `p − 1`.
     exponent: InputScalar,
-    /// The square root of the power of what a very small quotient was scaled up by, undone.
-    far: InputScalar,
+    /// The binary orders by which the power of a very small quotient that was scaled up is made less, and
+    /// the factor for what is left of one.
+    orders: i32,
+    rest: InputScalar,
 }
 
 /// What changes the code of the kernel.
@@ -119,10 +123,8 @@ struct SlopeForm {
     root: bool,
 }
 
-/// The binary orders by which a quotient below `2^−NEAR` is scaled up: `UP` by its numerator and the
-/// rest by the scale of both.
-const FAR: i32 = UP + 64;
-const UP: i32 = 100;
+/// The binary orders by which a quotient below `2^−NEAR` is scaled up, which may be less than `2^−300`.
+const FAR: i32 = 184;
 const NEAR: i32 = 100;
 
 #[cube(launch_unchecked)]
@@ -157,60 +159,88 @@ fn slope<S: Float, A: Float, N: Size>(
                 let share = #[comptime]
                 match &norms {
                     ComptimeOption::Some(norms) => {
-                        gradient * steepness::<A, N>(x.abs(), norms[at as usize], args, form)
+                        gradient * steepness::<A, N>(x, norms[at as usize], args, form)
                     }
                     ComptimeOption::None => gradient,
                 };
-                sum += select(reads, share * sign(x), zero);
+                sum += select(reads, share * sign(x, form), zero);
             }
         }
     }
-    let nothing = x.equal(&zero);
+    let nothing = if comptime!(form.double) {
+        x.equal(&zero)
+    } else {
+        size_bits::<A, N>(x).equal(&Vector::new(0i32))
+    };
     dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
 }
 
 /// The sign of a number, or NaN.
 #[cube]
-fn sign<A: Float, N: Size>(x: Vector<A, N>) -> Vector<A, N> {
-    let one = Vector::<A, N>::new(A::from_int(1));
-    let negative = x.less_than(&Vector::new(A::from_int(0)));
-    select_many(x.is_nan(), x, select_many(negative, -one, one))
+fn sign<A: Float, N: Size>(x: Vector<A, N>, #[comptime] form: SlopeForm) -> Vector<A, N> {
+    if comptime!(form.double) {
+        let one = Vector::<A, N>::new(A::from_int(1));
+        let negative = x.less_than(&Vector::new(A::from_int(0)));
+        select_many(x.is_nan(), x, select_many(negative, -one, one))
+    } else {
+        let bits = Vector::<i32, N>::reinterpret(x);
+        let one = (bits & Vector::new(i32::MIN)) | Vector::new(0x3f80_0000i32);
+        let is_nan = size_bits::<A, N>(x).greater_than(&Vector::new(INFINITY));
+        Vector::<A, N>::reinterpret(select_many(is_nan, bits, one))
+    }
 }
 
-/// `(size / norm)^(p − 1)`.
+/// `(|x| / norm)^(p − 1)`.
 #[cube]
 fn steepness<A: Float, N: Size>(
-    size: Vector<A, N>,
+    x: Vector<A, N>,
     norm: Vector<A, N>,
     args: &SlopeArgs,
     #[comptime] form: SlopeForm,
 ) -> Vector<A, N> {
-    let exponent = Vector::new(args.exponent.get::<A>());
     if comptime!(form.double) {
-        let quotient = size / norm;
-        if comptime!(form.power == Power::Two) { quotient } else { power(quotient, exponent) }
-    } else {
-        let zero = Vector::<A, N>::new(A::from_int(0));
-        let one = Vector::<A, N>::new(A::from_int(1));
-        let less = select_many(norm.less_than(&zero), two_to::<A, N>(comptime!(-LESS)), one);
-        let norm = norm.abs();
-        let by = power_of_two::<A, N>(down_exponent(norm));
-        // A device that has no subnormal numbers takes one for 0.
-        let near_one = norm * by;
-        let near_one = select_many(near_one.equal(&zero), one, near_one);
-        let quotient = size * by / near_one * less;
+        let quotient = x.abs() / norm;
         if comptime!(form.power == Power::Two) {
             quotient
-        } else if comptime!(form.root) {
-            let small = quotient.less_than(&two_to::<A, N>(comptime!(-NEAR)));
-            // Only where the quotient is small: then nothing here is too large.
-            let up = by * two_to::<A, N>(comptime!(FAR - UP));
-            let far = size * two_to::<A, N>(UP) * up / near_one * less;
-            let near = power(select_many(small, far, quotient), exponent);
-            let undo = Vector::new(args.far.get::<A>());
-            select_many(small, near * undo * undo, near)
         } else {
-            power(quotient, exponent)
+            power(quotient, Vector::new(args.exponent.get::<A>()))
         }
+    } else {
+        let (size, whole) = (size_bits::<A, N>(x), size_bits::<A, N>(norm));
+        let steepness = finite_steepness::<A, N>(x, norm, args, form);
+        let infinity = Vector::<i32, N>::new(INFINITY);
+        let bits = Vector::<i32, N>::reinterpret(steepness);
+        let bits = select_many(whole.equal(&infinity), Vector::new(0i32), bits);
+        let no_number = size.greater_equal(&infinity).or(whole.greater_than(&infinity));
+        Vector::<A, N>::reinterpret(select_many(no_number, Vector::new(NAN), bits))
+    }
+}
+
+/// The same of finite numbers, of 32 bits, that are not 0.
+#[cube]
+fn finite_steepness<A: Float, N: Size>(
+    x: Vector<A, N>,
+    norm: Vector<A, N>,
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+) -> Vector<A, N> {
+    let own = parts_of::<A, N>(size_bits::<A, N>(x));
+    let all = parts_of::<A, N>(size_bits::<A, N>(norm));
+    let digits = own.fraction / all.fraction;
+    let none = Vector::<i32, N>::new(0i32);
+    let marked = Vector::<i32, N>::reinterpret(norm).less_than(&none);
+    let less = select_many(marked, Vector::new(LESS), none);
+    let exponent = own.exponent - all.exponent - less;
+    if comptime!(form.power == Power::Two) {
+        shifted::<A, N>(digits, exponent)
+    } else if comptime!(form.root) {
+        let small = exponent.less_than(&Vector::new(-NEAR));
+        let up = select_many(small, Vector::new(FAR), none);
+        let near = shifted::<A, N>(digits, exponent + up);
+        let near = near.powf(Vector::new(args.exponent.get::<A>()));
+        let far = near * Vector::new(args.rest.get::<A>());
+        select_many(small, shifted::<A, N>(far, Vector::new(-args.orders)), near)
+    } else {
+        power(shifted::<A, N>(digits, exponent), Vector::new(args.exponent.get::<A>()))
     }
 }

@@ -37,6 +37,7 @@
 
 pub mod backward;
 pub mod backward_strip;
+mod bits;
 pub mod direct;
 pub mod flat;
 pub mod fused;

@@ -284,6 +284,40 @@ fn norms_too_large_have_gradients() {
     }
 }
 
+/// SEMANTICS 4.1, 5.2 and 7.1 for numbers of every size that a normal f32 has.
+#[test]
+fn norms_of_all_sizes_are_the_reference() {
+    let length = 2000;
+    let shape = Shape::new(1, 1, [length].into()).unwrap();
+    for device in devices() {
+        let element = |i: i32| {
+            let size = (i * i % 1009 * 37 + i / 7 * 29) % 254 - 126;
+            let digits = 1.0 + f64::from(i * 31 % 97) / 97.0;
+            let sign = if i % 3 == 0 { -1.0 } else { 1.0 };
+            (sign * digits * f64::from(size).exp2()) as f32
+        };
+        let mut elements: Vec<f32> = (0..length as i32).map(element).collect();
+        elements[100..106].copy_from_slice(&[0.0, -0.0, 0.0, f32::INFINITY, f32::NAN, 1.0]);
+        for (kernel, p) in
+            [(2, 1.01), (3, 1.25), (2, 1.5), (3, 1.95), (2, 2.0), (3, 2.5), (7, 64.0)]
+        {
+            let window = Window::new([kernel]).stride([1]);
+            let problem = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            let dy: Vec<f32> = (0..length + 1 - kernel).map(|i| (i % 7) as f32 - 3.0).collect();
+            let x = Tensor::from_slice(&device, &elements, [1, length, 1]).unwrap();
+            let gradient = Tensor::from_slice(&device, &dy, [1, dy.len(), 1]).unwrap();
+            let pool = LpPool::over(p, window);
+            let named = format!("{device}: {kernel} by {p}");
+            let y = pool.forward(&x).unwrap().to_vec::<f32>().unwrap();
+            let expected = lp::norm_totals(&problem, Exponent::new(p), &elements);
+            assert_totals(&y, &expected).expect(&named);
+            let dx = pool.backward(&gradient, &x).unwrap().to_vec::<f32>().unwrap();
+            let expected = lp::norm_backward_totals(&problem, Exponent::new(p), &dy, &elements);
+            assert_totals(&dx, &expected).expect(&named);
+        }
+    }
+}
+
 /// What an adaptive window is not, what a norm is not, and what is not to be unpooled.
 #[test]
 fn what_the_family_cannot_do_is_refused() {

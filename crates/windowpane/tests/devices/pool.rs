@@ -8,8 +8,8 @@ use windowpane::{
 use windowpane_geometry::{Extents, Pooling, Rounding, Shape, Window};
 use windowpane_reference::pool::{backward, direct};
 use windowpane_testing::{
-    Fill, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device, on_one_type,
-    proptest,
+    Fill, Flavour, Named, PoolCase, assert_same, assert_totals, named_device, on_every_device,
+    on_one_type, proptest,
 };
 
 pub(crate) type Check = Result<(), TestCaseError>;
@@ -40,6 +40,13 @@ on_every_device! {
     fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
         let (case, pick, base, algorithm) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
+    }
+
+    /// SEMANTICS 2.1, 2.2 and 7.2: numbers that a graphics driver may take for 0 are no ties.
+    fn winners_of_least_numbers_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
+        let (case, pick, base, algorithm) = case;
+        let case = PoolCase { fill: Fill { flavour: Flavour::Least, ..case.fill }, ..case };
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_maxima(&case, base, algorithm))
     }
 
     /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
@@ -73,6 +80,16 @@ fn check_indices<T: Element>(
     let (values, positions) = direct::max_with_indices(&case.problem(), base, &elements);
     assert_same(&ok(y.to_vec::<T>())?, &values)?;
     assert_same(&ok(indices.to_vec::<i32>())?, &positions)
+}
+
+fn check_maxima<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    base: IndexBase,
+    algorithm: Option<Algorithm>,
+) -> Check {
+    check_max::<T>(device, case, algorithm)?;
+    check_indices::<T>(device, case, base, algorithm)
 }
 
 fn check_average<T: Element>(

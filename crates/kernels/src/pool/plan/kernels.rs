@@ -101,8 +101,9 @@ impl Plan {
             {
                 dtype
             }
-            // Comparing numbers as IEEE 754 says takes six instructions where there is none for it.
-            Reduction::Max(Output::Values)
+            // Comparing numbers as IEEE 754 says takes six instructions where there is none for it, and
+            // some devices take the least of them for 0.
+            Reduction::Max(_)
                 if dtype.is_float() && dtype.size() <= DType::I32.size() && !limits.llvm =>
             {
                 DType::I32
@@ -127,6 +128,17 @@ impl Plan {
             reinterprets: limits.llvm,
             shared_bytes: limits.shared_bytes,
         }
+    }
+
+    /// The plan that those of gradients begin with, which are sums.
+    pub(super) fn gathered(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Self {
+        let plan = Self::direct(pooling, reduction, dtype, limits);
+        Self { accumulator: accumulator(dtype), ..plan }
     }
 
     /// Strips of as many outputs as share taps, and columns of vectors where these do.
@@ -186,7 +198,7 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Option<Self> {
-        let plan = Self::direct(pooling, reduction, dtype, limits);
+        let plan = Self::gathered(pooling, reduction, dtype, limits);
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let columns = if plan.runs { 1 } else { backward_strip::columns(pooling, reduction) };
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);

@@ -195,19 +195,19 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         check_problem(pooling, reduction, dtype, limits)?;
         match algorithm {
-            Algorithm::Direct => Ok(Self::direct(pooling, reduction, dtype, limits)),
+            Algorithm::Direct => Ok(Self::gathered(pooling, reduction, dtype, limits)),
             Algorithm::Strip => {
                 let plan = Self::blocks(pooling, reduction, dtype, limits);
                 plan.ok_or(PlanError::NotFor { algorithm })
             }
             Algorithm::Plane => {
-                let plan = Self::direct(pooling, reduction, dtype, limits);
+                let plan = Self::gathered(pooling, reduction, dtype, limits);
                 let plan = plan.plane(pooling, dtype, limits.units_per_cube, true);
                 plan.check_planes(pooling, reduction, dtype, limits, true)?;
                 Ok(plan)
             }
             Algorithm::Flat => {
-                let plan = Self::direct(pooling, reduction, dtype, limits);
+                let plan = Self::gathered(pooling, reduction, dtype, limits);
                 let plan = plan.flat(pooling, dtype, limits);
                 plan.check_flat(pooling, reduction, dtype, limits)?;
                 Ok(plan)
@@ -221,13 +221,9 @@ impl Plan {
     /// How elements become what they are folded in.
     pub(super) fn widening(&self, dtype: DType) -> Widening {
         if dtype.is_float() && !self.accumulator.is_float() {
-            Widening::Keys
-        } else if dtype == DType::BF16
-            && self.accumulator != dtype
-            && self.reinterprets
-            && !self.runs
-        {
-            Widening::Bits
+            if dtype == DType::BF16 { Widening::UpperKeys } else { Widening::Keys }
+        } else if dtype == DType::BF16 && self.accumulator != dtype && self.reinterprets {
+            if self.runs { Widening::EachBits } else { Widening::Bits }
         } else {
             Widening::Cast
         }
@@ -267,7 +263,8 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_accumulator(reduction, dtype)?;
+        // A gradient is a sum, that of a maximum too.
+        self.algorithm.only_if(self.accumulator == accumulator(dtype))?;
         if self.algorithm == Algorithm::Plane {
             return self.check_planes(pooling, reduction, dtype, limits, true);
         }
@@ -286,7 +283,8 @@ impl Plan {
         self.algorithm.only_if(match reduction {
             Reduction::Max(Output::Values) => true,
             Reduction::Max(Output::ValuesAndIndices(_)) => {
-                self.accumulator.is_float() == dtype.is_float()
+                let keys = self.widening(dtype).is_keys() && dtype.size() <= DType::I32.size();
+                keys || self.accumulator.is_float() == dtype.is_float()
             }
             Reduction::Average(_) | Reduction::Norm(_) => self.accumulator == accumulator(dtype),
         })

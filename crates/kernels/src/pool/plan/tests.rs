@@ -263,15 +263,23 @@ fn no_samples_are_planned_as_some_are() {
     }
 }
 
-/// A plan for maxima alone compares as no sum can be added.
+/// A plan for maxima compares as no sum can be added, that of their gradient neither.
 #[test]
 fn a_plan_of_another_reduction_is_refused() {
     let weak = Limits { llvm: false, ..GPU };
     let (max, average) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
     let pooling = pooling(2, 8, Layout::ChannelsLast);
-    for (limits, dtype) in [(&weak, DType::F32), (&GPU, DType::BF16)] {
-        let plan = Plan::with(Algorithm::Strip, &pooling, max, dtype, limits).unwrap();
-        assert!(plan.check(&pooling, max, dtype, limits).is_ok(), "{dtype}");
-        assert!(plan.check(&pooling, average, dtype, limits).is_err(), "{dtype}");
+    for (limits, dtype) in [(&weak, DType::F32), (&weak, DType::BF16), (&GPU, DType::BF16)] {
+        for max in [max, indexed] {
+            let plan = Plan::with(Algorithm::Strip, &pooling, max, dtype, limits).unwrap();
+            assert!(plan.check(&pooling, max, dtype, limits).is_ok(), "{dtype}");
+            assert!(plan.check(&pooling, average, dtype, limits).is_err(), "{dtype}");
+            assert!(plan.check_backward(&pooling, indexed, dtype, limits).is_err(), "{dtype}");
+        }
+        for algorithm in [Algorithm::Direct, Algorithm::Strip] {
+            let plan = Plan::gradient_with(algorithm, &pooling, indexed, dtype, limits).unwrap();
+            assert!(plan.check_backward(&pooling, indexed, dtype, limits).is_ok(), "{dtype}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::form::Form;
 use super::kernel::{Place, outputs_along, site_at, site_of};
 use super::taps::{Line, TapForm, step};
 use crate::axis::{AxisForm, coordinate};
-use crate::dtype::{MaximumForm, widen};
+use crate::dtype::{MaximumForm, narrow, widen};
 use crate::pool::reach::lanes_of;
 use crate::pool::window::{
     Accumulator, Problem, Site, finish, fold_with, index_of, plane_position, together,
@@ -277,7 +277,7 @@ fn vectors_of<S: Float, A: Float, N: Size>(
 ) -> Sequence<Vector<A, N>> {
     let width = comptime!(form.reach);
     let lowest = Vector::<A, N>::new(problem.lowest.get::<A>());
-    let outside = Vector::<S, N>::cast_from(lowest);
+    let outside = narrow::<A, S, N>(lowest, form.tap.widened);
     let count = strips.width_vectors as i32;
     let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
     let first = (site.column / comptime!(width.output as u32)) as i32 * width.stride as i32

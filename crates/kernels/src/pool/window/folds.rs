@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::{Fold, Form, Problem, Site, plane_position};
 use crate::axis::coordinate;
-use crate::dtype::{MaximumForm, maximum};
+use crate::dtype::{MaximumForm, is_leveled_nan, leveled, maximum, wins_later};
 
 /// What has been folded so far: a maximum and where it was, or a sum.
 #[derive(CubeType)]
@@ -49,9 +49,12 @@ pub(in crate::pool) fn fold_with<A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     if comptime!(form.fold == Fold::MaxAndIndex) {
-        let greater = next.value.greater_than(&folded.value);
-        let wins =
-            if comptime!(form.float && nans) { greater.or(next.value.is_nan()) } else { greater };
+        let wins = if comptime!(form.widened.is_keys()) {
+            wins_later::<A, N>(next.value, folded.value)
+        } else {
+            let greater = next.value.greater_than(&folded.value);
+            if comptime!(form.float && nans) { greater.or(next.value.is_nan()) } else { greater }
+        };
         folded.position = select_many(wins, next.position, folded.position);
     }
     folded.value = together::<A, N>(folded.value, next.value, form);
@@ -89,8 +92,17 @@ pub(in crate::pool) fn merge<A: Float, N: Size>(
 ) -> Accumulator<A, N> {
     if comptime!(fold == Fold::MaxAndIndex) {
         let earlier = b.position.less_than(&a.position);
-        let wins = b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier));
-        let wins = if comptime!(float) {
+        // Numbers that are folded by integers are keys.
+        let keys = comptime!(float && form == MaximumForm::Integers);
+        let wins = if comptime!(keys) {
+            let (before, after) = (leveled::<A, N>(a.value), leveled::<A, N>(b.value));
+            let later = b.position.greater_than(&a.position);
+            let first = select_many(is_leveled_nan::<N>(after), later, earlier);
+            after.greater_than(&before).or(after.equal(&before).vec_and(first))
+        } else {
+            b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier))
+        };
+        let wins = if comptime!(float && !keys) {
             let stays = a.value.is_nan().vec_and(earlier);
             let never = b.value.greater_than(&b.value);
             wins.or(select_many(stays, never, b.value.is_nan()))
