@@ -7,7 +7,8 @@ pub enum Rounding {
     /// A window that does not fit is dropped.
     #[default]
     Floor,
-    /// A window that starts inside the padded input is kept, as PyTorch and ONNX do.
+    /// A window that starts in the input, or in the padding before it, is kept, as PyTorch and ONNX do;
+    /// one that would start in the padding after it is not.
     Ceil,
 }
 

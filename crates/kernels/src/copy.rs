@@ -85,6 +85,7 @@ mod tests {
         let limits = Limits {
             load_bytes: 16,
             units_per_cube: 1024,
+            cubes: 65_535,
             cores: None,
             shared_bytes: 48 << 10,
             plane: Some(32),

@@ -18,6 +18,6 @@ mod registers;
 mod unit;
 
 pub use copy::copy;
-pub use limits::{Fragment, Fragments, Limits, has_powers, supports};
+pub use limits::{Fragment, Fragments, Limits, Target, has_powers, supports};
 pub use random::fill_random;
 pub use windowpane_geometry::DType;

@@ -14,6 +14,8 @@ pub struct Limits {
     pub load_bytes: usize,
     /// The most units that a cube may have.
     pub units_per_cube: u32,
+    /// The most cubes that a launch may have along its first axis.
+    pub cubes: u32,
     /// The processor cores, where units are threads of a processor that each walk all cubes.
     pub cores: Option<u32>,
     /// The memory that the units of a cube share, in bytes.
@@ -32,6 +34,17 @@ pub struct Limits {
     /// Whether LLVM makes the code: maxima and conversions are then IEEE 754's as they stand, +0 above
     /// −0 and bf16 rounded to nearest even, and vectors stay whole.
     pub llvm: bool,
+}
+
+/// Where a launch goes: a device's client, and the limits that its plans are made by.
+///
+/// They may be less than [`Limits::of`] reads: a language has no words for all that its device has.
+#[derive(Clone, Copy)]
+pub struct Target<'a> {
+    /// The device's client.
+    pub client: &'a Client,
+    /// What plans for it are made by, and held to.
+    pub limits: &'a Limits,
 }
 
 /// The piece of a product that matrix units multiply at once.
@@ -78,6 +91,7 @@ impl Limits {
         Self {
             load_bytes: (properties.hardware.load_width / 8) as usize,
             units_per_cube: properties.hardware.max_units_per_cube,
+            cubes: properties.hardware.max_cube_count.0,
             cores: properties.hardware.num_cpu_cores,
             shared_bytes: properties.hardware.max_shared_memory_size,
             plane: (properties.hardware.plane_size_min == properties.hardware.plane_size_max)

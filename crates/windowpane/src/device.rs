@@ -117,6 +117,9 @@ struct Inner {
     /// Nothing on `host`.
     #[cfg(feature = "kernels")]
     client: Option<cubecl::client::Client>,
+    /// What its plans are made by; nothing on `host`.
+    #[cfg(feature = "kernels")]
+    limits: Option<windowpane_kernels::Limits>,
     /// Whether the thread that hears of finished work was found to have gone.
     #[cfg(feature = "kernels")]
     deaf: std::sync::atomic::AtomicBool,
@@ -151,6 +154,8 @@ impl Device {
                 name: format!("this processor, {threads} threads"),
                 #[cfg(feature = "kernels")]
                 client: None,
+                #[cfg(feature = "kernels")]
+                limits: None,
                 #[cfg(feature = "kernels")]
                 deaf: false.into(),
             }),
@@ -314,23 +319,21 @@ impl Device {
 
     /// What plans need to know of the device; nothing on `host`.
     #[cfg(feature = "kernels")]
-    pub(crate) fn limits(&self) -> Option<windowpane_kernels::Limits> {
-        let mut limits = windowpane_kernels::Limits::of(self.client()?);
-        if self.backend() == Backend::Wgpu {
-            // WGSL has no words for the matrix units that its device reports.
-            limits.matrix = windowpane_kernels::Fragments::default();
-        }
-        // At least to 22.3 it ends the process where SPIR-V shares memory.
-        if self.backend() == Backend::Vulkan && self.is_llvmpipe() {
-            limits.shared_bytes = 0;
-        }
-        Some(limits)
+    pub(crate) fn limits(&self) -> Option<&windowpane_kernels::Limits> {
+        self.inner.limits.as_ref()
+    }
+
+    /// Where kernels are launched; nowhere on `host`.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn target(&self) -> Option<windowpane_kernels::Target<'_>> {
+        let (client, limits) = (self.client()?, self.limits()?);
+        Some(windowpane_kernels::Target { client, limits })
     }
 
     /// Whether it is Mesa's software Vulkan, however reached.
     #[cfg(feature = "kernels")]
     pub(crate) fn is_llvmpipe(&self) -> bool {
-        self.name().contains("llvmpipe")
+        cube::is_llvmpipe(self.name())
     }
 
     /// Waits for what the device tells of `work`.
@@ -416,6 +419,7 @@ mod cube {
     use cubecl::client::Client;
     use cubecl::device::{DeviceUnavailable, WgpuBackend, WgpuDevice, WgpuDeviceKind};
     use cubecl::profile::TimingMethod;
+    use windowpane_kernels::{Fragments, Limits};
 
     use super::*;
 
@@ -491,8 +495,28 @@ mod cube {
             },
             None => client.name().into(),
         };
+        let limits = Some(limits(backend, &name, &client));
         let (client, deaf) = (Some(client), false.into());
-        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, deaf }) })
+        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, limits, deaf }) })
+    }
+
+    /// What a device has, as far as its language and its driver let kernels have it.
+    fn limits(backend: Backend, name: &str, client: &cubecl::client::Client) -> Limits {
+        let mut limits = Limits::of(client);
+        if backend == Backend::Wgpu {
+            // WGSL has no words for the matrix units that its device reports.
+            limits.matrix = Fragments::default();
+        }
+        // At least to 22.3 it ends the process where SPIR-V shares memory.
+        if backend == Backend::Vulkan && is_llvmpipe(name) {
+            limits.shared_bytes = 0;
+        }
+        limits
+    }
+
+    /// Whether a device of this name is Mesa's software Vulkan.
+    pub(super) fn is_llvmpipe(name: &str) -> bool {
+        name.contains("llvmpipe")
     }
 
     /// The driver's version. CUDA tells only which CUDA its driver is for; Linux knows the driver's own.

@@ -101,9 +101,9 @@ impl Tensor {
         let elements = count(&dims)?;
         device.require(dtype)?;
         #[cfg(feature = "kernels")]
-        if let (Some(client), true) = (device.client(), elements > 0) {
-            let handle = memory(device, client, dtype, elements)?;
-            windowpane_kernels::fill_random(client, dtype, &handle, elements, seed);
+        if let (Some(target), true) = (device.target(), elements > 0) {
+            let handle = memory(device, target, dtype, elements)?;
+            windowpane_kernels::fill_random(target.client, dtype, &handle, elements, seed);
             return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
         device.require_memory(elements, dtype, FILLING)?;
@@ -402,17 +402,17 @@ fn count(dims: &[usize]) -> Result<usize> {
 #[cfg(feature = "kernels")]
 fn memory(
     device: &Device,
-    client: &cubecl::client::Client,
+    target: windowpane_kernels::Target<'_>,
     dtype: DType,
     elements: usize,
 ) -> Result<cubecl::server::Handle> {
     let bytes = elements as u64 * dtype.size() as u64;
-    let limit = windowpane_kernels::Limits::of(client).buffer_bytes;
+    let limit = target.limits.buffer_bytes;
     if bytes > limit {
         let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
         return Err(device.refuses(reason));
     }
-    Ok(client.empty(elements * dtype.size()))
+    Ok(target.client.empty(elements * dtype.size()))
 }
 
 /// The numbers of `host`: a stretch of them, again and again, for making each would take longer

@@ -177,6 +177,15 @@ pub(super) fn launches<'a>(
     })
 }
 
+/// The lines of the longest of a pass's products.
+pub(super) fn lines(conv: &Convolution, pass: Pass) -> usize {
+    let lines = |gather: Gather| match pass {
+        Pass::Filter => gather.terms(conv),
+        _ => gather.rows(conv),
+    };
+    Gather::all(conv, pass).map(lines).max().unwrap_or(0)
+}
+
 /// What a cube computes: a block of results, and a part of their terms.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]

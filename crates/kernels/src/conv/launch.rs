@@ -8,7 +8,7 @@ use windowpane_geometry::{Activation, Convolution, DType, Precision};
 use super::epilogue::Epilogue;
 use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
 use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide};
-use crate::Limits;
+use crate::Target;
 use crate::dtype::accumulator;
 
 /// The tensors of a launch, all of one type.
@@ -114,7 +114,7 @@ fn holds(handle: &Handle, dtype: DType, elements: usize) -> Result<(), PlanError
 /// result. A gradient of the filters or the bias over no windows is refused: nothing would be
 /// launched, and its zeros are the caller's to make.
 pub fn launch(
-    client: &Client,
+    Target { client, limits }: Target<'_>,
     conv: &Convolution,
     dtype: DType,
     precision: Precision,
@@ -122,8 +122,7 @@ pub fn launch(
     operands: Operands<'_>,
 ) -> Result<(), PlanError> {
     let request = Request { pass: operands.pass(), dtype, precision };
-    let limits = Limits::of(client);
-    plan.check(conv, request, &limits)?;
+    plan.check(conv, request, limits)?;
     operands.check(conv, dtype)?;
     if results(conv, request.pass) == 0 {
         return Ok(());
@@ -154,10 +153,10 @@ pub fn launch(
             }
             (Algorithm::Wide, _) => wide::launch(client, conv, pass, dtype, plan, all, epilogue),
             (Algorithm::Hopper, _) => {
-                hopper::launch(client, conv, request, plan, &limits, all, epilogue);
+                hopper::launch(client, conv, request, plan, limits, all, epilogue);
             }
             (Algorithm::Matrix, _) => {
-                matrix::launch(client, conv, request, plan, &limits, all, epilogue);
+                matrix::launch(client, conv, request, plan, limits, all, epilogue);
             }
             (Algorithm::Tiled, _) => tiled::launch(client, conv, pass, dtype, plan, all, epilogue),
             (Algorithm::Direct, Pass::Filter) => {

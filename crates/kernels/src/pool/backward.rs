@@ -12,7 +12,6 @@
 //! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the nearest that is there, and
 //! dropped by a select: every load is unconditional.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
@@ -23,7 +22,7 @@ use super::launch::{buffer, check_buffers, check_indices, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::{Fold, counted_at, indexing};
 use super::{flat, plane};
-use crate::Limits;
+use crate::Target;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
 use crate::unit::{grid, unit_position};
@@ -52,7 +51,7 @@ impl Gradient {
 ///
 /// Asynchronous, as the forward launch is.
 pub fn launch_backward(
-    client: &Client,
+    Target { client, limits }: Target<'_>,
     pooling: &Pooling,
     gradient: Gradient,
     dtype: DType,
@@ -63,7 +62,7 @@ pub fn launch_backward(
     let inputs = pooling.input().elements();
     let outputs = pooling.output().elements();
     let reduction = gradient.reduction();
-    plan.check_backward(pooling, reduction, dtype, &Limits::of(client))?;
+    plan.check_backward(pooling, reduction, dtype, limits)?;
     check_buffers(dtype, [(dy, outputs), (dx, inputs)])?;
     check_indices(reduction, winners, outputs)?;
     if inputs == 0 {

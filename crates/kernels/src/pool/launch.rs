@@ -8,7 +8,7 @@ use windowpane_geometry::{DType, Pooling};
 
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
 use super::{direct, flat, fused, lp, paired, plane, reduce, sliding, strip, walk};
-use crate::Limits;
+use crate::Target;
 use crate::limits::has_powers;
 
 /// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
@@ -17,7 +17,7 @@ use crate::limits::has_powers;
 /// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
 /// output.
 pub fn launch(
-    client: &Client,
+    Target { client, limits }: Target<'_>,
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
@@ -26,7 +26,7 @@ pub fn launch(
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    plan.check(pooling, reduction, dtype, &Limits::of(client))?;
+    plan.check(pooling, reduction, dtype, limits)?;
     check_powers(client, reduction, dtype)?;
     check_buffers(dtype, [(input, inputs), (output, outputs)])?;
     check_indices(reduction, indices, outputs)?;

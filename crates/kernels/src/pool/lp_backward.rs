@@ -12,7 +12,6 @@
 //! small quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked,
 //! and made less.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
@@ -21,8 +20,8 @@ use super::backward::{Form, Gradient, Problem, offset_of, problem_args, reads, s
 use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
 use super::launch::{buffer, check_buffers, check_powers};
 use super::lp::{self, LESS, Power, power};
-use super::plan::{Plan, PlanError, Reduction};
-use crate::Limits;
+use super::plan::{Plan, PlanError, Reduction, check_workspace};
+use crate::Target;
 use crate::dtype::{accumulator, elem, round};
 use crate::unit::{grid, unit_position};
 
@@ -38,7 +37,7 @@ pub fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
 ///
 /// Asynchronous, as the forward launch is.
 pub fn launch_lp_backward(
-    client: &Client,
+    Target { client, limits }: Target<'_>,
     pooling: &Pooling,
     p: Exponent,
     dtype: DType,
@@ -47,7 +46,7 @@ pub fn launch_lp_backward(
 ) -> Result<(), PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let reduction = Reduction::Norm(p);
-    plan.check_backward(pooling, reduction, dtype, &Limits::of(client))?;
+    plan.check_backward(pooling, reduction, dtype, limits)?;
     check_powers(client, reduction, dtype)?;
     check_buffers(dtype, [(dy, outputs), (x, inputs), (dx, inputs)])?;
     if inputs == 0 {
@@ -57,6 +56,7 @@ pub fn launch_lp_backward(
     let norms = match workspace(pooling, p, dtype) {
         0 => ComptimeOptionArgs::None,
         bytes => {
+            check_workspace(outputs, bytes, limits)?;
             let norms = client.empty(bytes);
             lp::launch_for_gradient(client, pooling, p, dtype, plan, [x, &norms]);
             ComptimeOptionArgs::Some(buffer(&norms, outputs, plan))

@@ -11,7 +11,6 @@
 //! have a greatest. An index of −1 goes nowhere. One that is no position of its own plane goes
 //! nowhere either, and its element is noted, the first of several: who reads the result has to look.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
@@ -20,7 +19,7 @@ use windowpane_geometry::{DType, IndexBase, Pooling};
 use super::launch::{buffer, check_buffers};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::indexing;
-use crate::Limits;
+use crate::{Limits, Target};
 use crate::dtype::elem;
 use crate::unit::{grid, unit_position};
 
@@ -52,7 +51,7 @@ fn reduction(base: IndexBase) -> Reduction {
 /// Returns one `i32`, to be read with the result: the first element whose index is out of range, or
 /// [`NONE_OUT_OF_RANGE`].
 pub fn launch_unpool(
-    client: &Client,
+    target: Target<'_>,
     pooling: &Pooling,
     base: IndexBase,
     dtype: DType,
@@ -61,9 +60,9 @@ pub fn launch_unpool(
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     check_buffers(dtype, [(y, outputs), (x, inputs)])?;
-    let (sources, note) = settle(client, pooling, base, dtype, plan, indices)?;
+    let (sources, note) = settle(target, pooling, base, dtype, plan, indices)?;
     if inputs > 0 {
-        let plan = &scalar(plan);
+        let (client, plan) = (target.client, &scalar(plan));
         let (cubes, units) = grid(client, plan.units, inputs);
         // SAFETY: `settle` has checked that a source is an element of `y`.
         unsafe {
@@ -86,7 +85,7 @@ pub fn launch_unpool(
 /// Launches the gradient of unpooling: `dx` has the elements of `pooling`'s input, `indices` and `dy`
 /// those of its output. Returns what [`launch_unpool`] does.
 pub fn launch_unpool_backward(
-    client: &Client,
+    target: Target<'_>,
     pooling: &Pooling,
     base: IndexBase,
     dtype: DType,
@@ -95,9 +94,9 @@ pub fn launch_unpool_backward(
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     check_buffers(dtype, [(dy, outputs), (dx, inputs)])?;
-    let (sources, note) = settle(client, pooling, base, dtype, plan, indices)?;
+    let (sources, note) = settle(target, pooling, base, dtype, plan, indices)?;
     if outputs > 0 {
-        let plan = &scalar(plan);
+        let (client, plan) = (target.client, &scalar(plan));
         let (cubes, units) = grid(client, plan.units, outputs);
         // SAFETY: `place_of` gives elements of `dx` only.
         unsafe {
@@ -120,14 +119,14 @@ pub fn launch_unpool_backward(
 
 /// Finds the source of every input, and the first index that is out of range.
 fn settle(
-    client: &Client,
+    Target { client, limits }: Target<'_>,
     pooling: &Pooling,
     base: IndexBase,
     dtype: DType,
     plan: &Plan,
     indices: &Handle,
 ) -> Result<(Handle, Handle), PlanError> {
-    plan.check(pooling, reduction(base), dtype, &Limits::of(client))?;
+    plan.check(pooling, reduction(base), dtype, limits)?;
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     check_buffers(DType::I32, [(indices, outputs)])?;
     let note = client.create_from_slice(&NONE_OUT_OF_RANGE.to_ne_bytes());

@@ -74,12 +74,13 @@ fn choice(
         if is_free(conv)
             && let Some(found) =
                 super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
-            && let Some(plan) = follow(&found, problem, request, &limits)
+            && let Some(plan) = follow(&found, problem, request, limits)
+            && crate::turns::check_convolution(device, pass, problem, &plan).is_ok()
         {
             return Ok(Choice::Kernel(plan));
         }
         let wish = kernels::Wish { algorithm: conv.algorithm.map(Into::into), tiling: conv.tiling };
-        let plan = match kernels::Plan::new(problem, request, wish, &limits) {
+        let plan = match kernels::Plan::new(problem, request, wish, limits) {
             Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
             Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
             plan => plan.map_err(|reason| device.refuses_conv(reason))?,

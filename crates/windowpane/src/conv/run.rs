@@ -235,10 +235,13 @@ mod kernels {
     ) -> Result<Tensor> {
         let bytes = dims.iter().product::<usize>() * plan.dtype.size();
         let handles: Option<Vec<_>> = inputs.iter().map(|input| input.handle()).collect();
-        let Some([(client, first), rest @ ..]) = handles.as_deref() else {
+        let (Some(target), Some([(client, first), rest @ ..])) =
+            (plan.device.target(), handles.as_deref())
+        else {
             // An empty batch: nothing to launch, and a sum over it is 0.
             return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
         };
+        crate::turns::check_convolution(&plan.device, plan.pass, &plan.problem, kernel)?;
         let out = spare.take(client, bytes);
         let second = rest.first().map_or(*first, |(_, handle)| handle);
         let sources: Vec<_> = inputs.iter().copied().chain(bias).chain(residual).collect();
@@ -259,7 +262,7 @@ mod kernels {
             Pass::Filter => Operands::Filter { dy: first, x: second, dw: &out },
             Pass::Bias => Operands::Bias { dy: first, db: &out },
         };
-        launch(client, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
+        launch(target, &plan.problem, plan.dtype, plan.conv.precision, kernel, operands)
             .map_err(|reason| plan.device.refuses_conv(reason))?;
         let shapes: Vec<_> = inputs.iter().map(|input| input.dims()).collect();
         let work = format!("{} of {} {shapes:?}", plan.pass.name(), plan.dtype);

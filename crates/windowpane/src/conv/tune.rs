@@ -37,13 +37,13 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
     }
     let mut search = Search::new(plan)?;
     search.measure(own)?;
-    for other in Plan::beginnings(problem, request, &limits) {
+    for other in Plan::beginnings(problem, request, limits) {
         search.try_plan(other);
     }
     loop {
         let before = search.best;
         let Some((best, _)) = before else { break };
-        for near in best.neighbours(problem, request, &limits) {
+        for near in best.neighbours(problem, request, limits) {
             search.try_plan(near);
         }
         if search.best == before || search.seen.len() >= MOST_PLANS {

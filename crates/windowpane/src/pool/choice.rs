@@ -42,7 +42,7 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let (Some(client), Some(limits)) = (device.client(), device.limits()) {
-        return choose_kernel(options, operator, (client, &limits), device, dtype, pooling);
+        return choose_kernel(options, operator, (client, limits), device, dtype, pooling);
     }
     let _ = dtype;
     match options.algorithm {

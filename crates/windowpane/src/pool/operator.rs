@@ -73,10 +73,7 @@ impl Operator {
 
     /// Whether `host` has a sliding form of it.
     pub(super) fn slides(self) -> bool {
-        !matches!(
-            self,
-            Self::Norm(_) | Self::NormBackward(_) | Self::Unpool(_) | Self::UnpoolBackward(_)
-        )
+        matches!(self, Self::Max(_) | Self::Average(_))
     }
 
     #[cfg(feature = "kernels")]

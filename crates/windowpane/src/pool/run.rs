@@ -114,7 +114,13 @@ fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> 
         return Ok(());
     }
     let describe = |operator: Operator, pooling: &Pooling| {
-        format!("{operator:?} to {} in {}", pooling.output().space(), pooling.layout())
+        let axes = pooling.grid().axes().each_ref();
+        let windows = axes.map(|axis| {
+            let (kernel, stride, dilation) = (axis.kernel(), axis.stride(), axis.dilation());
+            format!("{kernel} by {stride} from -{} with dilation {dilation}", axis.before())
+        });
+        let (input, layout) = (pooling.input().space(), pooling.layout());
+        format!("{operator:?} of {input} in {layout}, windows of {}", windows.join(", "))
     };
     let (asked, found) = (describe(plan.operator, &plan.pooling), describe(operator, &pooling));
     Err(Error::PlanMismatch { asked, found })
@@ -155,15 +161,16 @@ fn run_kernel(
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.output());
     let with_indices = matches!(operator, Operator::Max(Some(_)));
-    let Some((client, input)) = x.handle() else {
+    let (Some(target), Some((client, input))) = (plan.device.target(), x.handle()) else {
         let empty = |dtype| nothing(plan, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
     let outputs = pooling.output().elements();
+    crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
     let output = spare.take(client, outputs * plan.dtype.size());
     let indices = with_indices.then(|| spare.take(client, outputs * DType::I32.size()));
     windowpane_kernels::pool::launch(
-        client,
+        target,
         pooling,
         operator.reduction(),
         plan.dtype,
@@ -192,9 +199,10 @@ fn backward_kernel(
     use windowpane_kernels::pool::Gradient;
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.input());
-    let Some((client, gradient)) = dy.handle() else {
+    let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.handle()) else {
         return Ok(nothing(plan, plan.dtype, dims));
     };
+    crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
         Operator::MaxBackward(base) => Gradient::Max(base),
@@ -202,7 +210,7 @@ fn backward_kernel(
         other => unreachable!("{} has a way of its own", other.name()),
     };
     windowpane_kernels::pool::launch_backward(
-        client,
+        target,
         pooling,
         through,
         plan.dtype,
@@ -250,13 +258,16 @@ fn norm_backward(
     match (&plan.choice, dy.host_buffer(), x.host_buffer()) {
         #[cfg(feature = "kernels")]
         (Choice::Kernel(kernel), _, _) => {
-            let (Some((client, gradient)), Some((_, input))) = (dy.handle(), x.handle()) else {
+            let (Some(target), Some((client, gradient)), Some((_, input))) =
+                (plan.device.target(), dy.handle(), x.handle())
+            else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };
+            crate::turns::check_pooling(&plan.device, plan.operator, pooling, kernel)?;
             let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
             let buffers = [gradient, input, &dx];
             use windowpane_kernels::pool::launch_lp_backward;
-            launch_lp_backward(client, pooling, p, plan.dtype, kernel, buffers)
+            launch_lp_backward(target, pooling, p, plan.dtype, kernel, buffers)
                 .map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", plan.operator.name(), plan.dtype);
             let dx = Tensor::on_device(&plan.device, plan.dtype, dims, dx, work);
@@ -305,7 +316,8 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
         #[cfg(feature = "kernels")]
         (Choice::Kernel(kernel), _, _) => {
             use windowpane_kernels::pool::{launch_unpool, launch_unpool_backward};
-            let (Some((client, source)), Some((_, winners))) = (from.handle(), indices.handle())
+            let (Some(target), Some((client, source)), Some((_, winners))) =
+                (plan.device.target(), from.handle(), indices.handle())
             else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };
@@ -313,9 +325,9 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
             let buffers = [source, winners, &to];
             let note = match operator {
                 Operator::Unpool(_) => {
-                    launch_unpool(client, pooling, base, plan.dtype, kernel, buffers)
+                    launch_unpool(target, pooling, base, plan.dtype, kernel, buffers)
                 }
-                _ => launch_unpool_backward(client, pooling, base, plan.dtype, kernel, buffers),
+                _ => launch_unpool_backward(target, pooling, base, plan.dtype, kernel, buffers),
             };
             let note = note.map_err(|reason| plan.device.refuses(reason))?;
             let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);

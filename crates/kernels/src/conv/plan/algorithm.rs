@@ -157,6 +157,11 @@ impl Algorithm {
         }
     }
 
+    /// Whether the units of a cube follow from its tile.
+    pub(super) fn has_units_of_tile(self) -> bool {
+        matches!(self, Self::Banded | Self::Hopper | Self::Matrix | Self::Tiled)
+    }
+
     /// The fragments that its matrix units multiply, and the units of a plane.
     pub(super) fn fragment(self, request: Request, limits: &Limits) -> Option<(Fragment, u32)> {
         match self {

@@ -135,6 +135,17 @@ pub enum PlanError {
         /// The most that a unit has.
         limit: u32,
     },
+    /// The plan is one of another type, precision, kernel or device.
+    #[error("the plan was made for another kernel, type, precision or device; plan again")]
+    Foreign,
+    /// The units of a cube follow from the tile.
+    #[error("{units} units a cube were asked for; this tile has {expected}")]
+    UnitsOfTile {
+        /// The units asked for.
+        units: u32,
+        /// The units of the tile.
+        expected: u32,
+    },
     /// A cube cannot have so many units.
     #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
     Units {
@@ -142,6 +153,28 @@ pub enum PlanError {
         units: u32,
         /// The most that the device has.
         limit: u32,
+    },
+    /// A launch would have too many cubes.
+    #[error(
+        "{cubes} cubes are needed for the lines of the product, this device launches {limit}; \
+         enlarge block_m, or split the batch"
+    )]
+    Cubes {
+        /// The cubes needed.
+        cubes: usize,
+        /// The most that the device launches along an axis.
+        limit: u32,
+    },
+    /// What a kernel lays down beside its tensors is more than the device can bind.
+    #[error(
+        "{bytes} bytes of workspace are needed, this device binds {limit}; ask for fewer splits, or \
+         split the batch"
+    )]
+    Workspace {
+        /// The bytes.
+        bytes: u64,
+        /// The most that can be bound.
+        limit: u64,
     },
     /// A sum cannot be cut into so many parts.
     #[error("{splits} splits were asked for; this problem has 1 to {most}")]

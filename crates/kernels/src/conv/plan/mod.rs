@@ -7,7 +7,7 @@
 
 use windowpane_geometry::{Convolution, DType, LIMIT, Precision, Tile, Tiling};
 
-use super::hopper;
+use super::{blocks, hopper};
 use crate::dtype::accumulator;
 use crate::{Fragment, Limits};
 
@@ -104,6 +104,13 @@ impl Plan {
             return Err(PlanError::NoKernel { algorithm: Some(self.algorithm) });
         }
         self.algorithm.check(self.tile, conv, request, limits)?;
+        if self.matrix != self.algorithm.fragment(request, limits) {
+            return Err(PlanError::Foreign);
+        }
+        let units = self.algorithm.units(self.tile, conv, request, limits);
+        if self.algorithm.has_units_of_tile() && self.units != units {
+            return Err(PlanError::UnitsOfTile { units: self.units, expected: units });
+        }
         self.check_counts(conv, request, limits)
     }
 
@@ -119,9 +126,15 @@ impl Plan {
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
+        if let (Algorithm::Tiled | Algorithm::Matrix, Some(tile)) = (self.algorithm, self.tile) {
+            let cubes = blocks::lines(conv, request.pass).div_ceil(tile.block_m as usize);
+            if cubes > limits.cubes as usize {
+                return Err(PlanError::Cubes { cubes, limit: limits.cubes });
+            }
+        }
         let bytes = self.workspace(conv, request) as u64;
         if bytes > limits.buffer_bytes {
-            return Err(PlanError::BufferTooLarge { bytes, limit: limits.buffer_bytes });
+            return Err(PlanError::Workspace { bytes, limit: limits.buffer_bytes });
         }
         Ok(())
     }

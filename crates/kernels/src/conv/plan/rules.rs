@@ -2,9 +2,10 @@
 //!
 //! A kernel's own plan says which of these hold for it, and adds what is its alone.
 
-use windowpane_geometry::{AXES, Convolution, DType, Precision, Tile};
+use windowpane_geometry::{Convolution, DType, Precision, Tile};
 
 use super::{Pass, PlanError, Request};
+use crate::conv::blocks::lines;
 use crate::conv::gather::{columns, phases};
 use crate::dtype::accumulator;
 use crate::{Fragment, Fragments, Limits};
@@ -12,11 +13,16 @@ use crate::{Fragment, Fragments, Limits};
 /// The cubes that every device takes on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
 
+/// The lines of the blocks that plans begin with.
+const LINES: usize = 64;
+
 /// More phases than this, each a launch, and a data gradient is computed directly.
 const MOST_PHASES: usize = 256;
 
-/// The taps along the width that a run of rows is unrolled for.
+/// The taps along the width that a run of rows is unrolled for, and the pixels from its first to its last, or
+/// from one window to the next.
 const MOST_TAPS: usize = 32;
+const MOST_REACH: usize = 64;
 
 /// More rows a unit than this hide no more latency.
 pub(in crate::conv) const MOST_ROWS: usize = 14;
@@ -34,6 +40,7 @@ pub(super) fn is_product(conv: &Convolution, request: Request, limits: &Limits) 
         && request.pass != Pass::Bias
         && conv.groups() <= MOST_CUBES
         && columns(conv, request.pass) <= MOST_CUBES
+        && lines(conv, request.pass).div_ceil(LINES) <= limits.cubes as usize
         && has_few_phases(conv, request.pass)
 }
 
@@ -44,7 +51,9 @@ pub(in crate::conv) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
 
 /// Whether the taps along the width can be unrolled.
 pub(in crate::conv) fn has_few_taps(conv: &Convolution) -> bool {
-    conv.grid().axes()[AXES - 1].kernel() <= MOST_TAPS
+    let [.., width] = conv.grid().axes();
+    let reach = (width.kernel() - 1).saturating_mul(width.dilation()).max(width.stride());
+    width.kernel() <= MOST_TAPS && reach <= MOST_REACH
 }
 
 /// The fragments that a request's products are made of, where the device has matrix units for them,

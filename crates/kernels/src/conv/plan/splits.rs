@@ -60,6 +60,11 @@ pub(super) fn most_splits(algorithm: Algorithm, conv: &Convolution, pass: Pass) 
         (Algorithm::Tiled | Algorithm::Matrix, _) => longest_product(conv, pass).1,
         _ => 1,
     };
+    // Parts and groups are one axis of these launches.
+    let terms = match algorithm {
+        Algorithm::Tiled | Algorithm::Matrix => terms.min(MOST_CUBES / conv.groups()),
+        _ => terms,
+    };
     (LIMIT / results(conv, pass).max(1)).min(terms).max(1)
 }
 
@@ -82,9 +87,9 @@ fn splits_of_blocks(algorithm: Algorithm, conv: &Convolution, pass: Pass, tile: 
         Pass::Filter => BUSY_CUBES.div_ceil(blocks),
         _ => FEW_CUBES / blocks,
     };
-    let most = most_splits(algorithm, conv, pass).min(MOST_CUBES / conv.groups());
+    let most = most_splits(algorithm, conv, pass);
     let worth = terms / (tile.block_k as usize * BLOCKS_A_PART);
-    wanted.min(worth).clamp(1, most.max(1))
+    wanted.min(worth).clamp(1, most)
 }
 
 /// The lines of a product and the terms of its sums: of a gradient of the data, which is several products,

@@ -10,6 +10,7 @@ const FRAGMENT: Fragment = Fragment { m: 16, n: 16, k: 16 };
 pub(super) const GPU: Limits = Limits {
     load_bytes: 16,
     units_per_cube: 1024,
+    cubes: 65_535,
     cores: None,
     shared_bytes: 48 << 10,
     plane: Some(32),
@@ -256,6 +257,56 @@ fn long_sums_are_cut_and_short_ones_are_not() {
     let bias = Request { pass: Pass::Bias, ..F32 };
     let plan = plan(&conv(128, 64, 64, 1), bias, &GPU).unwrap();
     assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
+}
+
+/// A plan is no other kernel's by its name alone, nor another type's.
+#[test]
+fn what_a_plan_was_made_for_stays() {
+    let conv = conv(8, 64, 128, 1);
+    let wish = Wish { algorithm: Some(Algorithm::Tiled), ..Wish::default() };
+    let f16 = Request { dtype: DType::F16, ..F32 };
+    let tiled = Plan::new(&conv, f16, wish, &GPU).unwrap();
+    assert_eq!(tiled.check(&conv, f16, &GPU), Ok(()));
+    let renamed = Plan { algorithm: Algorithm::Matrix, ..tiled };
+    assert!(renamed.check(&conv, f16, &GPU).is_err());
+    let wrong = Plan { units: tiled.units / 2, ..tiled };
+    let (units, expected) = (wrong.units, tiled.units);
+    assert_eq!(wrong.check(&conv, f16, &GPU), Err(PlanError::UnitsOfTile { units, expected }));
+    let matrix = plan(&conv, BF16, &GPU).unwrap();
+    assert_eq!(matrix.check(&conv, BF16, &GPU), Ok(()));
+    let other = Limits { plane: Some(64), ..GPU };
+    assert!(matrix.check(&conv, BF16, &other).is_err(), "its planes are of 32");
+}
+
+/// More lines than a device has cubes for are not for blocks; where it has them, they are.
+#[test]
+fn long_products_are_blocks_where_cubes_are_many() {
+    let long = {
+        let shape = Shape::new(1, 4, Extents::from([3000, 3000])).unwrap();
+        let filter = Filter::new(4, 4, Extents::from([1, 1])).unwrap();
+        let (layout, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(shape, filter, &Window::new([1, 1]), 1, layout, fhwc).unwrap()
+    };
+    assert_eq!(algorithm(&long, F32, &PLAIN), Algorithm::Direct);
+    assert_eq!(algorithm(&long, F32, &Limits { cubes: u32::MAX, ..PLAIN }), Algorithm::Tiled);
+    let tiled = plan(&long, F32, &Limits { cubes: u32::MAX, ..PLAIN }).unwrap();
+    assert!(tiled.check(&long, F32, &PLAIN).is_err());
+}
+
+/// Far windows and far taps are not unrolled in runs.
+#[test]
+fn far_steps_are_not_for_runs() {
+    let depthwise = |stride, dilation| {
+        let shape = Shape::new(1, 32, Extents::from([1, 4096])).unwrap();
+        let filter = Filter::new(32, 1, Extents::from([1, 3])).unwrap();
+        let window = Window::new([1, 3]).stride([1, stride]).dilation([1, dilation]);
+        let (layout, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        let conv = Convolution::new(shape, filter, &window, 32, layout, fhwc).unwrap();
+        algorithm(&conv, F32, &PLAIN)
+    };
+    assert_eq!(depthwise(1, 1), Algorithm::Depthwise);
+    assert_ne!(depthwise(1 << 29, 1), Algorithm::Depthwise);
+    assert_ne!(depthwise(1, 1000), Algorithm::Depthwise);
 }
 
 #[test]

@@ -36,7 +36,13 @@ impl Plan {
                 true => paired::pays(pooling, plan),
                 false => pixel_channels(pooling) == 1,
             };
-            if fused.is_ok_and(|plan| pays(&plan)) { Algorithm::Fused } else { Algorithm::Sliding }
+            if fused.is_ok_and(|plan| pays(&plan)) {
+                Algorithm::Fused
+            } else if Self::with(Algorithm::Sliding, pooling, reduction, dtype, limits).is_ok() {
+                Algorithm::Sliding
+            } else {
+                Algorithm::Direct
+            }
         } else {
             Algorithm::Direct
         };

@@ -48,7 +48,7 @@ pub enum PlanError {
         limit: usize,
     },
     /// A buffer does not hold its tensor.
-    #[error("a buffer of {found} bytes was given for a tensor of {needed}")]
+    #[error("a buffer of {found} bytes was given for a tensor of {needed}; give it one of its size")]
     BufferTooSmall {
         /// The bytes of the tensor.
         needed: u64,
@@ -56,7 +56,10 @@ pub enum PlanError {
         found: u64,
     },
     /// Indices were given where there are none, or not where there are.
-    #[error("a buffer for indices is {}", if *needed { "needed" } else { "not needed" })]
+    #[error(
+        "a buffer for indices is {}",
+        if *needed { "needed; give one of an i32 for each output" } else { "not needed; give none" }
+    )]
     Indices {
         /// Whether the reduction has indices.
         needed: bool,
@@ -75,6 +78,17 @@ pub enum PlanError {
         /// The kernel asked for.
         algorithm: Algorithm,
     },
+    /// The plan is one of another reduction, type or device.
+    #[error("the plan was made for another reduction, type or device; make one for this")]
+    Foreign,
+    /// The kernel's code is written for what was planned.
+    #[error("`{name}` is not to be overridden for the {algorithm} kernel; leave it as planned")]
+    Fixed {
+        /// The field.
+        name: &'static str,
+        /// The kernel.
+        algorithm: Algorithm,
+    },
     /// A unit cannot have so many outputs.
     #[error("strips of {strip} outputs were asked for; a unit has 1 to {limit}")]
     Strip {
@@ -82,6 +96,14 @@ pub enum PlanError {
         strip: usize,
         /// The most that a unit has.
         limit: usize,
+    },
+    /// A launch would write more between its passes than the device can bind or a kernel count.
+    #[error("{bytes} bytes of workspace are needed, {limit} is the most; split the batch")]
+    Workspace {
+        /// The bytes.
+        bytes: u64,
+        /// The most that there may be.
+        limit: u64,
     },
     /// A window cannot be shared out so.
     #[error(

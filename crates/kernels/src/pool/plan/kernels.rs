@@ -1,11 +1,12 @@
 //! How each kernel is planned, and beside it what it refuses.
 
-use windowpane_geometry::{AXES, DType, Pooling};
+use windowpane_geometry::{AXES, DType, LIMIT, Pooling};
 
 use super::lanes::{lanes_across, pixel_channels, widest_divisor, widest_load};
-use super::{Algorithm, Output, Plan, PlanError, Reduction};
+use super::{Algorithm, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
+use crate::pool::reach::Reach;
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
 use crate::pool::{backward_strip, flat, fused, paired, plane, sliding, walk};
@@ -58,6 +59,22 @@ fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
 }
 
+/// Refuses a workspace of more elements than kernels count, or more bytes than the device binds.
+pub(in crate::pool) fn check_workspace(
+    elements: usize,
+    bytes: usize,
+    limits: &Limits,
+) -> Result<(), PlanError> {
+    if elements > LIMIT {
+        return Err(PlanError::TooManyElements { elements, limit: LIMIT });
+    }
+    let (bytes, limit) = (bytes as u64, limits.buffer_bytes);
+    if bytes > limit {
+        return Err(PlanError::Workspace { bytes, limit });
+    }
+    Ok(())
+}
+
 /// The columns that a cube writes and the units that it takes, of no more than `most`.
 fn tile(pooling: &Pooling, reduction: Reduction, dtype: DType, most: u32) -> Option<(usize, u32)> {
     match paired::serves(reduction, dtype) {
@@ -78,9 +95,11 @@ impl Plan {
     ) -> Result<(), PlanError> {
         self.algorithm.check(pooling, reduction)?;
         match self.algorithm {
-            Algorithm::Direct | Algorithm::Strip | Algorithm::Sliding => Ok(()),
+            Algorithm::Direct => Ok(()),
+            Algorithm::Strip => self.check_strip(pooling),
+            Algorithm::Sliding => self.check_passes(pooling, reduction, dtype, limits),
             Algorithm::Walk => self.check_walk(pooling, dtype, limits),
-            Algorithm::Reduce => self.check_teams(reduction, limits),
+            Algorithm::Reduce => self.check_teams(pooling, reduction, limits),
             Algorithm::Fused => self.check_tile(pooling, reduction, dtype, limits),
             Algorithm::Plane => self.check_planes(pooling, reduction, dtype, limits, false),
             Algorithm::Flat => self.check_flat(pooling, reduction, dtype, limits),
@@ -179,6 +198,19 @@ impl Plan {
         Self { columns, accumulator, ..plan.in_strips(strip, across) }
     }
 
+    /// Refuses strips that read more vectors than code is unrolled for.
+    fn check_strip(&self, pooling: &Pooling) -> Result<(), PlanError> {
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let [.., width] = pooling.grid().axes();
+        let rows = self.strip.saturating_sub(1) * along.stride() + along.kernel();
+        let inner = pooling.grid().taps() / along.kernel();
+        let vectors = match self.across {
+            true => inner / width.kernel() * Reach::new(pooling, self.lanes, self.lanes).vectors(),
+            false => inner,
+        };
+        self.algorithm.only_if(rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS)
+    }
+
     /// The plan for strips of so many outputs, or of steps of inputs, lanes along the width where
     /// they may be.
     fn in_strips(self, strip: usize, across: Option<usize>) -> Self {
@@ -243,6 +275,18 @@ impl Plan {
         Self { workspace, ..plan }
     }
 
+    /// Refuses passes that write more between them than kernels count or the device binds.
+    fn check_passes(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let elements = sliding::most_written(pooling, reduction, self, dtype);
+        check_workspace(elements, sliding::workspace(pooling, reduction, self, dtype), limits)
+    }
+
     /// Teams, and the workspace of their parts.
     pub(super) fn reduce(
         self,
@@ -261,12 +305,19 @@ impl Plan {
     }
 
     /// Refuses teams that a cube has no room for, or more parts than are folded.
-    fn check_teams(&self, reduction: Reduction, limits: &Limits) -> Result<(), PlanError> {
+    fn check_teams(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
         let (team, parts, units) = (self.team, self.parts, self.units);
         let halves = team.is_power_of_two() && team <= units;
         if !halves || !(1..=reduce::MOST_PARTS).contains(&parts) {
             return Err(PlanError::Teams { team, units, parts, limit: reduce::MOST_PARTS });
         }
+        let written = parts.saturating_mul(pooling.output().elements());
+        check_workspace(written, reduce::workspace(pooling, reduction, self), limits)?;
         self.algorithm.only_if(reduce::shared_bytes(reduction, self) <= limits.shared_bytes)
     }
 

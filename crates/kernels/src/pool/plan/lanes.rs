@@ -2,8 +2,10 @@
 
 use windowpane_geometry::{AXES, DType, Layout, Pooling};
 
+use super::kernels::UNROLLED_TAPS;
 use super::{Algorithm, Plan, PlanError};
 use crate::Limits;
+use crate::pool::reach::Reach;
 use crate::pool::strip::outermost;
 use crate::pool::{backward_strip, reduce};
 
@@ -55,8 +57,13 @@ pub(super) fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> 
         pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
     let windows = |lanes| if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
     let divides = |&lanes: &usize| width.output().is_multiple_of(windows(lanes));
+    // Of far steps a unit would read more vectors than it finds taps in.
+    let near = |&lanes: &usize| {
+        gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS
+    };
     let widest = widest_divisor(width.input(), widest);
-    let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power).find(divides);
+    let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power);
+    let lanes = lanes.filter(near).find(divides);
     lanes.filter(|_| fits)
 }
 

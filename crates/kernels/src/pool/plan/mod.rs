@@ -18,9 +18,10 @@ use core::fmt;
 use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, LIMIT, Pooling};
 
 use crate::Limits;
-use crate::dtype::{MaximumForm, Widening, accumulator};
+use crate::dtype::{MaximumForm, Widening};
 
 pub use error::PlanError;
+pub(super) use kernels::check_workspace;
 pub(crate) use lanes::pixel_channels;
 pub(super) use lanes::widest_divisor;
 
@@ -238,7 +239,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_accumulator(reduction, dtype)?;
+        self.check_made(&Self::with(self.algorithm, pooling, reduction, dtype, limits)?)?;
         // Planes are moved in lanes of their own, which `check_kernel` checks.
         if !matches!(self.algorithm, Algorithm::Plane | Algorithm::Flat) {
             self.check_lanes(pooling, dtype, limits, false)?;
@@ -263,8 +264,7 @@ impl Plan {
         limits: &Limits,
     ) -> Result<(), PlanError> {
         self.check_units(pooling, reduction, dtype, limits)?;
-        // A gradient is a sum, that of a maximum too.
-        self.algorithm.only_if(self.accumulator == accumulator(dtype))?;
+        self.check_made(&Self::gradient_with(self.algorithm, pooling, reduction, dtype, limits)?)?;
         if self.algorithm == Algorithm::Plane {
             return self.check_planes(pooling, reduction, dtype, limits, true);
         }
@@ -277,17 +277,25 @@ impl Plan {
         self.check_lanes(pooling, dtype, limits, true)
     }
 
-    /// Refuses a plan of another reduction, whose type is not this one's: maxima alone are compared as they are stored or
-    /// by integers, and sums of either would be wrong.
-    fn check_accumulator(&self, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
-        self.algorithm.only_if(match reduction {
-            Reduction::Max(Output::Values) => true,
-            Reduction::Max(Output::ValuesAndIndices(_)) => {
-                let keys = self.widening(dtype).is_keys() && dtype.size() <= DType::I32.size();
-                keys || self.accumulator.is_float() == dtype.is_float()
-            }
-            Reduction::Average(_) | Reduction::Norm(_) => self.accumulator == accumulator(dtype),
-        })
+    /// Refuses a plan that was made for something else than `own`, and what kernels other than the
+    /// direct one cannot have otherwise: their loops and their vectors are written for it.
+    fn check_made(&self, own: &Self) -> Result<(), PlanError> {
+        let made = |plan: &Self| {
+            let Self { columns, accumulator, maximum, rounds, reinterprets, shared_bytes, .. } =
+                *plan;
+            (columns, accumulator, maximum, rounds, reinterprets, shared_bytes)
+        };
+        if made(self) != made(own) {
+            return Err(PlanError::Foreign);
+        }
+        let algorithm = self.algorithm;
+        if self.across != own.across {
+            return Err(PlanError::Fixed { name: "across", algorithm });
+        }
+        if self.unrolled != own.unrolled && algorithm != Algorithm::Direct {
+            return Err(PlanError::Fixed { name: "unrolled", algorithm });
+        }
+        Ok(())
     }
 
     fn check_units(

@@ -7,6 +7,7 @@ use super::*;
 const GPU: Limits = Limits {
     load_bytes: 16,
     units_per_cube: 1024,
+    cubes: 65_535,
     cores: None,
     shared_bytes: 48 << 10,
     plane: Some(32),
@@ -234,6 +235,58 @@ fn an_override_that_cannot_run_is_refused() {
             "{units} units"
         );
     }
+}
+
+/// What a kernel's code is written for is not another's, nor another type's.
+#[test]
+fn what_a_plan_was_made_for_stays() {
+    let pooling = pooling(1, 8, Layout::ChannelsLast);
+    let (max, mean) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let of = |algorithm| Plan::with(algorithm, &pooling, max, DType::F32, &GPU).unwrap();
+    let check = |plan: Plan, dtype| plan.check(&pooling, max, dtype, &GPU);
+    for algorithm in [Algorithm::Direct, Algorithm::Strip] {
+        let plan = of(algorithm);
+        let fixed = |name| Err(PlanError::Fixed { name, algorithm });
+        assert_eq!(check(plan, DType::F32), Ok(()));
+        assert_eq!(check(Plan { across: true, ..plan }, DType::F32), fixed("across"));
+        assert_eq!(check(plan, DType::BF16), Err(PlanError::Foreign));
+        let backward = plan.check_backward(&pooling, mean, DType::BF16, &GPU);
+        assert_eq!(backward, Err(PlanError::Foreign));
+        let rolled = check(Plan { unrolled: false, ..plan }, DType::F32);
+        assert_eq!(rolled, if algorithm == Algorithm::Strip { fixed("unrolled") } else { Ok(()) });
+    }
+}
+
+/// Far steps are not unrolled: neither the vectors between taps along the width, nor the rows of a strip.
+#[test]
+fn far_steps_are_not_unrolled() {
+    let shape = Shape::new(1, 2, Extents::from([8, 1 << 16])).unwrap();
+    let window = Window::new([2, 2]).stride([2, 4096]);
+    let far = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    assert_eq!(Plan::new(&far, max, DType::F32, &GPU).unwrap().lanes, 1);
+    let shape = Shape::new(1, 4, Extents::from([1 << 13, 8])).unwrap();
+    let window = Window::new([2, 2]).stride([512, 1]);
+    let tall = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let plan = Plan::with(Algorithm::Strip, &tall, max, DType::F32, &GPU).unwrap();
+    assert_eq!(plan.check(&tall, max, DType::F32, &GPU), Ok(()));
+    assert!(Plan { strip: 2, ..plan }.check(&tall, max, DType::F32, &GPU).is_err());
+}
+
+/// What passes write between them is no more than kernels count, and what the device binds.
+#[test]
+fn passes_that_write_too_much_between_them_are_not_chosen() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let pooling = |batch| {
+        let shape = Shape::new(batch, 16384, Extents::from([1, 4096])).unwrap();
+        let window = Window::new([64, 64]).stride([1, 16]).padding([(63, 63), (0, 0)]);
+        Pooling::new(shape, &window, Layout::ChannelsLast).unwrap()
+    };
+    let limits = Limits { buffer_bytes: 1 << 40, ..GPU };
+    let plan = |batch| Plan::with(Algorithm::Sliding, &pooling(batch), mean, DType::BF16, &limits);
+    assert!(matches!(plan(1), Err(PlanError::TooManyElements { .. })), "2 to the 32nd elements");
+    let chosen = Plan::new(&pooling(1), mean, DType::BF16, &limits).unwrap();
+    assert_eq!(chosen.algorithm, Algorithm::Direct);
 }
 
 /// A batch of none has the plans of any other.

@@ -72,6 +72,16 @@ pub(in crate::pool) fn workspace(
     passes(pooling, reduction, plan, dtype).iter().map(Walk::workspace).sum()
 }
 
+/// The most elements that a pass writes.
+pub(in crate::pool) fn most_written(
+    pooling: &Pooling,
+    reduction: Reduction,
+    plan: &Plan,
+    dtype: DType,
+) -> usize {
+    passes(pooling, reduction, plan, dtype).iter().map(Walk::written).max().unwrap_or(0)
+}
+
 /// A pass along one axis.
 pub(super) struct Walk {
     pub(super) axis: usize,
@@ -114,9 +124,9 @@ pub(super) fn keeps(axis: &Axis, plan: &Plan, walk: &Walk) -> bool {
     let blocks = (axis.kernel() - 1) / block + 2;
     let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
     let room = plan.units as usize * unit <= plan.shared_bytes.min(KEPT_BYTES);
-    // Not all devices share memory of narrow types.
-    let shared = plan.reinterprets || walk.dtypes[0] == DType::F32;
-    shared && room && !walk.indexed && !plan.runs
+    // Of memory that is shared for long, graphics drivers leave room for few cubes, and not all share
+    // narrow types.
+    plan.reinterprets && room && !walk.indexed && !plan.runs
 }
 
 /// Fewer units than this and lines are cut, though each piece then reads a window more.
