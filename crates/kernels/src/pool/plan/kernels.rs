@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{AXES, DType, Pooling};
 
-use super::lanes::{lanes_across, pixel_channels, widest_divisor, widest_load};
+use super::lanes::{lanes_across, lanes_written, pixel_channels, widest_divisor, widest_load};
 use super::{Algorithm, Output, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
@@ -109,11 +109,13 @@ impl Plan {
             }
             _ => accumulator(dtype),
         };
+        let widest = widest_load(dtype, limits);
         Self {
             algorithm: Algorithm::Direct,
-            lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
+            lanes: widest_divisor(pixel_channels(pooling), widest),
             across: false,
             strip: 1,
+            widest,
             columns: 1,
             team: 1,
             parts: 1,
@@ -138,7 +140,7 @@ impl Plan {
         limits: &Limits,
     ) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let across = lanes_across(pooling, widest_load(dtype, limits), false);
+        let across = lanes_written(pooling, self.widest, self.runs);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,

@@ -144,6 +144,8 @@ pub struct Plan {
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,
+    /// The elements of the widest single load.
+    pub(super) widest: usize,
     /// The neighbouring columns of a unit's strip or block, where its lanes are channels.
     pub(super) columns: usize,
     /// The type that elements are compared and summed in.
