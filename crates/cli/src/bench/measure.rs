@@ -26,6 +26,9 @@ const MOST_WINDOWS: u32 = 20;
 /// A launch that takes longer than this is not made more often than a median needs.
 const SLOW: Duration = Duration::from_millis(500);
 
+/// More than what starting a window takes the host, its first launch among it.
+const START: Duration = Duration::from_micros(200);
+
 /// How long filling the head start's tensor should last, long beside queuing it, the elements that
 /// it may have, and how long all fills before a window may last.
 const FILL: Duration = Duration::from_micros(50);
@@ -197,10 +200,10 @@ impl Stopwatch {
         Ok(Launch { device: device / launches, host })
     }
 
-    /// Gives the device something to do while the host queues launches that are shorter than
-    /// queuing them; else the window would hold the host's time too.
+    /// Gives the device something to do while the host starts a window and queues launches that are shorter
+    /// than queuing them; else the window would hold the host's time too.
     fn occupy(&mut self, launch: Launch, launches: u32) -> Result<(), Failure> {
-        if !self.device.has_clock() || launch.device > 2 * launch.host {
+        if !self.device.has_clock() {
             return Ok(());
         }
         if self.head_start.is_none() {
@@ -208,8 +211,9 @@ impl Stopwatch {
         }
         let Some(HeadStart { scratch, lasts }) = &mut self.head_start else { return Ok(()) };
         // Half as much again, for queuing is not always as fast.
-        let needed = launch.host.as_secs_f64() * f64::from(launches) * 1.5;
-        let needed = needed.min(LONGEST_HEAD_START.as_secs_f64());
+        let queuing = launch.host.as_secs_f64() * f64::from(launches) * 1.5;
+        let queuing = if launch.device > 2 * launch.host { 0.0 } else { queuing };
+        let needed = (START.as_secs_f64() + queuing).min(LONGEST_HEAD_START.as_secs_f64());
         for seed in 0..(needed / lasts.as_secs_f64().max(1e-6)).ceil() as u32 {
             scratch.randomize(seed)?;
         }

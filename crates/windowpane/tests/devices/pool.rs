@@ -549,6 +549,17 @@ fn what_cannot_be_done_is_refused() {
 }
 
 on_every_device! {
+    /// Rows that other vectors divide than those of the results: values, indices and averages of strips.
+    fn rows_of_other_vectors(device, case in (other_vectors(), any::<Index>(), index_base(), divisor(), 0..3)) {
+        let (case, pick, base, divisor, operator) = case;
+        let strip = Some(Algorithm::Strip);
+        match operator {
+            0 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, strip)),
+            1 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, strip)),
+            _ => on_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, strip)),
+        }
+    }
+
     /// SEMANTICS 5.1 and 7: the gradient of a maximum, from its winners, of every index base.
     fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), algorithm())) {
         let (case, pick, base, algorithm) = case;
@@ -580,6 +591,21 @@ on_every_device! {
             on_one_type!(device, pick, [f32, f16, bf16], check_average(&case, divisor, algorithm))
         }
     }
+}
+
+/// Planes with channels first whose rows of inputs and of outputs are divided by other powers of two, under
+/// windows side by side or that overlap.
+fn other_vectors() -> impl Strategy<Value = PoolCase> {
+    let shapes = [(30, 2, 2, 1), (22, 2, 2, 1), (56, 2, 2, 0), (56, 3, 2, 1), (24, 3, 2, 1)];
+    let shapes = [&shapes[..], &[(16, 1, 4, 0), (18, 4, 4, 3), (48, 3, 4, 0)]].concat();
+    let width = any::<Index>().prop_map(move |pick| *pick.get(&shapes));
+    (0usize..=3, 1usize..=3, 1usize..=9, width, Fill::any()).prop_map(
+        |(batch, channels, height, (width, kernel, stride, padding), fill)| {
+            let window = Window::new([2, kernel]).stride([2, stride]).padding([1, padding]);
+            let space = Extents::from([height, width]);
+            PoolCase { batch, channels, space, window, layout: Layout::ChannelsFirst, fill }
+        },
+    )
 }
 
 /// Planes with channels first under windows of three by three, one step apart, padded by one.

@@ -2,14 +2,14 @@
 
 use windowpane_geometry::{AXES, DType, LIMIT, Pooling};
 
-use super::lanes::{lanes_across, pixel_channels, widest_divisor, widest_load};
+use super::lanes::{lanes_across, lanes_written, pixel_channels, widest_divisor, widest_load};
 use super::{Algorithm, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reach::Reach;
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
-use crate::pool::{backward_strip, flat, fused, paired, plane, sliding, walk};
+use crate::pool::{backward_strip, flat, fused, paired, plane, sliding, strip, walk};
 
 /// More taps than this and a loop over them is no longer unrolled.
 pub(super) const UNROLLED_TAPS: usize = 49;
@@ -129,11 +129,13 @@ impl Plan {
             }
             _ => accumulator(dtype),
         };
+        let widest = widest_load(dtype, limits);
         Self {
             algorithm: Algorithm::Direct,
-            lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, limits)),
+            lanes: widest_divisor(pixel_channels(pooling), widest),
             across: false,
             strip: 1,
+            widest,
             columns: 1,
             team: 1,
             parts: 1,
@@ -169,7 +171,7 @@ impl Plan {
         limits: &Limits,
     ) -> Self {
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let across = lanes_across(pooling, widest_load(dtype, limits), false);
+        let across = lanes_written(pooling, self.widest, self.runs);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
@@ -205,7 +207,10 @@ impl Plan {
         let rows = self.strip.saturating_sub(1) * along.stride() + along.kernel();
         let inner = pooling.grid().taps() / along.kernel();
         let vectors = match self.across {
-            true => inner / width.kernel() * Reach::new(pooling, self.lanes, self.lanes).vectors(),
+            true => {
+                let reach = Reach::new(pooling, strip::reads(pooling, self), self.lanes);
+                inner / width.kernel() * reach.vectors()
+            }
             false => inner,
         };
         self.algorithm.only_if(rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS)

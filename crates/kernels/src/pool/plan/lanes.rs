@@ -29,6 +29,9 @@ impl Plan {
         let neighbours = match (self.across, self.algorithm) {
             (true, Algorithm::Reduce) if !reduce::is_flat(pooling) => 0,
             (true, Algorithm::Reduce) => pooling.grid().taps(),
+            (true, Algorithm::Strip) if !gradient => {
+                lanes_written(pooling, widest, self.runs).unwrap_or(0)
+            }
             (true, _) => lanes_across(pooling, widest, gradient).unwrap_or(0),
             (false, _) => pixel_channels(pooling),
         };
@@ -65,6 +68,16 @@ pub(super) fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> 
     let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power);
     let lanes = lanes.filter(near).find(divides);
     lanes.filter(|_| fits)
+}
+
+/// The lanes along the width that strips are written in: as many as divide both widths. Where these are a word or
+/// less, and windows share nothing, a GPU's unit has as many as divide the output's: more results for what it
+/// takes to know where they are.
+pub(super) fn lanes_written(pooling: &Pooling, widest: usize, runs: bool) -> Option<usize> {
+    let both = lanes_across(pooling, widest, false)?;
+    let width = &pooling.grid().axes()[AXES - 1];
+    let few = !runs && 4 * both <= widest && width.kernel() <= width.stride();
+    Some(if few { widest_divisor(width.output(), widest) } else { both })
 }
 
 /// The elements of the widest single load.

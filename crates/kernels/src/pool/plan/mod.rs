@@ -145,6 +145,8 @@ pub struct Plan {
     pub runs: bool,
     /// The bytes of workspace.
     pub workspace: usize,
+    /// The elements of the widest single load.
+    pub(super) widest: usize,
     /// The neighbouring columns of a unit's strip or block, where its lanes are channels.
     pub(super) columns: usize,
     /// The type that elements are compared and summed in.
@@ -281,9 +283,9 @@ impl Plan {
     /// direct one cannot have otherwise: their loops and their vectors are written for it.
     fn check_made(&self, own: &Self) -> Result<(), PlanError> {
         let made = |plan: &Self| {
-            let Self { columns, accumulator, maximum, rounds, reinterprets, shared_bytes, .. } =
-                *plan;
-            (columns, accumulator, maximum, rounds, reinterprets, shared_bytes)
+            let Self { widest, columns, accumulator, maximum, rounds, .. } = *plan;
+            let device = (plan.reinterprets, plan.shared_bytes);
+            (widest, columns, accumulator, maximum, rounds, device)
         };
         if made(self) != made(own) {
             return Err(PlanError::Foreign);

@@ -3,6 +3,7 @@
 use windowpane_geometry::{Extents, Layout, Shape, Window};
 
 use super::*;
+use crate::pool::strip;
 
 const GPU: Limits = Limits {
     load_bytes: 16,
@@ -38,6 +39,30 @@ fn lanes_are_as_wide_as_loads_and_channels_allow() {
     assert_eq!(lanes(3, Layout::ChannelsLast, DType::F32, &GPU), 1);
     // Along the width, of which there are 56 in and 54 out.
     assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 2);
+}
+
+/// Vectors that are read and vectors that are written each have as many lanes as their own rows allow.
+#[test]
+fn strips_read_and_write_in_lanes_of_their_own() {
+    let max = Reduction::Max(Output::Values);
+    let plan = |extent: usize, kernel, padding, dtype, limits: &Limits| {
+        let shape = Shape::new(2, 3, Extents::from([extent; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([2; 2]).padding([padding; 2]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let plan = Plan::with(Algorithm::Strip, &pooling, max, dtype, limits).unwrap();
+        assert_eq!(plan.check(&pooling, max, dtype, limits), Ok(()));
+        (plan.lanes, strip::reads(&pooling, &plan))
+    };
+    // 56 columns become 28, and 112 become 56.
+    assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));
+    assert_eq!(plan(56, 3, 1, DType::F32, &GPU), (4, 4));
+    assert_eq!(plan(112, 3, 1, DType::BF16, &GPU), (8, 8));
+    // 30 become 16: two of bf16 are a word, two of f32 are more.
+    assert_eq!(plan(30, 2, 1, DType::BF16, &GPU), (8, 2));
+    assert_eq!(plan(30, 2, 1, DType::F32, &GPU), (2, 2));
+    assert_eq!(plan(30, 3, 2, DType::BF16, &GPU), (2, 2));
+    // A thread reads on where it has read.
+    assert_eq!(plan(56, 3, 1, DType::BF16, &PROCESSOR), (4, 4));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::taps::{Line, TapForm};
-use super::{columns, outermost};
+use super::{columns, outermost, reads};
 use crate::axis::AxisForm;
 use crate::pool::plan::{Plan, Reduction};
 use crate::pool::reach::Reach;
@@ -58,15 +58,15 @@ impl Form {
         plan: &Plan,
     ) -> Self {
         let width = &pooling.grid().axes()[AXES - 1];
-        let columns = columns(pooling, plan);
+        let (columns, reads) = (columns(pooling, plan), reads(pooling, plan));
         Self {
             tap: Tap::new(pooling, reduction, dtype, plan),
             along: Along::new(pooling, plan),
             reach: match plan.across {
-                true => Reach::new(pooling, plan.lanes, plan.lanes),
+                true => Reach::new(pooling, reads, plan.lanes),
                 false => Reach::ONE,
             },
-            own: has_own(width, plan.lanes),
+            own: has_own(width, reads),
             columns: columns as u32,
             step: if columns > 1 { width.stride() as u32 } else { 1 },
         }
@@ -185,8 +185,8 @@ impl Form {
 }
 
 /// Whether as many input vectors as an output vector steps over are inside wherever that is there. Of
-/// vectors that divide both widths this depends on the window alone: their outputs reach less than a
-/// vector past the input, which is not at all.
+/// vectors that divide the width and the step this depends on the window alone: their outputs reach less
+/// than a vector past the input, which is not at all.
 fn has_own(width: &Axis, lanes: usize) -> bool {
     let reach = width.dilation() * (width.kernel() - 1) + 1;
     // The last step may be rounded up.

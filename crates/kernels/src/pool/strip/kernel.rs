@@ -9,10 +9,11 @@ use crate::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
 use crate::pool::window::{Problem, Site};
 use crate::unit::unit_position;
 
-/// `S` is how elements are stored, `A` how they are compared and summed.
+/// `S` is how elements are stored, `A` how they are compared and summed; a vector that is written has `N`, one
+/// that is read `M`.
 #[cube(launch_unchecked)]
-pub(super) fn strip<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Problem,
@@ -34,7 +35,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
     if comptime!(form.tap.fold.has_index()) {
         let has_nan = if inner {
             let form = comptime!(form.interior());
-            positions::compute::<S, A, N>(
+            positions::compute::<S, A, N, M>(
                 input,
                 output,
                 &mut indices,
@@ -44,7 +45,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
                 form,
             )
         } else {
-            positions::compute::<S, A, N>(
+            positions::compute::<S, A, N, M>(
                 input,
                 output,
                 &mut indices,
@@ -55,13 +56,13 @@ pub(super) fn strip<S: Float, A: Float, N: Size>(
             )
         };
         if has_nan {
-            positions::index_nans::<S, A, N>(input, &mut indices, problem, strips, &place, form);
+            positions::index_nans::<S, A, N, M>(input, &mut indices, problem, strips, &place, form);
         }
     } else if inner {
         let form = comptime!(form.interior());
-        values::compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        values::compute::<S, A, N, M>(input, output, &mut indices, problem, strips, &place, form);
     } else {
-        values::compute::<S, A, N>(input, output, &mut indices, problem, strips, &place, form);
+        values::compute::<S, A, N, M>(input, output, &mut indices, problem, strips, &place, form);
     }
 }
 

@@ -14,8 +14,9 @@
 //! does it, where they are asked for; `values` alone are folded in the order that costs least.
 //!
 //! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
-//! the whole vectors that its taps touch, from which each tap takes its lanes. Vectors divide the
-//! width, so that each is inside or outside as a whole.
+//! the whole vectors that its taps touch, from which each tap takes its lanes. Those that are read divide
+//! the input's width, so that each is inside or outside as a whole, and those that are written the
+//! output's; from one of these to the next there are whole vectors to read.
 
 mod form;
 mod kernel;
@@ -30,7 +31,7 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::launch::{buffer, optional};
+use super::launch::{buffer, optional, vectors};
 use super::plan::{Plan, Reduction};
 use super::window::problem_args;
 use crate::dtype::elem;
@@ -60,7 +61,8 @@ pub(super) fn launch(
             cubes,
             dim,
             plan.lanes,
-            buffer(input, inputs, plan),
+            reads(pooling, plan),
+            vectors(input, inputs, reads(pooling, plan)),
             buffer(output, outputs, plan),
             optional(indices, outputs, plan),
             problem_args(pooling, reduction, dtype, plan),
@@ -96,7 +98,7 @@ fn strips_args(pooling: &Pooling, dtype: DType, plan: &Plan) -> StripsLaunch {
     let mut places = outputs;
     places[along] = places[along].div_ceil(plan.strip);
     places[AXES - 1] = places[AXES - 1].div_ceil(columns(pooling, plan));
-    let width = pooling.grid().axes()[AXES - 1].input() / plan.lanes;
+    let width = pooling.grid().axes()[AXES - 1].input() / reads(pooling, plan);
     StripsLaunch::new(
         units(pooling, plan) as u32,
         tiles_args(pooling, dtype, plan, places[AXES - 2], false),
@@ -117,6 +119,15 @@ fn vectors_on_axes(pooling: &Pooling, plan: &Plan) -> [usize; AXES] {
         outputs[AXES - 1] /= plan.lanes;
     }
     outputs
+}
+
+/// The lanes of an input vector: those of an output vector, but along the width a GPU's are as many as divide the
+/// input's and the step from one output vector to the next.
+pub(super) fn reads(pooling: &Pooling, plan: &Plan) -> usize {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let step = plan.lanes * width.stride();
+    let both = 1 << (width.input() | step).trailing_zeros();
+    if plan.across && !plan.runs { plan.widest.min(both) } else { plan.lanes }
 }
 
 /// The strips of a problem, each a unit's work.

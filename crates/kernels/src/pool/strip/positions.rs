@@ -28,8 +28,8 @@ impl Form {
 
 /// Computes the outputs of a strip, with their positions; tells whether one is NaN, whose position is not found.
 #[cube]
-pub(super) fn compute<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Problem,
@@ -40,7 +40,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.rows() {
-        rows.push(row::<S, A, N>(input, problem, strips, &place.site, j, form));
+        rows.push(row::<S, A, N, M>(input, problem, strips, &place.site, j, form));
     }
     let mut folds = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
@@ -97,8 +97,8 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
 
 /// Writes the indices of those outputs of a strip that are NaN.
 #[cube]
-pub(super) fn index_nans<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Problem,
     strips: &Strips,
@@ -112,7 +112,7 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size>(
                 let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
                 for i in 0..there {
                     let site = site_at(problem, place, place.first + i, 0u32, form);
-                    let last = last_nan::<S, A, N>(input, problem, strips, &site, form);
+                    let last = last_nan::<S, A, N, M>(input, problem, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
                     let index = index_of(problem, &site, last);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
@@ -126,8 +126,8 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size>(
 
 /// Where each lane's window has its last NaN, or the least number.
 #[cube]
-fn last_nan<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn last_nan<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
@@ -138,11 +138,11 @@ fn last_nan<S: Float, A: Float, N: Size>(
         let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
         for th in site.height.first..site.height.end {
             let h = coordinate(&problem.height, &site.height, th, form.axis(1).unclipped());
-            let vectors = vectors_of::<S, A, N>(input, problem, strips, site, d, h, form);
+            let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
             let start = plane_position(problem, d, h, site.width.start);
             #[unroll]
             for t in 0..form.reach.taps {
-                let value = lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, form.reach);
+                let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
                 let own = Vector::new(start + (t * form.reach.dilation) as i32);
                 last.store(select_many(value.is_nan(), own, last.read()));
             }
@@ -153,18 +153,18 @@ fn last_nan<S: Float, A: Float, N: Size>(
 
 /// Folds the taps of the inner axes at row `j` of a strip, in their order.
 #[cube]
-fn row<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn row<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
     #[comptime] j: u32,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let mut folded = line::<S, A, N>(input, problem, strips, site, form.line(j, 0), form);
+    let mut folded = line::<S, A, N, M>(input, problem, strips, site, form.line(j, 0), form);
     #[unroll]
     for i in 1..form.lines() {
-        let next = line::<S, A, N>(input, problem, strips, site, form.line(j, i), form);
+        let next = line::<S, A, N, M>(input, problem, strips, site, form.line(j, i), form);
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
@@ -172,8 +172,8 @@ fn row<S: Float, A: Float, N: Size>(
 
 /// Folds the taps of the width on a line.
 #[cube]
-fn line<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn line<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
@@ -183,16 +183,16 @@ fn line<S: Float, A: Float, N: Size>(
     let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
     let height = step(&problem.height, &site.height, line.height, form.axis(1));
     if comptime!(form.tap.across) {
-        lanes::<S, A, N>(input, problem, strips, site, depth.x, height.x, form)
+        lanes::<S, A, N, M>(input, problem, strips, site, depth.x, height.x, form)
     } else {
-        pixels::<S, A, N>(input, problem, site, depth.x, height.x, line.width, form)
+        pixels::<S, A, N, M>(input, problem, site, depth.x, height.x, line.width, form)
     }
 }
 
 /// Folds a line whose taps are pixels.
 #[cube]
-fn pixels<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn pixels<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     site: &Site,
     d: i32,
@@ -200,19 +200,19 @@ fn pixels<S: Float, A: Float, N: Size>(
     #[comptime] first: TapForm,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let mut folded = pixel::<S, A, N>(input, problem, site, d, h, first, form);
+    let mut folded = pixel::<S, A, N, M>(input, problem, site, d, h, first, form);
     #[unroll]
     for t in 1..form.taps(2) {
         let tap = comptime!(form.tap(2, t));
-        let next = pixel::<S, A, N>(input, problem, site, d, h, tap, form);
+        let next = pixel::<S, A, N, M>(input, problem, site, d, h, tap, form);
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
 }
 
 #[cube]
-fn pixel<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn pixel<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     site: &Site,
     d: i32,
@@ -229,7 +229,9 @@ fn pixel<S: Float, A: Float, N: Size>(
     } else {
         pixel
     };
-    let value = widen::<S, A, N>(input[offset as usize], form.tap.widened);
+    // Lanes that are channels are as many in both.
+    let element = Vector::<S, N>::cast_from(input[offset as usize]);
+    let value = widen::<S, A, N>(element, form.tap.widened);
     Accumulator::<A, N> { value, position: Vector::new(position) }
 }
 
@@ -237,8 +239,8 @@ fn pixel<S: Float, A: Float, N: Size>(
 ///
 /// A position is that of lane 0 with the same tap; `index_lane` takes it to its own lane.
 #[cube]
-fn lanes<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn lanes<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
@@ -247,16 +249,16 @@ fn lanes<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = comptime!(form.reach);
-    let vectors = vectors_of::<S, A, N>(input, problem, strips, site, d, h, form);
+    let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
     let start = plane_position(problem, d, h, site.width.start);
     let mut folded = Accumulator::<A, N> {
-        value: lanes_of::<A, N, N>(&vectors, 0usize, 1usize, 0usize, width),
+        value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
         position: first_inside::<N>(problem, site, d, h, form),
     };
     #[unroll]
     for t in 1..width.taps {
         let next = Accumulator::<A, N> {
-            value: lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, width),
+            value: lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, width),
             position: Vector::new(start + (t * width.dilation) as i32),
         };
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
@@ -266,23 +268,23 @@ fn lanes<S: Float, A: Float, N: Size>(
 
 /// The vectors of a line along which the lanes lie; less than every number, where there is none.
 #[cube]
-fn vectors_of<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn vectors_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
     d: i32,
     h: i32,
     #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
+) -> Sequence<Vector<A, M>> {
     let width = comptime!(form.reach);
-    let lowest = Vector::<A, N>::new(problem.lowest.get::<A>());
-    let outside = narrow::<A, S, N>(lowest, form.tap.widened);
+    let lowest = Vector::<A, M>::new(problem.lowest.get::<A>());
+    let outside = narrow::<A, S, M>(lowest, form.tap.widened);
     let count = strips.width_vectors as i32;
     let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
-    let first = (site.column / comptime!(width.output as u32)) as i32 * width.stride as i32
+    let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
         - width.ahead() as i32;
-    let mut vectors = Sequence::<Vector<A, N>>::new();
+    let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..width.vectors() {
         if comptime!(!width.touches(v)) {
@@ -291,10 +293,10 @@ fn vectors_of<S: Float, A: Float, N: Size>(
             let at = first + v as i32;
             let there = min(max(at, 0i32), count - 1);
             let value = select(there == at, input[(line * count + there) as usize], outside);
-            vectors.push(widen::<S, A, N>(value, form.tap.widened));
+            vectors.push(widen::<S, A, M>(value, form.tap.widened));
         } else {
             let at = line * count + first + v as i32;
-            vectors.push(widen::<S, A, N>(input[at as usize], form.tap.widened));
+            vectors.push(widen::<S, A, M>(input[at as usize], form.tap.widened));
         }
     }
     vectors

@@ -74,8 +74,8 @@ impl Form {
 
 /// Computes the outputs of a strip.
 #[cube]
-pub(super) fn compute<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Problem,
@@ -85,7 +85,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
 ) {
     let reads = reads_of(problem, strips, &place.site, 0u32, form);
     let scales = scales_of::<A, N>(problem, place, form);
-    let mut rows = Sequence::<Vector<A, N>>::new();
+    let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for pair in 0..comptime!(form.along.outputs.div_ceil(TOGETHER)) {
         let first = comptime!(pair * TOGETHER);
@@ -96,19 +96,19 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
             let j = comptime!(before + new);
             let row = if comptime!(form.along.axis == 2) {
                 let reads = reads_of(problem, strips, &place.site, j, form);
-                row_of::<S, A, N>(input, problem, strips, &place.site, &reads, j, form)
+                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
             } else {
-                row_of::<S, A, N>(input, problem, strips, &place.site, &reads, j, form)
+                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
             };
             #[unroll]
             for v in 0..form.kept() {
                 rows.push(*row.index(v as usize));
             }
         }
-        let mut folds = Sequence::<Vector<A, N>>::new();
+        let mut folds = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.kept() {
-            let windows = windows::<A, N>(&rows, form.along_rows(first, v), form.tap);
+            let windows = windows::<A, M>(&rows, form.along_rows(first, v), form.tap);
             #[unroll]
             for i in 0..count {
                 folds.push(*windows.index(i as usize));
@@ -123,7 +123,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size>(
                 place.first + o < outputs_along(strips, form)
             };
             if there {
-                write::<S, A, N>(
+                write::<S, A, N, M>(
                     output, indices, problem, place, &reads, &scales, &folds, o, count, form,
                 );
             }
@@ -183,33 +183,33 @@ fn reads_of(
 /// Folds the taps of the inner axes at row `j` of a strip: of each column, or of each vector along the
 /// width.
 #[cube]
-fn row_of<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn row_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
     reads: &Reads,
     #[comptime] j: u32,
     #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
+) -> Sequence<Vector<A, M>> {
     // Line after line: the folds with all lines before. No vector is copied, which shading languages
     // could not do with long ones.
     let kept = comptime!(form.kept() as usize);
-    let mut folds = Sequence::<Vector<A, N>>::new();
+    let mut folds = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for i in 0..form.lines() {
-        let line = line_of::<S, A, N>(input, problem, strips, site, reads, j, i, form);
+        let line = line_of::<S, A, M>(input, problem, strips, site, reads, j, i, form);
         #[unroll]
         for v in 0..kept {
             if comptime!(i == 0) {
                 folds.push(*line.index(v));
             } else {
                 let before = *folds.index(comptime!((i as usize - 1) * kept + v));
-                folds.push(together::<A, N>(before, *line.index(v), form.tap));
+                folds.push(together::<A, M>(before, *line.index(v), form.tap));
             }
         }
     }
-    let mut row = Sequence::<Vector<A, N>>::new();
+    let mut row = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..kept {
         row.push(*folds.index(comptime!((form.lines() as usize - 1) * kept + v)));
@@ -220,8 +220,8 @@ fn row_of<S: Float, A: Float, N: Size>(
 /// What a row keeps of its line `i`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn line_of<S: Float, A: Float, N: Size>(
-    input: &[Vector<S, N>],
+fn line_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
     problem: &Problem,
     strips: &Strips,
     site: &Site,
@@ -229,7 +229,7 @@ fn line_of<S: Float, A: Float, N: Size>(
     #[comptime] j: u32,
     #[comptime] i: u32,
     #[comptime] form: Form,
-) -> Sequence<Vector<A, N>> {
+) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
     let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
     let height = step(&problem.height, &site.height, line.height, form.axis(1));
@@ -243,7 +243,7 @@ fn line_of<S: Float, A: Float, N: Size>(
     let first = row as u32 * vectors;
     let drops = comptime!(!form.tap.fold.is_max() && line.drops());
     let inside = depth.inside && height.inside;
-    let mut loaded = Sequence::<Vector<A, N>>::new();
+    let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reads() {
         if comptime!(form.tap.across && !form.reach.touches(v as usize)) {
@@ -251,19 +251,19 @@ fn line_of<S: Float, A: Float, N: Size>(
         } else {
             let element = input[(first + *reads.offsets.index(v as usize)) as usize];
             loaded.push(if comptime!(form.drops(j, v)) {
-                widen_kept::<S, A, N>(element, *reads.inside.index(v as usize), form.tap.widened)
+                widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
             } else if comptime!(form.tap.across && drops) {
-                widen_kept::<S, A, N>(element, inside, form.tap.widened)
+                widen_kept::<S, A, M>(element, inside, form.tap.widened)
             } else {
-                widen::<S, A, N>(element, form.tap.widened)
+                widen::<S, A, M>(element, form.tap.widened)
             });
         }
     }
     if comptime!(form.tap.across) {
         loaded
     } else {
-        let columns = windows::<A, N>(&loaded, form.along_line(), form.tap);
-        let mut kept = Sequence::<Vector<A, N>>::new();
+        let columns = windows::<A, M>(&loaded, form.along_line(), form.tap);
+        let mut kept = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.columns {
             let fold = *columns.index(v as usize);
@@ -298,14 +298,14 @@ fn scales_of<A: Float, N: Size>(
 /// Writes output `o` of a strip, in all its columns; `folds` has those of `count` outputs, column by column.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn write<S: Float, A: Float, N: Size>(
+fn write<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Problem,
     place: &Place,
     reads: &Reads,
     scales: &Sequence<Vector<A, N>>,
-    folds: &Sequence<Vector<A, N>>,
+    folds: &Sequence<Vector<A, M>>,
     #[comptime] o: u32,
     #[comptime] count: u32,
     #[comptime] form: Form,
@@ -313,14 +313,16 @@ fn write<S: Float, A: Float, N: Size>(
     let vector = place.output + o * place.step;
     let own = comptime!((o % TOGETHER) as usize);
     if comptime!(form.tap.across) {
-        let value = lanes_at::<A, N>(problem, reads, folds, own, count, form);
+        let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
         let site = site_of(problem, place, o, 0u32, form);
         finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
     } else {
         #[unroll]
         for v in 0..form.columns {
-            let value = *folds.index(comptime!((v * count) as usize + own));
+            // Lanes that are channels are as many in both.
+            let fold = *folds.index(comptime!((v * count) as usize + own));
+            let value = Vector::<A, N>::cast_from(fold);
             let vector = vector + v * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
                 let average = value * *scales.index(v as usize);
@@ -336,20 +338,20 @@ fn write<S: Float, A: Float, N: Size>(
 
 /// Folds what each lane finds along the width, in vectors that are folds of output `own` of `count`.
 #[cube]
-fn lanes_at<A: Float, N: Size>(
+fn lanes_at<A: Float, N: Size, M: Size>(
     problem: &Problem,
     reads: &Reads,
-    folds: &Sequence<Vector<A, N>>,
+    folds: &Sequence<Vector<A, M>>,
     #[comptime] own: usize,
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let outside = if comptime!(form.tap.fold.is_max()) {
-        Vector::<A, N>::new(problem.lowest.get::<A>())
+        Vector::<A, M>::new(problem.lowest.get::<A>())
     } else {
-        Vector::<A, N>::new(A::from_int(0))
+        Vector::<A, M>::new(A::from_int(0))
     };
-    let mut vectors = Sequence::<Vector<A, N>>::new();
+    let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reach.vectors() {
         let vector = *folds.index(comptime!(v * count as usize + own));
@@ -360,11 +362,11 @@ fn lanes_at<A: Float, N: Size>(
         });
     }
     let mut taps = Sequence::<Vector<A, N>>::new();
-    taps.push(lanes_of::<A, N, N>(&vectors, 0usize, 1usize, 0usize, form.reach));
+    taps.push(lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, form.reach));
     #[unroll]
     for t in 1..form.reach.taps {
         let before = *taps.index(comptime!(t - 1));
-        let next = lanes_of::<A, N, N>(&vectors, t, 1usize, 0usize, form.reach);
+        let next = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
         taps.push(together::<A, N>(before, next, form.tap));
     }
     *taps.index(comptime!(form.reach.taps - 1))
