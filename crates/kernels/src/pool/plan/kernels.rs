@@ -58,15 +58,21 @@ fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm
 }
 
-/// The columns that a cube writes and the units that it takes, of no more than `most`.
-fn tile(pooling: &Pooling, reduction: Reduction, dtype: DType, most: u32) -> Option<(usize, u32)> {
-    match paired::serves(reduction, dtype) {
-        true => paired::tile(pooling, most),
-        false => fused::tile(pooling, reduction, most),
-    }
-}
-
 impl Plan {
+    /// The columns that a cube writes and the units that it takes, of no more than `most`.
+    fn tile(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        most: u32,
+    ) -> Option<(usize, u32)> {
+        match paired::serves(reduction, dtype, self) {
+            true => paired::tile(pooling, most),
+            false => fused::tile(pooling, reduction, most),
+        }
+    }
+
     /// Refuses a problem or a device that the plan's kernel is not for, and values of its own that it
     /// cannot run with.
     pub(super) fn check_kernel(
@@ -267,11 +273,14 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
-        let tile = tile(pooling, reduction, dtype, limits.units_per_cube);
+        let tile = self.tile(pooling, reduction, dtype, limits.units_per_cube);
         // A core would wait at every block for those that have not come as far.
         let tile = tile.filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
-        Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
+        // Its maxima are folded as its sums are.
+        let pairs = paired::serves(reduction, dtype, &self);
+        let accumulator = if pairs { accumulator(dtype) } else { self.accumulator };
+        Ok(Self { algorithm, units, accumulator, lanes: 1, unrolled: false, ..self })
     }
 
     /// Refuses units that no tile can be walked with, or more memory for it than there is.
@@ -282,11 +291,11 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let bytes = match paired::serves(reduction, dtype) {
+        let bytes = match paired::serves(reduction, dtype, self) {
             true => paired::shared_bytes(pooling, self),
             false => fused::shared_bytes(pooling, reduction, self),
         };
-        let tile = tile(pooling, reduction, dtype, self.units);
+        let tile = self.tile(pooling, reduction, dtype, self.units);
         self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
     }
 
