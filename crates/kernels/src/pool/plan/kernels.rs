@@ -16,6 +16,9 @@ pub(super) const UNROLLED_TAPS: usize = 49;
 /// The most vectors, as wide as loads are, that the sums of a strip share.
 const WIDE_LOADS: usize = 40;
 
+/// Fewer strips than this, of lanes along the width, and a large GPU has no others to run meanwhile.
+const ENOUGH_STRIPS: usize = 1 << 19;
+
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
 const UNITS: u32 = 128;
@@ -157,6 +160,10 @@ impl Plan {
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        // Few strips of short numbers are waited for: shorter ones read more, but are soon done.
+        let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
+        let short = !self.runs && dtype.size() == 2 && limits.llvm && across.is_some_and(few);
+        let strip = if short { strip.min(2) } else { strip };
         let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
         let width = &pooling.grid().axes()[AXES - 1];
         // Two columns of vectors share most of what they read, if few of it is neither's own.
