@@ -41,7 +41,7 @@ pub fn launch(
         Algorithm::Sliding => {
             sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
         }
-        Algorithm::Fused if paired::serves(reduction, dtype) => {
+        Algorithm::Fused if paired::serves(reduction, dtype, plan) => {
             paired::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Fused => {

@@ -269,29 +269,48 @@ fn large_windows_of_planes_are_the_reference() {
             }
         }
         if kernel.iter().product::<usize>() < 1000 {
-            check_mean_as::<f16>(&problem, &mean, &elements, dims);
-            check_mean_as::<bf16>(&problem, &mean, &elements, dims);
+            check_as::<f16>(&problem, &max, &mean, &elements, dims);
+            check_as::<bf16>(&problem, &max, &mean, &elements, dims);
         }
     }
 }
 
-/// Holds an average of these numbers in another type to the reference, on devices that have it.
-fn check_mean_as<T: Element>(
+/// Holds maximum and average of these numbers in another type to the reference, on devices that have it; and the
+/// maximum with other numbers among them that a fold could lose.
+fn check_as<T: Element>(
     problem: &Pooling,
+    max: &MaxPool,
     mean: &AvgPool,
     elements: &[f32],
     dims: [usize; 4],
 ) {
-    let elements: Vec<T> = elements.iter().map(|&x| T::from_f64(x.into())).collect();
-    let truth = direct::average_totals(problem, Divisor::Valid, &elements);
+    let cast = |x: f32| T::from_f64(x.into());
+    let rare = [f32::NAN, -0.0, 0.0, f32::NEG_INFINITY, f32::INFINITY, -3.0];
+    let rarely = |(i, &x): (usize, &f32)| match i % 997 {
+        0 => cast(rare[i / 997 % rare.len()]),
+        _ => cast(if i / 997 % 2 == 0 { f32::NEG_INFINITY } else { -x }),
+    };
+    let others: Vec<T> = elements.iter().enumerate().map(rarely).collect();
+    let elements: Vec<T> = elements.iter().map(|&x| cast(x)).collect();
+    let true_mean = direct::average_totals(problem, Divisor::Valid, &elements);
+    let true_max = [&elements, &others].map(|elements| direct::max(problem, elements));
     for device in devices().into_iter().filter(|device| device.supports(T::DTYPE)) {
-        let x = Tensor::from_slice(&device, &elements, dims).unwrap();
+        let [x, other] = [&elements, &others]
+            .map(|elements| Tensor::from_slice(&device, elements, dims).unwrap());
         for algorithm in [None, Some(Algorithm::Fused)] {
             let named = format!("{device}: {mean:?} of {dims:?} in {}", T::DTYPE);
-            match mean.algorithm(algorithm).forward(&x) {
-                Ok(y) => assert_totals(&y.to_vec::<T>().unwrap(), &truth).expect(&named),
-                Err(Error::NoKernel { .. }) => {}
+            let read = |y: windowpane::Result<Tensor>| match y {
+                Ok(y) => Some(y.to_vec::<T>().unwrap()),
+                Err(Error::NoKernel { .. }) => None,
                 Err(error) => panic!("{named}: {error}"),
+            };
+            if let Some(y) = read(mean.algorithm(algorithm).forward(&x)) {
+                assert_totals(&y, &true_mean).expect(&named);
+            }
+            for (x, truth) in [&x, &other].into_iter().zip(&true_max) {
+                if let Some(y) = read(max.algorithm(algorithm).forward(x)) {
+                    assert_same(&y, truth).expect(&named);
+                }
             }
         }
     }

@@ -237,12 +237,50 @@ fn gather<A: Float, M: Size, N: Size>(
     let zero = Vector::<A, N>::new(A::from_int(0));
     let steps = comptime!(form.steps(x));
     let mut sum = zero;
+    if comptime!(form.across) {
+        #[unroll]
+        for lane in 0..N::value() {
+            sum.insert(lane, gather_lane::<A, M, N>(windows, index, x, lane as u32, form));
+        }
+    } else {
+        #[unroll]
+        for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
+            let step = comptime!(Form::split(steps, i));
+            let line = comptime!(form.line_over(x, [step[0], step[1]]));
+            let window = window_at::<A, M, N>(windows, line, x[2], step[2], form);
+            sum = select_many(window.winner.equal(&index), sum + window.share, sum);
+        }
+    }
+    sum
+}
+
+/// The same for a lane of those along the width, each of which has windows of its own.
+#[cube]
+fn gather_lane<A: Float, M: Size, N: Size>(
+    windows: &Sequence<Window<A, M>>,
+    index: Vector<i32, N>,
+    #[comptime] x: [u32; AXES],
+    #[comptime] lane: u32,
+    #[comptime] form: Form,
+) -> A {
+    let columns = comptime!(form.windows()[2].1 as usize);
+    let steps = comptime!([form.steps(x)[0], form.steps(x)[1], form.over_lane(x[2], lane).1]);
+    let own = index.extract(lane as usize);
+    let zero = A::from_int(0);
+    let mut sum = zero;
     #[unroll]
     for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
         let step = comptime!(Form::split(steps, i));
         let line = comptime!(form.line_over(x, [step[0], step[1]]));
-        let window = window_at::<A, M, N>(windows, line, x[2], step[2], form);
-        sum = select_many(window.winner.equal(&index), sum + window.share, sum);
+        let (vector, element) = comptime!(form.on_line(x[2], step[2], lane));
+        let window = windows.index(comptime!(line * columns + vector));
+        let share = window.share.extract(element);
+        let wins = window.winner.extract(element) == own;
+        sum = if comptime!(i == 0) {
+            select(wins, share, zero)
+        } else {
+            select(wins, sum + share, sum)
+        };
     }
     sum
 }

@@ -87,7 +87,6 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
     } else {
         let mut share = Vector::<A, N>::new(A::from_int(0));
         let mut weight = Vector::<A, N>::new(A::from_int(1));
-        let mut winner = Vector::<i32, N>::new(-1i32);
         #[unroll]
         for lane in 0..N::value() {
             if comptime!(form.over_lane(w, lane as u32).1 > step) {
@@ -95,9 +94,9 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
                 let window = windows.index(comptime!(first + vector));
                 share.insert(lane, window.share.extract(element));
                 weight.insert(lane, window.weight.extract(element));
-                winner.insert(lane, window.winner.extract(element));
             }
         }
-        Window::<A, N> { share, weight, winner }
+        // Who looks for a winner looks lane by lane.
+        Window::<A, N> { share, weight, winner: Vector::new(-1i32) }
     }
 }

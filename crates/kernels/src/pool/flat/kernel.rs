@@ -58,23 +58,51 @@ fn run<S: Float, A: Float, N: Size>(
     let mut rows = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for t in 0..TAPS {
+        let first = comptime!(form.first(t));
+        let first = place.vector + comptime!(t as i32 - 1) * args.row_vectors + first;
         #[unroll]
         for k in 0..form.vectors(t) {
-            let beside = comptime!(form.first(t) + k as i32);
-            let at = place.vector + comptime!(t as i32 - 1) * args.row_vectors + beside;
-            let at =
-                if comptime!(inner) { at } else { min(max(at, 0i32), args.vectors as i32 - 1) };
-            rows.push(widen::<S, A, N>(input[at as usize], form.widened));
+            let at = if comptime!(inner) {
+                // With this a compiler sees that steps from there stay within 32 bits, and makes them a
+                // part of the access.
+                (first as u32 & 0x7fff_ffffu32) as usize + comptime!(k as usize)
+            } else {
+                inside(first + k as i32, args, t, k, form) as usize
+            };
+            rows.push(widen::<S, A, N>(input[at], form.widened));
         }
     }
     let edges = edges_of(args, place, inner, form);
-    let sums = columns_of::<A, N>(&rows, args, &edges, inner, form);
+    let sums = columns_of::<A, N>(&rows, args, place, &edges, inner, form);
+    let mut pairs = Sequence::<A>::new();
+    #[unroll]
+    for j in 0..comptime!(form.columns() as usize - 1) {
+        pairs.push(*sums.index(j) + *sums.index(comptime!(j + 1)));
+    }
     let mut results = Vector::<A, N>::new(A::from_int(0));
     #[unroll]
     for i in 0..N::value() {
-        results.insert(i, result_of::<A>(&sums, args, place, &edges, i as u32, inner, form));
+        let result = result_of::<A>(&sums, &pairs, args, place, &edges, i as u32, inner, form);
+        results.insert(i, result);
     }
     output[place.vector as usize] = round::<A, S, N>(results, form.rounds);
+}
+
+/// The vector, or the nearest one that is there: above a unit's own none is behind the last, below none is
+/// before the first.
+#[cube]
+fn inside(
+    vector: i32,
+    args: &FlatArgs,
+    #[comptime] t: u32,
+    #[comptime] k: u32,
+    #[comptime] form: Form,
+) -> i32 {
+    let own = comptime!(form.first(1) + k as i32);
+    let before = comptime!(t == 0 || (t == 1 && own < 0));
+    let behind = comptime!(t == 2 || (t == 1 && own > 0));
+    let vector = if comptime!(before) { max(vector, 0i32) } else { vector };
+    if comptime!(behind) { min(vector, args.vectors as i32 - 1) } else { vector }
 }
 
 /// A bit for each column: whether the rows above and below it are the plane's, and for each of its three rows
@@ -127,62 +155,69 @@ fn has_bit(bits: u32, #[comptime] j: u32) -> bool {
     bits & comptime!(1u32 << j) != 0
 }
 
-/// The sum of each column over its three rows, from the one before the first element to the one behind the
-/// last; of a gradient, of the shares of the windows there, but for what their columns make of them.
+/// The sum of each column over those of its three rows that are there, from the one before the first element
+/// to the one behind the last; of a gradient, of the shares of the windows there.
 #[cube]
 fn columns_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
     args: &FlatArgs,
+    place: &Place,
     edges: &Edges,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Sequence<A> {
-    let zero = A::from_int(0);
     let mut sums = Sequence::<A>::new();
     #[unroll]
     for j in 0..form.columns() {
-        let mut taps = Sequence::<A>::new();
+        let own = tap_of::<A, N>(rows, 1u32, j, form);
+        let shared = comptime!(form.gradient && form.divides_each() && !inner);
+        let mut sum =
+            if comptime!(shared) { own * share_of::<A>(args, edges, 1u32, j) } else { own };
         #[unroll]
-        for t in 0..TAPS {
-            let (vector, lane) = comptime!(form.place(t, j));
-            let tap = rows.index(vector).extract(lane);
-            taps.push(if comptime!(inner || t == 1) {
-                tap
+        for side in 0..2u32 {
+            let t = comptime!(2 * side);
+            let tap = tap_of::<A, N>(rows, t, j, form);
+            let more = if comptime!(shared) {
+                fma(tap, share_of::<A>(args, edges, t, j), sum)
+            } else {
+                sum + tap
+            };
+            sum = if comptime!(inner) {
+                more
             } else {
                 let there = if comptime!(t == 0) { edges.above } else { edges.below };
-                select(has_bit(there, j), tap, zero)
-            });
+                select(has_bit(there, j), more, sum)
+            };
         }
-        if comptime!(form.gradient) {
-            let sum = *taps.index(1usize) * share_of::<A>(args, edges, 1u32, j, inner, form);
-            let share = share_of::<A>(args, edges, 0u32, j, inner, form);
-            let sum = fma(*taps.index(0usize), share, sum);
-            let share = share_of::<A>(args, edges, 2u32, j, inner, form);
-            sums.push(fma(*taps.index(2usize), share, sum));
-        } else {
-            sums.push(*taps.index(0usize) + *taps.index(1usize) + *taps.index(2usize));
+        if comptime!(form.gradient && form.divides_each()) {
+            let p = comptime!(j as i32 - 1);
+            // Windows in the first and in the last column have a column less.
+            let usual = if comptime!(inner) { args.reciprocal.get::<A>() } else { A::from_int(1) };
+            let more = if comptime!(inner) { A::new(comptime!(1.0 / 6.0)) } else { A::new(1.5) };
+            sum = select(begins(place, p) || ends(place, p), sum * more, sum * usual);
         }
+        sums.push(sum);
     }
     sums
 }
 
-/// What the gradient of the window on row `t` of column `j` is multiplied by, were all its columns there.
+/// Column `j` of row `t` of the taps.
 #[cube]
-fn share_of<A: Float>(
-    args: &FlatArgs,
-    edges: &Edges,
+fn tap_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
     #[comptime] t: u32,
     #[comptime] j: u32,
-    #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> A {
-    let all = args.reciprocal.get::<A>();
-    if comptime!(inner || !form.divides_each()) {
-        all
-    } else {
-        let short = has_bit(*edges.short.index(t as usize), j);
-        select(short, A::new(comptime!(1.0 / 6.0)), all)
-    }
+    let (vector, lane) = comptime!(form.place(t, j));
+    rows.index(vector).extract(lane)
+}
+
+/// What the gradient of the window on row `t` of column `j` is multiplied by, were all its columns there.
+#[cube]
+fn share_of<A: Float>(args: &FlatArgs, edges: &Edges, #[comptime] t: u32, #[comptime] j: u32) -> A {
+    let short = has_bit(*edges.short.index(t as usize), j);
+    select(short, A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
 }
 
 /// Whether element `p` of a unit is the first of its row, and whether it is the last.
@@ -196,10 +231,15 @@ fn ends(place: &Place, #[comptime] p: i32) -> bool {
     place.next == comptime!(p + 1)
 }
 
-/// The result of element `i`: its three columns, but those outside the row, and what divides them.
+/// The result of element `i`: the sum of its three columns, or of the two that are in the row, and what
+/// divides them.
+///
+/// All that may be added is: that costs less than to choose what is.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn result_of<A: Float>(
     sums: &Sequence<A>,
+    pairs: &Sequence<A>,
     args: &FlatArgs,
     place: &Place,
     edges: &Edges,
@@ -207,49 +247,57 @@ fn result_of<A: Float>(
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> A {
-    let zero = A::from_int(0);
     let p = comptime!(i as i32);
-    let before = select(begins(place, p), zero, *sums.index(comptime!(i as usize)));
-    let own = *sums.index(comptime!(i as usize + 1));
-    let behind = select(ends(place, p), zero, *sums.index(comptime!(i as usize + 2)));
-    if comptime!(!form.gradient) {
-        (before + own + behind) * factor_of::<A>(args, place, edges, p, inner, form)
-    } else if comptime!(form.divides_each()) {
-        let sum = behind * column_share::<A>(place, comptime!(p + 1));
-        let sum = fma(before, column_share::<A>(place, comptime!(p - 1)), sum);
-        fma(own, column_share::<A>(place, p), sum)
+    let before = *pairs.index(comptime!(i as usize));
+    let behind = *pairs.index(comptime!(i as usize + 1));
+    let all = before + *sums.index(comptime!(i as usize + 2));
+    if comptime!(form.gradient && form.divides_each()) {
+        select(begins(place, p), behind, select(ends(place, p), before, all))
     } else {
-        before + own + behind
+        let (own, next) = (
+            factors::<A>(args, edges, false, inner, form),
+            factors::<A>(args, edges, true, inner, form),
+        );
+        let usual = if comptime!(inner || !form.divides_each()) {
+            own.usual
+        } else {
+            select(place.next <= p, next.usual, own.usual)
+        };
+        let first = if comptime!(i > 0) { next.edge } else { own.edge };
+        let result = select(ends(place, p), before * own.edge, all * usual);
+        select(begins(place, p), behind * first, result)
     }
 }
 
-/// What the sum of element `p` is multiplied by: one over the taps of its window that are inside.
+/// One over the taps of a window of a row that are inside: away from the row's first and last column, and
+/// in these.
+#[derive(CubeType)]
+struct Factors<A: Float> {
+    usual: A,
+    edge: A,
+}
+
+/// Those of a unit's own row, or of the `next`.
 #[cube]
-fn factor_of<A: Float>(
+fn factors<A: Float>(
     args: &FlatArgs,
-    place: &Place,
     edges: &Edges,
-    #[comptime] p: i32,
+    #[comptime] next: bool,
     #[comptime] inner: bool,
     #[comptime] form: Form,
-) -> A {
+) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
     if comptime!(!form.divides_each()) {
-        all
+        Factors::<A> { usual: all, edge: all }
     } else {
         let six = A::new(comptime!(1.0 / 6.0));
-        let edge = begins(place, p) || ends(place, p);
         if comptime!(inner) {
-            select(edge, six, all)
+            Factors::<A> { usual: all, edge: six }
         } else {
-            let short = has_bit(*edges.short.index(1usize), comptime!((p + 1) as u32));
-            select(short, select(edge, A::new(0.25), six), select(edge, six, all))
+            // The last column is the next row's, where there is one.
+            let j = if comptime!(next) { comptime!(form.columns() - 1) } else { 0u32 };
+            let short = has_bit(*edges.short.index(1usize), j);
+            Factors::<A> { usual: select(short, six, all), edge: select(short, A::new(0.25), six) }
         }
     }
-}
-
-/// What the shares of the windows at element `p` are multiplied by: more, where these have less columns.
-#[cube]
-fn column_share<A: Float>(place: &Place, #[comptime] p: i32) -> A {
-    select(begins(place, p) || ends(place, p), A::new(1.5), A::from_int(1))
 }

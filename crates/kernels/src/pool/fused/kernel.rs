@@ -153,14 +153,8 @@ fn place_of(
         output_line: args.output_width * args.pixel,
         column,
         writes: plane < args.planes && in_tile < args.tile && column < args.output_width,
-        shared: in_row(lead + in_tile, form) + in_group,
-        beyond: in_row(lead + count + in_tile, form) + in_group,
-        result: in_row(in_tile, form) + in_group,
+        shared: (lead + in_tile) * form.channels + in_group,
+        beyond: (lead + count + in_tile) * form.channels + in_group,
+        result: in_tile * form.channels + in_group,
     }
-}
-
-/// Where a column is in a row of shared memory.
-#[cube]
-fn in_row(column: u32, #[comptime] form: Form) -> u32 {
-    column * form.channels + column / form.width.block * comptime!(form.spare * form.channels)
 }

@@ -26,7 +26,7 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use super::launch::vectors;
 use super::plan::{Output, Plan, Reduction, pixel_channels};
@@ -101,38 +101,19 @@ pub(super) fn shared_bytes(pooling: &Pooling, reduction: Reduction, plan: &Plan)
 
 /// The elements from one row to the next in shared memory, and from one of results to the next.
 fn rows(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> (usize, usize) {
-    let [_, height, width] = pooling.grid().axes();
-    let [rows, block] = [height, width].map(|axis| block(axis, reduction));
-    let channels = channels(pooling);
+    let width = &pooling.grid().axes()[AXES - 1];
+    let (block, channels) = (block(width, reduction), channels(pooling));
     // No more columns are there than units, nor more results, whole blocks of each; and windows reach a
     // window and a block further.
     let columns = plan.units as usize / channels + block;
     let reach = columns + width.kernel() + 2 * block;
-    (row(plan, rows, block, channels, reach), row(plan, rows, block, channels, columns))
-}
-
-/// The banks of shared memory, and the bytes of one.
-const BANKS: usize = 32;
-const BANK: usize = 4;
-
-/// The elements left free after each block of a row. Where a bank holds two elements, blocks would begin
-/// on banks too close to each other: one more bank, and an odd number is from one block to the next.
-fn spare(plan: &Plan, channels: usize) -> usize {
-    if channels == 1 && 2 * plan.accumulator.size() == BANK { 2 } else { 0 }
+    (row(channels, reach), row(channels, columns))
 }
 
 /// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
-/// rows are on different banks: an odd number of pixels; where a bank holds two elements, rows share
-/// the banks out and leave those between to the blocks of a row.
-fn row(plan: &Plan, rows: usize, block: usize, channels: usize, columns: usize) -> usize {
-    match spare(plan, channels) {
-        0 => (columns | 1) * channels,
-        spare => {
-            let elements = columns.div_ceil(block) * (block + spare);
-            let between = (BANKS / rows).max(1) * 2;
-            (elements.div_ceil(between) | 1) * between
-        }
-    }
+/// rows are on different banks: an odd number of pixels.
+fn row(channels: usize, columns: usize) -> usize {
+    (columns | 1) * channels
 }
 
 /// How an axis is walked.
@@ -160,11 +141,9 @@ struct Form {
     tap: Tap,
     height: Walk,
     width: Walk,
-    /// The elements of a row in shared memory and of one of results, and those left free after each
-    /// block.
+    /// The elements of a row in shared memory and of one of results.
     row: u32,
     result_row: u32,
-    spare: u32,
     /// The channels of a cube, and its units.
     channels: u32,
     units: u32,
@@ -224,7 +203,6 @@ pub(super) fn launch(
         width: Walk::new(width, reduction),
         row: row as u32,
         result_row: result_row as u32,
-        spare: spare(plan, channels(pooling)) as u32,
         channels: channels(pooling) as u32,
         units: plan.units,
     };

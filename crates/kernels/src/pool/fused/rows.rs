@@ -24,7 +24,7 @@ pub(super) fn along_rows<A: Float>(
     let item = UNIT_POS / rows;
     let (i, channel) = (item / form.channels, item % form.channels);
     let row = UNIT_POS % rows;
-    let step = comptime!((columns + form.spare) * form.channels);
+    let step = comptime!(columns * form.channels);
     let before = min(place.lead / columns, args.starts);
     let end = place.end.div_ceil(columns);
     let own = if i < before { args.starts + i } else { i };

@@ -1,4 +1,4 @@
-//! A unit's column, block by block, in registers; and the sums of a block, of columns and of rows alike.
+//! A unit's column, block by block, in registers; and the folds of a block, of columns and of rows alike.
 
 use cubecl::prelude::*;
 
@@ -6,7 +6,7 @@ use super::Form;
 use super::form::Walk;
 use super::kernel::Place;
 use crate::dtype::widen;
-use crate::pool::window::Problem;
+use crate::pool::window::{Form as Tap, Problem, together};
 use crate::registers::Registers;
 
 impl Walk {
@@ -55,9 +55,15 @@ pub(super) fn keep<A: Float, N: Size>(
     }
 }
 
+/// What changes no fold.
+#[cube]
+pub(super) fn nothing<A: Float>(problem: &Problem, #[comptime] form: Form) -> A {
+    if comptime!(form.tap.fold.is_max()) { problem.lowest.get::<A>() } else { A::from_int(0) }
+}
+
 /// Has the elements of a block of a unit's column come; one outside the input is nothing.
 #[cube]
-pub(super) fn fetch<S: Float, N: Size>(
+pub(super) fn fetch<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &Problem,
     place: &Place,
@@ -74,30 +80,38 @@ pub(super) fn fetch<S: Float, N: Size>(
         for j in 0..form.height.block {
             elements.index(j as usize).store(input[(at + j * place.line) as usize]);
         }
+    } else if first + comptime!(form.height.block as i32) <= 0 || first >= problem.height.input {
+        let nothing = S::cast_from(nothing::<A>(problem, form));
+        #[unroll]
+        for j in 0..form.height.block {
+            elements.index(j as usize).store(Vector::new(nothing));
+        }
     } else {
+        let nothing = S::cast_from(nothing::<A>(problem, form));
         #[unroll]
         for j in 0..form.height.block {
             let y = first + j as i32;
             let there = min(max(y, 0i32), problem.height.input - 1);
             let element = input[(place.input + there as u32 * place.line) as usize];
-            let kept = select(y == there, element, Vector::new(S::from_int(0)));
+            let kept = select(y == there, element, Vector::new(nothing));
             elements.index(j as usize).store(kept);
         }
     }
 }
 
-/// The sums of the first 1, 2, … elements of a block.
+/// The folds of the first 1, 2, … elements of a block.
 #[cube]
 pub(super) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Vector<A, N>>,
     #[comptime] count: u32,
+    #[comptime] tap: Tap,
 ) -> Sequence<Vector<A, N>> {
     let mut prefixes = Sequence::<Vector<A, N>>::new();
     prefixes.push(*elements.index(0usize));
     #[unroll]
     for j in 1..count as usize {
         let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(before + *elements.index(j));
+        prefixes.push(together::<A, N>(before, *elements.index(j), tap));
     }
     prefixes
 }
@@ -115,13 +129,14 @@ pub(super) fn windows<A: Float, N: Size>(
     ending: &Sequence<Vector<A, N>>,
     beyond: &Sequence<Vector<A, N>>,
     #[comptime] walk: Walk,
+    #[comptime] tap: Tap,
 ) -> Sequence<Vector<A, N>> {
     let mut middles = Sequence::<Vector<A, N>>::new();
     middles.push(*whole.index(0usize));
     #[unroll]
     for i in 1..walk.whole as usize {
         let before = *middles.index(comptime!(i - 1));
-        middles.push(before + *whole.index(i));
+        middles.push(together::<A, N>(before, *whole.index(i), tap));
     }
     let all = comptime!((walk.whole - 1) as usize);
     let mut sums = Sequence::<Vector<A, N>>::new();
@@ -136,7 +151,7 @@ pub(super) fn windows<A: Float, N: Size>(
         sums.push(if comptime!(start == walk.block as usize) {
             sum
         } else {
-            sum + *first.index(start)
+            together::<A, N>(sum, *first.index(start), tap)
         });
     }
     let mut short = Sequence::<Vector<A, N>>::new();
@@ -144,9 +159,9 @@ pub(super) fn windows<A: Float, N: Size>(
     for n in 0..walk.ending() {
         let element = *first.index(comptime!((walk.last() - n) as usize));
         short.push(if comptime!(n > 0) {
-            *short.index(comptime!(n as usize - 1)) + element
+            together::<A, N>(*short.index(comptime!(n as usize - 1)), element, tap)
         } else if comptime!(all > 0) {
-            *middles.index(comptime!(all.max(1) - 1)) + element
+            together::<A, N>(*middles.index(comptime!(all.max(1) - 1)), element, tap)
         } else {
             element
         });
@@ -157,12 +172,12 @@ pub(super) fn windows<A: Float, N: Size>(
         let to = comptime!(i + walk.rest);
         let n = comptime!((walk.last() - i) as usize);
         windows.push(if comptime!(to < walk.last()) {
-            *short.index(n) + *ending.index(to as usize)
+            together::<A, N>(*short.index(n), *ending.index(to as usize), tap)
         } else if comptime!(to == walk.last()) {
             *sums.index(n)
         } else {
             let prefix = *beyond.index(comptime!((to - walk.block) as usize));
-            *sums.index(n) + prefix
+            together::<A, N>(*sums.index(n), prefix, tap)
         });
     }
     windows

@@ -3,7 +3,8 @@
 
 use windowpane_geometry::{Axis, DType, Pooling};
 
-use crate::pool::plan::{Plan, Reduction, pixel_channels, widest_divisor};
+use crate::dtype::MaximumForm;
+use crate::pool::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use crate::pool::window::Form as Tap;
 
 /// The most units of a cube: more, and their registers leave room for few cubes; fewer, and tiles read
@@ -19,6 +20,9 @@ const UNITS_OF_CHANNELS: u32 = 768;
 /// along the width of one.
 const MOST_ROWS: usize = 8;
 const MOST_COLUMNS: usize = 16;
+
+/// The same of a row's columns where a cube has several channels: as many units sum rows as columns.
+const MOST_COLUMNS_OF_CHANNELS: usize = 8;
 
 /// The most whole blocks in a window of short ones along the height, whose folds are registers too.
 const MOST_SHORT_BLOCKS: usize = 16;
@@ -42,7 +46,8 @@ fn blocks(pooling: &Pooling) -> [usize; 2] {
     let short = most(height, MOST_ROWS);
     let few = (height.kernel() - 1) / short <= MOST_SHORT_BLOCKS;
     let rows = if few { short } else { most(height, 2 * MOST_ROWS) };
-    [rows, most(width, MOST_COLUMNS)]
+    let columns = if is_flat(pooling) { MOST_COLUMNS } else { MOST_COLUMNS_OF_CHANNELS };
+    [rows, most(width, columns)]
 }
 
 /// Whether a pixel is one element, and neighbours lie along the width.
@@ -84,17 +89,25 @@ pub(in crate::pool) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)
     Some((tile, if flat { units } else { most }))
 }
 
-/// Whether the numbers are those that this kernel is for, where `fused` is for the problem.
-pub(in crate::pool) fn serves(reduction: Reduction, dtype: DType) -> bool {
-    matches!(reduction, Reduction::Average(_)) && matches!(dtype, DType::F16 | DType::BF16)
+/// Whether the numbers are those that this kernel is for, where `fused` is for the problem: maxima, where
+/// the device has one of numbers.
+pub(in crate::pool) fn serves(reduction: Reduction, dtype: DType, plan: &Plan) -> bool {
+    let folds = match reduction {
+        Reduction::Average(_) => true,
+        Reduction::Max(Output::Values) => plan.maximum == MaximumForm::Native,
+        _ => false,
+    };
+    folds && matches!(dtype, DType::F16 | DType::BF16)
 }
 
 /// Whether one launch pays where it can be had. With channels last a tile's rows are read piece by piece,
-/// which costs less than passes, which would write more between them than they read, where it is whole words.
-pub(in crate::pool) fn pays(pooling: &Pooling, plan: &Plan) -> bool {
+/// which costs less than passes where it is whole words and these would write more between them than they
+/// read, as sums do.
+pub(in crate::pool) fn pays(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> bool {
     let [_, _, width] = pooling.grid().axes();
     let wide = tile(pooling, plan.units).is_some_and(|(tile, _)| tile >= width.kernel());
-    is_flat(pooling) || (wide && channels(pooling) == CHANNELS)
+    let sums = matches!(reduction, Reduction::Average(_));
+    is_flat(pooling) || (sums && wide && channels(pooling) == CHANNELS)
 }
 
 /// The bytes that a cube's units share.
@@ -283,6 +296,6 @@ impl Form {
 
     /// Whether windows are divided by numbers of their own columns.
     pub(super) fn counts(&self) -> bool {
-        !self.tap.fold.is_fixed() && self.tap.width.clipped
+        !self.tap.fold.is_max() && !self.tap.fold.is_fixed() && self.tap.width.clipped
     }
 }

@@ -2,12 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{fetch, keep, prefixes, widened, windows};
+use super::columns::{fetch, keep, nothing, prefixes, widened, windows};
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::pool::window::Problem;
-use crate::registers::{read, zeros};
+use crate::registers::{Registers, read, zeros};
 
 /// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
 /// column, `P` those that are neighbours in shared memory too, `M` those that are written.
@@ -27,8 +27,9 @@ pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let tile = tile_of(args, form);
     let place = place_of(problem, args, &tile, form);
     let tables = tables_of::<A>(problem, args, &tile, form);
+    let nothing = nothing::<A>(problem, form);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
-        shared[i as usize] = Vector::new(A::from_int(0));
+        shared[i as usize] = Vector::new(nothing);
     }
     sync_cube();
 
@@ -37,14 +38,7 @@ pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let next = zeros::<S, N>(form.height.block);
     let first = zeros::<S, N>(form.height.block);
     if place.inside {
-        fetch::<S, N>(input, problem, &place, tile.block, &next, form);
-        for step in 0..comptime!(form.height.whole + 1) {
-            let elements = widened::<S, A, N>(&next, form);
-            fetch::<S, N>(input, problem, &place, tile.block + step + 1, &next, form);
-            let prefixes = prefixes::<A, N>(&elements, form.height.block);
-            keep::<A, N>(&prefixes, &ending, &whole, form);
-        }
-        fetch::<S, N>(input, problem, &place, tile.block, &first, form);
+        lead::<S, A, N>(input, problem, &place, tile.block, &next, &first, &whole, &ending, form);
     }
     for block in tile.block..tile.end {
         let buffer = if comptime!(form.room.buffers > 1) {
@@ -53,20 +47,22 @@ pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
             0u32.runtime()
         };
         if place.inside {
-            let prefixes = prefixes::<A, N>(&widened::<S, A, N>(&next, form), form.height.block);
+            let prefixes =
+                prefixes::<A, N>(&widened::<S, A, N>(&next, form), form.height.block, form.tap);
             let rows = windows::<A, N>(
                 &widened::<S, A, N>(&first, form),
                 &read::<A, N>(&whole),
                 &read::<A, N>(&ending),
                 &prefixes,
                 form.height,
+                form.tap,
             );
             share_rows::<A, N, P>(&rows, &mut shared, buffer + place.shared, form);
             keep::<A, N>(&prefixes, &ending, &whole, form);
             if block + 1 < tile.end {
                 let step = block + comptime!(form.height.whole + 2);
-                fetch::<S, N>(input, problem, &place, step, &next, form);
-                fetch::<S, N>(input, problem, &place, block + 1, &first, form);
+                fetch::<S, A, N>(input, problem, &place, step, &next, form);
+                fetch::<S, A, N>(input, problem, &place, block + 1, &first, form);
             }
         }
         sync_cube();
@@ -91,6 +87,44 @@ pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
             sync_cube();
         }
     }
+}
+
+/// Folds the blocks before the first that windows begin in, and has that one come and the one after all of
+/// these. Two at a time are on their way, for little is to be done meanwhile.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn lead<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    next: &Registers<S, N>,
+    first: &Registers<S, N>,
+    whole: &Registers<A, N>,
+    ending: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let rows = comptime!(form.height.block);
+    let blocks = comptime!(form.height.whole + 1);
+    fetch::<S, A, N>(input, problem, place, block, next, form);
+    fetch::<S, A, N>(input, problem, place, block + 1, first, form);
+    for pair in 0..comptime!(blocks / 2) {
+        let (one, other) = (widened::<S, A, N>(next, form), widened::<S, A, N>(first, form));
+        let step = block + 2 * pair + 2;
+        fetch::<S, A, N>(input, problem, place, step, next, form);
+        fetch::<S, A, N>(input, problem, place, step + 1, first, form);
+        keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
+        keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
+    }
+    if comptime!(blocks % 2 > 0) {
+        let last = widened::<S, A, N>(next, form);
+        keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
+        #[unroll]
+        for j in 0..rows {
+            next.index(j as usize).store(first.index(j as usize).read());
+        }
+    }
+    fetch::<S, A, N>(input, problem, place, block, first, form);
 }
 
 /// Writes the windows of a block of a unit's column, row by row.

@@ -1,17 +1,17 @@
-//! The averages of large windows of planes in one launch, of numbers of two bytes: as `fused` computes
-//! them, with two neighbours a unit, and with channels last too.
+//! Large windows of planes in one launch, of numbers of two bytes: as `fused` folds them, with two
+//! neighbours a unit, and averages with channels last too.
 //!
 //! ```text
 //! for each tile of columns of a plane:                      one cube, a unit two columns or channels
 //!     for each block of B rows of outputs:
-//!         sum each column's windows in registers             to B rows in shared memory
+//!         fold each column's windows in registers            to B rows in shared memory
 //!         for each row, block by block of its columns:       a unit each
-//!             sum the row's windows from what is shared      and write them
+//!             fold the row's windows from what is shared     and write them
 //! ```
 //!
 //! Three ways in which it departs from `fused`. Two neighbours are one load, and what comes next is on its
-//! way while rows are summed; of numbers of four bytes that takes the registers of which more units could
-//! be. The windows of a block are sums of sums:
+//! way while rows are folded; of numbers of four bytes that takes the registers of which more units could
+//! be. The windows of a block are folds of folds, here of sums:
 //!
 //! ```text
 //! whole = sum of the blocks that all windows of the block have
@@ -20,7 +20,7 @@
 //! y[o]  = sum + prefix of the block after
 //! ```
 //!
-//! And along the rows a unit sums what it needs itself where windows have one whole block, and writes words
+//! And along the rows a unit folds what it needs itself where windows have one whole block, and writes words
 //! of several results. Where there is memory for two blocks of rows, a cube's units wait for each other
 //! once a block.
 //!

@@ -95,17 +95,25 @@ pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
     tile: &Tile,
     rows: u32,
     item: &Item,
-    sums: &Sequence<Vector<A, P>>,
+    folds: &Sequence<Vector<A, P>>,
     #[comptime] form: Form,
 ) {
     let h = rows * form.height.block + item.row;
-    let factors = factors_of::<A>(problem, tables, h, item.block, form);
+    let factors = if comptime!(form.tap.fold.is_max()) {
+        Sequence::<Vector<A, One>>::new()
+    } else {
+        factors_of::<A>(problem, tables, h, item.block, form)
+    };
     let mut values = Sequence::<Vector<A, P>>::new();
     #[unroll]
-    for j in 0..sums.len() {
-        let own = comptime!(if form.counts() { j } else { 0 });
-        let factor = Vector::<A, P>::new(factors.index(own).extract(0usize));
-        values.push(*sums.index(j) * factor);
+    for j in 0..folds.len() {
+        values.push(if comptime!(form.tap.fold.is_max()) {
+            *folds.index(j)
+        } else {
+            let own = comptime!(if form.counts() { j } else { 0 });
+            let factor = Vector::<A, P>::new(factors.index(own).extract(0usize));
+            *folds.index(j) * factor
+        });
     }
     let first = item.block * form.width.block;
     if comptime!(form.written == 0) {

@@ -77,15 +77,15 @@ pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
         let mut ending = Sequence::<Vector<A, P>>::new();
         if comptime!(form.width.shorter() > 0) {
             let last = block_of::<A, P>(shared, buffer, &item, form.width.whole, form);
-            let prefixes = prefixes::<A, P>(&last, form.width.block);
+            let prefixes = prefixes::<A, P>(&last, form.width.block, form.tap);
             #[unroll]
             for j in 0..prefixes.len() {
                 ending.push(*prefixes.index(j));
             }
         }
         let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
-        let beyond = prefixes::<A, P>(&beyond, form.width.block);
-        let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width);
+        let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
+        let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
         write::<S, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
     }
 }
@@ -107,7 +107,7 @@ fn total_of<A: Float, P: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, P> {
     let elements = block_of::<A, P>(shared, buffer, item, after, form);
-    let prefixes = prefixes::<A, P>(&elements, form.width.block);
+    let prefixes = prefixes::<A, P>(&elements, form.width.block, form.tap);
     *prefixes.index(comptime!((form.width.block - 1) as usize))
 }
 

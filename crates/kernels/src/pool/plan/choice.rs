@@ -32,8 +32,8 @@ impl Plan {
             let fused = Self::with(Algorithm::Fused, pooling, reduction, dtype, limits);
             // With channels last a tile's rows are read piece by piece, which costs more than it saves
             // but where passes write more than they read.
-            let pays = |plan: &Self| match paired::serves(reduction, dtype) {
-                true => paired::pays(pooling, plan),
+            let pays = |plan: &Self| match paired::serves(reduction, dtype, plan) {
+                true => paired::pays(pooling, reduction, plan),
                 false => pixel_channels(pooling) == 1,
             };
             if fused.is_ok_and(|plan| pays(&plan)) {

@@ -17,6 +17,9 @@ pub(super) const UNROLLED_TAPS: usize = 49;
 /// The most vectors, as wide as loads are, that the sums of a strip share.
 const WIDE_LOADS: usize = 40;
 
+/// Fewer strips than this, of lanes along the width, and a large GPU has no others to run meanwhile.
+const ENOUGH_STRIPS: usize = 1 << 19;
+
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
 /// multiprocessor evenly.
 const UNITS: u32 = 128;
@@ -75,15 +78,21 @@ pub(in crate::pool) fn check_workspace(
     Ok(())
 }
 
-/// The columns that a cube writes and the units that it takes, of no more than `most`.
-fn tile(pooling: &Pooling, reduction: Reduction, dtype: DType, most: u32) -> Option<(usize, u32)> {
-    match paired::serves(reduction, dtype) {
-        true => paired::tile(pooling, most),
-        false => fused::tile(pooling, reduction, most),
-    }
-}
-
 impl Plan {
+    /// The columns that a cube writes and the units that it takes, of no more than `most`.
+    fn tile(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        most: u32,
+    ) -> Option<(usize, u32)> {
+        match paired::serves(reduction, dtype, self) {
+            true => paired::tile(pooling, most),
+            false => fused::tile(pooling, reduction, most),
+        }
+    }
+
     /// Refuses a problem or a device that the plan's kernel is not for, and values of its own that it
     /// cannot run with.
     pub(super) fn check_kernel(
@@ -184,6 +193,10 @@ impl Plan {
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        // Few strips of short numbers are waited for: shorter ones read more, but are soon done.
+        let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
+        let short = !self.runs && dtype.size() == 2 && limits.llvm && across.is_some_and(few);
+        let strip = if short { strip.min(2) } else { strip };
         let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
         let width = &pooling.grid().axes()[AXES - 1];
         // Two columns of vectors share most of what they read, if few of it is neither's own.
@@ -335,11 +348,14 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let algorithm = Algorithm::Fused;
-        let tile = tile(pooling, reduction, dtype, limits.units_per_cube);
+        let tile = self.tile(pooling, reduction, dtype, limits.units_per_cube);
         // A core would wait at every block for those that have not come as far.
         let tile = tile.filter(|_| limits.cores.is_none());
         let (_, units) = tile.ok_or(PlanError::NotFor { algorithm })?;
-        Ok(Self { algorithm, units, lanes: 1, unrolled: false, ..self })
+        // Its maxima are folded as its sums are.
+        let pairs = paired::serves(reduction, dtype, &self);
+        let accumulator = if pairs { accumulator(dtype) } else { self.accumulator };
+        Ok(Self { algorithm, units, accumulator, lanes: 1, unrolled: false, ..self })
     }
 
     /// Refuses units that no tile can be walked with, or more memory for it than there is.
@@ -350,11 +366,11 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let bytes = match paired::serves(reduction, dtype) {
+        let bytes = match paired::serves(reduction, dtype, self) {
             true => paired::shared_bytes(pooling, self),
             false => fused::shared_bytes(pooling, reduction, self),
         };
-        let tile = tile(pooling, reduction, dtype, self.units);
+        let tile = self.tile(pooling, reduction, dtype, self.units);
         self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
     }
 

@@ -160,13 +160,12 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         assert_eq!(plan.check(&pooling, reduction, DType::BF16, limits), Ok(()));
         plan
     };
-    // One tile of 256 columns: a unit for each that there is, however long the window.
+    // One tile of 256 columns: of numbers of two bytes a unit for each two, however long the window.
     for kernel in [31, 63, 127] {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
-        assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 256, 0));
+        assert_eq!((plan.algorithm, plan.units, plan.workspace), (Algorithm::Fused, 128, 0));
     }
-    // Of averages of two bytes a unit for each two; with channels last where there is memory for a tile of
-    // them that is wider than a window.
+    // With channels last of averages, where there is memory for a tile of them that is wider than a window.
     let mean = Reduction::Average(Divisor::Valid);
     let large = Limits { shared_bytes: 227 << 10, ..GPU };
     for (layout, units) in [(Layout::ChannelsFirst, 128), (Layout::ChannelsLast, 768)] {
