@@ -19,9 +19,9 @@ use windowpane_geometry::{DType, IndexBase, Pooling};
 use super::launch::{buffer, check_buffers};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::indexing;
-use crate::{Limits, Target};
 use crate::dtype::elem;
 use crate::unit::{grid, unit_position};
+use crate::{Limits, Target};
 
 /// What the note of [`launch_unpool`] holds where no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;

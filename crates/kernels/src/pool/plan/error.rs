@@ -48,7 +48,9 @@ pub enum PlanError {
         limit: usize,
     },
     /// A buffer does not hold its tensor.
-    #[error("a buffer of {found} bytes was given for a tensor of {needed}; give it one of its size")]
+    #[error(
+        "a buffer of {found} bytes was given for a tensor of {needed}; give it one of its size"
+    )]
     BufferTooSmall {
         /// The bytes of the tensor.
         needed: u64,

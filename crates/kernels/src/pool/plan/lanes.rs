@@ -61,9 +61,8 @@ pub(super) fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> 
     let windows = |lanes| if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
     let divides = |&lanes: &usize| width.output().is_multiple_of(windows(lanes));
     // Of far steps a unit would read more vectors than it finds taps in.
-    let near = |&lanes: &usize| {
-        gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS
-    };
+    let near =
+        |&lanes: &usize| gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS;
     let widest = widest_divisor(width.input(), widest);
     let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power);
     let lanes = lanes.filter(near).find(divides);
