@@ -88,13 +88,30 @@ pub(crate) struct PoolArgs {
     pub(crate) layout: Layout,
     /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
     /// (cost independent of the window), fused (so along both axes at once), reduce (many units
-    /// share a window), plane (small planes are kept in fast memory) or walk (a processor's thread
-    /// keeps what neighbouring windows share)
+    /// share a window), plane (small planes are kept in fast memory), flat (all planes are one
+    /// run of numbers) or walk (a processor's thread keeps what neighbouring windows share)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
+}
+
+/// The type to compute in: what was asked for, or that of the files, who must then agree.
+pub(crate) fn common_type(
+    asked: Option<DType>,
+    (name, dtype): (&str, DType),
+    others: impl IntoIterator<Item = (impl fmt::Display, DType)>,
+) -> Result<DType, Failure> {
+    if let Some(asked) = asked {
+        return Ok(asked);
+    }
+    match others.into_iter().find(|(_, found)| *found != dtype) {
+        None => Ok(dtype),
+        Some((other, found)) => Err(Failure::Failed(format!(
+            "{name} holds {dtype} and {other} {found}; say by --dtype which to compute in"
+        ))),
+    }
 }
 
 /// An operator with its options.

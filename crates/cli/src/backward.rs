@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use windowpane::{Device, Extents, IndexBase, Layout, Tensor};
+use windowpane_reference::pool::backward::check_indices;
 
-use crate::args::{On, Operator, PoolArgs, index_base, positive};
+use crate::args::{On, Operator, PoolArgs, common_type, index_base, positive};
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
@@ -65,7 +66,8 @@ impl PoolBackward {
         let gradient = Tensor::read_npy(&Device::host(), &self.gradient)?;
         self.pool.check_dims(&name, gradient.dims())?;
         let (input, dims) = self.input(gradient.dims())?;
-        let dtype = self.pool.dtype.unwrap_or(gradient.dtype());
+        let input_type = input.iter().zip(&self.input).map(|(x, path)| (path.display(), x.dtype()));
+        let dtype = common_type(self.pool.dtype, (&name, gradient.dtype()), input_type)?;
         let plan = operator.plan_backward(&device, dtype, &dims)?;
         let pooled: Vec<usize> = plan.pooling().output().dims(self.pool.layout).collect();
         if gradient.dims() != pooled {
@@ -77,7 +79,14 @@ impl PoolBackward {
         }
         memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<i32>())?;
         let winners = match &self.indices {
-            Some(path) => Some(read_indices(path, &name, &pooled)?.to_device(&device)?),
+            Some(path) => {
+                let winners = read_indices(path, &name, &pooled)?;
+                // Devices gather, and would pass over what names no element.
+                let (pooling, base) = (plan.pooling(), self.index_base);
+                check_indices(pooling, base, &winners.to_vec::<i32>()?)
+                    .map_err(|wrong| Failure::Failed(format!("{}: {wrong}", path.display())))?;
+                Some(winners.to_device(&device)?)
+            }
             None => None,
         };
 

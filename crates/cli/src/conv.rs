@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use windowpane::Activation;
 
-use crate::args::On;
+use crate::args::{On, common_type};
 use crate::conv_args::{ConvArgs, File, activation, axes_of, output_dims, read_optional, summary};
 use crate::failure::Failure;
 use crate::memory;
@@ -59,7 +59,8 @@ impl Conv {
         axes_of(&x.name, x.dims())?;
         let kernel = self.conv.kernel(&w.name, w.dims())?;
         let conv = self.conv.operator(kernel)?.activation(self.activation);
-        let dtype = self.conv.dtype.unwrap_or(x.tensor.dtype());
+        let others = [Some(&w), bias.as_ref(), residual.as_ref()].into_iter().flatten();
+        let dtype = common_type(self.conv.dtype, x.typed(), others.map(File::typed))?;
         let plan = conv.plan(&device, dtype, x.dims(), w.dims())?;
         if let Some(bias) = &bias {
             bias.expect(&[plan.problem().filter().count()], "a bias of these filters has")?;

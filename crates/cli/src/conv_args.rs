@@ -218,6 +218,11 @@ impl File {
         )))
     }
 
+    /// Its name, and the type that it holds.
+    pub(crate) fn typed(&self) -> (&str, DType) {
+        (&self.name, self.tensor.dtype())
+    }
+
     /// The array in this type on a device.
     pub(crate) fn upload(&self, dtype: DType, device: &Device) -> Result<Tensor, Failure> {
         Ok(self.tensor.to_dtype(dtype)?.to_device(device)?)

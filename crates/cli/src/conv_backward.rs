@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use windowpane::Extents;
 
-use crate::args::{On, positive};
+use crate::args::{On, common_type, positive};
 use crate::conv_args::{ConvArgs, File, axes_of, output_dims, summary};
 use crate::failure::Failure;
 use crate::memory;
@@ -98,7 +98,7 @@ impl Data {
         check_same_rank(&w, kernel.rank(), rank)?;
         let conv = self.conv.operator(kernel)?;
         let x = self.conv.input_dims(dy.dims(), w.dims(), self.input_size)?;
-        let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
+        let dtype = common_type(self.conv.dtype, dy.typed(), [w.typed()])?;
         let plan = conv.plan_backward_data(&device, dtype, &x, w.dims())?;
         dy.expect(&output_dims(&plan), "the output over --input-size has")?;
         memory::check_results(plan.problem().input().elements(), dtype)?;
@@ -123,7 +123,7 @@ impl Weight {
         check_rank("--kernel", self.kernel, rank)?;
         check_same_rank(&x, axes_of(&x.name, x.dims())?, rank)?;
         let conv = self.conv.operator(self.kernel)?;
-        let dtype = self.conv.dtype.unwrap_or(dy.tensor.dtype());
+        let dtype = common_type(self.conv.dtype, dy.typed(), [x.typed()])?;
         let w = conv.filter_dims(dy.dims(), x.dims())?;
         let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
         dy.expect(&output_dims(&plan), "the output of --kernel over the input has")?;

@@ -125,6 +125,11 @@ struct Inner {
     deaf: std::sync::atomic::AtomicBool,
 }
 
+/// Whether a device of this name is Mesa's software Vulkan.
+fn is_llvmpipe(name: &str) -> bool {
+    name.contains("llvmpipe")
+}
+
 impl Device {
     /// Device `index` of a backend.
     pub fn new(backend: Backend, index: usize) -> Result<Self> {
@@ -268,6 +273,11 @@ impl Device {
         matches!(self.backend(), Backend::Host | Backend::Cpu)
     }
 
+    /// Whether the processor stands for a GPU: it is Mesa's software Vulkan, however reached.
+    pub fn is_emulated(&self) -> bool {
+        is_llvmpipe(self.name())
+    }
+
     /// Whether [`time`](Self::time) is by the device's own clock.
     pub fn has_clock(&self) -> bool {
         #[cfg(feature = "kernels")]
@@ -328,12 +338,6 @@ impl Device {
     pub(crate) fn target(&self) -> Option<windowpane_kernels::Target<'_>> {
         let (client, limits) = (self.client()?, self.limits()?);
         Some(windowpane_kernels::Target { client, limits })
-    }
-
-    /// Whether it is Mesa's software Vulkan, however reached.
-    #[cfg(feature = "kernels")]
-    pub(crate) fn is_llvmpipe(&self) -> bool {
-        cube::is_llvmpipe(self.name())
     }
 
     /// Waits for what the device tells of `work`.
@@ -512,11 +516,6 @@ mod cube {
             limits.shared_bytes = 0;
         }
         limits
-    }
-
-    /// Whether a device of this name is Mesa's software Vulkan.
-    pub(super) fn is_llvmpipe(name: &str) -> bool {
-        name.contains("llvmpipe")
     }
 
     /// The driver's version. CUDA tells only which CUDA its driver is for; Linux knows the driver's own.

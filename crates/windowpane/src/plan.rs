@@ -159,7 +159,13 @@ impl Plan {
             |elements: usize, dtype: DType| (elements as u64).saturating_mul(dtype.size() as u64);
         let (input, output) = (self.pooling.input().elements(), self.pooling.output().elements());
         let indices = if self.operator.base().is_some() { bytes(output, DType::I32) } else { 0 };
-        bytes(input, self.dtype).saturating_add(bytes(output, self.dtype)).saturating_add(indices)
+        // A norm's gradient takes what was pooled too.
+        let pooled = match self.operator {
+            Operator::NormBackward(_) => bytes(input, self.dtype),
+            _ => 0,
+        };
+        let ends = bytes(input, self.dtype).saturating_add(bytes(output, self.dtype));
+        ends.saturating_add(indices).saturating_add(pooled)
     }
 
     /// Runs as planned, again and again with no new memory: `results` are those of the last run,

@@ -14,7 +14,7 @@ const MOST: usize = 65_535;
 
 /// Refuses so many turns where they would not all be made.
 fn check(device: &Device, turns: usize) -> Result<()> {
-    match turns > MOST && device.is_llvmpipe() {
+    match turns > MOST && device.is_emulated() {
         true => Err(Error::TooManyTurns { device: device.clone(), turns, limit: MOST }),
         false => Ok(()),
     }

@@ -217,7 +217,7 @@ impl Row {
 
     /// What it computes on, as ceilings name it; a peer's row does not say how exact it is.
     fn factors(&self) -> &str {
-        self.precision.as_deref().filter(|precision| *precision != "strict").unwrap_or(&self.dtype)
+        computed_in(&self.dtype, self.precision.as_deref())
     }
 
     /// Who ran it. With cold caches a contestant is another one: its times stand beside those with
@@ -282,6 +282,11 @@ fn whose(name: &str, cold: bool) -> Cow<'_, str> {
         true => Cow::Owned(format!("{name} cold")),
         false => Cow::Borrowed(name),
     }
+}
+
+/// What numbers of a type are computed in: their type, or the precision that was asked for.
+pub(super) fn computed_in<'a>(dtype: &'a str, precision: Option<&'a str>) -> &'a str {
+    precision.filter(|precision| *precision != "strict").unwrap_or(dtype)
 }
 
 /// What the rows of a case compute on: those of ours know.

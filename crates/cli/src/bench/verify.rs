@@ -40,6 +40,8 @@ struct Row {
     pass: String,
     dtype: String,
     layout: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    precision: Option<String>,
     backend: &'static str,
     device: String,
     #[serde(flatten)]
@@ -131,6 +133,7 @@ impl Row {
             pass: case.pass.clone(),
             dtype: case.dtype.clone(),
             layout: case.layout.clone(),
+            precision: case.precision.clone(),
             backend: device.backend().name(),
             device: device.name().into(),
             result,
@@ -146,7 +149,8 @@ fn table(format: Format, rows: &[Row]) -> Table {
     }
     for row in rows {
         let case = format!("{} {} {}", row.name, row.kind, row.pass);
-        let of_type = format!("{} {}", row.dtype, row.layout);
+        let of_type =
+            format!("{} {}", row::computed_in(&row.dtype, row.precision.as_deref()), row.layout);
         let [algorithm, error, samples] = match &row.result {
             Outcome::Right {
                 algorithm,

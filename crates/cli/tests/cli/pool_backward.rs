@@ -1,6 +1,8 @@
 //! `pool-backward`: gradients on files.
 
-use crate::support::{Folder, on_every_backend, run};
+use windowpane::Device;
+
+use crate::support::{Folder, on_every_backend, run, run_with};
 
 #[test]
 fn gradients_go_back() {
@@ -29,4 +31,26 @@ fn gradients_go_back() {
     let adaptive = [&global[..], &["--adaptive", "3", "--layout", "channels-first"]].concat();
     run(&adaptive).refused(1, "[1, 3, 3]");
     run(&[&global[..], &["--global"]].concat()).refused(1, "[1, 1, 1]");
+}
+
+/// SEMANTICS 5.1: what names no element is refused, on devices that gather too; and nothing is narrowed unasked.
+#[test]
+fn foreign_positions_and_mixed_types_are_refused() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 4, 1], &[1.0f64, 1.0 + 1e-12, 0.0, 0.0]);
+    let grad = folder.write("grad.npy", &[1, 2, 1], &[10.0f32, 20.0]);
+    let dx = folder.name("dx.npy");
+    let back = ["pool-backward", &grad, "-o", &dx, "--kernel", "2"];
+    for wrong in [[0, 4], [0, -2]] {
+        let at = folder.write("at.npy", &[1, 2, 1], &wrong);
+        for device in Device::all() {
+            let (backend, index) = (device.backend().name(), device.index().to_string());
+            let on = ["--backend", backend, "--device", &index, "--input-size", "4"];
+            run_with(&back, &[&on[..], &["--indices", &at]].concat())
+                .refused(1, "output element 1 is not a position");
+        }
+    }
+    run(&[&back[..], &["--input", &x]].concat()).refused(1, "--dtype");
+    run(&[&back[..], &["--input", &x, "--dtype", "f64"]].concat()).succeeded();
+    folder.holds("dx.npy", &[1, 4, 1], &[0.0f64, 10.0, 20.0, 0.0]);
 }

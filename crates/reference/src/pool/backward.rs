@@ -42,6 +42,19 @@ impl fmt::Display for IndexOutOfRange {
 
 impl std::error::Error for IndexOutOfRange {}
 
+/// Refuses the first index that names no element of the input plane of its own sample and channel.
+pub fn check_indices(
+    pooling: &Pooling,
+    base: IndexBase,
+    indices: &[i32],
+) -> Result<(), IndexOutOfRange> {
+    check_output(pooling, "the tensor of indices", indices);
+    let (field, strides) = (Field::of(pooling), index_strides(pooling, base));
+    let wrong = indices.par_iter().enumerate();
+    let wrong = wrong.find_map_first(|(at, &index)| place(&field, &strides, at, index).err());
+    wrong.map_or(Ok(()), Err)
+}
+
 /// The gradient of a maximum, from the indices that the forward pass gave.
 pub fn max_backward<T: Scalar>(
     pooling: &Pooling,

@@ -775,6 +775,8 @@ fn a_plan_counts_its_bytes() {
     assert_eq!(indexed.bytes(), 2 * (input + output) + 4 * output);
     let backward = pool.plan_backward(&host, DType::BF16, &dims).unwrap();
     assert_eq!(backward.bytes(), 2 * (input + output) + 4 * output);
+    let norm = windowpane::LpPool::new(2.0, [2, 2]).plan_backward(&host, DType::BF16, &dims);
+    assert_eq!(norm.unwrap().bytes(), 2 * (2 * input + output));
 }
 
 /// What is forced in vain is passed over by the properties; here each algorithm has a problem that it is
