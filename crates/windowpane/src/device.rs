@@ -505,7 +505,7 @@ mod cube {
     }
 
     /// What a device has, as far as its language and its driver let kernels have it.
-    fn limits(backend: Backend, name: &str, client: &cubecl::client::Client) -> Limits {
+    fn limits(backend: Backend, name: &str, client: &Client) -> Limits {
         let mut limits = Limits::of(client);
         if backend == Backend::Wgpu {
             // WGSL has no words for the matrix units that its device reports.

@@ -858,7 +858,7 @@ fn every_algorithm_plans_what_it_is_for() {
                 &[Direct, Banded, Depthwise, Grouped, Tiled, Matrix, Hopper]
             }
             // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
-            (Backend::Vulkan, name) if name.contains("llvmpipe") => &[Direct, Depthwise, Grouped],
+            (Backend::Vulkan, _) if device.is_emulated() => &[Direct, Depthwise, Grouped],
             (Backend::Wgpu, _) => &[Direct, Depthwise, Grouped, Tiled],
             // Other GPUs may have more.
             _ => &[Direct, Depthwise, Grouped, Tiled],

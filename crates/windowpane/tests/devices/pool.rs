@@ -805,9 +805,7 @@ fn every_algorithm_plans_what_it_is_for() {
             Backend::Host => &[Direct, Sliding],
             Backend::Cpu => &[Direct, Strip, Sliding, Reduce, Plane, Walk],
             // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
-            Backend::Vulkan if device.name().contains("llvmpipe") => {
-                &[Direct, Strip, Sliding, Flat]
-            }
+            Backend::Vulkan if device.is_emulated() => &[Direct, Strip, Sliding, Flat],
             _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Fused],
         };
         assert_eq!(found, expected, "{device}");

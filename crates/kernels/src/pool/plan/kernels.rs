@@ -289,7 +289,7 @@ impl Plan {
     /// Passes, and the workspace between them.
     pub(super) fn sliding(self, pooling: &Pooling, reduction: Reduction, dtype: DType) -> Self {
         let plan = Self { algorithm: Algorithm::Sliding, unrolled: false, ..self };
-        let workspace = sliding::workspace(pooling, reduction, &plan, dtype);
+        let (_, workspace) = sliding::written(pooling, reduction, &plan, dtype);
         Self { workspace, ..plan }
     }
 
@@ -301,8 +301,8 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let elements = sliding::most_written(pooling, reduction, self, dtype);
-        check_workspace(elements, sliding::workspace(pooling, reduction, self, dtype), limits)
+        let (elements, bytes) = sliding::written(pooling, reduction, self, dtype);
+        check_workspace(elements, bytes, limits)
     }
 
     /// Teams, and the workspace of their parts.

@@ -240,8 +240,7 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_made(&Self::with(self.algorithm, pooling, reduction, dtype, limits)?)?;
+        self.check_made(&Self::with(self.algorithm, pooling, reduction, dtype, limits)?, limits)?;
         // Planes are moved in lanes of their own, which `check_kernel` checks.
         if !matches!(self.algorithm, Algorithm::Plane | Algorithm::Flat) {
             self.check_lanes(pooling, dtype, limits, false)?;
@@ -265,8 +264,8 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        self.check_units(pooling, reduction, dtype, limits)?;
-        self.check_made(&Self::gradient_with(self.algorithm, pooling, reduction, dtype, limits)?)?;
+        let own = Self::gradient_with(self.algorithm, pooling, reduction, dtype, limits)?;
+        self.check_made(&own, limits)?;
         if self.algorithm == Algorithm::Plane {
             return self.check_planes(pooling, reduction, dtype, limits, true);
         }
@@ -279,9 +278,13 @@ impl Plan {
         self.check_lanes(pooling, dtype, limits, true)
     }
 
-    /// Refuses a plan that was made for something else than `own`, and what kernels other than the
-    /// direct one cannot have otherwise: their loops and their vectors are written for it.
-    fn check_made(&self, own: &Self) -> Result<(), PlanError> {
+    /// Refuses units that the device has not, a plan that was made for something else than `own`, and
+    /// what kernels other than the direct one cannot have otherwise: their loops and their vectors are
+    /// written for it.
+    fn check_made(&self, own: &Self, limits: &Limits) -> Result<(), PlanError> {
+        if self.units == 0 || self.units > limits.units_per_cube {
+            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
+        }
         let made = |plan: &Self| {
             let Self { widest, columns, accumulator, maximum, rounds, .. } = *plan;
             let device = (plan.reinterprets, plan.shared_bytes);
@@ -296,20 +299,6 @@ impl Plan {
         }
         if self.unrolled != own.unrolled && algorithm != Algorithm::Direct {
             return Err(PlanError::Fixed { name: "unrolled", algorithm });
-        }
-        Ok(())
-    }
-
-    fn check_units(
-        &self,
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        limits: &Limits,
-    ) -> Result<(), PlanError> {
-        check_problem(pooling, reduction, dtype, limits)?;
-        if self.units == 0 || self.units > limits.units_per_cube {
-            return Err(PlanError::Units { units: self.units, limit: limits.units_per_cube });
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ use crate::unit::grid;
 
 use passes::{Walk, keeps, passes};
 
-pub(super) use passes::{block, block_of_sums, fits, most_written, workspace};
+pub(super) use passes::{block, block_of_sums, fits, written};
 
 /// Launches the passes; the caller has checked the plan and the buffers.
 pub(super) fn launch(

@@ -62,24 +62,16 @@ pub(in crate::pool) fn fits(pooling: &Pooling) -> bool {
     windowed(pooling).next().is_some() && pooling.grid().axes().iter().all(fits)
 }
 
-/// The bytes of the passes' intermediate tensors.
-pub(in crate::pool) fn workspace(
+/// The most elements that a pass writes, and the bytes of the passes' intermediate tensors.
+pub(in crate::pool) fn written(
     pooling: &Pooling,
     reduction: Reduction,
     plan: &Plan,
     dtype: DType,
-) -> usize {
-    passes(pooling, reduction, plan, dtype).iter().map(Walk::workspace).sum()
-}
-
-/// The most elements that a pass writes.
-pub(in crate::pool) fn most_written(
-    pooling: &Pooling,
-    reduction: Reduction,
-    plan: &Plan,
-    dtype: DType,
-) -> usize {
-    passes(pooling, reduction, plan, dtype).iter().map(Walk::written).max().unwrap_or(0)
+) -> (usize, usize) {
+    let passes = passes(pooling, reduction, plan, dtype);
+    let most = passes.iter().map(Walk::written).max().unwrap_or(0);
+    (most, passes.iter().map(Walk::workspace).sum())
 }
 
 /// A pass along one axis.
