@@ -35,6 +35,7 @@ mod listen;
 mod nd;
 mod plan;
 mod pool;
+mod recording;
 mod spare;
 mod tensor;
 #[cfg(feature = "kernels")]
@@ -47,6 +48,7 @@ pub use element::Element;
 pub use error::Error;
 pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
+pub use recording::Recording;
 pub use tensor::Tensor;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,

@@ -46,6 +46,69 @@ fn copies_are_copies() {
     }
 }
 
+/// What a device has kept does what the work does, as often as it is asked for: each time on what the
+/// last time has left.
+#[test]
+fn recordings_do_the_work_again() {
+    for device in windowpane::Device::all() {
+        let x = Tensor::random(&device, DType::F32, [2, 9, 9, 5], 1).unwrap();
+        let blur = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]);
+        let plan = blur.plan(&device, x.dtype(), x.dims()).unwrap();
+        let fresh = || {
+            let copy = || Tensor::from_bytes(&device, x.dtype(), &x.to_bytes().unwrap(), x.dims());
+            [vec![copy().unwrap()], vec![copy().unwrap()]]
+        };
+        let twice = |[a, b]: &mut [Vec<Tensor>; 2]| {
+            plan.run(&[&a[0]], b)?;
+            plan.run(&[&b[0]], a)
+        };
+        let mut again = fresh();
+        let mut recording = device.record(|| twice(&mut again)).unwrap();
+        // The processor's runtime keeps nothing, and the host has no launches.
+        assert_eq!(recording.is_kept(), !device.uses_host_memory(), "{device}");
+        for _ in 0..2 {
+            recording.replay().unwrap();
+        }
+        let ((), _) = device.time(|| recording.replay()).unwrap();
+        drop(recording);
+        let mut expected = fresh();
+        (0..4).for_each(|_| twice(&mut expected).unwrap());
+        let [again, expected] = [again, expected].map(|both| both.map(|it| it[0].to_bytes()));
+        for (again, expected) in again.into_iter().zip(expected) {
+            assert!(again.unwrap() == expected.unwrap(), "{device}");
+        }
+    }
+}
+
+/// Work that fails is not kept, and the device goes on as before.
+#[test]
+fn recordings_of_failures_are_failures() {
+    for device in windowpane::Device::all() {
+        for failing in [1, 2] {
+            let mut calls = 0;
+            let refused = device.record(|| {
+                calls += 1;
+                let spare = Tensor::random(&device, DType::F32, [64], calls)?;
+                if calls == failing {
+                    spare.to_vec::<i32>().map(|_| ())?;
+                }
+                Ok(())
+            });
+            match failing {
+                // The second call is only made where the device may keep it.
+                2 if device.uses_host_memory() => assert!(refused.is_ok(), "{device}"),
+                _ => {
+                    let error = refused.unwrap_err();
+                    assert!(matches!(error, Error::DTypeMismatch { .. }), "{device}: {error}");
+                }
+            }
+            let x = Tensor::from_slice(&device, &[1f32, 3.0, 2.0, 0.5], [1, 2, 2, 1]).unwrap();
+            let y = MaxPool::new([2, 2]).forward(&x).unwrap();
+            assert_eq!(y.to_vec::<f32>().unwrap(), [3.0], "{device}");
+        }
+    }
+}
+
 /// A conversion rounds once, to nearest even, and clamps what an integer cannot hold.
 #[test]
 fn conversions_round_once() {
