@@ -1,4 +1,5 @@
-//! Timing: launches queued back to back inside windows that the device's clock times.
+//! Timing: launches back to back inside windows that the device's clock times, out of a recording where
+//! the device makes one, so that nothing of the host's is between them.
 //!
 //! With cold caches a window is one launch, and before it a tensor larger than any cache is filled
 //! with random numbers, outside of the window. A fill inside and subtracted would add its own noise,
@@ -56,6 +57,8 @@ pub(super) struct Measured {
     pub(super) windows: u32,
     /// The launches of a window.
     pub(super) launches: u32,
+    /// Whether they came out of a recording, with nothing of the host's between them.
+    pub(super) recorded: bool,
     pub(super) algorithm: String,
     /// How a product of matrices is cut up.
     pub(super) tile: Option<String>,
@@ -89,6 +92,13 @@ struct HeadStart {
     lasts: Duration,
 }
 
+/// What a launch took in each window, and the launches of a window.
+struct Timed {
+    seconds: Vec<f64>,
+    launches: u32,
+    recorded: bool,
+}
+
 /// A launch, as a window saw it.
 #[derive(Clone, Copy)]
 struct Launch {
@@ -118,8 +128,8 @@ impl Stopwatch {
         // The first launch compiles; a kernel that fails says so here.
         work.launch()?;
         work.wait()?;
-        let (mut seconds, launches) = match self.flush {
-            Some(_) => (self.cold_windows(work)?, 1),
+        let Timed { mut seconds, launches, recorded } = match self.flush {
+            Some(_) => self.cold_windows(work)?,
             None => self.warm_windows(work)?,
         };
         // A failure between the first launch and the last must not pass for a fast one.
@@ -131,6 +141,7 @@ impl Stopwatch {
             spread,
             windows: seconds.len() as u32,
             launches,
+            recorded,
             algorithm: work.algorithm(),
             tile: work.tile(),
             bytes: work.bytes(),
@@ -141,27 +152,32 @@ impl Stopwatch {
         })
     }
 
-    /// What a launch took in each window, and the launches of a window.
-    fn warm_windows(&mut self, work: &mut dyn Work) -> Result<(Vec<f64>, u32), Failure> {
+    /// Windows of launches back to back.
+    fn warm_windows(&mut self, work: &mut dyn Work) -> Result<Timed, Failure> {
         // Twice, for a window that the host was late for makes a launch look longer than it is.
-        let mut launch = self.window(work, 3, None)?;
+        let mut launch = self.window(3, None, || (0..3).try_for_each(|_| work.launch()))?;
         let mut launches = launches_of(launch.device);
         if launches > 1 || launch.device < WINDOW {
-            launch = self.window(work, launches, Some(launch))?;
+            let repeated = || (0..launches).try_for_each(|_| work.launch());
+            launch = self.window(launches, Some(launch), repeated)?;
             launches = launches_of(launch.device);
         }
+        let device = self.device.clone();
+        let mut recording = device.record(|| (0..launches).try_for_each(|_| work.launch()))?;
         let mut seconds = Vec::new();
         for _ in 0..windows_of(launch.device * launches) {
-            launch = self.window(work, launches, Some(launch))?;
+            launch = self.window(launches, Some(launch), || recording.replay())?;
             seconds.push(launch.device.as_secs_f64());
         }
-        Ok((seconds, launches))
+        Ok(Timed { seconds, launches, recorded: recording.is_kept() })
     }
 
-    /// What each launch took, other things filling the caches before it.
-    fn cold_windows(&mut self, work: &mut dyn Work) -> Result<Vec<f64>, Failure> {
+    /// Windows of a launch each, other things filling the caches before it.
+    fn cold_windows(&mut self, work: &mut dyn Work) -> Result<Timed, Failure> {
         let mut seconds = Vec::new();
         let windows = if self.device.has_clock() { COLD_WINDOWS } else { FEWEST_WINDOWS };
+        let device = self.device.clone();
+        let mut recording = device.record(|| work.launch())?;
         for seed in 0..windows {
             if let Some(flush) = &mut self.flush {
                 flush.randomize(seed)?;
@@ -170,28 +186,28 @@ impl Stopwatch {
                 // Without the device's clock the fill would be timed too.
                 self.device.wait()?;
             }
-            let ((), took) = self.device.time(|| work.launch())?;
+            let ((), took) = self.device.time(|| recording.replay())?;
             seconds.push(took.as_secs_f64());
             if took > SLOW && seconds.len() >= FEWEST_WINDOWS as usize {
                 break;
             }
         }
-        Ok(seconds)
+        Ok(Timed { seconds, launches: 1, recorded: recording.is_kept() })
     }
 
     /// One window of so many launches. `before` is how long they took so far.
     fn window(
         &mut self,
-        work: &mut dyn Work,
         launches: u32,
         before: Option<Launch>,
+        work: impl FnOnce() -> windowpane::Result<()> + Send,
     ) -> Result<Launch, Failure> {
         if let Some(before) = before {
             self.occupy(before, launches)?;
         }
         let (host, device) = self.device.time(|| {
             let start = Instant::now();
-            (0..launches).try_for_each(|_| work.launch())?;
+            work()?;
             Ok(start.elapsed())
         })?;
         let host = host / launches;

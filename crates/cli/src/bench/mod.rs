@@ -53,9 +53,10 @@ A case a line, here in three: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass
 \"layout\": \"nhwc\", \"indices\": false}.
 A convolution (kind conv, pass fwd, dgrad or wgrad) has no indices and has \"cout\" and \"groups\",
 and may have \"precision\": \"tf32\"; its filters are laid out as its data.
-Times are the device's own, the median of several windows of many launches each; with --flush-cache
-a window is one launch, and before it, untimed, 384 MB are filled with random numbers. Before a case
-is timed, a part of it is computed and held to the reference.
+Times are the device's own, the median of several windows of many launches each, out of a recording
+such as CUDA's graphs where the device makes one; with --flush-cache a window is one launch, and
+before it, untimed, 384 MB are filled with random numbers. Before a case is timed, a part of it is
+computed and held to the reference.
 
 Example: the fastest kernels and tiles of this GPU, kept for later runs and for `conv`
   windowpane bench --cases cases.jsonl --filter conv --tune --tuned gpu.tuned";

@@ -170,6 +170,9 @@ pub(super) struct Time {
     pub(super) windows: u32,
     #[serde(default)]
     pub(super) launches: u32,
+    /// Whether they came out of a recording, with nothing of the host's between them.
+    #[serde(default)]
+    pub(super) recorded: bool,
 }
 
 /// What a case is compared with: ceilings in bytes and operations a second.
@@ -273,6 +276,7 @@ impl Time {
             clock: if device.has_clock() { "device" } else { "host" }.into(),
             windows: measured.windows,
             launches: measured.launches,
+            recorded: measured.recorded,
         }
     }
 }
