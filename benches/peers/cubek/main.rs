@@ -4,17 +4,20 @@
 //!
 //! Of each case every strategy that it has runs once, and is held to our own result: one that does
 //! nothing would be the fastest. Those that are right are timed, and the row is the fastest one's.
-//! The devices, the inputs and the clock are ours, so that nothing but the kernels differs.
+//! The devices, the inputs and the clock are ours, so that nothing but the kernels differs. The work is
+//! done by another process, which is ended where a strategy is not done in time.
 
 mod case;
 mod contest;
 mod conv;
 mod pool;
 mod time;
+mod watch;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use clap::Parser;
 use serde_json::{Value, json};
@@ -42,10 +45,25 @@ struct Arguments {
     /// Only strategies whose names have this text in them
     #[arg(long, value_name = "TEXT", default_value = "")]
     strategy: String,
+    /// How long a strategy may take to compile, run and be timed; one that takes longer is left out of
+    /// all cases of its pass and type
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    limit: u64,
+    /// Do the cases in this process, and tell what is tried
+    #[arg(long, hide = true)]
+    work: bool,
+    /// The cases to leave out, from the first
+    #[arg(long, hide = true, default_value_t = 0)]
+    skip: usize,
+    /// Strategies to leave out, as they were told
+    #[arg(long, hide = true)]
+    without: Vec<String>,
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let asked = Arguments::parse();
+    let done = if asked.work { work(&asked) } else { run(&asked) };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("cubek: {error}");
@@ -54,28 +72,69 @@ fn main() -> ExitCode {
     }
 }
 
+/// Has other processes do the cases, and prints their rows.
 fn run(asked: &Arguments) -> Result<()> {
     let cases = Case::read(&asked.cases, &asked.filter)?;
+    let device = device(asked)?;
+    let program = std::env::current_exe().map_err(text)?;
+    let worker = |done: usize, given_up: &[String]| {
+        let mut command = Command::new(&program);
+        command.args(std::env::args_os().skip(1)).arg("--work");
+        command.args(["--skip", &done.to_string()]);
+        command.args(given_up.iter().flat_map(|strategy| ["--without", strategy]));
+        command
+    };
+    let failed = |case: usize, why: &str| {
+        let mut row = row(&cases[case], &device);
+        row["error"] = json!(why);
+        row.to_string()
+    };
+    let limit = Duration::from_secs(asked.limit);
+    watch::watch(cases.len(), limit, worker, failed, |row| println!("{row}"))
+}
+
+fn device(asked: &Arguments) -> Result<Device> {
     let device = match asked.backend {
         Some(backend) => Device::new(backend, 0).map_err(text)?,
         None => Device::best(),
     };
-    if device.client().is_none() {
-        return Err("`host` has no kernels; name another backend".into());
+    match device.client() {
+        Some(_) => Ok(device),
+        None => Err("`host` has no kernels; name another backend".into()),
     }
+}
+
+/// Who ran what, for a row.
+fn row(case: &Case, device: &Device) -> Value {
+    let mut row = json!({
+        "name": case.name, "kind": case.kind, "pass": case.pass, "dtype": case.dtype,
+        "layout": case.layout, "peer": "cubek", "backend": "cubek", "device": device.name(),
+        "ran_on": device.backend().name(),
+    });
+    if let Some(precision) = &case.precision {
+        row["precision"] = json!(precision);
+    }
+    row
+}
+
+/// Does the cases, and prints a row of each and what is tried before.
+fn work(asked: &Arguments) -> Result<()> {
+    let cases = Case::read(&asked.cases, &asked.filter)?;
+    let device = device(asked)?;
     // A strategy that panics is one that is not there; its words are in no one's way.
     std::panic::set_hook(Box::new(|_| {}));
     let mut clock = Clock::new(&device);
-    for case in cases {
-        let mut row = json!({
-            "name": case.name, "kind": case.kind, "pass": case.pass, "dtype": case.dtype,
-            "layout": case.layout, "peer": "cubek", "backend": "cubek", "device": device.name(),
-            "ran_on": device.backend().name(),
-        });
-        if let Some(precision) = &case.precision {
-            row["precision"] = json!(precision);
-        }
-        let result = guarded(|| measure(&case, &device, &mut clock, &asked.strategy));
+    for case in cases.into_iter().skip(asked.skip) {
+        let mut row = row(&case, &device);
+        let begin = |strategy: &str| {
+            let told = format!("{}/{}/{strategy}", case.pass, case.dtype);
+            if asked.without.contains(&told) {
+                return Err(format!("it was not done in {} s, or ended the process", asked.limit));
+            }
+            println!("{}{told}", watch::TRYING);
+            Ok(())
+        };
+        let result = guarded(|| measure(&case, &device, &mut clock, &asked.strategy, begin));
         let rest = result.unwrap_or_else(|error| json!({ "error": error }));
         if let (Some(row), Value::Object(rest)) = (row.as_object_mut(), rest) {
             row.extend(rest);
@@ -85,8 +144,15 @@ fn run(asked: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What the row says of the fastest right strategy, or why there is none.
-fn measure(case: &Case, device: &Device, clock: &mut Clock, strategy: &str) -> Result<Value> {
+/// What the row says of the fastest right strategy, or why there is none. Strategies have this text in
+/// their names, and `begin` is told of each before it runs, or refuses it.
+fn measure(
+    case: &Case,
+    device: &Device,
+    clock: &mut Clock,
+    strategy: &str,
+    begin: impl Fn(&str) -> Result<()>,
+) -> Result<Value> {
     if case.layout != "nhwc" {
         return Err("cubek has channels last alone".into());
     }
@@ -99,6 +165,7 @@ fn measure(case: &Case, device: &Device, clock: &mut Clock, strategy: &str) -> R
     let (mut best, mut failures) = (None, Vec::new());
     for mut candidate in candidates.into_iter().filter(|it| it.name.contains(strategy)) {
         let tried = guarded(|| {
+            begin(&candidate.name)?;
             output.spoil(device)?;
             (candidate.launch)()?;
             expected.hold(device, &output)?;
@@ -115,6 +182,7 @@ fn measure(case: &Case, device: &Device, clock: &mut Clock, strategy: &str) -> R
     let Some((_, mut best)) = best else {
         return Err(format!("no strategy is right; {}", failures.join("; ")));
     };
+    begin(&best.name)?;
     let measured = clock.measure(&mut *best.launch)?;
     expected.hold(device, &output)?;
     let mut row = json!({
@@ -201,7 +269,7 @@ mod tests {
             // The threads of a processor spin at the barriers of its products, for minutes.
             let slow = |case: &&Case| device.backend() == Backend::Cpu && case.kind == "conv";
             for case in cases.iter().filter(|case| !slow(case)) {
-                let row = guarded(|| measure(case, &device, &mut clock, ""));
+                let row = guarded(|| measure(case, &device, &mut clock, "", |_| Ok(())));
                 let row = row.unwrap_or_else(|error| panic!("{} {}: {error}", case.path(), device));
                 assert!(row["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{row}");
             }
@@ -227,7 +295,7 @@ mod tests {
         for device in devices() {
             let mut clock = Clock::new(&device);
             let conv = json!({ "kind": "conv", "pass": "fwd", "layout": "nchw", "cout": 16 });
-            let refused = measure(&case(conv), &device, &mut clock, "");
+            let refused = measure(&case(conv), &device, &mut clock, "", |_| Ok(()));
             assert!(refused.is_err_and(|error| error.contains("channels last")));
         }
     }
