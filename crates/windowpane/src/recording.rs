@@ -22,8 +22,8 @@ impl Device {
     /// work itself is what is done again.
     ///
     /// The work is called twice, the second time for what is kept: it must launch the same each time, in
-    /// memory that the first call has left, and neither read nor wait. Another thread that allocates
-    /// meanwhile may be why the device keeps nothing.
+    /// memory that the first call has left, neither read nor wait, and keep its results to itself until the
+    /// recording is dropped. Another thread that allocates meanwhile may be why the device keeps nothing.
     ///
     /// ```
     /// use windowpane::{Device, MaxPool, Tensor};
@@ -78,10 +78,10 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
     pub fn replay(&mut self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let Some(graph) = &self.graph {
-            // SAFETY: the work holds or borrows what its launches read and write, and it lives as long as
-            // this; what it allocates for itself and leaves, the graph keeps from others. Nobody else can
-            // write where it reads or writes as long as this has it, and those who read there launch on other
-            // streams no sooner than a result is theirs, which is when this is gone and the graph with it.
+            // SAFETY: the work holds or borrows what its launches read and write, and lives as long as this;
+            // what it has allocated and left, the graph keeps from others. Tensors are written to by whoever
+            // holds them alone, so nobody else writes where it reads or writes. Its results are others' to read
+            // when this is gone, and the graph with it, which waits for what is on its way.
             let replayed = unsafe { graph.replay() };
             return replayed.map_err(|error| self.device.failure("replaying", &error));
         }
