@@ -101,7 +101,12 @@ fn bad_convolutions_are_refused_in_one_line() {
         (own(&["conv-backward", "weight", &x, &x, "--kernel", "3", "-o", &y]), 2, "--kernel"),
         (own(&["conv-backward", "weight", &x, &line, "--kernel", "3,3", "-o", &y]), 1, "axes"),
         (own(&["plan", "conv", "--shape", "1,6,6,2"]), 2, "--weight-shape"),
-        (own(&["plan", "conv", "--shape", "1,6", "--weight-shape", "1,2,2,1"]), 1, "dimensions"),
+        (own(&["plan", "conv", "--shape", "1,6", "--weight-shape", "1,2,2,1"]), 2, "dimensions"),
+        (
+            own(&["plan", "conv", "--shape", "1,6,1", "--weight-shape", "0,2,1"]),
+            2,
+            "'--weight-shape <NF,…>': it has a dimension of 0",
+        ),
     ];
     for (arguments, code, saying) in table {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
