@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::{ArgGroup, Args, ValueEnum};
+use windowpane::geometry::LIMIT;
 use windowpane::{
     Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
     LpPool, MaxPool, Padding, Plan, Rounding, Same, Window,
@@ -43,9 +44,6 @@ pub(crate) enum Op {
     Avg,
     Lp,
 }
-
-/// The largest number of an axis that the library computes with, whatever the others are.
-const LARGEST: usize = i32::MAX as usize;
 
 /// What takes the place of a kernel, and with it of every option of one.
 const FITTED: [&str; 2] = ["adaptive", "global"];
@@ -360,7 +358,7 @@ fn extents(numbers: &[usize], least: usize) -> Result<Extents, String> {
     for (number, axis) in extents.three(least).into_iter().zip(["depth", "height", "width"]) {
         let bound = match number {
             number if number < least => format!("at least {least}"),
-            number if number > LARGEST => format!("at most {LARGEST}"),
+            number if number > LIMIT => format!("at most {LIMIT}"),
             _ => continue,
         };
         return Err(format!("it is {number} on the {axis} axis and must be {bound}"));
@@ -451,7 +449,7 @@ mod tests {
             assert!(positive(bad).is_err(), "{bad}");
         }
         assert!(positive("18446744073709551616").is_err());
-        assert_eq!(positive("2147483647"), Ok([LARGEST].into()));
+        assert_eq!(positive("2147483647"), Ok([LIMIT].into()));
         let error = positive("1,2147483648,1").unwrap_err();
         assert_eq!(error, "it is 2147483648 on the height axis and must be at most 2147483647");
     }

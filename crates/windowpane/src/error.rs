@@ -3,6 +3,15 @@ use windowpane_geometry::{DType, Precision};
 use crate::{Algorithm, Backend, Device};
 
 /// What went wrong: what was asked, what was found, what to do.
+///
+/// ```
+/// use windowpane::geometry::{AxisName, Error as Misfit};
+/// use windowpane::{DType, Device, Error, MaxPool};
+///
+/// let plan = MaxPool::new([3, 9]).plan(&Device::host(), DType::F32, &[1, 8, 8, 1]);
+/// let Err(Error::Geometry(Misfit::KernelTooLong { axis, .. })) = plan else { panic!() };
+/// assert_eq!(axis, AxisName::Width);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
