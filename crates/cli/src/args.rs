@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::{ArgGroup, Args, ValueEnum};
+use windowpane::geometry::LIMIT;
 use windowpane::{
     Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
     LpPool, MaxPool, Padding, Plan, Rounding, Same, Window,
@@ -342,25 +343,59 @@ pub(crate) fn padding(text: &str) -> Result<Padding, String> {
     let words = |reason: String| format!("{reason}; or use same-upper, same-lower or valid");
     let sides = sides.collect::<Result<Vec<_>, String>>().map_err(words)?;
     let (before, after): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
-    let of = |side: &[usize]| Extents::try_from(side).map_err(in_words);
+    let of = |side: &[usize]| extents(side, 0);
     Ok(Padding::Explicit { before: of(&before)?, after: of(&after)? })
 }
 
 /// 1, 2 or 3 numbers from 1, with commas.
 pub(crate) fn positive(text: &str) -> Result<Extents, String> {
-    let extents = Extents::try_from(&*numbers(text)?).map_err(in_words)?;
-    match extents.three(1).iter().position(|&extent| extent == 0) {
-        Some(axis) => {
-            let name = ["depth", "height", "width"][axis];
-            Err(format!("it is 0 on the {name} axis and must be at least 1"))
-        }
-        None => Ok(extents),
-    }
+    extents(&numbers(text)?, 1)
 }
 
-/// The dimensions of an array, with commas.
+/// 1, 2 or 3 numbers, none less than `least` or too large for any problem.
+fn extents(numbers: &[usize], least: usize) -> Result<Extents, String> {
+    let extents = Extents::try_from(numbers).map_err(in_words)?;
+    for (number, axis) in extents.three(least).into_iter().zip(["depth", "height", "width"]) {
+        let bound = match number {
+            number if number < least => format!("at least {least}"),
+            number if number > LIMIT => format!("at most {LIMIT}"),
+            _ => continue,
+        };
+        return Err(format!("it is {number} on the {axis} axis and must be {bound}"));
+    }
+    Ok(extents)
+}
+
+/// The dimensions of an array, with commas; only the first, a batch's, may be 0.
 pub(crate) fn shape(text: &str) -> Result<Shape, String> {
-    numbers(text).map(Shape)
+    let dims = numbers(text)?;
+    match dims.split_first() {
+        Some((batch, rest)) if (2..=4).contains(&rest.len()) => {
+            held(rest.iter().copied().chain([(*batch).max(1)]))?;
+        }
+        _ => return Err(format!("it has {} dimensions and an array 3, 4 or 5", dims.len())),
+    }
+    Ok(Shape(dims))
+}
+
+/// The dimensions of filters, with commas, none of which may be 0.
+pub(crate) fn filters(text: &str) -> Result<Shape, String> {
+    let Shape(dims) = shape(text)?;
+    held(dims.iter().copied())?;
+    Ok(Shape(dims))
+}
+
+/// Refuses dimensions of 0, and more elements than can be counted.
+fn held(dims: impl Iterator<Item = usize>) -> Result<(), String> {
+    let mut elements = 1usize;
+    for dim in dims {
+        elements = match elements.checked_mul(dim) {
+            Some(0) => return Err("it has a dimension of 0; make it at least 1".into()),
+            Some(elements) if elements <= isize::MAX as usize => elements,
+            _ => return Err(format!("it has more than {} elements; make it smaller", isize::MAX)),
+        };
+    }
+    Ok(())
 }
 
 /// The dimensions of an array, in the order of memory.
@@ -414,6 +449,9 @@ mod tests {
             assert!(positive(bad).is_err(), "{bad}");
         }
         assert!(positive("18446744073709551616").is_err());
+        assert_eq!(positive("2147483647"), Ok([LIMIT].into()));
+        let error = positive("1,2147483648,1").unwrap_err();
+        assert_eq!(error, "it is 2147483648 on the height axis and must be at most 2147483647");
     }
 
     #[test]
@@ -425,7 +463,8 @@ mod tests {
         assert_eq!(padding("same-upper"), Ok(Padding::Same(Same::Upper)));
         assert_eq!(padding("same-lower"), Ok(Padding::Same(Same::Lower)));
         assert_eq!(padding("valid"), Ok(Padding::Valid));
-        for bad in ["", "same", "1:", ":1", "1:2:3", "-1", "1;2", "1,1,1,1", "nan"] {
+        for bad in ["", "same", "1:", ":1", "1:2:3", "-1", "1;2", "1,1,1,1", "nan", "1:2147483648"]
+        {
             assert!(padding(bad).is_err(), "{bad}");
         }
     }
@@ -475,6 +514,10 @@ mod tests {
     fn shapes_are_numbers() {
         assert_eq!(shape("8,112,112,64"), Ok(Shape(vec![8, 112, 112, 64])));
         assert_eq!(shape("0,4,1"), Ok(Shape(vec![0, 4, 1])));
-        assert!(shape("8x112").is_err());
+        for bad in ["8x112", "8,112", "1,2,3,4,5,6", "1,0,1", "1,4,0", "1,9999999999,9999999999"] {
+            assert!(shape(bad).is_err(), "{bad}");
+        }
+        assert_eq!(filters("4,3,1"), Ok(Shape(vec![4, 3, 1])));
+        assert!(filters("0,4,1").unwrap_err().contains("dimension of 0"));
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::DType;
 
-use crate::args::{On, Shape, shape};
+use crate::args::{On, Shape, filters, shape};
 use crate::conv_args::{ConvArgs, File, axes_of};
 use crate::failure::Failure;
 use crate::progress::say;
@@ -33,7 +33,7 @@ pub(crate) struct PlanConv {
     #[arg(long, value_name = "N,…", value_parser = shape, requires = "weight_shape")]
     shape: Option<Shape>,
     /// The filters' dimensions in the order of memory
-    #[arg(long, value_name = "NF,…", value_parser = shape, requires = "shape")]
+    #[arg(long, value_name = "NF,…", value_parser = filters, requires = "shape")]
     weight_shape: Option<Shape>,
     /// What is computed: forward, data (the input's gradient) or weight (the filters')
     #[arg(long, value_enum, default_value = "forward")]

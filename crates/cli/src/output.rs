@@ -7,6 +7,9 @@ use windowpane::{Error, Tensor};
 
 use crate::failure::Failure;
 
+/// The links that lead to each other, as many as Linux follows.
+const MOST_LINKS: u32 = 40;
+
 /// A file that will be written: whole, beside its place, and then moved there.
 pub(crate) struct Output {
     /// As the user calls it.
@@ -39,6 +42,8 @@ impl Output {
             }
             place = fs::canonicalize(path).map_err(|error| cannot(error.to_string()))?;
             permissions = Some(found.permissions());
+        } else {
+            place = followed(place).map_err(&cannot)?;
         }
         let name = place.file_name().ok_or_else(|| cannot("it has no file name".into()))?;
         let mut part_name = std::ffi::OsString::from(".");
@@ -53,7 +58,10 @@ impl Output {
             .create_new(true)
             .open(&part)
             .and_then(|_| fs::remove_file(&part))
-            .map_err(|error| cannot(error.to_string()))?;
+            .map_err(|error| match path.is_symlink() {
+                true => cannot(format!("it leads to {}: {error}", place.display())),
+                false => cannot(error.to_string()),
+            })?;
         Ok(Self { path: path.into(), place, part, permissions })
     }
 
@@ -102,6 +110,17 @@ impl Output {
             Error::File { path, reason: format!("cannot be written: {error}") }.into()
         })
     }
+}
+
+/// Where a path leads that nothing is at: a link's end, as any program that writes makes it, or
+/// itself.
+fn followed(path: PathBuf) -> Result<PathBuf, String> {
+    let mut place = path;
+    for _ in 0..MOST_LINKS {
+        let Ok(next) = fs::read_link(&place) else { return Ok(place) };
+        place = place.parent().unwrap_or(Path::new("")).join(next);
+    }
+    Err("its links lead to each other; remove one".into())
 }
 
 impl Drop for Output {

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::Exponent;
+use crate::{AXES, Exponent};
 
 /// An axis by the name that users know it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,13 @@ impl AxisName {
     /// The name of position `index` among the three axes.
     pub(crate) fn of(index: usize) -> Self {
         [Self::Depth, Self::Height, Self::Width][index]
+    }
+
+    /// The axis of the largest of three numbers, where none of `others` is larger.
+    pub(crate) fn of_largest(three: [usize; AXES], others: &[usize]) -> Option<Self> {
+        let largest = *three.iter().max()?;
+        let is_cause = others.iter().all(|&other| other <= largest);
+        three.iter().position(|&number| is_cause && number == largest).map(Self::of)
     }
 }
 
@@ -46,6 +53,7 @@ pub enum Quantity {
     EffectiveKernel,
     PaddedInput,
     Output,
+    Outputs,
     Elements,
     Taps,
     Divisor,
@@ -69,6 +77,7 @@ impl fmt::Display for Quantity {
             Self::EffectiveKernel => "effective kernel (dilation·(kernel−1)+1)",
             Self::PaddedInput => "padded input",
             Self::Output => "output extent",
+            Self::Outputs => "number of outputs",
             Self::Elements => "number of elements",
             Self::Taps => "number of taps",
             Self::Divisor => "divisor",
@@ -77,6 +86,25 @@ impl fmt::Display for Quantity {
             Self::FilterChannels => "channel count of the filters",
             Self::FilterElements => "number of filter elements",
         })
+    }
+}
+
+impl Quantity {
+    /// Whether it is a product of the numbers of all axes.
+    fn is_product(self) -> bool {
+        matches!(self, Self::Outputs | Self::Elements | Self::Taps | Self::FilterElements)
+    }
+
+    /// The numbers that it follows from, where it is not one of those that are asked for.
+    fn causes(self) -> &'static str {
+        match self {
+            Self::EffectiveKernel => "the kernel or its dilation",
+            Self::PaddedInput | Self::Outputs => "the input or its padding",
+            Self::Elements => "the batch, the channels or an extent",
+            Self::Taps => "the kernel",
+            Self::FilterElements => "the filters, their channels or their number",
+            _ => "it",
+        }
     }
 }
 
@@ -116,7 +144,7 @@ pub enum Error {
     },
     /// A number, or a product or sum of numbers, is larger than can be computed with.
     TooLarge {
-        /// The axis, where the number belongs to one.
+        /// The axis, where the number belongs to one; of a product the longest, if that is its largest factor.
         axis: Option<AxisName>,
         /// The number.
         what: Quantity,
@@ -199,13 +227,18 @@ impl fmt::Display for Error {
                 asked.get()
             ),
             Self::TooLarge { axis, what, asked, limit } => {
+                let (own, longest) = if what.is_product() { (None, axis) } else { (axis, None) };
                 write!(f, "the {what}")?;
-                on(f, axis)?;
+                on(f, own)?;
                 match asked {
-                    Some(asked) => {
-                        write!(f, " is {asked}, more than the largest allowed, {limit}; make it smaller")
-                    }
-                    None => write!(f, " overflows; make it {limit} at most"),
+                    Some(asked) => write!(f, " is {asked}, ")?,
+                    None => f.write_str(" is ")?,
+                }
+                let causes = what.causes();
+                write!(f, "more than the largest allowed, {limit}; make {causes} smaller")?;
+                match longest {
+                    Some(axis) => write!(f, "; the longest axis is the {axis}"),
+                    None => Ok(()),
                 }
             }
             Self::Rank { asked, found } => write!(

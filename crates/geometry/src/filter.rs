@@ -52,7 +52,7 @@ impl Filter {
                 Ok(Self { count, channels, kernel })
             }
             asked => Err(Error::TooLarge {
-                axis: None,
+                axis: AxisName::of_largest(kernel.three(1), &[count, channels]),
                 what: Quantity::FilterElements,
                 asked,
                 limit: isize::MAX as usize,

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::{AXES, Error, Extents, Quantity};
+use crate::{AXES, AxisName, Error, Extents, Quantity};
 
 /// Where the channels of an element live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ impl Shape {
         match elements {
             Some(elements) if elements <= isize::MAX as usize => Ok(shape),
             asked => Err(Error::TooLarge {
-                axis: None,
+                axis: AxisName::of_largest(space.three(1), &[batch, channels]),
                 what: Quantity::Elements,
                 asked,
                 limit: isize::MAX as usize,

@@ -107,15 +107,33 @@ impl From<Tile> for Tiling {
     }
 }
 
-/// What is no list of a tile's numbers.
+/// What is no list of a tile's numbers: which of its parts, from 1, and what is wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnknownTiling;
+pub struct UnknownTiling {
+    part: usize,
+    wrong: Wrong,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    NoPair,
+    Name,
+    Number,
+    Again,
+}
 
 impl fmt::Display for UnknownTiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "part {} of the tile ", self.part)?;
+        f.write_str(match self.wrong {
+            Wrong::NoPair => "is no pair; write",
+            Wrong::Name => "has a name that no number of a tile has; write",
+            Wrong::Number => "has no whole number from 1 to 4294967295; write",
+            Wrong::Again => "has a name that an earlier one has; write each once, as",
+        })?;
         f.write_str(
-            "a tile is a list of NAME=NUMBER, the names being block_m, block_n, block_k, ratio_m, \
-             ratio_n, elems_per_thread and stages, once each, the numbers 1 or more",
+            " NAME=NUMBER, the names being block_m, block_n, block_k, ratio_m, ratio_n, \
+             elems_per_thread and stages",
         )
     }
 }
@@ -127,15 +145,15 @@ impl FromStr for Tiling {
 
     fn from_str(text: &str) -> Result<Self, UnknownTiling> {
         let mut tiling = Self::default();
-        for pair in text.split(',') {
-            let (name, number) = pair.split_once('=').ok_or(UnknownTiling)?;
-            let field = tiling.field(name.trim()).ok_or(UnknownTiling)?;
+        for (part, pair) in (1..).zip(text.split(',')) {
+            let refused = |wrong| UnknownTiling { part, wrong };
+            let (name, number) = pair.split_once('=').ok_or(refused(Wrong::NoPair))?;
+            let field = tiling.field(name.trim()).ok_or(refused(Wrong::Name))?;
             let number = number.trim();
-            match number.parse() {
-                Ok(value) if value > 0 && !number.starts_with('+') && field.is_none() => {
-                    *field = Some(value);
-                }
-                _ => return Err(UnknownTiling),
+            let value = number.parse().ok().filter(|value| *value > 0 && !number.starts_with('+'));
+            let value = value.ok_or(refused(Wrong::Number))?;
+            if field.replace(value).is_some() {
+                return Err(refused(Wrong::Again));
             }
         }
         Ok(tiling)
@@ -164,10 +182,22 @@ mod tests {
         assert_eq!(TILE.to_string().parse::<Tiling>().unwrap(), Tiling::from(TILE));
         let some: Tiling = "block_n=32, stages=2".parse().unwrap();
         assert_eq!(some.over(TILE), Tile { block_n: 32, stages: 2, ..TILE });
-        for bad in
-            ["", "block_m", "block_m=", "block_m=0", "block_m=-1", "m=1", "stages=1,stages=2"]
-        {
-            assert!(bad.parse::<Tiling>().is_err(), "{bad}");
+        for (bad, saying) in [
+            ("", "part 1 of the tile is no pair"),
+            ("block_m", "part 1 of the tile is no pair"),
+            ("block_m=", "part 1 of the tile has no whole number"),
+            ("block_m=0", "part 1 of the tile has no whole number"),
+            ("stages=2,block_m=+1", "part 2 of the tile has no whole number"),
+            ("block_m=-1", "part 1 of the tile has no whole number"),
+            ("block_m=4294967296", "part 1 of the tile has no whole number"),
+            ("stages=1,m=1", "part 2 of the tile has a name that no number"),
+            (
+                "stages=1,block_m=8,stages=1",
+                "part 3 of the tile has a name that an earlier one has",
+            ),
+        ] {
+            let error = bad.parse::<Tiling>().unwrap_err().to_string();
+            assert!(error.contains(saying) && error.contains("elems_per_thread"), "{bad}: {error}");
         }
     }
 }

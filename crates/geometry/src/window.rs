@@ -243,14 +243,15 @@ impl Grid {
         for (what, of) in [
             (Quantity::Elements, Axis::input as fn(&Axis) -> usize),
             (Quantity::Taps, Axis::kernel),
-            (Quantity::Output, Axis::output),
+            (Quantity::Outputs, Axis::output),
         ] {
             let product =
                 axes.iter().try_fold(1usize, |product, axis| product.checked_mul(of(axis)));
             // Signed positions must hold too.
             if product.is_none_or(|product| product > isize::MAX as usize) {
+                let axis = AxisName::of_largest(axes.each_ref().map(of), &[]);
                 let limit = isize::MAX as usize;
-                return Err(Error::TooLarge { axis: None, what, asked: product, limit });
+                return Err(Error::TooLarge { axis, what, asked: product, limit });
             }
         }
         Ok(Self { rank, axes })

@@ -579,32 +579,51 @@ fn exponents_are_finite_and_at_least_one() {
 
 #[test]
 fn products_that_overflow_are_refused() {
+    use AxisName::*;
     let limit = isize::MAX as usize;
     let long = Extents::from([LIMIT, LIMIT, LIMIT]);
-    let overflow = |what| Error::TooLarge { axis: None, what, asked: None, limit };
-    assert_eq!(refused(Window::new([1, 1, 1]).over(long)).0, overflow(Quantity::Elements));
+    let of = |axis, what| Error::TooLarge { axis, what, asked: None, limit };
+    let overflow = |what| of(Some(Depth), what);
+    let (error, text) = refused(Window::new([1, 1, 1]).over(long));
+    assert_eq!(error, overflow(Quantity::Elements));
+    assert_eq!(
+        text,
+        "the number of elements is more than the largest allowed, 9223372036854775807; make the \
+         batch, the channels or an extent smaller; the longest axis is the depth"
+    );
     assert_eq!(refused(Window::new(long).over(long)).0, overflow(Quantity::Elements));
     let small = Extents::from([1, 1, 1]);
     let half = LIMIT / 2;
-    let wide = Window::new([half, half, half]).padding([half, half, half]);
-    assert_eq!(refused(wide.over(small)).0, overflow(Quantity::Taps));
+    let wide = Window::new([half - 1, half, half]).padding([half, half, half]);
+    let (error, text) = refused(wide.over(small));
+    assert_eq!(error, of(Some(Height), Quantity::Taps));
+    assert!(text.contains("make the kernel smaller; the longest axis is the height"), "{text}");
     let many = Window::new([1, 1, 1]).padding([half, half, half]);
-    assert_eq!(refused(many.over(small)).0, overflow(Quantity::Output));
-    assert_eq!(refused(Shape::new(2, 2, Extents::from([limit]))).0, overflow(Quantity::Elements));
+    let (error, text) = refused(many.over(small));
+    assert_eq!(error, overflow(Quantity::Outputs));
+    assert!(text.starts_with("the number of outputs is more than"), "{text}");
+    let wide = Some(Width);
+    assert_eq!(refused(Shape::new(2, 2, Extents::from([limit]))).0, of(wide, Quantity::Elements));
     let asked = Some(limit + 1);
     assert_eq!(
         refused(Shape::new(1, 1, Extents::from([limit + 1]))).0,
-        Error::TooLarge { axis: None, what: Quantity::Elements, asked, limit }
+        Error::TooLarge { axis: wide, what: Quantity::Elements, asked, limit }
     );
     // A batch of 0 has no elements, but an index into a sample must still hold.
-    assert_eq!(
-        refused(Shape::new(0, usize::MAX, Extents::from([2]))).0,
-        overflow(Quantity::Elements)
-    );
+    let (error, text) = refused(Shape::new(0, usize::MAX, Extents::from([2])));
+    assert_eq!(error, of(None, Quantity::Elements));
+    assert!(text.ends_with("make the batch, the channels or an extent smaller"), "{text}");
     assert_eq!(
         refused(Filter::new(usize::MAX, 2, Extents::from([1]))).0,
-        overflow(Quantity::FilterElements)
+        of(None, Quantity::FilterElements)
     );
+    // A sum of the numbers of one axis names what it is of.
+    let (_, text) = refused(Window::new([2, 2]).padding([LIMIT, 1]).over(Extents::from([2, 2])));
+    assert!(text.starts_with("the padded input on the height axis is 4294967296, more"), "{text}");
+    assert!(text.ends_with("make the input or its padding smaller"), "{text}");
+    let (_, text) = refused(Window::new([1, 4]).dilation([1, LIMIT]).over(Extents::from([2, 2])));
+    assert!(text.contains("on the width axis is 6442450942"), "{text}");
+    assert!(text.ends_with("make the kernel or its dilation smaller"), "{text}");
 }
 
 #[test]

@@ -16,7 +16,12 @@ const RUN_BYTES: usize = 16 << 10;
 
 /// Copies `elements` of `dtype` from one buffer to another.
 ///
-/// The launch is asynchronous. `elements` is at most `u32::MAX`, and both buffers hold as many.
+/// The launch is asynchronous.
+///
+/// # Panics
+///
+/// If a buffer holds fewer elements, or `elements` is more than `u32::MAX`: a mistake in the caller,
+/// which made the buffers for so many.
 pub fn copy(client: &Client, dtype: DType, source: &Handle, target: &Handle, elements: usize) {
     let bytes = elements as u64 * dtype.size() as u64;
     let fits = source.size() >= bytes && target.size() >= bytes;

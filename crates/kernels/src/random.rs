@@ -15,7 +15,12 @@ const UNITS: u32 = 256;
 /// Fills `output`, which holds `elements` of `dtype`, with evenly distributed numbers: from −0.5 to
 /// 0.5, whole ones from 0 to 127 for integers. The same seed gives the same numbers.
 ///
-/// The launch is asynchronous. `elements` is at most `u32::MAX`, and the buffer holds as many.
+/// The launch is asynchronous.
+///
+/// # Panics
+///
+/// If the buffer holds fewer elements, or `elements` is more than `u32::MAX`: a mistake in the caller,
+/// which made the buffer for so many.
 pub fn fill_random(client: &Client, dtype: DType, output: &Handle, elements: usize, seed: u32) {
     let fits = output.size() >= elements as u64 * dtype.size() as u64;
     assert!(fits && u32::try_from(elements).is_ok(), "the caller sizes the buffer");

@@ -1,8 +1,17 @@
 use windowpane_geometry::{DType, Precision};
 
-use crate::{Algorithm, Backend, Device};
+use crate::{Algorithm, Backend, ConvAlgorithm, Device};
 
 /// What went wrong: what was asked, what was found, what to do.
+///
+/// ```
+/// use windowpane::geometry::{AxisName, Error as Misfit};
+/// use windowpane::{DType, Device, Error, MaxPool};
+///
+/// let plan = MaxPool::new([3, 9]).plan(&Device::host(), DType::F32, &[1, 8, 8, 1]);
+/// let Err(Error::Geometry(Misfit::KernelTooLong { axis, .. })) = plan else { panic!() };
+/// assert_eq!(axis, AxisName::Width);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -31,10 +40,17 @@ pub enum Error {
         reason: windowpane_kernels::conv::PlanError,
     },
     /// The way to convolve that was asked for has no kernel on this device.
-    #[error("{device} has no {wish} kernel for this; leave the choice to the plan")]
+    #[error("{}", match algorithm {
+        Some(algorithm) => format!(
+            "{device} has no {algorithm} kernel for this; leave the choice to the plan"
+        ),
+        None => format!(
+            "a tile was asked for and {device} has no tiled kernel for this; leave it to the plan"
+        ),
+    })]
     NoConvKernel {
-        /// The algorithm asked for, or that a tile asks for one that is tiled.
-        wish: &'static str,
+        /// The algorithm asked for; none where a tile was.
+        algorithm: Option<ConvAlgorithm>,
         /// The device.
         device: Device,
     },

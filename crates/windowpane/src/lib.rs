@@ -50,11 +50,17 @@ pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
 pub use recording::Recording;
 pub use tensor::Tensor;
+/// What problems are made of, what else they tell, and what is wrong with those that are refused.
+pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
     Layout, Padding, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
     UnknownDType, UnknownPrecision, UnknownTiling, Window,
 };
+/// The kernels' own plans, for those who override them, and why there is none.
+#[cfg(feature = "kernels")]
+pub use windowpane_kernels as kernels;
+pub use windowpane_reference::{Scalar, pool::backward::IndexOutOfRange};
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = core::result::Result<T, E>;

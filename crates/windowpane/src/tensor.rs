@@ -116,7 +116,8 @@ impl Tensor {
         #[cfg(feature = "kernels")]
         if let (Some(client), Some(handle)) = (self.device.client().cloned(), self.own_handle()) {
             let handle = handle.clone();
-            windowpane_kernels::fill_random(&client, self.dtype, &handle, self.len(), seed);
+            let elements = count(&self.dims)?;
+            windowpane_kernels::fill_random(&client, self.dtype, &handle, elements, seed);
             self.made_by(FILLING, Vec::new());
             return Ok(());
         }
@@ -156,7 +157,7 @@ impl Tensor {
         }
         #[cfg(feature = "kernels")]
         if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
-            windowpane_kernels::copy(client, self.dtype, from, &to, self.len());
+            windowpane_kernels::copy(client, self.dtype, from, &to, count(&self.dims)?);
             // What the source may turn out to be, the copy is too.
             if let Data::Device { work, doubts, .. } = &source.data {
                 self.made_by(work.clone(), doubts.clone());
@@ -438,4 +439,20 @@ fn check_dims(dims: &[usize], found: usize) -> Result<Vec<usize>> {
         return Err(Error::Length { dims: dims.to_vec(), needed, found });
     }
     Ok(dims.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What kernels cannot count is refused before one is launched, whatever made the tensor.
+    #[test]
+    fn elements_are_as_many_as_kernels_count() {
+        assert_eq!(count(&[LIMIT]).ok(), Some(LIMIT));
+        assert_eq!(count(&[0, usize::MAX]).ok(), Some(0));
+        for dims in [&[LIMIT + 1][..], &[1 << 16, 1 << 16], &[usize::MAX, 2]] {
+            let error = count(dims).expect_err("too many").to_string();
+            assert!(error.contains("the largest allowed, 2147483647"), "{error}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask record`: one machine's whole record, ours and the peers', and its pages.
 //!
 //! Ratios mean something where both sides ran on one machine in one session; so one command runs
-//! them all, one after the other, into `benches/results/NAME/DATE*.jsonl`, and makes the pages
-//! anew. A peer that this machine lacks is left out, and the last lines say so. A case that fails
+//! them all, one after the other, into `benches/results/NAME/DATE*.jsonl`, and makes the pages and
+//! the README's tables anew. A peer that this machine lacks is left out, and the last lines say so. A case that fails
 //! is a row that says why, and no reason to throw the others away.
 
 use std::fs::{self, File};
@@ -13,6 +13,9 @@ use time::{Date, Month, OffsetDateTime};
 
 use crate::Result;
 use crate::shell::{self, cargo};
+
+/// Where the runs are that the README shows.
+const RESULTS: &str = "benches/results";
 
 /// What `cargo xtask record` takes.
 #[derive(clap::Args)]
@@ -57,11 +60,15 @@ pub(crate) struct Options {
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     date: Option<String>,
     /// Where the runs go
-    #[arg(long, value_name = "FOLDER", default_value = "benches/results")]
+    #[arg(long, value_name = "FOLDER", default_value = RESULTS)]
     results: PathBuf,
     /// Where the pages of all runs there go
     #[arg(long, value_name = "FOLDER", default_value = "docs/benchmarks")]
     pages: PathBuf,
+    /// The page whose tables are filled from all runs there [default: README.md, if the runs go to
+    /// benches/results]
+    #[arg(long, value_name = "PAGE.md")]
+    fill: Option<PathBuf>,
 }
 
 /// A contestant: the end of its file's name, and what runs it.
@@ -103,9 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         // Cases that moved are what is asked for, no failure of the record.
         shell::status(again.arg("--against").arg(first).current_dir(&root))?;
     }
-    let mut report = Command::new(&windowpane);
-    report.arg("report").arg(&options.results).arg("--into").arg(&options.pages);
-    shell::run(report.current_dir(&root))?;
+    shell::run(report(options, &windowpane).current_dir(&root))?;
     told.extend(lacking);
     println!("\n{}", told.join("\n"));
     Ok(ExitCode::SUCCESS)
@@ -147,6 +152,17 @@ fn bench(options: &Options, windowpane: &Path, format: &str) -> Command {
     }
     if let Some(tuned) = &options.tuned {
         command.arg("--tuned").arg(tuned);
+    }
+    command
+}
+
+/// The pages of all runs, and the tables of one more.
+fn report(options: &Options, windowpane: &Path) -> Command {
+    let mut command = Command::new(windowpane);
+    command.arg("report").arg(&options.results).arg("--into").arg(&options.pages);
+    let readme = (options.results == Path::new(RESULTS)).then(|| "README.md".into());
+    if let Some(page) = options.fill.clone().or(readme) {
+        command.arg("--fill").arg(page);
     }
     command
 }
@@ -313,6 +329,20 @@ mod tests {
         assert_eq!(warm[6..], ["benches/cases.jsonl", "--filter", "conv", "--tuned", "t"]);
         assert!(args(&ours[1].command).contains(&"--flush-cache"));
         assert_eq!(features(&options.backend), "cuda");
+    }
+
+    /// Runs that are kept elsewhere are not what the README shows.
+    #[test]
+    fn the_readme_is_filled_from_the_runs_that_it_shows() {
+        let made = |flags: &str| {
+            let options = typed(&format!("record gpu --backend cuda{flags}"));
+            let report = report(&options, Path::new("windowpane"));
+            args(&report).join(" ")
+        };
+        let usual = "report benches/results --into docs/benchmarks --fill";
+        assert_eq!(made(""), format!("{usual} README.md"));
+        assert_eq!(made(" --fill page.md"), format!("{usual} page.md"));
+        assert_eq!(made(" --results here"), "report here --into docs/benchmarks");
     }
 
     #[test]

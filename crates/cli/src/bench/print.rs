@@ -250,6 +250,11 @@ pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
     Some(fastest(true)? / fastest(false)?)
 }
 
+/// The geometric mean.
+pub(super) fn mean(ratios: &[f64]) -> f64 {
+    (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp()
+}
+
 fn named(rows: &[&Row]) -> (String, String) {
     let (row, factors) = (rows[0], row::factors(rows));
     (format!("{} {} {}", row.name, row.kind, row.pass), format!("{factors} {}", row.layout))
@@ -273,7 +278,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-fn right_from(table: &mut Table, first: usize) {
+pub(super) fn right_from(table: &mut Table, first: usize) {
     for column in table.column_iter_mut().skip(first) {
         column.set_cell_alignment(CellAlignment::Right);
     }

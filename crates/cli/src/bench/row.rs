@@ -111,6 +111,9 @@ pub(super) struct Row {
     pub(super) device: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peer: Option<String>,
+    /// The day of its record, by which its file is called.
+    #[serde(skip)]
+    pub(super) day: String,
     #[serde(flatten)]
     pub(super) result: Outcome,
 }
@@ -204,6 +207,7 @@ impl Row {
             backend: device.backend().name().into(),
             device: device.name().into(),
             peer: None,
+            day: String::new(),
             result: match measured {
                 Ok((measured, against)) => {
                     Outcome::Time(Box::new(Time::of(&measured, device, &against)))
@@ -302,16 +306,19 @@ pub(super) fn factors<'a>(rows: &[&'a Row]) -> &'a str {
 /// Reads the lines of a run. A line that is none refuses the file, and so does a file without lines.
 pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
     let (file, text) = (path.display(), lines::text(path)?);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let day = name.split('.').next().unwrap_or_default().to_owned();
     let lines = lines::of(&text).map(|(i, line)| {
         let wrong = |what: &str| Failure::Failed(format!("{file}, line {i}: {what}"));
         let what = "is neither a ceiling nor a case's row; write it with `--format json`";
-        let line = serde_json::from_str(line).map_err(|_| wrong(what))?;
-        match &line {
-            Line::Row(Row { result: Outcome::Time(time), .. }) if time.ms <= 0.0 => {
-                Err(wrong("has a time that is none; measure the case again"))
+        let mut line = serde_json::from_str(line).map_err(|_| wrong(what))?;
+        if let Line::Row(row) = &mut line {
+            if row.time().is_some_and(|time| time.ms <= 0.0) {
+                return Err(wrong("has a time that is none; measure the case again"));
             }
-            _ => Ok(line),
+            row.day.clone_from(&day);
         }
+        Ok(line)
     });
     let lines: Vec<Line> = lines.collect::<Result<_, _>>()?;
     if lines.is_empty() {

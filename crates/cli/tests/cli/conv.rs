@@ -80,7 +80,9 @@ fn bad_convolutions_are_refused_in_one_line() {
         (conv(&["--precision", "tf32"]), 1, "strict"),
         (conv(&["--precision", "fast"]), 2, "tf32"),
         (conv(&["--tile", "block_m"]), 2, "block_k"),
-        (conv(&["--tile", "block_m=32"]), 1, "tiled"),
+        (conv(&["--tile", "block_m=32"]), 1, "a tile was asked for and host"),
+        (conv(&["--tile", "block_m=32,block_q=8"]), 2, "part 2 of the tile has a name that no"),
+        (conv(&["--algorithm", "tiled"]), 1, "host:0 has no tiled kernel"),
         (conv(&["--algorithm", "best"]), 2, "direct"),
         (conv(&["--bias", &x]), 1, "bias"),
         (conv(&["--residual", &x]), 1, "residual"),
@@ -101,7 +103,12 @@ fn bad_convolutions_are_refused_in_one_line() {
         (own(&["conv-backward", "weight", &x, &x, "--kernel", "3", "-o", &y]), 2, "--kernel"),
         (own(&["conv-backward", "weight", &x, &line, "--kernel", "3,3", "-o", &y]), 1, "axes"),
         (own(&["plan", "conv", "--shape", "1,6,6,2"]), 2, "--weight-shape"),
-        (own(&["plan", "conv", "--shape", "1,6", "--weight-shape", "1,2,2,1"]), 1, "dimensions"),
+        (own(&["plan", "conv", "--shape", "1,6", "--weight-shape", "1,2,2,1"]), 2, "dimensions"),
+        (
+            own(&["plan", "conv", "--shape", "1,6,1", "--weight-shape", "0,2,1"]),
+            2,
+            "'--weight-shape <NF,…>': it has a dimension of 0",
+        ),
     ];
     for (arguments, code, saying) in table {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

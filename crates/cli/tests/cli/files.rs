@@ -96,6 +96,33 @@ fn links_are_written_through() {
     assert_eq!(folder.files(), ["link.npy", "real.npy", "x.npy"]);
 }
 
+/// A link to what is not there yet is written through too; one that leads nowhere says where.
+#[test]
+fn links_to_nothing_are_written_through() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 4, 1], &[1.0f32, 2.0, 3.0, 4.0]);
+    fs::create_dir(folder.path("far")).expect("a folder for the test");
+    let link = |to: &str, name: &str| {
+        symlink(to, folder.path(name)).expect("a link for the test");
+        folder.name(name)
+    };
+    let (first, second) = (link("second.npy", "first.npy"), link("far/real.npy", "second.npy"));
+    let pool = |y: &str| ["pool", &x, "-o", y, "--kernel", "2"].map(str::to_owned);
+    let runs = |y: &str| run(&pool(y).each_ref().map(String::as_str));
+    let both = [&pool(&first)[..], &["--indices".to_owned(), second.clone()]].concat();
+    let both: Vec<&str> = both.iter().map(String::as_str).collect();
+    run(&both).refused(2, "same file");
+    runs(&first).succeeded();
+    folder.holds("far/real.npy", &[1, 2, 1], &[2.0f32, 4.0]);
+    for link in [first, second] {
+        assert!(fs::symlink_metadata(link).expect("a link").is_symlink());
+    }
+    runs(&link("no/where.npy", "lost.npy")).refused(1, "no/where.npy: No such file");
+    runs(&link("round.npy", "round.npy")).refused(1, "lead to each other");
+    let files = ["far", "first.npy", "lost.npy", "round.npy", "second.npy", "x.npy"];
+    assert_eq!(folder.files(), files);
+}
+
 /// What a process left that was ended while it wrote, and had the number that this one has.
 #[test]
 fn a_part_that_was_left_is_no_obstacle() {

@@ -91,6 +91,24 @@ fn bad_input_is_refused_in_one_line() {
             "'--shape <N,…>': `-1` is not a whole number from 0",
         ),
         (
+            "a shape without an extent",
+            &["plan", "pool", "--shape", "1,6,0,2", "--kernel", "2,2"],
+            2,
+            "'--shape <N,…>': it has a dimension of 0",
+        ),
+        (
+            "a shape that is too large",
+            &["plan", "pool", "--shape", &format!("1,{huge},2"), "--kernel", "2"],
+            2,
+            "'--shape <N,…>': it has more than",
+        ),
+        (
+            "a shape of nothing",
+            &["plan", "pool", "--shape", "1,6", "--kernel", "2,2"],
+            2,
+            "'--shape <N,…>': it has 2 dimensions",
+        ),
+        (
             "a negative number for what takes none",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--ceil", "-1"],
             2,
@@ -101,23 +119,23 @@ fn bad_input_is_refused_in_one_line() {
         ("no kernel", &["pool", &x, "-o", &y], 2, "--kernel"),
         ("no output", &["pool", &x, "--kernel", "2,2"], 2, "--output"),
         ("a long window", &["pool", &x, "-o", &y, "--kernel", "7,2"], 1, "height"),
-        ("a huge window", &["pool", &x, "-o", &y, "--kernel", &huge_pair], 1, "height"),
+        ("a huge window", &["pool", &x, "-o", &y, "--kernel", &huge_pair], 2, "height"),
         (
             "a huge stride",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--stride", &huge_pair],
-            1,
+            2,
             "stride",
         ),
         (
             "a huge dilation",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--dilation", &huge_pair],
-            1,
+            2,
             "height",
         ),
         (
             "huge padding",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--padding", &huge_pair],
-            1,
+            2,
             "height",
         ),
         (
@@ -197,6 +215,12 @@ fn bad_input_is_refused_in_one_line() {
         ),
         ("two windows", &["pool", &x, "-o", &y, "--kernel", "2,2", "--global"], 2, "--global"),
         ("no outputs", &["pool", &x, "-o", &y, "--adaptive", "2,0"], 2, "width"),
+        (
+            "huge outputs",
+            &["pool", &x, "-o", &y, "--adaptive", &huge_pair],
+            2,
+            "at most 2147483647",
+        ),
         ("too few outputs", &["pool", &x, "-o", &y, "--adaptive", "2"], 1, "--adaptive of 1"),
         (
             "a step of an adaptive window",

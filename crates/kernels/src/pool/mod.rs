@@ -16,7 +16,8 @@
 //!   keeps what neighbours share.
 //! * [`sliding`]: windows of many taps, one axis after the other, at a cost that does not grow with them.
 //! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
-//! * `paired`: what `fused` is for averages of numbers of two bytes: two neighbours a unit, and channels last too.
+//! * `paired`: what `fused` is, for numbers of two bytes: two neighbours a unit, and averages with channels last
+//!   too.
 //! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
 //!   divides, and the gradients of averages there.
 //! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as

@@ -105,7 +105,7 @@ pub(super) fn launch(
     // SAFETY: coordinates are moved inside the input before they are read, and outputs that are not
     // there are not written.
     unsafe {
-        walk::launch_unchecked(
+        walk_rows::launch_unchecked(
             client,
             cubes,
             dim,
@@ -210,7 +210,7 @@ fn reach_of(pooling: &Pooling, dtype: DType, plan: &Plan) -> Reach {
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
-fn walk<S: Float, A: Float, N: Size, M: Size>(
+fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,

@@ -152,11 +152,7 @@ pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Conv
 }
 
 fn no_kernel(conv: &Conv, device: &Device) -> Error {
-    let wish = match conv.algorithm {
-        Some(algorithm) => algorithm.name(),
-        None => "tiled",
-    };
-    Error::NoConvKernel { wish, device: device.clone() }
+    Error::NoConvKernel { algorithm: conv.algorithm, device: device.clone() }
 }
 
 fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {

@@ -1,7 +1,6 @@
 //! `bench --against`, pictures, and `report`.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -126,27 +125,4 @@ fn failures_are_told_before_pictures() {
     let svg = folder.name("run.svg");
     run(&["bench", "--cases", &file, "--plot", &svg]).refused(1, "1 of 1 cases did not run");
     assert_eq!(folder.files(), ["cases.jsonl"]);
-}
-
-/// Whoever adds a run makes its page: the command is in benches/README.md.
-#[test]
-fn the_pages_of_recorded_runs_are_up_to_date() {
-    let folder = Folder::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let results = root.join("benches/results");
-    let results = results.to_str().expect("UTF-8");
-    run_with(&["report", results, "--into", &folder.name("pages")], &[]).succeeded();
-    let made = fs::read_dir(folder.path("pages")).expect("pages");
-    let mut names: Vec<_> = made.map(|entry| entry.expect("a page").file_name()).collect();
-    names.sort();
-    assert!(!names.is_empty());
-    for name in names {
-        let read = |folder: &Path| fs::read_to_string(folder.join(&name)).ok();
-        let kept = read(&root.join("docs/benchmarks"));
-        assert!(
-            kept == read(&folder.path("pages")),
-            "docs/benchmarks/{} is not what the runs say; make it again",
-            name.display()
-        );
-    }
 }

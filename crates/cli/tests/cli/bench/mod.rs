@@ -3,5 +3,6 @@
 mod against;
 pub(crate) mod cases;
 mod refusals;
+mod report;
 mod times;
 mod verify;

@@ -6,7 +6,7 @@ use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
 use crate::conv::epilogue::Epilogue;
 use crate::conv::gather::{Gather, columns, inner, phases};
 use crate::conv::plan::rules::{
-    self, MOST_BLOCK, MOST_CUBES, check_block, check_neighbours, check_number, check_shared,
+    self, MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared,
     check_units, widest_factor_load,
 };
 use crate::conv::plan::{Pass, PlanError, Request};
@@ -113,11 +113,8 @@ pub(in crate::conv) fn check(
     check_block("block_m", tile.block_m, walk, MOST_WALKS * walk)?;
     check_block("block_n", tile.block_n, CHUNK, MOST_BLOCK)?;
     let groups = chunk_groups(conv, request.pass) * tile.block_n / CHUNK;
-    let (name, block) = ("ratio_n", tile.ratio_n);
-    if block == 0 || !groups.is_multiple_of(block) {
-        return Err(PlanError::Block { name, block, of: 1, limit: groups });
-    }
-    check_neighbours(tile.block_n, conv.input().channels())?;
+    check_divisor("ratio_n", tile.ratio_n, groups as usize, "groups of channels in a block")?;
+    check_divisor("block_n", tile.block_n, conv.input().channels(), "channels")?;
     check_units(units(tile, conv, request.pass), limits)?;
     // Without fragments nothing is staged.
     let bytes = match fragment(request, limits) {

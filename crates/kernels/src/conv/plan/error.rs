@@ -51,12 +51,15 @@ pub enum PlanError {
     #[error("the batch is empty and so is the sum; make a tensor of zeros")]
     NoWindows,
     /// No kernel, or not the one asked for, can do it on this device.
-    #[error("this device has no {} for this; leave the choice to the plan", match algorithm {
-        Some(algorithm) => format!("{algorithm} kernel"),
-        None => "tiled kernel".into(),
+    #[error("{}", match algorithm {
+        Some(algorithm) => {
+            format!("this device has no {algorithm} kernel for this; leave the choice to the plan")
+        }
+        None => "a tile was asked for and this device has no tiled kernel for this; leave it to the \
+                 plan".into(),
     })]
     NoKernel {
-        /// The kernel asked for.
+        /// The kernel asked for; none where a tile was.
         algorithm: Option<Algorithm>,
     },
     /// A tile was given to a kernel that has none, or none to one that needs it.
@@ -66,7 +69,10 @@ pub enum PlanError {
         algorithm: Algorithm,
     },
     /// A number of a tile does not fit the others.
-    #[error("{name} is {found} and the rest of the tile asks for {expected}")]
+    #[error(
+        "{name}={found} was asked for and the rest of the tile takes {expected} alone; ask for that, \
+         or leave {name} to the plan"
+    )]
     Tile {
         /// The number's name.
         name: &'static str,
@@ -76,23 +82,36 @@ pub enum PlanError {
         expected: u32,
     },
     /// The elements of a load are too many, or no power of two.
-    #[error("elems_per_thread is {lanes}; this device takes a power of two, {widest} at most")]
+    #[error(
+        "elems_per_thread={lanes} was asked for and this device loads a power of two, {widest} at \
+         most; ask for one of these, or leave it to the plan"
+    )]
     Lanes {
         /// The elements asked for.
         lanes: u32,
         /// The most that the device loads at once.
         widest: u32,
     },
-    /// The elements of a load do not divide those that lie together.
-    #[error("elems_per_thread is {lanes}, which does not divide {channels} elements side by side")]
-    Channels {
-        /// The elements asked for.
-        lanes: u32,
-        /// The channels, or pixels of a line, that lie together.
-        channels: usize,
+    /// A number does not divide what it cuts up.
+    #[error(
+        "{name}={found} was asked for, which does not divide {whole} {of}; ask for a divisor, or \
+         leave {name} to the plan"
+    )]
+    Divisor {
+        /// The number's name.
+        name: &'static str,
+        /// What it is.
+        found: u32,
+        /// How many there are of what it must divide.
+        whole: usize,
+        /// What it must divide.
+        of: &'static str,
     },
     /// A block is no multiple of its pieces, or too large.
-    #[error("{name} is {block}; the rest of the tile asks for a multiple of {of}, {limit} at most")]
+    #[error(
+        "{name}={block} was asked for and the rest of the tile takes a multiple of {of}, {limit} at \
+         most; ask for one, or leave {name} to the plan"
+    )]
     Block {
         /// The number's name.
         name: &'static str,
@@ -104,13 +123,16 @@ pub enum PlanError {
         limit: u32,
     },
     /// A block is kept once or twice.
-    #[error("stages is {stages}; it is 1 or 2")]
+    #[error("stages={stages} was asked for and this kernel has 1 or 2; ask for one of these")]
     Stages {
         /// The stages asked for.
         stages: u32,
     },
     /// The ring of a producer has too few stages, or more than shared memory holds.
-    #[error("stages is {stages}; with blocks of this size it is 2 to {most}")]
+    #[error(
+        "stages={stages} was asked for and shared memory has room for 2 to {most} blocks of this \
+         size; ask for as many, or shrink a block"
+    )]
     Ring {
         /// The stages asked for.
         stages: u32,
@@ -128,7 +150,10 @@ pub enum PlanError {
         limit: usize,
     },
     /// A unit has too many sums, or none.
-    #[error("ratio_m by ratio_n are {sums} pieces a unit; its registers take 1 to {limit}")]
+    #[error(
+        "ratio_m by ratio_n ask for {sums} pieces a unit and its registers take 1 to {limit}; change \
+         one of the two"
+    )]
     Sums {
         /// The pieces asked for.
         sums: u32,
@@ -139,7 +164,10 @@ pub enum PlanError {
     #[error("the plan was made for another kernel, type, precision or device; plan again")]
     Foreign,
     /// The units of a cube follow from the tile.
-    #[error("{units} units a cube were asked for; this tile has {expected}")]
+    #[error(
+        "{units} units a cube were asked for and this tile has {expected}; ask for these, or for \
+         another tile"
+    )]
     UnitsOfTile {
         /// The units asked for.
         units: u32,
@@ -147,7 +175,10 @@ pub enum PlanError {
         expected: u32,
     },
     /// A cube cannot have so many units.
-    #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
+    #[error(
+        "{units} units a cube were asked for and this device has 1 to {limit}; shrink a block, or \
+         enlarge ratio_m or ratio_n"
+    )]
     Units {
         /// The units asked for.
         units: u32,
@@ -177,7 +208,7 @@ pub enum PlanError {
         limit: u64,
     },
     /// A sum cannot be cut into so many parts.
-    #[error("{splits} splits were asked for; this problem has 1 to {most}")]
+    #[error("{splits} splits were asked for and this problem has 1 to {most}; ask for fewer")]
     Splits {
         /// The parts asked for.
         splits: usize,

@@ -131,9 +131,19 @@ pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanEr
 
 /// Refuses vectors that would have elements which do not lie together.
 pub(in crate::conv) fn check_neighbours(lanes: u32, channels: usize) -> Result<(), PlanError> {
-    match channels.is_multiple_of(lanes as usize) {
+    check_divisor("elems_per_thread", lanes, channels, "elements side by side")
+}
+
+/// Refuses a number that does not divide what it cuts up.
+pub(in crate::conv) fn check_divisor(
+    name: &'static str,
+    found: u32,
+    whole: usize,
+    of: &'static str,
+) -> Result<(), PlanError> {
+    match whole.is_multiple_of(found as usize) {
         true => Ok(()),
-        false => Err(PlanError::Channels { lanes, channels }),
+        false => Err(PlanError::Divisor { name, found, whole, of }),
     }
 }
 

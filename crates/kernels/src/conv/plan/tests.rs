@@ -147,19 +147,31 @@ fn an_impossible_tile_is_refused_by_its_limit() {
         Plan::new(&conv, request, wish, limits).unwrap_err().to_string()
     };
     for request in [F32, BF16, TF32] {
-        assert!(refused("block_m=100", request, &GPU).contains("block_m is 100"));
-        assert!(refused("block_n=4096", request, &GPU).contains("block_n is 4096"));
-        assert!(refused("block_k=5", request, &GPU).contains("block_k is 5"));
-        assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n are"));
-        assert!(refused("stages=3", request, &GPU).contains("stages is 3"));
-        assert!(refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread is 3"));
+        assert!(refused("block_m=100", request, &GPU).contains("block_m=100 was asked"));
+        assert!(refused("block_n=4096", request, &GPU).contains("block_n=4096 was asked"));
+        assert!(refused("block_k=5", request, &GPU).contains("block_k=5 was asked"));
+        assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n ask for"));
+        assert!(refused("stages=3", request, &GPU).contains("stages=3 was asked"));
+        assert!(
+            refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread=3 was asked")
+        );
         assert!(refused("elems_per_thread=64", request, &GPU).contains("power of two"));
         assert!(refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152"));
     }
     let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
     assert!(units.contains("4096 units"), "{units}");
-    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m is 7"));
-    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k is 2"));
+    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was asked"));
+    // What a number must divide is told by its own name.
+    let bands = |text: &str| {
+        let algorithm = Some(Algorithm::Banded);
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm };
+        Plan::new(&self::conv(8, 96, 96, 24), BF16, wish, &GPU).unwrap_err().to_string()
+    };
+    assert!(bands("ratio_n=3").contains("ratio_n=3 was asked for, which does not divide"));
+    assert!(
+        bands("block_n=64").contains("block_n=64 was asked for, which does not divide 96 channels")
+    );
+    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was asked"));
 }
 
 /// A search goes from a small block to none.

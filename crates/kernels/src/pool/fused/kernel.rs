@@ -11,7 +11,7 @@ use crate::registers::{read, zeros};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
-pub(super) fn walk<S: Float, A: Float>(
+pub(super) fn walk_tile<S: Float, A: Float>(
     input: &[Vector<S, One>],
     output: &mut [Vector<S, One>],
     problem: &Problem,

@@ -221,7 +221,7 @@ pub(super) fn launch(
     // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
     // there are not written.
     unsafe {
-        kernel::walk::launch_unchecked(
+        kernel::walk_tile::launch_unchecked(
             client,
             cubes,
             dim,

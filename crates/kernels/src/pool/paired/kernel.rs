@@ -12,7 +12,7 @@ use crate::registers::{Registers, read, zeros};
 /// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
 /// column, `P` those that are neighbours in shared memory too, `M` those that are written.
 #[cube(launch_unchecked)]
-pub(super) fn walk<S: Float, A: Float, N: Size, P: Size, M: Size>(
+pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
     problem: &Problem,

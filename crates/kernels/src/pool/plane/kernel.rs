@@ -11,7 +11,7 @@ use crate::pool::window::{Problem, counted_at, together};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
-pub(super) fn walk<S: Float, A: Float, N: Size>(
+pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
     problem: &Problem,

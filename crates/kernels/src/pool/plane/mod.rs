@@ -166,7 +166,7 @@ fn run(
     // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
     // or in neighbouring rows, and what is not there is not written.
     unsafe {
-        kernel::walk::launch_unchecked(
+        kernel::walk_planes::launch_unchecked(
             client,
             cubes,
             dim,

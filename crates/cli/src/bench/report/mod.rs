@@ -1,5 +1,8 @@
 //! `windowpane report`: recorded runs, ours and peers', joined.
 
+mod place;
+mod table;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,18 +15,32 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::say;
 
+use table::Table;
+
 const EXAMPLE: &str = "\
 Example: a run of ours beside one of PyTorch
   windowpane report ours.jsonl torch.jsonl
 
-Example: a page and two pictures for each folder of recorded runs
-  windowpane report benches/results --into docs/benchmarks
+Example: a page and two pictures for each folder of recorded runs, and the tables of a page
+  windowpane report benches/results --into docs/benchmarks --fill README.md
 
 A folder of files is one device's; where the same case of the same contestant is in several files,
 the last file by name counts. Cases that a folder's highlights.txt names, as
 stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many
 times as fast the fastest of ours is as the fastest peer; they mean something where both ran on the
-same machine.";
+same machine.
+
+--fill replaces what a page has between the lines <!-- bench: gpu/stems --> and <!-- bench: end -->
+by the table that stems.table in the folder gpu describes: a line of the columns' names, a line of
+what they show, a line for each row, and the words under the table.
+  # A comment.
+  pooling          | cuda    | of a copy  | PyTorch                | its time / ours
+                   | ms cuda | share cuda | ms torch,torch_compile | ratio torch / cuda
+  max, every other | stem/maxpool/fwd/f32/nhwc
+  > {device cuda}, {days}; a copy runs at {copy cuda}.
+A column shows ms, share (of the ceiling) or tflops of a contestant, or of the fastest of several,
+or of the times of one over those of another the ratio, in the mean where * in a case stands for
+any letters, the least and the most ratio, or the number of cases.";
 
 /// The arguments of `report`.
 #[derive(Args)]
@@ -41,11 +58,15 @@ pub(crate) struct Report {
     /// Write a page in Markdown and its pictures for each group of runs into this folder
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["plot", "format"])]
     into: Option<PathBuf>,
+    /// Write the tables of the runs into this page's marked places; may be given several times
+    #[arg(long, value_name = "PAGE.md", conflicts_with_all = ["plot", "format"])]
+    fill: Vec<PathBuf>,
 }
 
 /// Runs that belong together: of one device, or all that were named.
 struct Group {
     name: String,
+    folder: PathBuf,
     lines: Vec<Line>,
     /// The cases that a small picture shows, where the folder names some.
     highlights: Vec<String>,
@@ -57,8 +78,8 @@ const HIGHLIGHTS: &str = "highlights.txt";
 impl Report {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let groups = self.groups()?;
-        if let Some(folder) = &self.into {
-            return groups.iter().try_for_each(|group| group.write(folder));
+        if self.into.is_some() || !self.fill.is_empty() {
+            return self.write(&groups);
         }
         let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
         let lines: Vec<Line> = groups.into_iter().flat_map(|group| group.lines).collect();
@@ -74,6 +95,22 @@ impl Report {
         picture.map_or(Ok(()), |picture| picture.draw(&lines))
     }
 
+    /// Writes the groups' pages, and fills others; what is wrong with a table is said before.
+    fn write(&self, groups: &[Group]) -> Result<(), Failure> {
+        let mut filled = Vec::new();
+        for path in &self.fill {
+            let page = place::fill(path, |name| table(groups, name))?;
+            filled.push((Output::new(path)?, page));
+        }
+        if let Some(folder) = &self.into {
+            groups.iter().try_for_each(|group| group.write(folder))?;
+        }
+        filled.iter().try_for_each(|(output, page)| {
+            output.place_bytes(page.as_bytes())?;
+            say(output.path().display())
+        })
+    }
+
     /// The files, by the folder that they are in.
     fn groups(&self) -> Result<Vec<Group>, Failure> {
         let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
@@ -87,6 +124,16 @@ impl Report {
         }
         found.into_iter().map(|(folder, files)| Group::read(&folder, files)).collect()
     }
+}
+
+/// The table that a place asks for, as `DEVICE/TABLE`.
+fn table(groups: &[Group], name: &str) -> Result<String, Failure> {
+    let wrong = |what: &str| Failure::Failed(format!("the place `{name}`: {what}"));
+    let (device, table) =
+        name.split_once('/').ok_or_else(|| wrong("names no table; write `DEVICE/TABLE`"))?;
+    let group = groups.iter().find(|group| group.name == device);
+    let group = group.ok_or_else(|| wrong("no folder of that name is among the runs; name it"))?;
+    Table::fill(&group.folder.join(format!("{table}.table")), &group.lines)
 }
 
 /// Adds a file, or all files of a folder and of the folders in it.
@@ -136,7 +183,7 @@ impl Group {
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
         let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
         let highlights = highlights.map(str::to_owned).collect();
-        Ok(Self { name: name.into(), lines, highlights })
+        Ok(Self { name: name.into(), folder: folder.into(), lines, highlights })
     }
 
     /// Writes the page and its pictures.
@@ -221,7 +268,7 @@ fn means(rows: &[&Row]) -> Vec<String> {
         }
     }
     let told = |(name, ratios): (String, Vec<f64>)| {
-        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let mean = print::mean(&ratios);
         let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let cases = ratios.len();
         format!("{name}: peer / ours {mean:.2} in the mean of {cases} cases, {worst:.2} at worst")
