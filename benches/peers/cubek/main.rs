@@ -45,8 +45,8 @@ struct Arguments {
     /// Only strategies whose names have this text in them
     #[arg(long, value_name = "TEXT", default_value = "")]
     strategy: String,
-    /// How long a strategy may take to compile, run and be timed; one that takes longer is left out of
-    /// all cases of its pass and type
+    /// How long a strategy may take to compile, run and be timed, or a case to be made ready; a strategy
+    /// that takes longer is left out of all cases of its pass and type
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     limit: u64,
     /// Do the cases in this process, and tell what is tried
@@ -183,7 +183,7 @@ fn measure(
         return Err(format!("no strategy is right; {}", failures.join("; ")));
     };
     begin(&best.name)?;
-    let measured = clock.measure(&mut *best.launch)?;
+    let measured = clock.measure(&mut *best.launch, || output.spoil(device))?;
     expected.hold(device, &output)?;
     let mut row = json!({
         "algorithm": best.name,
@@ -196,6 +196,7 @@ fn measure(
         "cache": "warm",
         "windows": measured.windows,
         "launches": measured.launches,
+        "recorded": measured.recorded,
         "strategies_failed": failures.len(),
     });
     if let Some(operations) = operations {

@@ -36,6 +36,7 @@ pub(crate) struct Measured {
     pub(crate) spread: f64,
     pub(crate) windows: usize,
     pub(crate) launches: usize,
+    pub(crate) recorded: bool,
 }
 
 /// Seconds of a launch on the device, and of queuing it on the host.
@@ -62,7 +63,13 @@ impl Clock {
         Ok(a.device.min(again.device))
     }
 
-    pub(crate) fn measure(&mut self, launch: &mut Launch) -> Result<Measured> {
+    /// `spoil` is called before the windows, so that what they write, and not what was there before, is what can be held
+    /// to what is right.
+    pub(crate) fn measure(
+        &mut self,
+        launch: &mut Launch,
+        spoil: impl FnOnce() -> Result<()>,
+    ) -> Result<Measured> {
         let mut seen = self.window(launch, 1, None)?;
         let mut launches = of_window(WINDOW, seen.device);
         // Twice, for a window that the host was late for makes a launch look longer than it is.
@@ -81,12 +88,14 @@ impl Clock {
             Ok(())
         };
         let mut recording = device.record(work).map_err(text)?;
+        spoil()?;
         let mut seconds = Vec::new();
         seen = Seen { device: seen.device * launches as f64, host: seen.host * launches as f64 };
         for _ in 0..windows {
             seen = self.window(&mut || recording.replay().map_err(text), 1, Some(seen))?;
             seconds.push(seen.device / launches as f64);
         }
+        let recorded = recording.is_kept();
         drop(recording);
         if let Some(error) = refused {
             return Err(error);
@@ -97,7 +106,7 @@ impl Clock {
             return Err("the device's clock measured nothing".into());
         }
         let spread = (seconds[windows - 1 - quarter] - seconds[quarter]) / median;
-        Ok(Measured { median, fastest: seconds[0], spread, windows, launches })
+        Ok(Measured { median, fastest: seconds[0], spread, windows, launches, recorded })
     }
 
     fn window(

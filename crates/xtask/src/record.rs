@@ -1,6 +1,6 @@
 //! `cargo xtask record`: one machine's whole record, ours and the peers', and its pages.
 //!
-//! Ratios mean something where both sides ran on one machine in one session; so one command runs
+//! Ratios mean something where both sides ran on one machine in one go; so one command runs
 //! them all, one after the other, into `benches/results/NAME/DATE*.jsonl`, and makes the pages and
 //! the README's tables anew. A peer that this machine lacks is left out, and the last lines say so. A case that fails
 //! is a row that says why, and no reason to throw the others away.

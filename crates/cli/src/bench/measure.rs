@@ -1,5 +1,5 @@
 //! Timing: launches back to back inside windows that the device's clock times, out of a recording where
-//! the device makes one, so that nothing of the host's is between them.
+//! the device makes one, so that as little of the host's as can be is between them.
 //!
 //! With cold caches a window is one launch, and before it a tensor larger than any cache is filled
 //! with random numbers, outside of the window. A fill inside and subtracted would add its own noise,
@@ -57,7 +57,7 @@ pub(super) struct Measured {
     pub(super) windows: u32,
     /// The launches of a window.
     pub(super) launches: u32,
-    /// Whether they came out of a recording, with nothing of the host's between them.
+    /// Whether they came out of a recording.
     pub(super) recorded: bool,
     pub(super) algorithm: String,
     /// How a product of matrices is cut up.

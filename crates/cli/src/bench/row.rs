@@ -173,7 +173,7 @@ pub(super) struct Time {
     pub(super) windows: u32,
     #[serde(default)]
     pub(super) launches: u32,
-    /// Whether they came out of a recording, with nothing of the host's between them.
+    /// Whether they came out of a recording.
     #[serde(default)]
     pub(super) recorded: bool,
 }
@@ -303,11 +303,20 @@ pub(super) fn factors<'a>(rows: &[&'a Row]) -> &'a str {
     ours.map_or("", |row| row.factors())
 }
 
+/// Whether a text is a day, as 2026-01-31.
+fn is_day(text: &str) -> bool {
+    let digits = text.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    digits && text.len() == 10
+}
+
 /// Reads the lines of a run. A line that is none refuses the file, and so does a file without lines.
 pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
     let (file, text) = (path.display(), lines::text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let day = name.split('.').next().unwrap_or_default().to_owned();
+    let day = name.split('.').next().filter(|day| is_day(day)).unwrap_or_default().to_owned();
     let lines = lines::of(&text).map(|(i, line)| {
         let wrong = |what: &str| Failure::Failed(format!("{file}, line {i}: {what}"));
         let what = "is neither a ceiling nor a case's row; write it with `--format json`";

@@ -35,7 +35,7 @@ by the table that stems.table in the folder gpu describes: a line of the columns
 what they show, a line for each row, and the words under the table.
   # A comment.
   pooling          | cuda    | of a copy  | PyTorch                | its time / ours
-                   | ms cuda | share cuda | ms torch,torch_compile | ratio torch / cuda
+                   | ms cuda | share cuda | ms torch,torch_compile | ratio torch,torch_compile / cuda
   max, every other | stem/maxpool/fwd/f32/nhwc
   > {device cuda}, {days}; a copy runs at {copy cuda}.
 A column shows ms, share (of the ceiling) or tflops of a contestant, or of the fastest of several,
