@@ -26,8 +26,8 @@
 //!   one's are done, with the others still on their way, so that the units never stand idle between
 //!   two.
 //! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
-//!   the next tile: nothing in a cube waits for all of it. Of long sums of 16 bits each warp turns its own
-//!   rows over in shared memory, so that it stores whole lines.
+//!   the next tile: nothing in a cube waits for all of it. Of 16 bits each warp turns its own rows over in
+//!   shared memory, so that it stores whole lines.
 //!
 //! What a warp is to do is told to it by one of its units, and what it does there is the same for all of
 //! them as far as can be: then the assembler keeps the numbers of a stage once for a warp, where the

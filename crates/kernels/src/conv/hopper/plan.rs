@@ -144,21 +144,21 @@ fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize
     let columns = (stages * tile.block_n * LINE) as usize;
     // Of factors in parts results are of 32 bits.
     let short = product.size == 2 && product.parts == 1;
-    let staged = match short && stages_results(product, walk) {
-        true => warps(tile) * STAGED_BYTES,
-        false => 0,
+    let staged = match (short, sums_are_long(product, walk)) {
+        (true, true) => warps(tile) * STAGED_BYTES,
+        (true, false) => warps(tile) * 2 * STAGED_BYTES,
+        (false, _) => 0,
     };
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
 
-/// Whether results of 16 bits are turned over in shared memory. Tiles of few steps are at the memory's
-/// speed, and what waits for nothing is better there. The steps of a filters' gradient are windows, whose
-/// number may not change the kernel.
-pub(super) fn stages_results(product: &Product, walk: &Walk) -> bool {
-    product.pass == Pass::Filter || product.steps(walk) >= WORTH_STAGING
+/// Whether sums are long. Of short ones nothing is multiplied while results are turned over, and tiles are at the
+/// memory's speed. The steps of a filters' gradient are windows, whose number may not change the kernel.
+pub(super) fn sums_are_long(product: &Product, walk: &Walk) -> bool {
+    product.pass == Pass::Filter || product.steps(walk) >= LONG
 }
 
-const WORTH_STAGING: usize = 8;
+const LONG: usize = 8;
 
 /// The parts that are worth a try.
 fn most_splits(product: &Product, tile: &Tile) -> usize {

@@ -27,7 +27,8 @@ pub(in super::super) const CHUNK: u32 = 8;
 /// The neighbouring columns that a unit holds of a row.
 pub(in super::super) const PAIR: u32 = 2;
 
-/// The chunks of a line of results that a warp turns over, and those of all its rows.
+/// The chunks of a line of results that a warp turns over, and those of all its rows. Of short sums it turns over
+/// twice as many.
 pub(super) const STAGED_LINE: u32 = LINE / CHUNK_BYTES as u32;
 pub(super) const STAGED: u32 = BAND * STAGED_LINE;
 
@@ -61,8 +62,8 @@ pub(in super::super) struct Form {
     pub(in super::super) finished: u32,
     /// Whether results are of 16 bits and stored a chunk of columns at a time.
     pub(in super::super) packed: bool,
-    /// Whether they are turned over in shared memory, and not between units.
-    pub(super) staged: bool,
+    /// Whether sums are long, and a warp turns fewer of them over at once.
+    pub(super) long: bool,
     /// Whether sums that are no numbers are told of.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -92,7 +93,7 @@ impl Form {
             flat_across: product.flat.across,
             finished: if whole { PAIR } else { 1 },
             packed: whole && stored.size() == 2,
-            staged: whole && stored.size() == 2 && plan::stages_results(product, walk),
+            long: plan::sums_are_long(product, walk),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
             gather: GatherForm::new(&product.conv, product.pass),
@@ -111,7 +112,11 @@ impl Form {
 
     /// The chunks of results that warps turn over in shared memory.
     pub(super) fn staged_chunks(&self) -> u32 {
-        if self.staged { self.warps() * STAGED } else { 1 }
+        if self.packed { self.warps() * self.staged_by_warp() } else { 1 }
+    }
+
+    pub(super) fn staged_by_warp(&self) -> u32 {
+        if self.long { STAGED } else { 2 * STAGED }
     }
 
     /// The elements of a line in shared memory.

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Results of 32 bits are stored in these pairs, for four neighbours have a whole sector of memory between
-//! them. Of 16 bits, units exchange pairs until each has a chunk (`store`), or a warp turns its rows over in
-//! shared memory and stores whole lines (`turn_over`).
+//! them (`store`). Of 16 bits, a warp turns its rows over in shared memory and stores whole lines (`turn_over`), or
+//! two of a row at a time (`turn_panels_over`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -26,7 +26,7 @@ use super::order::Work;
 use super::speaks_for_warp;
 use super::sums::Sums;
 
-/// The chunks that four neighbouring units turn over together.
+/// The units that have a chunk between them, and the chunks that an instruction lays down.
 const QUAD: u32 = 4;
 
 /// Where rows lie that have no results.
@@ -68,8 +68,10 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         if comptime!(form.checked) {
             self.tell(sums, first_row, work, numbers, form);
         }
-        if comptime!(form.staged) {
+        if comptime!(form.packed && form.long) {
             self.turn_over(sums, first_row, work, numbers, form);
+        } else if comptime!(form.packed) {
+            self.turn_panels_over(sums, first_row, work, numbers, form);
         } else {
             self.store(sums, first_row, work, numbers, form);
         }
@@ -103,7 +105,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// As the units hold them, or in chunks that they exchange.
+    /// As the units hold them.
     fn store(
         &mut self,
         sums: &Sums,
@@ -121,34 +123,17 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             #[unroll]
             for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
                 let first = work.column + comptime!(quad * QUAD * CHUNK);
-                if comptime!(form.packed) {
-                    let mut words = Array::<u32>::new(4usize);
+                #[unroll]
+                for chunk in 0..QUAD {
                     #[unroll]
-                    for chunk in 0..QUAD {
-                        let column = first + chunk * CHUNK + mine * PAIR;
+                    for lane in 0..comptime!(PAIR / form.finished) {
+                        let column = first + chunk * CHUNK + mine * PAIR + lane;
                         let to = target(column, base, there, work, numbers, form);
-                        let nth = comptime!(nth(quad, chunk, half));
-                        let pair = self.finished(sums, nth, &to, numbers, form);
-                        words[chunk as usize] = u32::reinterpret(pair);
-                    }
-                    let to = target(first + mine * CHUNK, base, there, work, numbers, form);
-                    let chunk = exchanged::<O>(&words);
-                    if to.there {
-                        self.out[(to.at / CHUNK) as usize] = Vector::<W, O>::reinterpret(chunk);
-                    }
-                } else {
-                    #[unroll]
-                    for chunk in 0..QUAD {
-                        #[unroll]
-                        for lane in 0..comptime!(PAIR / form.finished) {
-                            let column = first + chunk * CHUNK + mine * PAIR + lane;
-                            let to = target(column, base, there, work, numbers, form);
-                            let nth = comptime!(nth(quad, chunk, half) + lane as usize);
-                            let value = self.finished(sums, nth, &to, numbers, form);
-                            if to.there {
-                                self.out[to.at as usize / P::value()] =
-                                    Vector::<W, O>::cast_from(value);
-                            }
+                        let nth = comptime!(nth(quad, chunk, half) + lane as usize);
+                        let value = self.finished(sums, nth, &to, numbers, form);
+                        if to.there {
+                            self.out[to.at as usize / P::value()] =
+                                Vector::<W, O>::cast_from(value);
                         }
                     }
                 }
@@ -156,7 +141,117 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Of 16 bits, in whole lines. A warp lays its 16 rows down in shared memory, a line of columns at a
+    /// Of 16 bits and short sums, two lines of a row at a time: memory takes these sooner than one line each of
+    /// two rows. A warp lays both halves of its rows of a panel down in shared memory, and takes them up row after
+    /// row.
+    fn turn_panels_over(
+        &mut self,
+        sums: &Sums,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        #[unroll]
+        for nth in 0..comptime!(panels(form)) {
+            let panel = comptime!(panel(nth, form));
+            #[unroll]
+            for half in 0..2u32 {
+                self.lay_down(sums, panel, half, first_row, work, numbers, form);
+            }
+            self.take_up(panel, first_row, work, numbers, form);
+        }
+    }
+
+    /// Chunks are permuted, as the copy engine would, so that those of eight rows, and of one, lie in different
+    /// banks.
+    #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+    fn lay_down(
+        &mut self,
+        sums: &Sums,
+        #[comptime] panel: Panel,
+        #[comptime] half: u32,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        let size!(One) = 1usize;
+        let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
+        let lane = UNIT_POS % WARP;
+        let mine = lane % QUAD;
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let down = lane % HALF;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let laid = place + down * PANEL_LINE + ((lane / HALF) ^ down);
+        #[unroll]
+        for quad in 0..comptime!(panel.chunks / QUAD) {
+            let mut words = Array::<Vector<u32, One>>::new(4usize);
+            #[unroll]
+            for nth_chunk in 0..QUAD {
+                let chunk = comptime!(panel.begin + quad * QUAD + nth_chunk);
+                let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
+                let to = if comptime!(self.residual.is_some()) {
+                    let row = band + lane / QUAD + comptime!(half * HALF);
+                    let (base, there) = row_base(row, work, numbers, form);
+                    target(column, base, there, work, numbers, form)
+                } else {
+                    target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
+                };
+                let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
+                let pair = self.finished(sums, nth, &to, numbers, form);
+                let mut single = Vector::<u32, One>::empty();
+                single.insert(0usize, u32::reinterpret(pair));
+                words[nth_chunk as usize] = single;
+            }
+            let at = ((laid ^ comptime!(quad * QUAD)) + comptime!(half * STAGED)) as usize;
+            definition.store_matrix_with_form::<Vector<u32, O>, One>(
+                &mut self.turned[at..at + 1],
+                &words,
+                StMatrixForm::M8N8B16,
+                4usize,
+                false,
+            );
+        }
+    }
+
+    fn take_up(
+        &mut self,
+        #[comptime] panel: Panel,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        let lane = UNIT_POS % WARP;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let (base, there) = row_base(band + lane % BAND, work, numbers, form);
+        let base = select(there, base, NOWHERE);
+        sync_plane();
+        let rows = comptime!(WARP / panel.chunks);
+        let chunk = lane % panel.chunks;
+        let down = lane / panel.chunks;
+        let taken = place + down * PANEL_LINE + (chunk ^ down);
+        let column = work.column + comptime!(panel.begin * CHUNK) + chunk * CHUNK;
+        #[unroll]
+        for half in 0..2u32 {
+            #[unroll]
+            for i in 0..comptime!(HALF / rows) {
+                let base = plane_shuffle(base, comptime!(half * HALF + i * rows) + down);
+                let to = target(column, base, base != NOWHERE, work, numbers, form);
+                let at = (taken ^ comptime!(i * rows))
+                    + comptime!(half * STAGED + i * rows * PANEL_LINE);
+                if to.there {
+                    self.out[(to.at / CHUNK) as usize] =
+                        Vector::<W, O>::reinterpret(self.turned[at as usize]);
+                }
+            }
+        }
+        sync_plane();
+    }
+
+    /// Of 16 bits and long sums, in whole lines. A warp lays its 16 rows down in shared memory, a line of columns at a
     /// time, and takes up whole lines. Chunks are permuted, as the copy engine would, so that those of
     /// eight rows, and of one, lie in different banks.
     fn turn_over(
@@ -171,7 +266,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
         let mine = lane % QUAD;
-        let place = UNIT_POS / WARP * STAGED;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let down = lane % BAND;
         let laid = place + down * STAGED_LINE + ((lane / BAND) ^ (down % STAGED_LINE));
@@ -260,6 +355,35 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 }
 
+/// The rows of a half of a band, and the chunks of one of them in a panel at most.
+const HALF: u32 = BAND / 2;
+const PANEL_LINE: u32 = STAGED / HALF;
+
+/// Neighbouring chunks of columns that a warp turns over at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Panel {
+    begin: u32,
+    chunks: u32,
+}
+
+/// The panels of a tile: as many chunks as a line has, then fewer by powers of two, so that a warp takes up whole
+/// rows.
+fn panels(form: Form) -> u32 {
+    let chunks = form.tile.block_n / CHUNK;
+    chunks / PANEL_LINE + (chunks % PANEL_LINE).count_ones()
+}
+
+fn panel(nth: u32, form: Form) -> Panel {
+    let mut left = form.tile.block_n / CHUNK;
+    let mut panel = Panel { begin: 0, chunks: 0 };
+    for _ in 0..=nth {
+        panel.begin += panel.chunks;
+        panel.chunks = PANEL_LINE.min(1 << left.ilog2());
+        left -= panel.chunks;
+    }
+    panel
+}
+
 /// The first register of a warpgroup's unit for a pair of columns.
 fn nth(quad: u32, chunk: u32, half: u32) -> usize {
     (((quad * QUAD + chunk) * 2 + half) * PAIR) as usize
@@ -317,32 +441,4 @@ fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) ->
         };
         (base + row_result(&numbers.gather, &place), there)
     }
-}
-
-/// Of four chunks that four units hold in pairs, the one that is this unit's.
-#[cube]
-fn exchanged<O: Size>(words: &Array<u32>) -> Vector<u32, O> {
-    let odd = UNIT_POS & 1u32 != 0u32;
-    let high = UNIT_POS & 2u32 != 0u32;
-    // With the neighbour: of chunks 2·pair and 2·pair + 1 one is kept, the other given.
-    let mut pairs = Array::<u32>::new(4usize);
-    #[unroll]
-    for pair in 0..2usize {
-        let (even, uneven) = (words[2 * pair], words[2 * pair + 1]);
-        let kept = select(odd, uneven, even);
-        let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
-        pairs[2 * pair] = select(odd, given, kept);
-        pairs[2 * pair + 1] = select(odd, kept, given);
-    }
-    // Then with the neighbouring two.
-    let mut chunk = Vector::<u32, O>::empty();
-    #[unroll]
-    for i in 0..2usize {
-        let (low, up) = (pairs[i], pairs[i + 2]);
-        let kept = select(high, up, low);
-        let given = plane_shuffle_xor(select(high, low, up), 2u32);
-        chunk.insert(i, select(high, given, kept));
-        chunk.insert(i + 2, select(high, kept, given));
-    }
-    chunk
 }
