@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
-use super::kernel::{LINE, ROWS, STAGED_BYTES, WARP, WARPGROUP};
+use super::kernel::{LINE, ROWS, WARP, WARPGROUP, panel_bytes};
 use super::product::Product;
 use super::walk::Walk;
 use crate::Limits;
@@ -142,23 +142,11 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let columns = (stages * tile.block_n * LINE) as usize;
-    // Of factors in parts results are of 32 bits.
-    let short = product.size == 2 && product.parts == 1;
-    let staged = match (short, sums_are_long(product, walk)) {
-        (true, true) => warps(tile) * STAGED_BYTES,
-        (true, false) => warps(tile) * 2 * STAGED_BYTES,
-        (false, _) => 0,
-    };
+    // Those of a filters' gradient are of 32 bits where sums are cut.
+    let stored = if product.pass == Pass::Filter { 4 } else { product.stored() };
+    let staged = warps(tile) * panel_bytes(tile, stored);
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
-
-/// Whether sums are long. Of short ones nothing is multiplied while results are turned over, and tiles are at the
-/// memory's speed. The steps of a filters' gradient are windows, whose number may not change the kernel.
-pub(super) fn sums_are_long(product: &Product, walk: &Walk) -> bool {
-    product.pass == Pass::Filter || product.steps(walk) >= LONG
-}
-
-const LONG: usize = 8;
 
 /// The parts that are worth a try.
 fn most_splits(product: &Product, tile: &Tile) -> usize {

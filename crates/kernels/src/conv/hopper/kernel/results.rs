@@ -10,9 +10,8 @@
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! Results of 32 bits are stored in these pairs, for four neighbours have a whole sector of memory between
-//! them (`store`). Of 16 bits, a warp turns its rows over in shared memory and stores whole lines (`turn_over`), or
-//! two of a row at a time (`turn_panels_over`).
+//! A warp turns its rows over in shared memory, and stores two lines of memory of a row at a time (`turn_over`).
+//! Results that do not lie side by side in whole chunks are stored one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -20,7 +19,7 @@ use cubecl::prelude::*;
 use super::super::super::epilogue::finish_at;
 use super::super::super::gather::{row_place, row_result};
 use super::super::product::BAND;
-use super::form::{CHUNK, Form, PAIR, STAGED, STAGED_LINE, WARP, WARPGROUP};
+use super::form::{CHUNK, Form, PAIR, WARP, WARPGROUP};
 use super::numbers::Numbers;
 use super::order::Work;
 use super::speaks_for_warp;
@@ -68,10 +67,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         if comptime!(form.checked) {
             self.tell(sums, first_row, work, numbers, form);
         }
-        if comptime!(form.packed && form.long) {
+        if comptime!(form.packed) {
             self.turn_over(sums, first_row, work, numbers, form);
-        } else if comptime!(form.packed) {
-            self.turn_panels_over(sums, first_row, work, numbers, form);
         } else {
             self.store(sums, first_row, work, numbers, form);
         }
@@ -118,33 +115,27 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let mine = unit % QUAD;
         #[unroll]
         for half in 0..2u32 {
-            let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
+            let row = first_row + unit / WARP * BAND + unit % WARP / QUAD + half * HALF;
             let (base, there) = row_base(row, work, numbers, form);
             #[unroll]
-            for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
-                let first = work.column + comptime!(quad * QUAD * CHUNK);
+            for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
                 #[unroll]
-                for chunk in 0..QUAD {
-                    #[unroll]
-                    for lane in 0..comptime!(PAIR / form.finished) {
-                        let column = first + chunk * CHUNK + mine * PAIR + lane;
-                        let to = target(column, base, there, work, numbers, form);
-                        let nth = comptime!(nth(quad, chunk, half) + lane as usize);
-                        let value = self.finished(sums, nth, &to, numbers, form);
-                        if to.there {
-                            self.out[to.at as usize / P::value()] =
-                                Vector::<W, O>::cast_from(value);
-                        }
+                for lane in 0..PAIR {
+                    let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
+                    let to = target(column, base, there, work, numbers, form);
+                    let nth = comptime!(nth(chunk, half) + lane as usize);
+                    let value = self.finished(sums, nth, &to, numbers, form);
+                    if to.there {
+                        self.out[to.at as usize] = Vector::<W, O>::cast_from(value);
                     }
                 }
             }
         }
     }
 
-    /// Of 16 bits and short sums, two lines of a row at a time: memory takes these sooner than one line each of
-    /// two rows. A warp lays both halves of its rows of a panel down in shared memory, and takes them up row after
-    /// row.
-    fn turn_panels_over(
+    /// In whole lines, a panel of columns and half of a warp's rows at a time: memory takes two lines of a row sooner
+    /// than pieces of eight.
+    fn turn_over(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -155,59 +146,76 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[unroll]
         for nth in 0..comptime!(panels(form)) {
             let panel = comptime!(panel(nth, form));
-            #[unroll]
-            for half in 0..2u32 {
-                self.lay_down(sums, panel, half, first_row, work, numbers, form);
+            let words = self.words(sums, panel, first_row, work, numbers, form);
+            if comptime!(form.stored == 2) {
+                self.lay_down(&words, panel, form);
+            } else {
+                self.lay_down_wide(&words, panel, form);
             }
             self.take_up(panel, first_row, work, numbers, form);
         }
     }
 
-    /// Chunks are permuted, as the copy engine would, so that those of eight rows, and of one, lie in different
-    /// banks.
-    #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-    fn lay_down(
-        &mut self,
+    /// What a unit has of a panel, finished: a pair of each chunk.
+    fn words(
+        &self,
         sums: &Sums,
         #[comptime] panel: Panel,
-        #[comptime] half: u32,
         first_row: u32,
         work: &Work,
         numbers: &Numbers,
         #[comptime] form: Form,
-    ) {
-        let size!(One) = 1usize;
-        let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
+    ) -> Array<u32> {
         let lane = UNIT_POS % WARP;
         let mine = lane % QUAD;
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let mut words = Array::<u32>::new(comptime!((panel.chunks * form.stored / 2) as usize));
+        #[unroll]
+        for nth_chunk in 0..comptime!(panel.chunks as usize) {
+            let chunk = comptime!(panel.begin + nth_chunk as u32);
+            let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
+            let to = if comptime!(self.residual.is_some()) {
+                let row = band + lane / QUAD + comptime!(panel.half * HALF);
+                let (base, there) = row_base(row, work, numbers, form);
+                target(column, base, there, work, numbers, form)
+            } else {
+                target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
+            };
+            let nth = comptime!(nth(chunk, panel.half));
+            let pair = self.finished(sums, nth, &to, numbers, form);
+            if comptime!(form.stored == 2) {
+                words[nth_chunk] = u32::reinterpret(pair);
+            } else {
+                words[comptime!(2 * nth_chunk)] = u32::reinterpret(pair.extract(0usize));
+                words[comptime!(2 * nth_chunk + 1)] = u32::reinterpret(pair.extract(1usize));
+            }
+        }
+        words
+    }
+
+    /// A warp lays a panel of 16 bits down in shared memory, eight rows of four chunks at a time. In each row they are
+    /// permuted, as the copy engine would, so that a chunk of eight rows and eight chunks of a row lie in different
+    /// banks.
+    fn lay_down(&mut self, words: &Array<u32>, #[comptime] panel: Panel, #[comptime] form: Form) {
+        let size!(One) = 1usize;
+        let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
+        let lane = UNIT_POS % WARP;
         let down = lane % HALF;
         let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
-        let laid = place + down * PANEL_LINE + ((lane / HALF) ^ down);
+        let laid = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
         #[unroll]
         for quad in 0..comptime!(panel.chunks / QUAD) {
-            let mut words = Array::<Vector<u32, One>>::new(4usize);
+            let mut matrices = Array::<Vector<u32, One>>::new(4usize);
             #[unroll]
-            for nth_chunk in 0..QUAD {
-                let chunk = comptime!(panel.begin + quad * QUAD + nth_chunk);
-                let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
-                let to = if comptime!(self.residual.is_some()) {
-                    let row = band + lane / QUAD + comptime!(half * HALF);
-                    let (base, there) = row_base(row, work, numbers, form);
-                    target(column, base, there, work, numbers, form)
-                } else {
-                    target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
-                };
-                let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
-                let pair = self.finished(sums, nth, &to, numbers, form);
+            for chunk in 0..QUAD {
                 let mut single = Vector::<u32, One>::empty();
-                single.insert(0usize, u32::reinterpret(pair));
-                words[nth_chunk as usize] = single;
+                single.insert(0usize, words[comptime!((quad * QUAD + chunk) as usize)]);
+                matrices[chunk as usize] = single;
             }
-            let at = ((laid ^ comptime!(quad * QUAD)) + comptime!(half * STAGED)) as usize;
+            let at = (laid ^ comptime!(quad * QUAD)) as usize;
             definition.store_matrix_with_form::<Vector<u32, O>, One>(
                 &mut self.turned[at..at + 1],
-                &words,
+                &matrices,
                 StMatrixForm::M8N8B16,
                 4usize,
                 false,
@@ -215,6 +223,37 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
+    /// The same of 32 bits. Neighbouring units exchange pairs, so that of two chunks of columns each has four
+    /// columns of one. Every other row is permuted by four such, so that those of eight units lie in different banks.
+    fn lay_down_wide(
+        &mut self,
+        words: &Array<u32>,
+        #[comptime] panel: Panel,
+        #[comptime] form: Form,
+    ) {
+        let lane = UNIT_POS % WARP;
+        let (down, mine) = (lane / QUAD, lane % QUAD);
+        let odd = mine & 1u32 != 0u32;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let four = (mine / 2 + mine % 2 * 2) ^ (down % 2 * QUAD);
+        let laid = place + down * comptime!(form.staged_line()) + four;
+        #[unroll]
+        for two in 0..comptime!(panel.chunks as usize / 2) {
+            let mut columns = Vector::<u32, O>::empty();
+            #[unroll]
+            for i in 0..2usize {
+                let (even, uneven) =
+                    (words[comptime!(4 * two + i)], words[comptime!(4 * two + 2 + i)]);
+                let kept = select(odd, uneven, even);
+                let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
+                columns.insert(i, select(odd, given, kept));
+                columns.insert(comptime!(i + 2), select(odd, kept, given));
+            }
+            self.turned[(laid ^ comptime!(two as u32 * QUAD)) as usize] = columns;
+        }
+    }
+
+    /// Then it takes the panel up row after row, and stores it.
     fn take_up(
         &mut self,
         #[comptime] panel: Panel,
@@ -229,103 +268,27 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (base, there) = row_base(band + lane % BAND, work, numbers, form);
         let base = select(there, base, NOWHERE);
         sync_plane();
-        let rows = comptime!(WARP / panel.chunks);
-        let chunk = lane % panel.chunks;
-        let down = lane / panel.chunks;
-        let taken = place + down * PANEL_LINE + (chunk ^ down);
-        let column = work.column + comptime!(panel.begin * CHUNK) + chunk * CHUNK;
+        let at_once = comptime!(form.stored_at_once());
+        let line = comptime!(panel.chunks * CHUNK / at_once);
+        let rows = comptime!(WARP / line);
+        let (down, mine) = (lane / line, lane % line);
+        let permuted =
+            if comptime!(form.stored == 2) { mine ^ down } else { mine ^ (down % 2 * QUAD) };
+        let taken = place + down * comptime!(form.staged_line()) + permuted;
+        let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
         #[unroll]
-        for half in 0..2u32 {
-            #[unroll]
-            for i in 0..comptime!(HALF / rows) {
-                let base = plane_shuffle(base, comptime!(half * HALF + i * rows) + down);
-                let to = target(column, base, base != NOWHERE, work, numbers, form);
-                let at = (taken ^ comptime!(i * rows))
-                    + comptime!(half * STAGED + i * rows * PANEL_LINE);
-                if to.there {
-                    self.out[(to.at / CHUNK) as usize] =
-                        Vector::<W, O>::reinterpret(self.turned[at as usize]);
-                }
+        for i in 0..comptime!(HALF / rows) {
+            let base = plane_shuffle(base, comptime!(panel.half * HALF + i * rows) + down);
+            let to = target(column, base, base != NOWHERE, work, numbers, form);
+            // Of 32 bits rows by twos are permuted alike.
+            let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
+            let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
+            if to.there {
+                self.out[(to.at / at_once) as usize] =
+                    Vector::<W, O>::reinterpret(self.turned[at as usize]);
             }
         }
         sync_plane();
-    }
-
-    /// Of 16 bits and long sums, in whole lines. A warp lays its 16 rows down in shared memory, a line of columns at a
-    /// time, and takes up whole lines. Chunks are permuted, as the copy engine would, so that those of
-    /// eight rows, and of one, lie in different banks.
-    fn turn_over(
-        &mut self,
-        sums: &Sums,
-        first_row: u32,
-        work: &Work,
-        numbers: &Numbers,
-        #[comptime] form: Form,
-    ) {
-        let size!(One) = 1usize;
-        let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
-        let lane = UNIT_POS % WARP;
-        let mine = lane % QUAD;
-        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
-        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
-        let down = lane % BAND;
-        let laid = place + down * STAGED_LINE + ((lane / BAND) ^ (down % STAGED_LINE));
-        let (base, there) = row_base(band + down, work, numbers, form);
-        let base = select(there, base, NOWHERE);
-        let chunks = comptime!(form.tile.block_n / CHUNK);
-        #[unroll]
-        for panel in 0..comptime!(chunks.div_ceil(STAGED_LINE)) {
-            let begin = comptime!(panel * STAGED_LINE);
-            let count = comptime!((chunks - begin).min(STAGED_LINE));
-            #[unroll]
-            for two in 0..comptime!(count / 2) {
-                let mut words = Array::<Vector<u32, One>>::new(4usize);
-                #[unroll]
-                for word in 0..4u32 {
-                    let chunk = comptime!(begin + 2 * two + word / 2);
-                    let half = comptime!(word % 2);
-                    let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
-                    let to = if comptime!(self.residual.is_some()) {
-                        let row = band + lane / QUAD + half * 8;
-                        let (base, there) = row_base(row, work, numbers, form);
-                        target(column, base, there, work, numbers, form)
-                    } else {
-                        target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
-                    };
-                    let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
-                    let pair = self.finished(sums, nth, &to, numbers, form);
-                    let mut single = Vector::<u32, One>::empty();
-                    single.insert(0usize, u32::reinterpret(pair));
-                    words[word as usize] = single;
-                }
-                let at = (laid ^ comptime!(2 * two)) as usize;
-                definition.store_matrix_with_form::<Vector<u32, O>, One>(
-                    &mut self.turned[at..at + 1],
-                    &words,
-                    StMatrixForm::M8N8B16,
-                    4usize,
-                    false,
-                );
-            }
-            sync_plane();
-            let rows = comptime!(WARP / count);
-            let chunk = lane % count;
-            let taken = place + lane / count * STAGED_LINE + (chunk ^ (lane / count));
-            let column = work.column + comptime!(begin * CHUNK) + chunk * CHUNK;
-            #[unroll]
-            for i in 0..comptime!(BAND / rows) {
-                let down = comptime!(i * rows) + lane / count;
-                let base = plane_shuffle(base, down);
-                let to = target(column, base, base != NOWHERE, work, numbers, form);
-                let at =
-                    (taken ^ comptime!(i * rows % STAGED_LINE)) + comptime!(i * rows * STAGED_LINE);
-                if to.there {
-                    self.out[(to.at / CHUNK) as usize] =
-                        Vector::<W, O>::reinterpret(self.turned[at as usize]);
-                }
-            }
-            sync_plane();
-        }
     }
 
     /// Sums with what follows them.
@@ -355,38 +318,42 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 }
 
-/// The rows of a half of a band, and the chunks of one of them in a panel at most.
+/// The rows of half a band, whose sums are one half of a unit's.
 const HALF: u32 = BAND / 2;
-const PANEL_LINE: u32 = STAGED / HALF;
 
-/// Neighbouring chunks of columns that a warp turns over at once.
+/// What a warp turns over at once: half of its rows in neighbouring chunks of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Panel {
     begin: u32,
     chunks: u32,
+    half: u32,
 }
 
-/// The panels of a tile: as many chunks as a line has, then fewer by powers of two, so that a warp takes up whole
-/// rows.
+/// The panels of a warp's rows: of either half as many chunks as a row of a panel has, then fewer by powers of two,
+/// so that a warp takes up whole rows.
 fn panels(form: Form) -> u32 {
     let chunks = form.tile.block_n / CHUNK;
-    chunks / PANEL_LINE + (chunks % PANEL_LINE).count_ones()
+    2 * (chunks / most_chunks(form) + (chunks % most_chunks(form)).count_ones())
 }
 
 fn panel(nth: u32, form: Form) -> Panel {
     let mut left = form.tile.block_n / CHUNK;
-    let mut panel = Panel { begin: 0, chunks: 0 };
-    for _ in 0..=nth {
+    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2 };
+    for _ in 0..=nth / 2 {
         panel.begin += panel.chunks;
-        panel.chunks = PANEL_LINE.min(1 << left.ilog2());
+        panel.chunks = most_chunks(form).min(1 << left.ilog2());
         left -= panel.chunks;
     }
     panel
 }
 
-/// The first register of a warpgroup's unit for a pair of columns.
-fn nth(quad: u32, chunk: u32, half: u32) -> usize {
-    (((quad * QUAD + chunk) * 2 + half) * PAIR) as usize
+fn most_chunks(form: Form) -> u32 {
+    form.staged_line() * form.stored_at_once() / CHUNK
+}
+
+/// The first register of a warpgroup's unit for its pair of a chunk.
+fn nth(chunk: u32, half: u32) -> usize {
+    ((chunk * 2 + half) * PAIR) as usize
 }
 
 /// Where a result lies.
