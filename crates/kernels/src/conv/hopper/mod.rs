@@ -4,7 +4,8 @@
 //! `comptime!` is what a template parameter would be. One cube lives on each multiprocessor, or
 //! two where their tiles are small, and takes one tile of the product after another
 //! (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), columns first, so that the cubes that run together
-//! read the same rows.
+//! read the same rows. Where few tiles are left for a last wave, each is shared: a cube takes the rows of one
+//! warpgroup.
 //!
 //! ```text
 //!           ring of stages in shared memory
@@ -111,8 +112,9 @@ pub(super) fn launch(
             true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
             false => (elem(stored), 1),
         };
-        let numbers = Numbers::launch(&product, &walk, &form, plan.splits, epilogue);
-        let cubes = plan::cubes(&product, &tile, &walk, limits).min(numbers.tiles as usize);
+        let cubes = plan::cubes(&product, &tile, &walk, limits);
+        let numbers = Numbers::launch(&product, &walk, &form, plan.splits, cubes, epilogue);
+        let cubes = cubes.min(numbers.tiles as usize);
         let flags = product.flags(&walk, &tile, plan.splits);
         // Where nothing is checked nothing is told, and any buffer does.
         let told = match flags {

@@ -132,6 +132,13 @@ pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits
     limits.hopper.unwrap_or(1) as usize * if two { 2 } else { 1 }
 }
 
+/// Of so many tiles those that are not shared: where the last wave has fewer than cubes, and there are cubes for
+/// all warpgroups of it, each has a warpgroup's rows.
+pub(super) fn whole(tiles: usize, cubes: usize, tile: &Tile) -> usize {
+    let last = tiles % cubes;
+    if last * warpgroups(tile) as usize <= cubes { tiles - last } else { tiles }
+}
+
 /// The registers of a unit for sums: those of a stage for themselves where factors have parts.
 fn sums(product: &Product, tile: &Tile) -> u32 {
     let kinds = if product.parts > 1 { 2 } else { 1 };
@@ -197,13 +204,24 @@ fn cost(product: &Product, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
             true => TWO * (2.0 * sum).max(sum + store).max(2.0 * store),
             false => sum + store,
         };
-        cycles += tiles.div_ceil(cubes) as f64 * wave + LAUNCHED;
+        cycles += waves(tiles, cubes, tile) * wave + LAUNCHED;
     }
     if splits > 1 {
         cycles += LAUNCHED + (2 * splits * results(conv, product.pass) * 4) as f64 / MEMORY;
     }
     cycles
 }
+
+/// The waves of tiles, of which the last takes less if it is shared.
+fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
+    match whole(tiles, cubes, tile) {
+        whole if whole < tiles => (whole / cubes) as f64 + SHARED_TILE,
+        _ => tiles.div_ceil(cubes) as f64,
+    }
+}
+
+/// The part of a tile's time that a share of it takes.
+const SHARED_TILE: f64 = 0.75;
 
 /// The bytes that a cycle brings a multiprocessor from the second level of the cache, moves in shared
 /// memory, and brings all from memory.
@@ -302,5 +320,9 @@ pub(in super::super) fn units(tile: &Tile) -> u32 {
 
 /// The warps that multiply.
 fn warps(tile: &Tile) -> u32 {
-    tile.block_m / (ROWS * tile.ratio_m.max(1)) * (WARPGROUP / WARP)
+    warpgroups(tile) * (WARPGROUP / WARP)
+}
+
+pub(super) fn warpgroups(tile: &Tile) -> u32 {
+    tile.block_m / (ROWS * tile.ratio_m.max(1))
 }

@@ -7,6 +7,7 @@ use super::super::super::epilogue::{Epilogue, EpilogueForm};
 use super::super::super::gather::GatherForm;
 use super::super::super::plan::Pass;
 use super::super::fold::{COMB_LINE, PLANES};
+use super::super::plan;
 use super::super::product::{BAND, CHUNK_BYTES, Product};
 use super::super::walk::Walk;
 
@@ -97,9 +98,18 @@ impl Form {
         }
     }
 
+    /// The warpgroups, and the rows of each.
+    pub(super) fn warpgroups(&self) -> u32 {
+        plan::warpgroups(&self.tile)
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        ROWS * self.tile.ratio_m
+    }
+
     /// The warps that multiply.
     pub(super) fn warps(&self) -> u32 {
-        self.tile.block_m / (ROWS * self.tile.ratio_m) * (WARPGROUP / WARP)
+        self.warpgroups() * (WARPGROUP / WARP)
     }
 
     /// The units of a cube: those of the warps that multiply, and of the producer's behind them.
