@@ -234,7 +234,7 @@ const MEMORY: f64 = 2400.0;
 const STORED: f64 = 500.0;
 const LAUNCHED: f64 = 4000.0;
 const TWO: f64 = 1.15;
-const SHARING: f64 = 1.1;
+const SHARING: f64 = 1.04;
 
 /// Refuses what the kernel cannot be compiled for.
 pub(in super::super) fn check(
