@@ -170,6 +170,13 @@ on_every_device! {
         on_one_type!(device, pick, [f16, bf16], check_pass(&case, forced, pass))
     }
 
+    /// The same of warpgroups, whose tiles overlap where sums are long.
+    fn any_tile_of_warpgroups_is_right(device, case in (ConvCase::aligned(), any::<Index>(), warpgroups(), 0..3)) {
+        let (case, pick, tiling, pass) = case;
+        let forced = Forced { tiling, ..Some(ConvAlgorithm::Hopper).into() };
+        on_one_type!(device, pick, [f16, bf16], check_pass(&case, forced, pass))
+    }
+
     /// The same of bands, for groups of few channels.
     fn any_tile_of_bands_is_right(device, case in (ConvCase::few_a_group(), any::<Index>(), bands(), 0..2)) {
         let (case, pick, bands, pass) = case;
@@ -303,7 +310,14 @@ fn fragments() -> impl Strategy<Value = Tiling> {
 fn warpgroups() -> impl Strategy<Value = Tiling> {
     use proptest::option::weighted;
     use proptest::sample::select;
-    let blocks = select(vec![(128u32, 64u32, 1u32), (128, 128, 1), (192, 64, 1), (256, 64, 2)]);
+    let blocks = select(vec![
+        (128u32, 64u32, 1u32),
+        (128, 128, 1),
+        (128, 224, 1),
+        (192, 64, 1),
+        (256, 64, 2),
+        (256, 128, 2),
+    ]);
     (weighted(0.7, blocks), weighted(0.2, Just(2u32))).prop_map(|(blocks, stages)| Tiling {
         block_m: blocks.map(|it| it.0),
         block_n: blocks.map(|it| it.1),
@@ -469,6 +483,39 @@ fn strict_f32_filter_gradients_err_as_multiply_add_does() {
             println!("{device}, {name}: {:.3e} of the terms, a loop {:.3e}", ours, plain);
             assert!(ours <= 2.0 * plain, "{device}, {name}: {ours:e} and {plain:e}");
         }
+    }
+}
+
+/// Of so many tiles that a cube has several, and warpgroups share those of the last wave: 148 where an H200 holds 132
+/// cubes.
+#[test]
+fn tiles_that_follow_one_another_are_the_reference() {
+    let case = |batch, window: [usize; 2], channels| ConvCase {
+        batch,
+        groups: 1,
+        channels,
+        filters: 8,
+        space: [133, 141].into(),
+        window: Window::new(window),
+        layout: Layout::ChannelsLast,
+        filter_layout: FilterLayout::Fhwc,
+        activation: Activation::None,
+        bias: true,
+        residual: true,
+        fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+    };
+    let forced = |tiling: &str| Forced {
+        tiling: tiling.parse().unwrap(),
+        ..Some(ConvAlgorithm::Hopper).into()
+    };
+    let large = forced("block_m=256,block_n=128,ratio_m=2");
+    let small = forced("block_m=128,block_n=256,ratio_m=1");
+    for device in devices().into_iter().filter(|device| device.supports(DType::BF16)) {
+        check_forward::<bf16>(&device, &case(2, [1, 3], 8), large).unwrap();
+        check_forward::<f16>(&device, &case(1, [1, 1], 16), small).unwrap();
+        check_data::<bf16>(&device, &case(1, [1, 3], 8), small).unwrap();
+        check_forward::<f32>(&device, &case(1, [1, 3], 24), forced("block_m=128,block_n=128"))
+            .unwrap();
     }
 }
 

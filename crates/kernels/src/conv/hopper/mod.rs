@@ -4,7 +4,8 @@
 //! `comptime!` is what a template parameter would be. One cube lives on each multiprocessor, or
 //! two where their tiles are small, and takes one tile of the product after another
 //! (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), columns first, so that the cubes that run together
-//! read the same rows.
+//! read the same rows. Where few tiles are left for a last wave, each is shared: a cube takes the rows of one
+//! warpgroup.
 //!
 //! ```text
 //!           ring of stages in shared memory
@@ -26,8 +27,8 @@
 //!   one's are done, with the others still on their way, so that the units never stand idle between
 //!   two.
 //! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
-//!   the next tile: nothing in a cube waits for all of it. Of long sums of 16 bits each warp turns its own
-//!   rows over in shared memory, so that it stores whole lines.
+//!   the next tile: nothing in a cube waits for all of it. Each warp turns its own rows over in shared
+//!   memory, so that it stores two whole lines of a row at a time.
 //!
 //! What a warp is to do is told to it by one of its units, and what it does there is the same for all of
 //! them as far as can be: then the assembler keeps the numbers of a stage once for a warp, where the
@@ -105,14 +106,15 @@ pub(super) fn launch(
     let results = results(conv, pass);
     for (walk, given) in product.walks(&tile).zip(Gather::all(conv, pass)) {
         let form = Form::new(&product, &walk, tile, stored, epilogue);
-        let pair = form.finished as usize;
-        // Chunks of 16 bits are stored as words of 32.
-        let (word, words, chunk) = match form.packed {
-            true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR, CHUNK),
-            false => (elem(stored), form.finished, form.finished),
+        let pair = form.finished() as usize;
+        // What warps turn over is stored as words of 32 bits.
+        let (word, words) = match form.packed {
+            true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
+            false => (elem(stored), 1),
         };
-        let numbers = Numbers::launch(&product, &walk, &form, plan.splits, epilogue);
-        let cubes = plan::cubes(&product, &tile, &walk, limits).min(numbers.tiles as usize);
+        let cubes = plan::cubes(&product, &tile, &walk, limits);
+        let numbers = Numbers::launch(&product, &walk, &form, plan.splits, cubes, epilogue);
+        let cubes = cubes.min(numbers.tiles as usize);
         let flags = product.flags(&walk, &tile, plan.splits);
         // Where nothing is checked nothing is told, and any buffer does.
         let told = match flags {
@@ -132,7 +134,7 @@ pub(super) fn launch(
                 flat_map(read_flat, &product, &form, factor),
                 epilogue.bias(conv.filter().count(), pair),
                 epilogue.residual(results, pair),
-                buffer(out, results * plan.splits / chunk as usize),
+                buffer(out, results * plan.splits / form.stored_at_once() as usize),
                 buffer(&told, flags),
                 numbers,
                 form,

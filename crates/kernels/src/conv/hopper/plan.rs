@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile};
 
 use super::super::plan::{Algorithm, Pass, PlanError, Request, results, windows};
-use super::kernel::{LINE, ROWS, STAGED_BYTES, WARP, WARPGROUP};
+use super::kernel::{LINE, ROWS, WARP, WARPGROUP, panel_bytes};
 use super::product::Product;
 use super::walk::Walk;
 use crate::Limits;
@@ -132,6 +132,13 @@ pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits
     limits.hopper.unwrap_or(1) as usize * if two { 2 } else { 1 }
 }
 
+/// Of so many tiles those that are not shared: where the last wave has fewer than cubes, and there are cubes for
+/// all warpgroups of it, each has a warpgroup's rows.
+pub(super) fn whole(tiles: usize, cubes: usize, tile: &Tile) -> usize {
+    let last = tiles % cubes;
+    if last * warpgroups(tile) as usize <= cubes { tiles - last } else { tiles }
+}
+
 /// The registers of a unit for sums: those of a stage for themselves where factors have parts.
 fn sums(product: &Product, tile: &Tile) -> u32 {
     let kinds = if product.parts > 1 { 2 } else { 1 };
@@ -142,23 +149,11 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let columns = (stages * tile.block_n * LINE) as usize;
-    // Of factors in parts results are of 32 bits.
-    let short = product.size == 2 && product.parts == 1;
-    let staged = match short && stages_results(product, walk) {
-        true => warps(tile) * STAGED_BYTES,
-        false => 0,
-    };
+    // Those of a filters' gradient are of 32 bits where sums are cut.
+    let stored = if product.pass == Pass::Filter { 4 } else { product.stored() };
+    let staged = warps(tile) * panel_bytes(tile, stored);
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
-
-/// Whether results of 16 bits are turned over in shared memory. Tiles of few steps are at the memory's
-/// speed, and what waits for nothing is better there. The steps of a filters' gradient are windows, whose
-/// number may not change the kernel.
-pub(super) fn stages_results(product: &Product, walk: &Walk) -> bool {
-    product.pass == Pass::Filter || product.steps(walk) >= WORTH_STAGING
-}
-
-const WORTH_STAGING: usize = 8;
 
 /// The parts that are worth a try.
 fn most_splits(product: &Product, tile: &Tile) -> usize {
@@ -209,13 +204,24 @@ fn cost(product: &Product, tile: &Tile, splits: usize, limits: &Limits) -> f64 {
             true => TWO * (2.0 * sum).max(sum + store).max(2.0 * store),
             false => sum + store,
         };
-        cycles += tiles.div_ceil(cubes) as f64 * wave + LAUNCHED;
+        cycles += waves(tiles, cubes, tile) * wave + LAUNCHED;
     }
     if splits > 1 {
         cycles += LAUNCHED + (2 * splits * results(conv, product.pass) * 4) as f64 / MEMORY;
     }
     cycles
 }
+
+/// The waves of tiles, of which the last takes less if it is shared.
+fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
+    match whole(tiles, cubes, tile) {
+        whole if whole < tiles => (whole / cubes) as f64 + SHARED_TILE,
+        _ => tiles.div_ceil(cubes) as f64,
+    }
+}
+
+/// The part of a tile's time that a share of it takes.
+const SHARED_TILE: f64 = 0.75;
 
 /// The bytes that a cycle brings a multiprocessor from the second level of the cache, moves in shared
 /// memory, and brings all from memory.
@@ -228,7 +234,7 @@ const MEMORY: f64 = 2400.0;
 const STORED: f64 = 500.0;
 const LAUNCHED: f64 = 4000.0;
 const TWO: f64 = 1.15;
-const SHARING: f64 = 1.1;
+const SHARING: f64 = 1.04;
 
 /// Refuses what the kernel cannot be compiled for.
 pub(in super::super) fn check(
@@ -314,5 +320,9 @@ pub(in super::super) fn units(tile: &Tile) -> u32 {
 
 /// The warps that multiply.
 fn warps(tile: &Tile) -> u32 {
-    tile.block_m / (ROWS * tile.ratio_m.max(1)) * (WARPGROUP / WARP)
+    warpgroups(tile) * (WARPGROUP / WARP)
+}
+
+pub(super) fn warpgroups(tile: &Tile) -> u32 {
+    tile.block_m / (ROWS * tile.ratio_m.max(1))
 }

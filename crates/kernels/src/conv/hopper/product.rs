@@ -134,6 +134,11 @@ impl Product {
         gather::columns(&self.conv, self.pass)
     }
 
+    /// The bytes of a result: those of a factor that is not cut in parts.
+    pub(super) fn stored(&self) -> u32 {
+        if self.parts > 1 { 4 } else { self.size as u32 }
+    }
+
     /// The axes of an image's map.
     pub(super) fn rank(&self) -> usize {
         self.conv.grid().rank().max(2)

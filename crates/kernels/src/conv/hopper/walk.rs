@@ -20,7 +20,7 @@ pub(super) struct Walk {
 const MOST_REACH: usize = 64;
 
 /// Of so many rows no more than one may be a zero between lines for taps to share runs at any tile.
-const FEW_ZEROS: usize = 64;
+const FEW_ZEROS: usize = 32;
 
 impl Walk {
     /// Where neighbouring windows are neighbouring pixels, all taps along the width can read one run of

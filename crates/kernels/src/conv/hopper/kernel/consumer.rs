@@ -18,11 +18,12 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
-    let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(ROWS * form.tile.ratio_m);
+    let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(form.rows());
     let mut run = 0u32.runtime();
     let mut turn = Turn::first();
     let mut tile = CUBE_POS_X;
-    while tile < numbers.tiles {
+    let mine = select(first_row == 0, numbers.tiles, numbers.whole);
+    while tile < mine {
         let work = work(tile, numbers, form);
         let sums = if comptime!(form.parts > 1) {
             sums_of_parts::<E>(ring, &work, first_row, &mut turn, form)
@@ -35,6 +36,16 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             results.keep(sums.index(comptime!(i as usize)), row, &work, numbers, form);
         }
         tile += CUBE_COUNT_X;
+    }
+    // A share of a tile is the first warpgroup's: the others pass its stages on.
+    if tile < numbers.tiles {
+        let work = work(tile, numbers, form);
+        let speaks = speaks_for_warp();
+        for _ in work.first..work.end {
+            ring.wait_full(turn);
+            ring.give_back(turn.slot, speaks);
+            turn.advance(form.tile.stages);
+        }
     }
 }
 

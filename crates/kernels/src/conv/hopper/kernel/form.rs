@@ -21,18 +21,21 @@ pub(in super::super) const ROWS: u32 = 64;
 /// The bytes of a line in shared memory, in which the chunks of 16 are permuted.
 pub(in super::super) const LINE: u32 = 128;
 
-/// The columns that a unit stores at once.
+/// The columns that four units have pairs of.
 pub(in super::super) const CHUNK: u32 = 8;
 
 /// The neighbouring columns that a unit holds of a row.
 pub(in super::super) const PAIR: u32 = 2;
 
-/// The chunks of a line of results that a warp turns over, and those of all its rows.
-pub(super) const STAGED_LINE: u32 = LINE / CHUNK_BYTES as u32;
-pub(super) const STAGED: u32 = BAND * STAGED_LINE;
+/// The bytes of a panel of results of so many bytes each: what a warp turns over at once, half of its rows.
+pub(in super::super) fn panel_bytes(tile: &Tile, size: u32) -> u32 {
+    BAND / 2 * panel_line(tile, size)
+}
 
-/// The bytes of those.
-pub(in super::super) const STAGED_BYTES: u32 = STAGED * CHUNK_BYTES as u32;
+/// The bytes of a row of a panel: two lines of memory, or one where a tile has no more columns.
+fn panel_line(tile: &Tile, size: u32) -> u32 {
+    if tile.block_n * size < 2 * LINE { LINE } else { 2 * LINE }
+}
 
 /// The options of a launch, which make a kernel of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,12 +60,10 @@ pub(in super::super) struct Form {
     pub(super) tap_first: bool,
     /// Whether the flat operand lies along rows or columns, and not along the terms.
     pub(super) flat_across: bool,
-    /// The neighbouring columns that are finished at once.
-    pub(in super::super) finished: u32,
-    /// Whether results are of 16 bits and stored a chunk of columns at a time.
+    /// The bytes of a result.
+    pub(super) stored: u32,
+    /// Whether results of neighbouring columns lie side by side, in whole chunks: then warps turn them over.
     pub(in super::super) packed: bool,
-    /// Whether they are turned over in shared memory, and not between units.
-    pub(super) staged: bool,
     /// Whether sums that are no numbers are told of.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -78,7 +79,6 @@ impl Form {
         epilogue: Epilogue<'_>,
     ) -> Self {
         let [column_step, width] = product.result_columns();
-        let whole = column_step == 1 && width.is_multiple_of(CHUNK as usize);
         Self {
             tile,
             size: product.size as u32,
@@ -90,18 +90,26 @@ impl Form {
             comb: product.comb().map(|comb| comb.shift as u32),
             tap_first: product.flat.tap_first,
             flat_across: product.flat.across,
-            finished: if whole { PAIR } else { 1 },
-            packed: whole && stored.size() == 2,
-            staged: whole && stored.size() == 2 && plan::stages_results(product, walk),
+            stored: stored.size() as u32,
+            packed: column_step == 1 && width.is_multiple_of(CHUNK as usize),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
             gather: GatherForm::new(&product.conv, product.pass),
         }
     }
 
+    /// The warpgroups, and the rows of each.
+    pub(super) fn warpgroups(&self) -> u32 {
+        plan::warpgroups(&self.tile)
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        ROWS * self.tile.ratio_m
+    }
+
     /// The warps that multiply.
     pub(super) fn warps(&self) -> u32 {
-        self.tile.block_m / (ROWS * self.tile.ratio_m) * (WARPGROUP / WARP)
+        self.warpgroups() * (WARPGROUP / WARP)
     }
 
     /// The units of a cube: those of the warps that multiply, and of the producer's behind them.
@@ -109,9 +117,26 @@ impl Form {
         self.warps() * WARP + WARP
     }
 
-    /// The chunks of results that warps turn over in shared memory.
-    pub(super) fn staged_chunks(&self) -> u32 {
-        if self.staged { self.warps() * STAGED } else { 1 }
+    /// The neighbouring columns that are finished at once, and those that are stored at once.
+    pub(in super::super) fn finished(&self) -> u32 {
+        if self.packed { PAIR } else { 1 }
+    }
+
+    pub(in super::super) fn stored_at_once(&self) -> u32 {
+        if self.packed { CHUNK_BYTES as u32 / self.stored } else { 1 }
+    }
+
+    /// The vectors of shared memory in which warps turn results over, those of a warp, and of a row of its panel.
+    pub(super) fn staged(&self) -> u32 {
+        if self.packed { self.warps() * self.staged_by_warp() } else { 1 }
+    }
+
+    pub(super) fn staged_by_warp(&self) -> u32 {
+        panel_bytes(&self.tile, self.stored) / CHUNK_BYTES as u32
+    }
+
+    pub(super) fn staged_line(&self) -> u32 {
+        panel_line(&self.tile, self.stored) / CHUNK_BYTES as u32
     }
 
     /// The elements of a line in shared memory.

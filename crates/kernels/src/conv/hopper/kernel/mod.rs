@@ -29,7 +29,7 @@ mod ring;
 mod sums;
 
 use consumer::consume;
-pub(super) use form::{CHUNK, Form, LINE, PAIR, ROWS, STAGED_BYTES, WARP, WARPGROUP};
+pub(super) use form::{CHUNK, Form, LINE, PAIR, ROWS, WARP, WARPGROUP, panel_bytes};
 pub(super) use maps::{flat_map, image_map};
 pub(super) use numbers::Numbers;
 use producer::produce;
@@ -53,10 +53,8 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 ) {
     let rows = memory::<E>(comptime!(form.stages_of_rows() * form.rows_stage()));
     let columns = memory::<E>(comptime!(form.tile.stages * form.columns_stage()));
-    let turned = Shared::<[Vector<u32, O>]>::new_aligned_slice(
-        comptime!(form.staged_chunks() as usize),
-        128usize,
-    );
+    let turned =
+        Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
     let full = barriers(form.tile.stages, 1u32);
     let empty = barriers(form.tile.stages, comptime!(form.warps()));
     let mut ring = Ring::<E> { rows, columns, full, empty };

@@ -7,6 +7,7 @@ use windowpane_geometry::AXES;
 use super::super::super::epilogue::Epilogue;
 use super::super::super::gather::{GatherArgs, inner};
 use super::super::super::plan::{Pass, results};
+use super::super::plan;
 use super::super::product::{Product, bands};
 use super::super::walk::{Walk, first_offset};
 use super::form::Form;
@@ -14,8 +15,10 @@ use super::form::Form;
 #[derive(CubeType, CubeLaunch)]
 pub(in super::super) struct Numbers {
     pub(super) gather: GatherArgs,
-    /// The tiles of all cubes, and those along the columns, the rows and the parts.
+    /// The tiles of all cubes and the shares of tiles, the tiles that are not shared, and those along the columns,
+    /// the rows and the parts.
     pub(in super::super) tiles: u32,
+    pub(super) whole: u32,
     pub(super) tiles_n: FastDivmod<u32>,
     pub(super) tiles_n_count: u32,
     pub(super) tiles_m: FastDivmod<u32>,
@@ -61,12 +64,13 @@ pub(in super::super) struct Numbers {
 }
 
 impl Numbers {
-    /// Those of a walk whose sums are cut into so many parts.
+    /// Those of a walk whose sums are cut into so many parts, where a device holds so many cubes at once.
     pub(in super::super) fn launch(
         product: &Product,
         walk: &Walk,
         form: &Form,
         splits: usize,
+        cubes: usize,
         epilogue: Epilogue<'_>,
     ) -> NumbersLaunch {
         let conv = &product.conv;
@@ -75,6 +79,8 @@ impl Numbers {
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
         let steps = product.steps(walk);
+        let tiles = tiles_m * tiles_n * splits * conv.groups();
+        let whole = plan::whole(tiles, cubes, &form.tile);
         let rows = match filter {
             true => product.columns(),
             false => walk.gather.rows(conv),
@@ -83,7 +89,8 @@ impl Numbers {
             walk.gather.axes.each_ref().map(first_offset);
         NumbersLaunch {
             gather: walk.gather.args(conv, &product.tap_numbers()),
-            tiles: (tiles_m * tiles_n * splits * conv.groups()) as u32,
+            tiles: (whole + (tiles - whole) * form.warpgroups() as usize) as u32,
+            whole: whole as u32,
             tiles_n: tiles_n as u32,
             tiles_n_count: tiles_n as u32,
             tiles_m: tiles_m as u32,

@@ -4,7 +4,8 @@
 //! tile = cube, cube + cubes, ..        tile = ((group · parts + part) · tiles_m + m) · tiles_n + n
 //! ```
 //!
-//! Columns come first, so that the cubes that run together read the same rows.
+//! Columns come first, so that the cubes that run together read the same rows. The tiles of a last wave that leaves
+//! most cubes without one are shared: each cube has the rows of one warpgroup, which its first one multiplies.
 
 use cubecl::prelude::*;
 
@@ -26,13 +27,16 @@ pub(super) struct Work {
 }
 
 #[cube]
-pub(super) fn work(tile: u32, numbers: &Numbers, #[comptime] form: Form) -> Work {
+pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work {
+    let shared = max(nth, numbers.whole) - numbers.whole;
+    let share = shared % comptime!(form.warpgroups());
+    let tile = min(nth, numbers.whole) + shared / comptime!(form.warpgroups());
     let (tile, n) = numbers.tiles_n.div_mod(tile);
     let (tile, m) = numbers.tiles_m.div_mod(tile);
     let (group, part) = numbers.parts.div_mod(tile);
     let first = part * numbers.steps_a_part;
     Work {
-        row: m * comptime!(form.tile.block_m),
+        row: m * comptime!(form.tile.block_m) + share * comptime!(form.rows()),
         column: n * comptime!(form.tile.block_n),
         group,
         part,

@@ -10,9 +10,8 @@
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! Results of 32 bits are stored in these pairs, for four neighbours have a whole sector of memory between
-//! them. Of 16 bits, units exchange pairs until each has a chunk (`store`), or a warp turns its rows over in
-//! shared memory and stores whole lines (`turn_over`).
+//! A warp turns its rows over in shared memory, and stores two lines of memory of a row at a time (`turn_over`).
+//! Results that do not lie side by side in whole chunks are stored one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -20,13 +19,13 @@ use cubecl::prelude::*;
 use super::super::super::epilogue::finish_at;
 use super::super::super::gather::{row_place, row_result};
 use super::super::product::BAND;
-use super::form::{CHUNK, Form, PAIR, STAGED, STAGED_LINE, WARP, WARPGROUP};
+use super::form::{CHUNK, Form, PAIR, WARP, WARPGROUP};
 use super::numbers::Numbers;
 use super::order::Work;
 use super::speaks_for_warp;
 use super::sums::Sums;
 
-/// The chunks that four neighbouring units turn over together.
+/// The units that have a chunk between them, and the chunks that an instruction lays down.
 const QUAD: u32 = 4;
 
 /// Where rows lie that have no results.
@@ -68,7 +67,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         if comptime!(form.checked) {
             self.tell(sums, first_row, work, numbers, form);
         }
-        if comptime!(form.staged) {
+        if comptime!(form.packed) {
             self.turn_over(sums, first_row, work, numbers, form);
         } else {
             self.store(sums, first_row, work, numbers, form);
@@ -103,7 +102,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// As the units hold them, or in chunks that they exchange.
+    /// As the units hold them.
     fn store(
         &mut self,
         sums: &Sums,
@@ -116,49 +115,26 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let mine = unit % QUAD;
         #[unroll]
         for half in 0..2u32 {
-            let row = first_row + unit / WARP * 16 + unit % WARP / QUAD + half * 8;
+            let row = first_row + unit / WARP * BAND + unit % WARP / QUAD + half * HALF;
             let (base, there) = row_base(row, work, numbers, form);
             #[unroll]
-            for quad in 0..comptime!(form.tile.block_n / CHUNK / QUAD) {
-                let first = work.column + comptime!(quad * QUAD * CHUNK);
-                if comptime!(form.packed) {
-                    let mut words = Array::<u32>::new(4usize);
-                    #[unroll]
-                    for chunk in 0..QUAD {
-                        let column = first + chunk * CHUNK + mine * PAIR;
-                        let to = target(column, base, there, work, numbers, form);
-                        let nth = comptime!(nth(quad, chunk, half));
-                        let pair = self.finished(sums, nth, &to, numbers, form);
-                        words[chunk as usize] = u32::reinterpret(pair);
-                    }
-                    let to = target(first + mine * CHUNK, base, there, work, numbers, form);
-                    let chunk = exchanged::<O>(&words);
+            for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
+                #[unroll]
+                for lane in 0..PAIR {
+                    let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
+                    let to = target(column, base, there, work, numbers, form);
+                    let nth = comptime!(nth(chunk, half) + lane as usize);
+                    let value = self.finished(sums, nth, &to, numbers, form);
                     if to.there {
-                        self.out[(to.at / CHUNK) as usize] = Vector::<W, O>::reinterpret(chunk);
-                    }
-                } else {
-                    #[unroll]
-                    for chunk in 0..QUAD {
-                        #[unroll]
-                        for lane in 0..comptime!(PAIR / form.finished) {
-                            let column = first + chunk * CHUNK + mine * PAIR + lane;
-                            let to = target(column, base, there, work, numbers, form);
-                            let nth = comptime!(nth(quad, chunk, half) + lane as usize);
-                            let value = self.finished(sums, nth, &to, numbers, form);
-                            if to.there {
-                                self.out[to.at as usize / P::value()] =
-                                    Vector::<W, O>::cast_from(value);
-                            }
-                        }
+                        self.out[to.at as usize] = Vector::<W, O>::cast_from(value);
                     }
                 }
             }
         }
     }
 
-    /// Of 16 bits, in whole lines. A warp lays its 16 rows down in shared memory, a line of columns at a
-    /// time, and takes up whole lines. Chunks are permuted, as the copy engine would, so that those of
-    /// eight rows, and of one, lie in different banks.
+    /// In whole lines, a panel of columns and half of a warp's rows at a time: memory takes two lines of a row sooner
+    /// than pieces of eight.
     fn turn_over(
         &mut self,
         sums: &Sums,
@@ -167,70 +143,152 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         numbers: &Numbers,
         #[comptime] form: Form,
     ) {
+        #[unroll]
+        for nth in 0..comptime!(panels(form)) {
+            let panel = comptime!(panel(nth, form));
+            let words = self.words(sums, panel, first_row, work, numbers, form);
+            if comptime!(form.stored == 2) {
+                self.lay_down(&words, panel, form);
+            } else {
+                self.lay_down_wide(&words, panel, form);
+            }
+            self.take_up(panel, first_row, work, numbers, form);
+        }
+    }
+
+    /// What a unit has of a panel, finished: a pair of each chunk.
+    fn words(
+        &self,
+        sums: &Sums,
+        #[comptime] panel: Panel,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) -> Array<u32> {
+        let lane = UNIT_POS % WARP;
+        let mine = lane % QUAD;
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let mut words = Array::<u32>::new(comptime!((panel.chunks * form.stored / 2) as usize));
+        #[unroll]
+        for nth_chunk in 0..comptime!(panel.chunks as usize) {
+            let chunk = comptime!(panel.begin + nth_chunk as u32);
+            let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
+            let to = if comptime!(self.residual.is_some()) {
+                let row = band + lane / QUAD + comptime!(panel.half * HALF);
+                let (base, there) = row_base(row, work, numbers, form);
+                target(column, base, there, work, numbers, form)
+            } else {
+                target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
+            };
+            let nth = comptime!(nth(chunk, panel.half));
+            let pair = self.finished(sums, nth, &to, numbers, form);
+            if comptime!(form.stored == 2) {
+                words[nth_chunk] = u32::reinterpret(pair);
+            } else {
+                words[comptime!(2 * nth_chunk)] = u32::reinterpret(pair.extract(0usize));
+                words[comptime!(2 * nth_chunk + 1)] = u32::reinterpret(pair.extract(1usize));
+            }
+        }
+        words
+    }
+
+    /// A warp lays a panel of 16 bits down in shared memory, eight rows of four chunks at a time. In each row they are
+    /// permuted, as the copy engine would, so that a chunk of eight rows and eight chunks of a row lie in different
+    /// banks.
+    fn lay_down(&mut self, words: &Array<u32>, #[comptime] panel: Panel, #[comptime] form: Form) {
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
-        let mine = lane % QUAD;
-        let place = UNIT_POS / WARP * STAGED;
-        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
-        let down = lane % BAND;
-        let laid = place + down * STAGED_LINE + ((lane / BAND) ^ (down % STAGED_LINE));
-        let (base, there) = row_base(band + down, work, numbers, form);
-        let base = select(there, base, NOWHERE);
-        let chunks = comptime!(form.tile.block_n / CHUNK);
+        let down = lane % HALF;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let laid = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
         #[unroll]
-        for panel in 0..comptime!(chunks.div_ceil(STAGED_LINE)) {
-            let begin = comptime!(panel * STAGED_LINE);
-            let count = comptime!((chunks - begin).min(STAGED_LINE));
+        for quad in 0..comptime!(panel.chunks / QUAD) {
+            let mut matrices = Array::<Vector<u32, One>>::new(4usize);
             #[unroll]
-            for two in 0..comptime!(count / 2) {
-                let mut words = Array::<Vector<u32, One>>::new(4usize);
-                #[unroll]
-                for word in 0..4u32 {
-                    let chunk = comptime!(begin + 2 * two + word / 2);
-                    let half = comptime!(word % 2);
-                    let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
-                    let to = if comptime!(self.residual.is_some()) {
-                        let row = band + lane / QUAD + half * 8;
-                        let (base, there) = row_base(row, work, numbers, form);
-                        target(column, base, there, work, numbers, form)
-                    } else {
-                        target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
-                    };
-                    let nth = comptime!(nth(chunk / QUAD, chunk % QUAD, half));
-                    let pair = self.finished(sums, nth, &to, numbers, form);
-                    let mut single = Vector::<u32, One>::empty();
-                    single.insert(0usize, u32::reinterpret(pair));
-                    words[word as usize] = single;
-                }
-                let at = (laid ^ comptime!(2 * two)) as usize;
-                definition.store_matrix_with_form::<Vector<u32, O>, One>(
-                    &mut self.turned[at..at + 1],
-                    &words,
-                    StMatrixForm::M8N8B16,
-                    4usize,
-                    false,
-                );
+            for chunk in 0..QUAD {
+                let mut single = Vector::<u32, One>::empty();
+                single.insert(0usize, words[comptime!((quad * QUAD + chunk) as usize)]);
+                matrices[chunk as usize] = single;
             }
-            sync_plane();
-            let rows = comptime!(WARP / count);
-            let chunk = lane % count;
-            let taken = place + lane / count * STAGED_LINE + (chunk ^ (lane / count));
-            let column = work.column + comptime!(begin * CHUNK) + chunk * CHUNK;
-            #[unroll]
-            for i in 0..comptime!(BAND / rows) {
-                let down = comptime!(i * rows) + lane / count;
-                let base = plane_shuffle(base, down);
-                let to = target(column, base, base != NOWHERE, work, numbers, form);
-                let at =
-                    (taken ^ comptime!(i * rows % STAGED_LINE)) + comptime!(i * rows * STAGED_LINE);
-                if to.there {
-                    self.out[(to.at / CHUNK) as usize] =
-                        Vector::<W, O>::reinterpret(self.turned[at as usize]);
-                }
-            }
-            sync_plane();
+            let at = (laid ^ comptime!(quad * QUAD)) as usize;
+            definition.store_matrix_with_form::<Vector<u32, O>, One>(
+                &mut self.turned[at..at + 1],
+                &matrices,
+                StMatrixForm::M8N8B16,
+                4usize,
+                false,
+            );
         }
+    }
+
+    /// The same of 32 bits. Neighbouring units exchange pairs, so that of two chunks of columns each has four
+    /// columns of one. Every other row is permuted by four such, so that those of eight units lie in different banks.
+    fn lay_down_wide(
+        &mut self,
+        words: &Array<u32>,
+        #[comptime] panel: Panel,
+        #[comptime] form: Form,
+    ) {
+        let lane = UNIT_POS % WARP;
+        let (down, mine) = (lane / QUAD, lane % QUAD);
+        let odd = mine & 1u32 != 0u32;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let four = (mine / 2 + mine % 2 * 2) ^ (down % 2 * QUAD);
+        let laid = place + down * comptime!(form.staged_line()) + four;
+        #[unroll]
+        for two in 0..comptime!(panel.chunks as usize / 2) {
+            let mut columns = Vector::<u32, O>::empty();
+            #[unroll]
+            for i in 0..2usize {
+                let (even, uneven) =
+                    (words[comptime!(4 * two + i)], words[comptime!(4 * two + 2 + i)]);
+                let kept = select(odd, uneven, even);
+                let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
+                columns.insert(i, select(odd, given, kept));
+                columns.insert(comptime!(i + 2), select(odd, kept, given));
+            }
+            self.turned[(laid ^ comptime!(two as u32 * QUAD)) as usize] = columns;
+        }
+    }
+
+    /// Then it takes the panel up row after row, and stores it.
+    fn take_up(
+        &mut self,
+        #[comptime] panel: Panel,
+        first_row: u32,
+        work: &Work,
+        numbers: &Numbers,
+        #[comptime] form: Form,
+    ) {
+        let lane = UNIT_POS % WARP;
+        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
+        let (base, there) = row_base(band + lane % BAND, work, numbers, form);
+        let base = select(there, base, NOWHERE);
+        sync_plane();
+        let at_once = comptime!(form.stored_at_once());
+        let line = comptime!(panel.chunks * CHUNK / at_once);
+        let rows = comptime!(WARP / line);
+        let (down, mine) = (lane / line, lane % line);
+        let permuted =
+            if comptime!(form.stored == 2) { mine ^ down } else { mine ^ (down % 2 * QUAD) };
+        let taken = place + down * comptime!(form.staged_line()) + permuted;
+        let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
+        #[unroll]
+        for i in 0..comptime!(HALF / rows) {
+            let base = plane_shuffle(base, comptime!(panel.half * HALF + i * rows) + down);
+            let to = target(column, base, base != NOWHERE, work, numbers, form);
+            // Of 32 bits rows by twos are permuted alike.
+            let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
+            let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
+            if to.there {
+                self.out[(to.at / at_once) as usize] =
+                    Vector::<W, O>::reinterpret(self.turned[at as usize]);
+            }
+        }
+        sync_plane();
     }
 
     /// Sums with what follows them.
@@ -260,9 +318,42 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 }
 
-/// The first register of a warpgroup's unit for a pair of columns.
-fn nth(quad: u32, chunk: u32, half: u32) -> usize {
-    (((quad * QUAD + chunk) * 2 + half) * PAIR) as usize
+/// The rows of half a band, whose sums are one half of a unit's.
+const HALF: u32 = BAND / 2;
+
+/// What a warp turns over at once: half of its rows in neighbouring chunks of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Panel {
+    begin: u32,
+    chunks: u32,
+    half: u32,
+}
+
+/// The panels of a warp's rows: of either half as many chunks as a row of a panel has, then fewer by powers of two,
+/// so that a warp takes up whole rows.
+fn panels(form: Form) -> u32 {
+    let chunks = form.tile.block_n / CHUNK;
+    2 * (chunks / most_chunks(form) + (chunks % most_chunks(form)).count_ones())
+}
+
+fn panel(nth: u32, form: Form) -> Panel {
+    let mut left = form.tile.block_n / CHUNK;
+    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2 };
+    for _ in 0..=nth / 2 {
+        panel.begin += panel.chunks;
+        panel.chunks = most_chunks(form).min(1 << left.ilog2());
+        left -= panel.chunks;
+    }
+    panel
+}
+
+fn most_chunks(form: Form) -> u32 {
+    form.staged_line() * form.stored_at_once() / CHUNK
+}
+
+/// The first register of a warpgroup's unit for its pair of a chunk.
+fn nth(chunk: u32, half: u32) -> usize {
+    ((chunk * 2 + half) * PAIR) as usize
 }
 
 /// Where a result lies.
@@ -317,32 +408,4 @@ fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) ->
         };
         (base + row_result(&numbers.gather, &place), there)
     }
-}
-
-/// Of four chunks that four units hold in pairs, the one that is this unit's.
-#[cube]
-fn exchanged<O: Size>(words: &Array<u32>) -> Vector<u32, O> {
-    let odd = UNIT_POS & 1u32 != 0u32;
-    let high = UNIT_POS & 2u32 != 0u32;
-    // With the neighbour: of chunks 2·pair and 2·pair + 1 one is kept, the other given.
-    let mut pairs = Array::<u32>::new(4usize);
-    #[unroll]
-    for pair in 0..2usize {
-        let (even, uneven) = (words[2 * pair], words[2 * pair + 1]);
-        let kept = select(odd, uneven, even);
-        let given = plane_shuffle_xor(select(odd, even, uneven), 1u32);
-        pairs[2 * pair] = select(odd, given, kept);
-        pairs[2 * pair + 1] = select(odd, kept, given);
-    }
-    // Then with the neighbouring two.
-    let mut chunk = Vector::<u32, O>::empty();
-    #[unroll]
-    for i in 0..2usize {
-        let (low, up) = (pairs[i], pairs[i + 2]);
-        let kept = select(high, up, low);
-        let given = plane_shuffle_xor(select(high, low, up), 2u32);
-        chunk.insert(i, select(high, given, kept));
-        chunk.insert(i + 2, select(high, kept, given));
-    }
-    chunk
 }
