@@ -23,6 +23,8 @@ pub enum Algorithm {
     Plane,
     /// All planes are one run of elements, wherever their rows end.
     Flat,
+    /// Units walk down the rows of planes that keep their extents, and keep what the next windows share.
+    Rolling,
     /// The window slides along both axes of a plane at once, with nothing kept in memory between.
     Fused,
     /// A thread of a processor walks along rows of outputs, and keeps what neighbours share.
@@ -31,13 +33,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Direct,
         Self::Strip,
         Self::Sliding,
         Self::Reduce,
         Self::Plane,
         Self::Flat,
+        Self::Rolling,
         Self::Fused,
         Self::Walk,
     ];
@@ -51,6 +54,7 @@ impl Algorithm {
             Self::Reduce => "reduce",
             Self::Plane => "plane",
             Self::Flat => "flat",
+            Self::Rolling => "rolling",
             Self::Fused => "fused",
             Self::Walk => "walk",
         }
@@ -69,6 +73,7 @@ impl Algorithm {
             Self::Reduce => Some(pool::Algorithm::Reduce),
             Self::Plane => Some(pool::Algorithm::Plane),
             Self::Flat => Some(pool::Algorithm::Flat),
+            Self::Rolling => Some(pool::Algorithm::Rolling),
             Self::Fused => Some(pool::Algorithm::Fused),
             Self::Walk => Some(pool::Algorithm::Walk),
         }
@@ -139,6 +144,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
                 windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
                 windowpane_kernels::pool::Algorithm::Flat => Algorithm::Flat,
+                windowpane_kernels::pool::Algorithm::Rolling => Algorithm::Rolling,
                 windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
                 windowpane_kernels::pool::Algorithm::Walk => Algorithm::Walk,
                 other => unreachable!("{other} has no public name"),

@@ -21,7 +21,7 @@ use super::backward_strip;
 use super::launch::{buffer, check_buffers, check_indices, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::{Fold, counted_at, indexing};
-use super::{flat, plane};
+use super::{flat, plane, rolling};
 use crate::Target;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
@@ -78,6 +78,10 @@ pub fn launch_backward(
     }
     if plan.algorithm == Algorithm::Flat {
         flat::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
+        return Ok(());
+    }
+    if plan.algorithm == Algorithm::Rolling {
+        rolling::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

@@ -7,7 +7,7 @@ use cubecl::server::Handle;
 use windowpane_geometry::{DType, Pooling};
 
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{direct, flat, fused, lp, paired, plane, reduce, sliding, strip, walk};
+use super::{direct, flat, fused, lp, paired, plane, reduce, rolling, sliding, strip, walk};
 use crate::Target;
 use crate::limits::has_powers;
 
@@ -52,6 +52,9 @@ pub fn launch(
         }
         Algorithm::Flat => {
             flat::launch(client, pooling, reduction, dtype, plan, [input, output]);
+        }
+        Algorithm::Rolling => {
+            rolling::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Walk => {
             walk::launch(client, pooling, reduction, dtype, plan, [input, output]);

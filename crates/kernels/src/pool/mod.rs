@@ -22,6 +22,8 @@
 //!   divides, and the gradients of averages there.
 //! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as
 //!   one run.
+//! * [`rolling`]: the same averages with channels last, where there are many: units walk down the rows, and keep what
+//!   the next windows share.
 //! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
 //! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
@@ -50,6 +52,7 @@ pub mod plan;
 pub mod plane;
 mod reach;
 pub mod reduce;
+pub mod rolling;
 mod runs;
 pub mod sliding;
 pub mod strip;

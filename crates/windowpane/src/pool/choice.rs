@@ -52,7 +52,8 @@ fn choose(
             | Algorithm::Plane
             | Algorithm::Fused
             | Algorithm::Walk
-            | Algorithm::Flat),
+            | Algorithm::Flat
+            | Algorithm::Rolling),
         ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
             Err(Error::NoKernel { algorithm, device: device.clone() })

@@ -600,10 +600,14 @@ on_every_device! {
     }
 
     /// Averages of three by three on planes that keep their extents, and their gradients: as one run of
-    /// elements, wherever its rows end, and by the plan's choice.
+    /// elements, wherever its rows end, or down the rows, and by the plan's choice.
     fn averages_of_kept_planes(device, case in (kept_planes(), any::<Index>(), divisor(), any::<(bool, bool)>())) {
-        let (case, pick, divisor, (runs, gradient)) = case;
-        let algorithm = runs.then_some(Algorithm::Flat);
+        let (case, pick, divisor, (forced, gradient)) = case;
+        let own = match case.layout {
+            Layout::ChannelsFirst => Algorithm::Flat,
+            Layout::ChannelsLast => Algorithm::Rolling,
+        };
+        let algorithm = forced.then_some(own);
         if gradient {
             on_one_type!(device, pick, [f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
         } else {
@@ -627,16 +631,19 @@ fn other_vectors() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Planes with channels first under windows of three by three, one step apart, padded by one.
+/// Planes under windows of three by three, one step apart, padded by one; with channels last in vectors of all
+/// lengths, and with rows for more than one unit.
 fn kept_planes() -> impl Strategy<Value = PoolCase> {
-    let extents = (0usize..=3, 1usize..=12, 1usize..=2, 2usize..=12, 2usize..=40);
+    let channels = prop_oneof![1usize..=12, Just(32), Just(48)];
+    let extents = (0usize..=3, channels, 1usize..=2, 2usize..=28, 2usize..=40);
+    let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
     let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
-    (extents, rounding, Fill::any()).prop_map(|(extents, rounding, fill)| {
+    (extents, rounding, layout, Fill::any()).prop_map(|(extents, rounding, layout, fill)| {
         let (batch, channels, depth, height, width) = extents;
         let window = Window::new([1, 3, 3]).stride([1, 1, 1]).padding([0, 1, 1]);
         let window = window.rounding(rounding);
         let space = Extents::from([depth, height, width]);
-        PoolCase { batch, channels, space, window, layout: Layout::ChannelsFirst, fill }
+        PoolCase { batch, channels, space, window, layout, fill }
     })
 }
 
@@ -800,13 +807,13 @@ fn every_algorithm_plans_what_it_is_for() {
             })
         };
         let found: Vec<_> = Algorithm::ALL.into_iter().filter(|it| planned(*it)).collect();
-        use Algorithm::{Direct, Flat, Fused, Plane, Reduce, Sliding, Strip, Walk};
+        use Algorithm::{Direct, Flat, Fused, Plane, Reduce, Rolling, Sliding, Strip, Walk};
         let expected: &[Algorithm] = match device.backend() {
             Backend::Host => &[Direct, Sliding],
             Backend::Cpu => &[Direct, Strip, Sliding, Reduce, Plane, Walk],
             // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
-            Backend::Vulkan if device.is_emulated() => &[Direct, Strip, Sliding, Flat],
-            _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Fused],
+            Backend::Vulkan if device.is_emulated() => &[Direct, Strip, Sliding, Flat, Rolling],
+            _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Rolling, Fused],
         };
         assert_eq!(found, expected, "{device}");
     }

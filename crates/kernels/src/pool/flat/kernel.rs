@@ -72,7 +72,7 @@ fn run<S: Float, A: Float, N: Size>(
             rows.push(widen::<S, A, N>(input[at], form.widened));
         }
     }
-    let edges = edges_of(args, place, inner, form);
+    let edges = edges_of::<A>(args, place, inner, form);
     let sums = columns_of::<A, N>(&rows, args, place, &edges, inner, form);
     let mut pairs = Sequence::<A>::new();
     #[unroll]
@@ -105,28 +105,32 @@ fn inside(
     if comptime!(behind) { min(vector, args.vectors as i32 - 1) } else { vector }
 }
 
-/// A bit for each column: whether the rows above and below it are the plane's, and for each of its three rows
-/// whether the windows there lack one.
+/// What is near the first and the last rows of a plane.
 #[derive(CubeType)]
-struct Edges {
+struct Edges<A: Float> {
+    /// A bit for each column: whether the rows above and below it are the plane's.
     above: u32,
     below: u32,
-    short: Sequence<u32>,
+    /// One over the taps of a window on each of the three rows of taps, were all its columns there: of the row's
+    /// own columns, and of the next one's.
+    own: Sequence<A>,
+    next: Sequence<A>,
 }
 
 #[cube]
-fn edges_of(
+fn edges_of<A: Float>(
     args: &FlatArgs,
     place: &Place,
     #[comptime] inner: bool,
     #[comptime] form: Form,
-) -> Edges {
-    let mut short = Sequence::<u32>::new();
+) -> Edges<A> {
+    let mut of_own = Sequence::<A>::new();
+    let mut of_next = Sequence::<A>::new();
     if comptime!(inner) {
-        Edges { above: 0u32, below: 0u32, short }
+        Edges::<A> { above: 0u32, below: 0u32, own: of_own, next: of_next }
     } else {
         let own = place.row;
-        let next = if own + 1 == args.rows { 0i32 } else { own + 1 };
+        let next = next_row(args, place);
         let last = args.rows - 1;
         // The columns of the next row: the first column is one ahead.
         let later = u32::MAX << min(place.next + 1, 31i32) as u32;
@@ -134,14 +138,32 @@ fn edges_of(
             #[unroll]
             for t in 0..TAPS {
                 let beside = comptime!(t as i32 - 1);
-                let (own, next) = (own + beside, next + beside);
-                let (own, next) = (own == 0 || own == last, next == 0 || next == last);
-                short.push(bits(later, own, next));
+                of_own.push(usual_on::<A>(args, own + beside));
+                of_next.push(usual_on::<A>(args, next + beside));
             }
         }
         let above = bits(later, own > 0, next > 0);
-        Edges { above, below: bits(later, own < last, next < last), short }
+        let below = bits(later, own < last, next < last);
+        Edges::<A> { above, below, own: of_own, next: of_next }
     }
+}
+
+/// The row after a unit's own.
+#[cube]
+fn next_row(args: &FlatArgs, place: &Place) -> i32 {
+    if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
+}
+
+/// Whether the windows on a row lack one.
+#[cube]
+fn is_short(args: &FlatArgs, row: i32) -> bool {
+    row == 0 || row == args.rows - 1
+}
+
+/// One over the taps of a window on a row, were all its columns there.
+#[cube]
+fn usual_on<A: Float>(args: &FlatArgs, row: i32) -> A {
+    select(is_short(args, row), A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
 }
 
 /// The bits of the row's own columns and of the next one's, which are `later`, where these are to be set.
@@ -162,7 +184,7 @@ fn columns_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
     args: &FlatArgs,
     place: &Place,
-    edges: &Edges,
+    edges: &Edges<A>,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Sequence<A> {
@@ -172,22 +194,22 @@ fn columns_of<A: Float, N: Size>(
         let own = tap_of::<A, N>(rows, 1u32, j, form);
         let shared = comptime!(form.gradient && form.divides_each() && !inner);
         let mut sum =
-            if comptime!(shared) { own * share_of::<A>(args, edges, 1u32, j) } else { own };
+            if comptime!(shared) { own * share_of::<A>(place, edges, 1u32, j) } else { own };
         #[unroll]
         for side in 0..2u32 {
             let t = comptime!(2 * side);
             let tap = tap_of::<A, N>(rows, t, j, form);
+            let there = if comptime!(t == 0) { edges.above } else { edges.below };
+            let apart = comptime!(!inner && form.spares_registers());
+            let tap =
+                if comptime!(apart) { select(has_bit(there, j), tap, A::from_int(0)) } else { tap };
             let more = if comptime!(shared) {
-                fma(tap, share_of::<A>(args, edges, t, j), sum)
+                fma(tap, share_of::<A>(place, edges, t, j), sum)
             } else {
                 sum + tap
             };
-            sum = if comptime!(inner) {
-                more
-            } else {
-                let there = if comptime!(t == 0) { edges.above } else { edges.below };
-                select(has_bit(there, j), more, sum)
-            };
+            sum =
+                if comptime!(inner || apart) { more } else { select(has_bit(there, j), more, sum) };
         }
         if comptime!(form.gradient && form.divides_each()) {
             let p = comptime!(j as i32 - 1);
@@ -215,9 +237,14 @@ fn tap_of<A: Float, N: Size>(
 
 /// What the gradient of the window on row `t` of column `j` is multiplied by, were all its columns there.
 #[cube]
-fn share_of<A: Float>(args: &FlatArgs, edges: &Edges, #[comptime] t: u32, #[comptime] j: u32) -> A {
-    let short = has_bit(*edges.short.index(t as usize), j);
-    select(short, A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
+fn share_of<A: Float>(
+    place: &Place,
+    edges: &Edges<A>,
+    #[comptime] t: u32,
+    #[comptime] j: u32,
+) -> A {
+    let is_next = place.next < comptime!(j as i32);
+    select(is_next, *edges.next.index(t as usize), *edges.own.index(t as usize))
 }
 
 /// Whether element `p` of a unit is the first of its row, and whether it is the last.
@@ -242,7 +269,7 @@ fn result_of<A: Float>(
     pairs: &Sequence<A>,
     args: &FlatArgs,
     place: &Place,
-    edges: &Edges,
+    edges: &Edges<A>,
     #[comptime] i: u32,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -254,18 +281,25 @@ fn result_of<A: Float>(
     if comptime!(form.gradient && form.divides_each()) {
         select(begins(place, p), behind, select(ends(place, p), before, all))
     } else {
-        let (own, next) = (
-            factors::<A>(args, edges, false, inner, form),
-            factors::<A>(args, edges, true, inner, form),
-        );
+        let own = factors::<A>(args, place, edges, false, inner, form);
+        let next = factors::<A>(args, place, edges, true, inner, form);
         let usual = if comptime!(inner || !form.divides_each()) {
             own.usual
         } else {
             select(place.next <= p, next.usual, own.usual)
         };
         let first = if comptime!(i > 0) { next.edge } else { own.edge };
-        let result = select(ends(place, p), before * own.edge, all * usual);
-        select(begins(place, p), behind * first, result)
+        if comptime!(!inner && form.spares_registers()) {
+            let (begins, ends) = (begins(place, p), ends(place, p));
+            let none = A::from_int(0);
+            let before = select(begins, none, *sums.index(comptime!(i as usize)));
+            let behind = select(ends, none, *sums.index(comptime!(i as usize + 2)));
+            let sum = before + *sums.index(comptime!(i as usize + 1)) + behind;
+            sum * select(begins, first, select(ends, own.edge, usual))
+        } else {
+            let result = select(ends(place, p), before * own.edge, all * usual);
+            select(begins(place, p), behind * first, result)
+        }
     }
 }
 
@@ -281,7 +315,8 @@ struct Factors<A: Float> {
 #[cube]
 fn factors<A: Float>(
     args: &FlatArgs,
-    edges: &Edges,
+    place: &Place,
+    edges: &Edges<A>,
     #[comptime] next: bool,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -294,10 +329,12 @@ fn factors<A: Float>(
         if comptime!(inner) {
             Factors::<A> { usual: all, edge: six }
         } else {
-            // The last column is the next row's, where there is one.
-            let j = if comptime!(next) { comptime!(form.columns() - 1) } else { 0u32 };
-            let short = has_bit(*edges.short.index(1usize), j);
-            Factors::<A> { usual: select(short, six, all), edge: select(short, A::new(0.25), six) }
+            let (row, usual) = if comptime!(next) {
+                (next_row(args, place), *edges.next.index(1usize))
+            } else {
+                (place.row, *edges.own.index(1usize))
+            };
+            Factors::<A> { usual, edge: select(is_short(args, row), A::new(0.25), six) }
         }
     }
 }

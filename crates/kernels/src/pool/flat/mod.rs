@@ -93,6 +93,13 @@ impl Form {
         ((above + at / self.lanes) as usize, (at % self.lanes) as usize)
     }
 
+    /// Whether what is outside is left out tap by tap near a plane's edges, not by what comes of it: that is
+    /// an instruction more a tap, but takes fewer registers, by which more units of few lanes have room. Shares
+    /// of a gradient take more of them either way.
+    fn spares_registers(&self) -> bool {
+        self.lanes <= 4 && !(self.gradient && self.divides_each())
+    }
+
     /// Whether windows are divided by the taps that they have inside.
     fn divides_each(&self) -> bool {
         self.fold == Fold::AverageValid

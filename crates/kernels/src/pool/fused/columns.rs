@@ -28,21 +28,16 @@ pub(super) fn keep<A: Float>(
     }
 }
 
-/// Whether a block of rows is inside the input, as most are, for all units. A maximum has nothing to
-/// drop, and that it is asked for would only keep the addresses of two ways in registers.
+/// The first row of a block.
 #[cube]
-pub(super) fn is_inside(problem: &Problem, block: u32, #[comptime] form: Form) -> bool {
-    if comptime!(form.tap.fold.is_max()) {
-        false.runtime()
-    } else {
-        let first = (block * form.height.block) as i32 - problem.height.before;
-        first >= 0 && first + comptime!(form.height.block as i32) <= problem.height.input
-    }
+fn first_row(problem: &Problem, block: u32, #[comptime] form: Form) -> i32 {
+    (block * form.height.block) as i32 - problem.height.before
 }
 
-/// The elements of a block of a unit's column, which is inside.
+/// Has a block of a unit's column come: as most are, inside for all units, or above or below the input, or
+/// row by row. A maximum has nothing to drop, and several ways would only keep their addresses in registers.
 #[cube]
-pub(super) fn inner_column<S: Float, A: Float>(
+pub(super) fn fetch<S: Float, A: Float>(
     input: &[Vector<S, One>],
     problem: &Problem,
     place: &Place,
@@ -50,7 +45,35 @@ pub(super) fn inner_column<S: Float, A: Float>(
     elements: &Registers<A, One>,
     #[comptime] form: Form,
 ) {
-    let first = (block * form.height.block) as i32 - problem.height.before;
+    if comptime!(form.tap.fold.is_max()) {
+        column::<S, A>(input, problem, place, block, elements, form);
+    } else {
+        let first = first_row(problem, block, form);
+        let end = first + comptime!(form.height.block as i32);
+        if first >= 0 && end <= problem.height.input {
+            inner_column::<S, A>(input, problem, place, block, elements, form);
+        } else if end <= 0 || first >= problem.height.input {
+            #[unroll]
+            for j in 0..form.height.block {
+                elements.index(j as usize).store(Vector::new(A::from_int(0)));
+            }
+        } else {
+            column::<S, A>(input, problem, place, block, elements, form);
+        }
+    }
+}
+
+/// The elements of a block of a unit's column, which is inside.
+#[cube]
+fn inner_column<S: Float, A: Float>(
+    input: &[Vector<S, One>],
+    problem: &Problem,
+    place: &Place,
+    block: u32,
+    elements: &Registers<A, One>,
+    #[comptime] form: Form,
+) {
+    let first = first_row(problem, block, form);
     let at = place.input + first as u32 * place.line;
     #[unroll]
     for j in 0..form.height.block {
@@ -70,7 +93,7 @@ pub(super) fn column<S: Float, A: Float>(
     elements: &Registers<A, One>,
     #[comptime] form: Form,
 ) {
-    let first = (block * form.height.block) as i32 - problem.height.before;
+    let first = first_row(problem, block, form);
     #[unroll]
     for j in 0..form.height.block {
         let y = first + j as i32;

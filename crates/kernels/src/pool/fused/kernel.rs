@@ -2,12 +2,15 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{column, inner_column, is_inside, keep, prefixes, suffixes, windows};
+use super::columns::{column, fetch, keep, prefixes, suffixes, windows};
 use super::results::{divisors_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::pool::window::Problem;
 use crate::registers::{read, zeros};
+
+/// So many blocks of a window's rows are loaded one after the other, but not waited for one by one.
+const FEW_BLOCKS: u32 = 7;
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
@@ -41,7 +44,7 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     let elements = zeros::<A, One>(form.height.block);
     let again = zeros::<A, One>(form.height.block);
     if place.inside {
-        for step in 0..comptime!(form.height.whole + 1) {
+        for step in first_step(problem, form)..comptime!(form.height.whole + 1) {
             column::<S, A>(input, problem, &place, step, &elements, form);
             let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
             keep::<A>(&prefixes, &ending, &totals, form);
@@ -50,13 +53,8 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     for block in 0..args.row_blocks {
         if place.inside {
             let step = block + comptime!(form.height.whole + 1);
-            if is_inside(problem, block, form) && is_inside(problem, step, form) {
-                inner_column::<S, A>(input, problem, &place, step, &elements, form);
-                inner_column::<S, A>(input, problem, &place, block, &again, form);
-            } else {
-                column::<S, A>(input, problem, &place, step, &elements, form);
-                column::<S, A>(input, problem, &place, block, &again, form);
-            }
+            fetch::<S, A>(input, problem, &place, step, &elements, form);
+            fetch::<S, A>(input, problem, &place, block, &again, form);
             let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
             let suffixes = suffixes::<A>(&read::<A, One>(&again), form.height, form);
             let rows = windows::<A>(
@@ -82,6 +80,17 @@ pub(super) fn walk_tile<S: Float, A: Float>(
         sync_cube();
         along_rows::<A>(&mut shared, &mut results, args, &place, nothing, form);
         write_rows::<S, A>(&results, output, problem, args, &place, &divisors, block, form);
+    }
+}
+
+/// The first block of those before the first that windows begin in: sums are nothing before the plane's first
+/// row. Of few blocks the loads come together, which is worth more.
+#[cube]
+fn first_step(problem: &Problem, #[comptime] form: Form) -> u32 {
+    if comptime!(form.tap.fold.is_max() || form.height.whole <= FEW_BLOCKS) {
+        0u32.runtime()
+    } else {
+        min(problem.height.before as u32 / form.height.block, form.height.whole + 1)
     }
 }
 

@@ -7,7 +7,7 @@ use super::lanes::{pixel_channels, widest_divisor, widest_load};
 use super::{Algorithm, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::pool::strip::outermost;
-use crate::pool::{paired, plane, reduce};
+use crate::pool::{paired, plane, reduce, rolling};
 
 impl Plan {
     /// Chooses the kernel of a problem.
@@ -20,6 +20,8 @@ impl Plan {
         let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
         let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, false) {
             Algorithm::Flat
+        } else if Self::rolls(pooling, reduction, dtype, limits, false) {
+            Algorithm::Rolling
         } else if Self::stages(pooling, reduction, dtype, limits, false) {
             Algorithm::Plane
         } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
@@ -58,6 +60,8 @@ impl Plan {
     ) -> Result<Self, PlanError> {
         let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, true) {
             Algorithm::Flat
+        } else if Self::rolls(pooling, reduction, dtype, limits, true) {
+            Algorithm::Rolling
         } else if Self::stages(pooling, reduction, dtype, limits, true) {
             Algorithm::Plane
         } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
@@ -85,6 +89,24 @@ impl Plan {
         let few = pooling.output().plane() <= 4 && pooling.grid().taps() <= UNROLLED_TAPS;
         let one = !gradient && few && pooling.grid().taps() >= TEAM_TAPS;
         fits && limits.cores.is_none() && has_narrow_rows(pooling, dtype) && (overlaps || one)
+    }
+
+    /// Whether walking down the rows pays: of short numbers, where there are units enough that each has many.
+    fn rolls(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> bool {
+        let plan = match gradient {
+            false => Self::with(Algorithm::Rolling, pooling, reduction, dtype, limits),
+            true => Self::gradient_with(Algorithm::Rolling, pooling, reduction, dtype, limits),
+        };
+        let pays = |plan: &Self| {
+            plan.lanes * dtype.size() >= 8 && rolling::units(pooling, plan) >= ENOUGH_ROLLING_UNITS
+        };
+        dtype.size() == 2 && limits.llvm && plan.is_ok_and(|plan| pays(&plan))
     }
 
     /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the
@@ -137,6 +159,9 @@ const TEAM_TAPS: usize = 32;
 
 /// Fewer units than this leave a large GPU waiting.
 const ENOUGH_UNITS: usize = 1 << 15;
+
+/// The same of units that walk down rows, each of which takes long.
+const ENOUGH_ROLLING_UNITS: usize = 1 << 17;
 
 /// Whether the units of strips would read and write far from their neighbours: strips along the
 /// width of single-element pixels, on a GPU.

@@ -9,7 +9,7 @@ use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reach::Reach;
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
-use crate::pool::{backward_strip, flat, fused, paired, plane, sliding, strip, walk};
+use crate::pool::{backward_strip, flat, fused, paired, plane, rolling, sliding, strip, walk};
 
 /// More taps than this and a loop over them is no longer unrolled.
 pub(super) const UNROLLED_TAPS: usize = 49;
@@ -38,6 +38,7 @@ impl Algorithm {
             Self::Fused => fused::fits(pooling, reduction),
             Self::Walk => walk::fits(pooling, reduction),
             Self::Flat => flat::fits(pooling, reduction),
+            Self::Rolling => rolling::fits(pooling, reduction),
             // By the units and the memory of the device too: `check_planes`.
             Self::Plane => pixel_channels(pooling) == 1,
         }
@@ -112,6 +113,7 @@ impl Plan {
             Algorithm::Fused => self.check_tile(pooling, reduction, dtype, limits),
             Algorithm::Plane => self.check_planes(pooling, reduction, dtype, limits, false),
             Algorithm::Flat => self.check_flat(pooling, reduction, dtype, limits),
+            Algorithm::Rolling => self.check_rolling(pooling, reduction, dtype, limits),
         }
     }
 
@@ -396,6 +398,31 @@ impl Plan {
             return Ok(());
         }
         Err(PlanError::Lanes { lanes: self.lanes, neighbours: pooling.input().elements(), widest })
+    }
+
+    /// Rows as many as a unit walks down, of columns and channels as many as it has registers for.
+    pub(super) fn rolling(self, pooling: &Pooling, limits: &Limits) -> Self {
+        let lanes = self.lanes.min(rolling::most_lanes(limits));
+        let strip = rolling::ROWS.min(pooling.grid().axes()[AXES - 2].input().max(1));
+        let algorithm = Algorithm::Rolling;
+        Self { algorithm, lanes, strip, columns: rolling::COLUMNS, unrolled: true, ..self }
+    }
+
+    /// Refuses windows, types and devices that walking down is not for, and strips of no rows.
+    pub(super) fn check_rolling(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let fits = rolling::fits(pooling, reduction) && self.strip > 0;
+        self.algorithm.only_if(fits && dtype != DType::F64 && limits.cores.is_none())?;
+        let (lanes, widest) = (self.lanes, rolling::most_lanes(limits));
+        if lanes <= widest {
+            return Ok(());
+        }
+        Err(PlanError::Lanes { lanes, neighbours: pixel_channels(pooling), widest })
     }
 
     /// As many planes a cube as it has room for, of `most` units; of a `gradient` too.

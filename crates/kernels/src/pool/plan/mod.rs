@@ -96,6 +96,8 @@ pub enum Algorithm {
     Plane,
     /// All planes are one run of elements.
     Flat,
+    /// Units walk down the rows of planes that keep their extents.
+    Rolling,
     /// Lines are walked in blocks, both axes of a plane in one launch.
     Fused,
     /// A thread of a processor walks along the rows of a strip.
@@ -111,6 +113,7 @@ impl fmt::Display for Algorithm {
             Self::Reduce => "reduce",
             Self::Plane => "plane",
             Self::Flat => "flat",
+            Self::Rolling => "rolling",
             Self::Fused => "fused",
             Self::Walk => "walk",
         })
@@ -183,6 +186,7 @@ impl Plan {
             Algorithm::Fused => plan.fused(pooling, reduction, dtype, limits)?,
             Algorithm::Plane => plan.plane(pooling, dtype, limits.units_per_cube, false),
             Algorithm::Flat => plan.flat(pooling, dtype, limits),
+            Algorithm::Rolling => plan.rolling(pooling, limits),
         };
         plan.check_kernel(pooling, reduction, dtype, limits)?;
         Ok(plan)
@@ -213,6 +217,12 @@ impl Plan {
                 let plan = Self::gathered(pooling, reduction, dtype, limits);
                 let plan = plan.flat(pooling, dtype, limits);
                 plan.check_flat(pooling, reduction, dtype, limits)?;
+                Ok(plan)
+            }
+            Algorithm::Rolling => {
+                let plan = Self::gathered(pooling, reduction, dtype, limits);
+                let plan = plan.rolling(pooling, limits);
+                plan.check_rolling(pooling, reduction, dtype, limits)?;
                 Ok(plan)
             }
             Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused | Algorithm::Walk => {
@@ -271,6 +281,9 @@ impl Plan {
         }
         if self.algorithm == Algorithm::Flat {
             return self.check_flat(pooling, reduction, dtype, limits);
+        }
+        if self.algorithm == Algorithm::Rolling {
+            self.check_rolling(pooling, reduction, dtype, limits)?;
         }
         if self.algorithm == Algorithm::Strip {
             self.check_blocks(pooling)?;

@@ -112,6 +112,32 @@ fn columns_that_share_most_of_their_taps_are_one_units() {
     assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
 }
 
+/// Of short numbers with channels last, where there are many; else in strips.
+#[test]
+fn rows_are_walked_down_where_there_are_many() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let algorithms = |samples, channels, dtype, limits: &Limits| {
+        let shape = Shape::new(samples, channels, Extents::from([35; 2])).unwrap();
+        let window = Window::new([3; 2]).stride([1, 1]).padding([1; 2]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+        let forward = Plan::new(&pooling, mean, dtype, limits).unwrap();
+        assert_eq!(forward.check(&pooling, mean, dtype, limits), Ok(()));
+        let gradient = Plan::gradient(&pooling, mean, dtype, limits).unwrap();
+        assert_eq!(gradient.check_backward(&pooling, mean, dtype, limits), Ok(()));
+        assert_eq!(forward.algorithm, gradient.algorithm);
+        forward.algorithm
+    };
+    let weak = Limits { llvm: false, ..GPU };
+    assert_eq!(algorithms(64, 288, DType::BF16, &GPU), Algorithm::Rolling);
+    assert_eq!(algorithms(64, 288, DType::F16, &GPU), Algorithm::Rolling);
+    // Wide numbers, few of them, no vector of eight bytes, another compiler, threads.
+    assert_eq!(algorithms(64, 288, DType::F32, &GPU), Algorithm::Strip);
+    assert_eq!(algorithms(8, 288, DType::BF16, &GPU), Algorithm::Strip);
+    assert_eq!(algorithms(256, 66, DType::BF16, &GPU), Algorithm::Strip);
+    assert_eq!(algorithms(64, 288, DType::F16, &weak), Algorithm::Strip);
+    assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::Strip);
+}
+
 #[test]
 fn planes_that_no_vector_divides_are_staged() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -326,6 +352,7 @@ fn no_samples_are_planned_as_some_are() {
             Algorithm::Fused,
             Algorithm::Plane,
             Algorithm::Flat,
+            Algorithm::Rolling,
         ];
         for algorithm in all {
             let plan = |samples| {
