@@ -44,7 +44,7 @@ const FLUSH_ELEMENTS: [usize; 3] = [96 << 20, 32 << 20, 16 << 20];
 const COLD_WINDOWS: u32 = 15;
 
 /// Windows that differ by more than this share of their median are noise.
-const NOISE: f64 = 0.05;
+pub(super) const NOISE: f64 = 0.05;
 
 /// What one launch of a case took.
 pub(super) struct Measured {

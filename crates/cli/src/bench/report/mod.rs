@@ -1,5 +1,6 @@
 //! `windowpane report`: recorded runs, ours and peers', joined.
 
+mod again;
 mod place;
 mod table;
 
@@ -15,6 +16,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::say;
 
+use again::Agreement;
 use table::Table;
 
 const EXAMPLE: &str = "\
@@ -25,7 +27,8 @@ Example: a page and two pictures for each folder of recorded runs, and the table
   windowpane report benches/results --into docs/benchmarks --fill README.md
 
 A folder of files is one device's; where the same case of the same contestant is in several files,
-the last file by name counts. Cases that a folder's highlights.txt names, as
+the last file by name counts; but DAY.again.jsonl is a second run of DAY.jsonl's, and where the two
+differ by more than 5 % a case is marked as noisy. Cases that a folder's highlights.txt names, as
 stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many
 times as fast the fastest of ours is as the fastest peer; they mean something where both ran on the
 same machine.
@@ -34,13 +37,13 @@ same machine.
 by the table that stems.table in the folder gpu describes: a line of the columns' names, a line of
 what they show, a line for each row, and the words under the table.
   # A comment.
-  pooling          | cuda    | of a copy  | PyTorch                | its time / ours
-                   | ms cuda | share cuda | ms torch,torch_compile | ratio torch,torch_compile / cuda
+  pooling          | cuda    | of a copy  | PyTorch  | its time / ours
+                   | ms cuda | share cuda | ms torch | ratio torch / cuda
   max, every other | stem/maxpool/fwd/f32/nhwc
   > {device cuda}, {days}; a copy runs at {copy cuda}.
-A column shows ms, share (of the ceiling) or tflops of a contestant, or of the fastest of several,
-or of the times of one over those of another the ratio, in the mean where * in a case stands for
-any letters, the least and the most ratio, or the number of cases.";
+A column shows ms, share (of the ceiling) or tflops of a contestant, or of the fastest of several as
+torch,torch_compile, or of the times of one over those of another the ratio, in the mean where * in
+a case stands for any letters, the least and the most ratio, or the number of cases.";
 
 /// The arguments of `report`.
 #[derive(Args)]
@@ -68,6 +71,8 @@ struct Group {
     name: String,
     folder: PathBuf,
     lines: Vec<Line>,
+    /// How far second runs agree with these.
+    agreement: Agreement,
     /// The cases that a small picture shows, where the folder names some.
     highlights: Vec<String>,
 }
@@ -167,11 +172,17 @@ fn order(path: &Path) -> (String, bool, String) {
 impl Group {
     fn read(folder: &Path, files: Vec<PathBuf>) -> Result<Self, Failure> {
         let mut lines: Vec<Line> = Vec::new();
+        let (again, files): (Vec<_>, Vec<_>) =
+            files.into_iter().partition(|file| again::is_second(file));
         for file in files {
             let new = row::read(&file)?;
             // A later run's ceilings are for its own rows; they replace those of its backends.
             lines.retain(|old| !new.iter().any(|new| replaces(new, old)));
             lines.extend(new);
+        }
+        let mut agreement = Agreement::default();
+        for file in again {
+            agreement.hold(&mut lines, &row::read(&file)?);
         }
         // Columns and bars stand in the order in which contestants come; warm caches are the rule.
         lines.sort_by_key(|line| match line {
@@ -183,7 +194,7 @@ impl Group {
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
         let highlights = highlights.lines().map(str::trim).filter(|line| !line.is_empty());
         let highlights = highlights.map(str::to_owned).collect();
-        Ok(Self { name: name.into(), folder: folder.into(), lines, highlights })
+        Ok(Self { name: name.into(), folder: folder.into(), lines, agreement, highlights })
     }
 
     /// Writes the page and its pictures.
@@ -232,7 +243,11 @@ impl Group {
         page += &format!("\n![The cases on the rooflines]({name}-roofline.svg)\n\n");
         page += &format!("![The contestants side by side]({name}-bars.svg)\n\n");
         page += "Milliseconds of one launch, and the share of the device's ceiling that it \
-                 reaches; `~` marks\ntimes whose windows differ by more than 5 %.\n\n";
+                 reaches; `~` marks\ntimes whose windows differ by more than 5 %.";
+        if let Some(told) = self.agreement.told() {
+            page += &format!(" {told}");
+        }
+        page += "\n\n";
         page += &format!("{}\n", print::table_of(Format::Markdown, &rows));
         for line in means(&rows) {
             page += &format!("\n{line}  ");
