@@ -86,11 +86,13 @@ impl fmt::Display for Algorithm {
     }
 }
 
+fn names() -> String {
+    Algorithm::ALL.map(Algorithm::name).join(", ")
+}
+
 /// A name that is not that of an algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown algorithm `{0}`; use one of auto, direct, strip, sliding, reduce, plane, flat, fused, walk"
-)]
+#[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
 pub struct UnknownAlgorithm(String);
 
 impl FromStr for Algorithm {

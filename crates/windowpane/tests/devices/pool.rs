@@ -616,6 +616,50 @@ on_every_device! {
     }
 }
 
+/// Devices that walk down rows, with averages of three by three made so. They have two channels or more.
+#[cfg(feature = "kernels")]
+fn walked_down(divisor: Divisor) -> impl Iterator<Item = (Device, AvgPool)> {
+    let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
+    let devices = Device::all().into_iter().filter(|device| !device.uses_host_memory());
+    devices.map(move |device| (device, pool.clone().algorithm(Algorithm::Rolling)))
+}
+
+/// Of an odd width a column is two units' own. One of them writes it, so that the order of its sum is one:
+/// a large number takes the 1 away before another takes the large one.
+#[test]
+#[cfg(feature = "kernels")]
+fn a_column_of_two_units_is_written_once() {
+    let (rows, columns) = (2, 35);
+    let mut numbers = vec![0f32; rows * columns * 2];
+    for (column, number) in [(32, 1.0), (33, 2f32.powi(30)), (34, -(2f32.powi(30)))] {
+        numbers[2 * column] = number;
+    }
+    for (device, pool) in walked_down(Divisor::Padded) {
+        let dims = [1, rows, columns, 2];
+        let x = Tensor::from_slice(&device, &numbers, dims).unwrap();
+        for y in [pool.forward(&x), pool.backward(&x, &dims)] {
+            let y = y.unwrap().to_vec::<f32>().unwrap();
+            assert_eq!((y[2 * 33], y[2 * (columns + 33)]), (0.0, 0.0), "{device}");
+        }
+    }
+}
+
+/// What is large is divided before it is weighed.
+#[test]
+#[cfg(feature = "kernels")]
+fn large_shares_do_not_overflow() {
+    for (device, pool) in walked_down(Divisor::Valid) {
+        let (dims, mut shares) = ([1, 4, 5, 2], vec![0f32; 4 * 5 * 2]);
+        shares[0] = 2e38;
+        let dy = Tensor::from_slice(&device, &shares, dims).unwrap();
+        let dx = pool.backward(&dy, &dims).unwrap().to_vec::<f32>().unwrap();
+        for at in [0, 1, 5, 6] {
+            assert!((dx[2 * at] / 5e37 - 1.0).abs() < 1e-6, "{device}: {}", dx[2 * at]);
+        }
+        assert_eq!(dx.iter().filter(|share| **share != 0.0).count(), 4, "{device}");
+    }
+}
+
 /// Planes with channels first whose rows of inputs and of outputs are divided by other powers of two, under
 /// windows side by side or that overlap.
 fn other_vectors() -> impl Strategy<Value = PoolCase> {

@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, DType, LIMIT, Pooling};
 
 use super::lanes::{lanes_across, lanes_written, pixel_channels, widest_divisor, widest_load};
-use super::{Algorithm, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
+use super::{Algorithm, LONGEST_STRIP, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reach::Reach;
@@ -408,7 +408,7 @@ impl Plan {
         Self { algorithm, lanes, strip, columns: rolling::COLUMNS, unrolled: true, ..self }
     }
 
-    /// Refuses windows, types and devices that walking down is not for, and strips of no rows.
+    /// Refuses windows, types and devices that walking down is not for, and strips of no rows or too many.
     pub(super) fn check_rolling(
         &self,
         pooling: &Pooling,
@@ -416,8 +416,11 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let fits = rolling::fits(pooling, reduction) && self.strip > 0;
+        let fits = rolling::fits(pooling, reduction);
         self.algorithm.only_if(fits && dtype != DType::F64 && limits.cores.is_none())?;
+        if !(1..=LONGEST_STRIP).contains(&self.strip) {
+            return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
+        }
         let (lanes, widest) = (self.lanes, rolling::most_lanes(limits));
         if lanes <= widest {
             return Ok(());

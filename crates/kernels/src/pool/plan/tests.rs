@@ -65,6 +65,22 @@ fn strips_read_and_write_in_lanes_of_their_own() {
     assert_eq!(plan(56, 3, 1, DType::BF16, &PROCESSOR), (4, 4));
 }
 
+/// Also of a gradient, whose kernel counts rows in 32 bits.
+#[test]
+fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
+    let shape = Shape::new(2, 8, Extents::from([35, 35])).unwrap();
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
+    let plan = Plan::gradient_with(Algorithm::Rolling, &pooling, mean, dtype, &GPU).unwrap();
+    assert_eq!(plan.check_backward(&pooling, mean, dtype, &GPU), Ok(()));
+    for strip in [0, 17, 1 << 31, 1 << 32] {
+        let plan = Plan { strip, ..plan };
+        let refused = plan.check_backward(&pooling, mean, dtype, &GPU);
+        assert_eq!(refused, Err(PlanError::Strip { strip, limit: 16 }));
+    }
+}
+
 #[test]
 fn teams_share_windows_of_many_taps() {
     let mean = Reduction::Average(Divisor::Valid);

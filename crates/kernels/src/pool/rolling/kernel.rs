@@ -46,8 +46,10 @@ struct Place {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
-    /// The first column, and whether there is one before it and one behind the last.
+    /// The first column, and those from it on that the block before writes, whose sums have another order.
     column: i32,
+    before: i32,
+    /// Whether there is a column before the first, and one behind the last.
     left: bool,
     right: bool,
     /// The vector of the first column on the plane's first row.
@@ -61,12 +63,14 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
     let (plane, strip) = args.strips.div_mod(rest);
     let columns = comptime!(form.columns as i32);
     // The last columns are as many as the others, and some of them are the block's before too.
-    let column = min(block as i32 * columns, args.columns - columns);
+    let own = block as i32 * columns;
+    let column = min(own, args.columns - columns);
     let row = (strip * args.strip) as i32;
     Place {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
+        before: own - column,
         left: column > 0,
         right: column + columns < args.columns,
         vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
@@ -86,7 +90,7 @@ struct Sums<A: Float, N: Size> {
 struct Factors<A: Float> {
     inner: Sequence<A>,
     edge: Sequence<A>,
-    /// What each column of a gradient is multiplied by, beside the usual.
+    /// What each column of a gradient is multiplied by, beside a third.
     shares: Sequence<A>,
 }
 
@@ -110,7 +114,8 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
         for j in 0..form.reads() {
             let x = place.column + comptime!(j as i32 - 1);
             let ends = x == 0 || x + 1 == args.columns;
-            shares.push(select(ends, A::new(1.5), A::new(1.0)));
+            // A third of the ninth at once, so that what is large does not overflow; a half where windows have two.
+            shares.push(select(ends, A::new(0.5), A::new(comptime!(1.0 / 3.0))));
         }
     }
     Factors::<A> { inner, edge, shares }
@@ -133,6 +138,8 @@ fn factor_of<A: Float>(
         } else {
             select(ends, *factors.edge.index(at), *factors.inner.index(at))
         }
+    } else if comptime!(form.divides_shares()) {
+        A::new(comptime!(1.0 / 3.0))
     } else {
         args.reciprocal.get::<A>()
     }
@@ -339,7 +346,12 @@ fn rows<S: Float, A: Float, N: Size>(
             let result = round::<A, S, N>(three * Vector::new(factor), form.rounds);
             let at = at + comptime!((v * form.pixel) as usize);
             let there = if comptime!(inner) { true.runtime() } else { row < place.end };
-            if there {
+            let own = if comptime!(v + 1 < form.columns) {
+                place.before <= comptime!(v as i32)
+            } else {
+                true.runtime()
+            };
+            if there && own {
                 output[at] = result;
             }
         }

@@ -32,7 +32,7 @@ pub(in super::super) fn panel_bytes(tile: &Tile, size: u32) -> u32 {
     BAND / 2 * panel_line(tile, size)
 }
 
-/// The bytes of a row of a panel: two lines of memory, or one where a tile has no more columns.
+/// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
 fn panel_line(tile: &Tile, size: u32) -> u32 {
     if tile.block_n * size < 2 * LINE { LINE } else { 2 * LINE }
 }
