@@ -621,7 +621,7 @@ on_every_device! {
 fn walked_down(divisor: Divisor) -> impl Iterator<Item = (Device, AvgPool)> {
     let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
     let devices = Device::all().into_iter().filter(|device| !device.uses_host_memory());
-    devices.map(move |device| (device, pool.clone().algorithm(Algorithm::Rolling)))
+    devices.map(move |device| (device, pool.algorithm(Algorithm::Rolling)))
 }
 
 /// Of an odd width a column is two units' own. One of them writes it, so that the order of its sum is one:

@@ -46,9 +46,10 @@ struct Place {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
-    /// The first column, and those from it on that the block before writes, whose sums have another order.
+    /// The first column, and the vectors from it to where its results go: where the block before writes them, in
+    /// sums of another order, they go under those of the second.
     column: i32,
-    before: i32,
+    aside: u32,
     /// Whether there is a column before the first, and one behind the last.
     left: bool,
     right: bool,
@@ -62,15 +63,15 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
     let (rest, block) = args.blocks.div_mod(pixel);
     let (plane, strip) = args.strips.div_mod(rest);
     let columns = comptime!(form.columns as i32);
-    // The last columns are as many as the others, and some of them are the block's before too.
-    let own = block as i32 * columns;
-    let column = min(own, args.columns - columns);
+    // The last columns are two as the others, and the first of them may be the block's before too.
+    let first = block as i32 * columns;
+    let column = min(first, args.columns - columns);
     let row = (strip * args.strip) as i32;
     Place {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
-        before: own - column,
+        aside: select(column == first, 0u32, form.pixel.runtime()),
         left: column > 0,
         right: column + columns < args.columns,
         vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
@@ -344,14 +345,13 @@ fn rows<S: Float, A: Float, N: Size>(
             last.store(sum);
             let factor = factor_of::<A>(args, factors, ends, v, inner, form);
             let result = round::<A, S, N>(three * Vector::new(factor), form.rounds);
-            let at = at + comptime!((v * form.pixel) as usize);
-            let there = if comptime!(inner) { true.runtime() } else { row < place.end };
-            let own = if comptime!(v + 1 < form.columns) {
-                place.before <= comptime!(v as i32)
+            let at = if comptime!(v == 0) {
+                at + place.aside as usize
             } else {
-                true.runtime()
+                at + comptime!((v * form.pixel) as usize)
             };
-            if there && own {
+            let there = if comptime!(inner) { true.runtime() } else { row < place.end };
+            if there {
                 output[at] = result;
             }
         }
