@@ -108,8 +108,7 @@ impl Earlier {
             let before = self.row(&key(row)).and_then(Row::time);
             let Some((before, after)) = before.zip(row.time()) else { continue };
             agreement.of += 1;
-            let (less, more) = (before.ms.min(after.ms), before.ms.max(after.ms));
-            match more <= less * (1.0 + within) {
+            match before.agrees(after, within) {
                 true => agreement.agree += 1,
                 false => agreement.noisy += usize::from(before.noisy || after.noisy),
             }

@@ -256,6 +256,11 @@ impl Row {
 }
 
 impl Time {
+    /// Whether another time of the same differs by no more than a share.
+    pub(super) fn agrees(&self, other: &Self, within: f64) -> bool {
+        self.ms.max(other.ms) <= self.ms.min(other.ms) * (1.0 + within)
+    }
+
     fn of(measured: &Measured, device: &Device, against: &Against) -> Self {
         let per_s = |amount: u64| amount as f64 / measured.seconds;
         let bytes_per_s = per_s(measured.bytes);

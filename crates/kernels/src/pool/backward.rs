@@ -73,15 +73,15 @@ pub fn launch_backward(
         return Ok(());
     }
     if plan.algorithm == Algorithm::Plane {
-        plane::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
+        plane::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
         return Ok(());
     }
     if plan.algorithm == Algorithm::Flat {
-        flat::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
+        flat::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
         return Ok(());
     }
     if plan.algorithm == Algorithm::Rolling {
-        rolling::launch_backward(client, pooling, gradient, dtype, plan, [dy, dx]);
+        rolling::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

@@ -48,13 +48,13 @@ pub fn launch(
             fused::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }
         Algorithm::Plane => {
-            plane::launch(client, pooling, reduction, dtype, plan, [input, output]);
+            plane::launch(client, pooling, reduction, dtype, plan, [input, output], false);
         }
         Algorithm::Flat => {
-            flat::launch(client, pooling, reduction, dtype, plan, [input, output]);
+            flat::launch(client, pooling, reduction, dtype, plan, [input, output], false);
         }
         Algorithm::Rolling => {
-            rolling::launch(client, pooling, reduction, dtype, plan, [input, output]);
+            rolling::launch(client, pooling, reduction, dtype, plan, [input, output], false);
         }
         Algorithm::Walk => {
             walk::launch(client, pooling, reduction, dtype, plan, [input, output]);

@@ -30,8 +30,7 @@ impl Agreement {
             });
             for row in first {
                 let Outcome::Time(time) = &mut row.result else { continue };
-                let (less, more) = (time.ms.min(after.ms), time.ms.max(after.ms));
-                let agree = more <= less * (1.0 + NOISE);
+                let agree = time.agrees(after, NOISE);
                 self.of += 1;
                 self.agree += usize::from(agree);
                 time.noisy |= !agree;

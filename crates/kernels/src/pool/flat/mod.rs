@@ -25,10 +25,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::backward::Gradient;
 use super::launch::buffer;
 use super::plan::{Plan, Reduction, pixel_channels, widest_divisor};
-use super::window::{Fold, full_divisor};
+use super::window::{Fold, full_divisor, keeps_planes};
 use crate::dtype::{Widening, elem};
 use crate::unit::grid;
 
@@ -111,31 +110,8 @@ impl Form {
     }
 }
 
-/// Launches the forward kernel; the caller has checked plan and buffers.
+/// Launches the kernel, or the gradient's; the caller has checked plan and buffers.
 pub(super) fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, reduction, dtype, plan, buffers, false);
-}
-
-/// Launches the gradient; the caller has checked plan and buffers.
-pub(super) fn launch_backward(
-    client: &Client,
-    pooling: &Pooling,
-    gradient: Gradient,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, gradient.reduction(), dtype, plan, buffers, true);
-}
-
-fn run(
     client: &Client,
     pooling: &Pooling,
     reduction: Reduction,
@@ -188,20 +164,11 @@ fn run(
     };
 }
 
-/// Whether windows are three by three, one step apart, and leave a plane its extents.
+/// Whether rows of single channels keep their planes under averages of three by three.
 pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
-    let [depth, height, width] = pooling.grid().axes();
-    let taps = TAPS as usize;
-    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
-    let keeps = |axis: &Axis| axis.kernel() == taps && axis.before() == 1 && axis.after() == 1;
-    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
     matches!(reduction, Reduction::Average(_))
         && pixel_channels(pooling) == 1
-        && [depth, height, width].into_iter().all(plain)
-        && alone
-        && keeps(height)
-        && keeps(width)
-        && height.input() > 1
+        && keeps_planes(pooling)
 }
 
 /// The most lanes, of `widest`, whose vectors divide all planes together and are less than a row.

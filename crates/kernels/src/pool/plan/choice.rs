@@ -99,14 +99,12 @@ impl Plan {
         limits: &Limits,
         gradient: bool,
     ) -> bool {
-        let plan = match gradient {
-            false => Self::with(Algorithm::Rolling, pooling, reduction, dtype, limits),
-            true => Self::gradient_with(Algorithm::Rolling, pooling, reduction, dtype, limits),
+        let plan =
+            || Self::of_pass(Algorithm::Rolling, pooling, reduction, dtype, limits, gradient);
+        let pays = |plan: Self| {
+            plan.lanes * dtype.size() >= 8 && rolling::units(pooling, &plan) >= ENOUGH_ROLLING_UNITS
         };
-        let pays = |plan: &Self| {
-            plan.lanes * dtype.size() >= 8 && rolling::units(pooling, plan) >= ENOUGH_ROLLING_UNITS
-        };
-        dtype.size() == 2 && limits.llvm && plan.is_ok_and(|plan| pays(&plan))
+        dtype.size() == 2 && limits.llvm && plan().is_ok_and(pays)
     }
 
     /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the
@@ -118,11 +116,23 @@ impl Plan {
         limits: &Limits,
         gradient: bool,
     ) -> bool {
-        let plan = match gradient {
-            false => Self::with(Algorithm::Flat, pooling, reduction, dtype, limits),
-            true => Self::gradient_with(Algorithm::Flat, pooling, reduction, dtype, limits),
-        };
-        has_narrow_rows(pooling, dtype) && plan.is_ok_and(|plan| plan.lanes * dtype.size() >= 8)
+        let plan = || Self::of_pass(Algorithm::Flat, pooling, reduction, dtype, limits, gradient);
+        has_narrow_rows(pooling, dtype) && plan().is_ok_and(|plan| plan.lanes * dtype.size() >= 8)
+    }
+
+    /// The plan of a kernel that has a gradient too.
+    fn of_pass(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+        gradient: bool,
+    ) -> Result<Self, PlanError> {
+        match gradient {
+            false => Self::with(algorithm, pooling, reduction, dtype, limits),
+            true => Self::gradient_with(algorithm, pooling, reduction, dtype, limits),
+        }
     }
 }
 

@@ -35,7 +35,6 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{DType, Pooling};
 
-use super::backward::Gradient;
 use super::launch::vectors;
 use super::plan::{Plan, Reduction};
 use super::window::{Fold, problem_args};
@@ -99,31 +98,8 @@ fn side_args(side: Side) -> SideArgsLaunch {
     SideArgsLaunch::new(side.input as i32, side.output as u32, side.before)
 }
 
-/// Launches the forward kernel; the caller has checked plan and buffers.
+/// Launches the kernel, or the gradient's; the caller has checked plan and buffers.
 pub(super) fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, reduction, dtype, plan, buffers, false);
-}
-
-/// Launches the gradient; the caller has checked plan and buffers.
-pub(super) fn launch_backward(
-    client: &Client,
-    pooling: &Pooling,
-    gradient: Gradient,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, gradient.reduction(), dtype, plan, buffers, true);
-}
-
-fn run(
     client: &Client,
     pooling: &Pooling,
     reduction: Reduction,

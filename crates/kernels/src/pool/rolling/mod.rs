@@ -24,10 +24,9 @@ use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use super::backward::Gradient;
 use super::launch::buffer;
 use super::plan::{Plan, Reduction, pixel_channels};
-use super::window::{Fold, full_divisor, pixel_vectors};
+use super::window::{Fold, full_divisor, keeps_planes, pixel_vectors};
 use crate::Limits;
 use crate::dtype::{Widening, elem};
 use crate::unit::grid;
@@ -97,31 +96,8 @@ impl Form {
     }
 }
 
-/// Launches the forward kernel; the caller has checked plan and buffers.
+/// Launches the kernel, or the gradient's; the caller has checked plan and buffers.
 pub(super) fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, reduction, dtype, plan, buffers, false);
-}
-
-/// Launches the gradient; the caller has checked plan and buffers.
-pub(super) fn launch_backward(
-    client: &Client,
-    pooling: &Pooling,
-    gradient: Gradient,
-    dtype: DType,
-    plan: &Plan,
-    buffers: [&Handle; 2],
-) {
-    run(client, pooling, gradient.reduction(), dtype, plan, buffers, true);
-}
-
-fn run(
     client: &Client,
     pooling: &Pooling,
     reduction: Reduction,
@@ -188,20 +164,10 @@ pub(super) fn units(pooling: &Pooling, plan: &Plan) -> usize {
     vectors * columns.div_ceil(plan.columns) * rows.div_ceil(plan.strip)
 }
 
-/// Whether windows are three by three, one step apart, and leave a plane its extents, which has columns
-/// for a unit.
+/// Whether several channels keep their planes under averages of three by three, with columns for a unit.
 pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
-    let [depth, height, width] = pooling.grid().axes();
-    let taps = TAPS as usize;
-    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
-    let keeps = |axis: &Axis| axis.kernel() == taps && axis.before() == 1 && axis.after() == 1;
-    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
     matches!(reduction, Reduction::Average(_))
         && pixel_channels(pooling) > 1
-        && [depth, height, width].into_iter().all(plain)
-        && alone
-        && keeps(height)
-        && keeps(width)
-        && height.input() > 1
+        && keeps_planes(pooling)
         && pooling.grid().axes()[AXES - 1].input() >= COLUMNS
 }

@@ -7,7 +7,7 @@ mod site;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, DType, Divisor, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Layout, Pooling};
 
 use super::plan::{Output, Plan, Reduction, pixel_channels};
 use crate::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
@@ -81,6 +81,19 @@ pub(super) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
         Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
         _ => pooling.grid().taps() as f64,
     }
+}
+
+/// Whether windows are three by three, one step apart, and leave a plane of rows its extents.
+pub(super) fn keeps_planes(pooling: &Pooling) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
+    let keeps = |axis: &Axis| axis.kernel() == 3 && axis.before() == 1 && axis.after() == 1;
+    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
+    [depth, height, width].into_iter().all(plain)
+        && alone
+        && keeps(height)
+        && keeps(width)
+        && height.input() > 1
 }
 
 /// The steps of an index to the next sample, channel and position of the plane.
