@@ -487,7 +487,7 @@ fn strict_f32_filter_gradients_err_as_multiply_add_does() {
 }
 
 /// Of so many tiles that a cube has several, and warpgroups share those of the last wave: 148 where an H200 holds 132
-/// cubes.
+/// cubes, or 294 of half the rows where it holds 264.
 #[test]
 fn tiles_that_follow_one_another_are_the_reference() {
     let case = |batch, window: [usize; 2], channels| ConvCase {
@@ -510,9 +510,13 @@ fn tiles_that_follow_one_another_are_the_reference() {
     };
     let large = forced("block_m=256,block_n=128,ratio_m=2");
     let small = forced("block_m=128,block_n=256,ratio_m=1");
+    // With one tap of few channels, columns stay; of these two cubes are on a multiprocessor.
+    let half = forced("block_m=64,block_n=256,ratio_m=1");
     for device in devices().into_iter().filter(|device| device.supports(DType::BF16)) {
         check_forward::<bf16>(&device, &case(2, [1, 3], 8), large).unwrap();
         check_forward::<f16>(&device, &case(1, [1, 1], 16), small).unwrap();
+        check_forward::<bf16>(&device, &case(1, [1, 1], 64), half).unwrap();
+        check_data::<f16>(&device, &case(1, [1, 1], 16), half).unwrap();
         check_data::<bf16>(&device, &case(1, [1, 3], 8), small).unwrap();
         check_forward::<f32>(&device, &case(1, [1, 3], 24), forced("block_m=128,block_n=128"))
             .unwrap();

@@ -21,7 +21,8 @@
 //!   what lies outside; a tap is an offset into the window. The other operand comes by a plain map.
 //!   Where a tile is so narrow that its products are done before the next rows have come, a run of
 //!   pixels is brought once for all taps along the width, each of which reads it a little further on
-//!   (`Walk`).
+//!   (`Walk`). Columns that are the same in every step of every tile, as those of one tap and few channels
+//!   are, are brought once and stay.
 //! * The *warpgroups* wait until a stage is `full` and multiply out of it (`wgmma`), their sums in
 //!   registers. The products run by themselves; a stage is given back when the first of the next
 //!   one's are done, with the others still on their way, so that the units never stand idle between

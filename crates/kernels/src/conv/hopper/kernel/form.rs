@@ -27,9 +27,14 @@ pub(in super::super) const CHUNK: u32 = 8;
 /// The neighbouring columns that a unit holds of a row.
 pub(in super::super) const PAIR: u32 = 2;
 
-/// The bytes of a panel of results of so many bytes each: what a warp turns over at once, half of its rows.
-pub(in super::super) fn panel_bytes(tile: &Tile, size: u32) -> u32 {
-    BAND / 2 * panel_line(tile, size)
+/// The bytes in which a warp turns over results of so many bytes each: a panel of half of its rows, or of both halves.
+pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32 {
+    halves(stays) * BAND / 2 * panel_line(tile, size)
+}
+
+/// Where columns stay a tile is little more than its store: there a warp waits once for both halves of its rows.
+fn halves(stays: bool) -> u32 {
+    if stays { 2 } else { 1 }
 }
 
 /// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
@@ -64,6 +69,8 @@ pub(in super::super) struct Form {
     pub(super) stored: u32,
     /// Whether results of neighbouring columns lie side by side, in whole chunks: then warps turn them over.
     pub(in super::super) packed: bool,
+    /// Whether columns are brought once for all tiles of a cube.
+    pub(super) stays: bool,
     /// Whether sums that are no numbers are told of.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -92,6 +99,7 @@ impl Form {
             flat_across: product.flat.across,
             stored: stored.size() as u32,
             packed: column_step == 1 && width.is_multiple_of(CHUNK as usize),
+            stays: plan::stays(product, walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
             gather: GatherForm::new(&product.conv, product.pass),
@@ -132,7 +140,12 @@ impl Form {
     }
 
     pub(super) fn staged_by_warp(&self) -> u32 {
-        panel_bytes(&self.tile, self.stored) / CHUNK_BYTES as u32
+        staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
+    }
+
+    /// The halves of a warp's rows that are turned over at once.
+    pub(super) fn halves(&self) -> u32 {
+        halves(self.stays)
     }
 
     pub(super) fn staged_line(&self) -> u32 {
@@ -201,10 +214,20 @@ impl Form {
         self.parts * self.columns_part()
     }
 
-    /// What a stage's barrier waits for, with rows or without.
-    pub(super) fn stage_bytes(&self, rows: bool) -> u32 {
-        let rows = if rows { self.rows_stage() } else { 0 };
-        (rows + self.columns_stage()) * self.size
+    /// The stages of columns.
+    pub(super) fn stages_of_columns(&self) -> u32 {
+        if self.stays { 1 } else { self.tile.stages }
+    }
+
+    /// What a stage's barrier waits for: both operands, or the one that is not there from a step before.
+    pub(super) fn stage_bytes(&self, both: bool) -> u32 {
+        let (rows, columns) = (self.rows_stage(), self.columns_stage());
+        let elements = match both {
+            true => rows + columns,
+            false if self.stays => rows,
+            false => columns,
+        };
+        elements * self.size
     }
 
     /// How the rows lie in shared memory.

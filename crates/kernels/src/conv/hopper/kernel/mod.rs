@@ -29,7 +29,7 @@ mod ring;
 mod sums;
 
 use consumer::consume;
-pub(super) use form::{CHUNK, Form, LINE, PAIR, ROWS, WARP, WARPGROUP, panel_bytes};
+pub(super) use form::{CHUNK, Form, LINE, PAIR, ROWS, WARP, WARPGROUP, staged_bytes};
 pub(super) use maps::{flat_map, image_map};
 pub(super) use numbers::Numbers;
 use producer::produce;
@@ -52,7 +52,7 @@ pub(super) fn hopper<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     #[define(W)] _word: ElemType,
 ) {
     let rows = memory::<E>(comptime!(form.stages_of_rows() * form.rows_stage()));
-    let columns = memory::<E>(comptime!(form.tile.stages * form.columns_stage()));
+    let columns = memory::<E>(comptime!(form.stages_of_columns() * form.columns_stage()));
     let turned =
         Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
     let full = barriers(form.tile.stages, 1u32);

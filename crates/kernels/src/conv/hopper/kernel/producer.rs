@@ -38,12 +38,18 @@ pub(super) fn produce<E: Float>(
         for step in work.first..work.end {
             let term = term(step, numbers, form);
             let barrier = ring.wait_empty(turn);
-            let at = (turn.slot * comptime!(form.columns_stage())) as usize;
+            // Columns that stay come with the first rows.
+            let (place, whole) = if comptime!(form.stays) {
+                (0u32.runtime(), tile == CUBE_POS_X)
+            } else {
+                (turn.slot, term.starts)
+            };
+            let at = (place * comptime!(form.columns_stage())) as usize;
             let columns = &mut ring.columns[at..at + comptime!(form.columns_stage() as usize)];
             let place = if comptime!(form.shares()) { run } else { turn.slot };
             let at = (place * comptime!(form.rows_stage())) as usize;
             let rows = &mut ring.rows[at..at + comptime!(form.rows_stage() as usize)];
-            let bytes = if term.starts {
+            let bytes = if whole {
                 comptime!(form.stage_bytes(true)).runtime()
             } else {
                 comptime!(form.stage_bytes(false)).runtime()
@@ -55,7 +61,8 @@ pub(super) fn produce<E: Float>(
                 );
             } else {
                 bring_taps::<E>(
-                    image, flat, &barrier, rows, columns, &work, &windows, &term, numbers, form,
+                    image, flat, &barrier, rows, columns, &work, &windows, &term, whole, numbers,
+                    form,
                 );
             }
             turn.advance(form.tile.stages);
@@ -153,6 +160,7 @@ fn bring_taps<E: Float>(
     work: &Work,
     windows: &Place,
     term: &Term,
+    whole: bool,
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
@@ -171,7 +179,11 @@ fn bring_taps<E: Float>(
         let at = comptime!(part as usize * size);
         let columns = &mut columns[at..at + size];
         let column = work.column + part * numbers.flat_part;
-        load_flat::<E>(flat, barrier, columns, column, first, term.tap.other, work, numbers, form);
+        let brings = if comptime!(form.stays) { whole } else { true.runtime() };
+        if brings {
+            let tap = term.tap.other;
+            load_flat::<E>(flat, barrier, columns, column, first, tap, work, numbers, form);
+        }
     }
 }
 

@@ -133,8 +133,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// In whole lines, a panel of columns and half of a warp's rows at a time: memory takes two lines of a row sooner
-    /// than pieces of eight.
+    /// In whole lines, a panel of columns and half of a warp's rows at a time, or all of them: memory takes two lines
+    /// of a row sooner than pieces of eight.
     fn turn_over(
         &mut self,
         sums: &Sums,
@@ -143,16 +143,26 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         numbers: &Numbers,
         #[comptime] form: Form,
     ) {
+        let halves = comptime!(form.halves());
         #[unroll]
-        for nth in 0..comptime!(panels(form)) {
-            let panel = comptime!(panel(nth, form));
-            let words = self.words(sums, panel, first_row, work, numbers, form);
-            if comptime!(form.stored == 2) {
-                self.lay_down(&words, panel, form);
-            } else {
-                self.lay_down_wide(&words, panel, form);
+        for round in 0..comptime!(panels(form) / halves) {
+            #[unroll]
+            for half in 0..halves {
+                let panel = comptime!(panel(round * halves + half, form));
+                let words = self.words(sums, panel, first_row, work, numbers, form);
+                if comptime!(form.stored == 2) {
+                    self.lay_down(&words, panel, form);
+                } else {
+                    self.lay_down_wide(&words, panel, form);
+                }
             }
-            self.take_up(panel, first_row, work, numbers, form);
+            sync_plane();
+            #[unroll]
+            for half in 0..halves {
+                let panel = comptime!(panel(round * halves + half, form));
+                self.take_up(panel, first_row, work, numbers, form);
+            }
+            sync_plane();
         }
     }
 
@@ -201,7 +211,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
         let down = lane % HALF;
-        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let place = place_of(panel, form);
         let laid = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
         #[unroll]
         for quad in 0..comptime!(panel.chunks / QUAD) {
@@ -234,7 +244,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let odd = mine & 1u32 != 0u32;
-        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let place = place_of(panel, form);
         let four = (mine / 2 + mine % 2 * 2) ^ (down % 2 * QUAD);
         let laid = place + down * comptime!(form.staged_line()) + four;
         #[unroll]
@@ -263,11 +273,10 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         let lane = UNIT_POS % WARP;
-        let place = UNIT_POS / WARP * comptime!(form.staged_by_warp());
+        let place = place_of(panel, form);
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let (base, there) = row_base(band + lane % BAND, work, numbers, form);
         let base = select(there, base, NOWHERE);
-        sync_plane();
         let at_once = comptime!(form.stored_at_once());
         let line = comptime!(panel.chunks * CHUNK / at_once);
         let rows = comptime!(WARP / line);
@@ -288,7 +297,6 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                     Vector::<W, O>::reinterpret(self.turned[at as usize]);
             }
         }
-        sync_plane();
     }
 
     /// Sums with what follows them.
@@ -345,6 +353,13 @@ fn panel(nth: u32, form: Form) -> Panel {
         left -= panel.chunks;
     }
     panel
+}
+
+/// Where a warp lays a panel down: both halves side by side, if it turns them over at once.
+#[cube]
+fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
+    let half = comptime!(panel.half % form.halves() * HALF * form.staged_line());
+    UNIT_POS / WARP * comptime!(form.staged_by_warp()) + half
 }
 
 fn most_chunks(form: Form) -> u32 {

@@ -16,7 +16,8 @@
 //! first round that is a phase that counts as over.
 //!
 //! Where taps share runs of pixels, the rows' memory is a ring of its own, of runs: the run of a step is
-//! free whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers.
+//! free whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers. Columns that
+//! stay have one place, and come with the first rows.
 
 use cubecl::ir::dialect::general::SelectOp;
 use cubecl::prelude::barrier::Barrier;
@@ -80,6 +81,7 @@ impl<E: Float> Ring<E> {
     /// A part of the columns.
     pub(super) fn columns_of(&self, nth_part: u32, #[comptime] form: Form) -> MatrixDescriptor<E> {
         let size = comptime!(form.columns_part());
+        let nth_part = if comptime!(form.stays) { 0u32.runtime() } else { nth_part };
         let at = (nth_part * size) as usize;
         MatrixDescriptor::<E>::new(
             &self.columns[at..at + comptime!(size as usize)],
