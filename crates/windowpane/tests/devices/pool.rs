@@ -646,19 +646,34 @@ fn a_column_of_two_units_is_written_once() {
     }
 }
 
-/// What is large is divided before it is weighed.
+/// What is large is divided before it is weighed: down rows, and in one run of elements.
 #[test]
 #[cfg(feature = "kernels")]
 fn large_shares_do_not_overflow() {
+    let (rows, columns) = (8, 9);
     for (device, pool) in walked_down(Divisor::Valid) {
-        let (dims, mut shares) = ([1, 4, 5, 2], vec![0f32; 4 * 5 * 2]);
-        shares[0] = 2e38;
-        let dy = Tensor::from_slice(&device, &shares, dims).unwrap();
-        let dx = pool.backward(&dy, &dims).unwrap().to_vec::<f32>().unwrap();
-        for at in [0, 1, 5, 6] {
-            assert!((dx[2 * at] / 5e37 - 1.0).abs() < 1e-6, "{device}: {}", dx[2 * at]);
+        let flat = pool.clone().layout(Layout::ChannelsFirst).algorithm(Algorithm::Flat);
+        let layouts = [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)];
+        for ((pool, dims, step), at) in layouts.into_iter().flat_map(|layout| {
+            // In a corner, in the first column, on the row before the last, and inside.
+            [(0, 0), (3, 0), (rows - 2, 4), (3, 4)].map(|at| (layout.clone(), at))
+        }) {
+            let mut shares = vec![0f32; 2 * rows * columns];
+            shares[step * (columns * at.0 + at.1)] = 3e38;
+            let dy = Tensor::from_slice(&device, &shares, dims).unwrap();
+            let dx = pool.backward(&dy, &dims).unwrap().to_vec::<f32>().unwrap();
+            let near = |at: usize, end: usize| at.saturating_sub(1)..(at + 2).min(end);
+            let (height, width) = (near(at.0, rows), near(at.1, columns));
+            let share = 3e38 / (height.len() * width.len()) as f32;
+            for (row, column) in
+                height.clone().flat_map(|row| width.clone().map(move |column| (row, column)))
+            {
+                let got = dx[step * (columns * row + column)];
+                assert!((got / share - 1.0).abs() < 1e-6, "{device}: {at:?} {row} {column}: {got}");
+            }
+            let some = dx.iter().filter(|share| **share != 0.0).count();
+            assert_eq!(some, height.len() * width.len(), "{device}: {at:?}");
         }
-        assert_eq!(dx.iter().filter(|share| **share != 0.0).count(), 4, "{device}");
     }
 }
 

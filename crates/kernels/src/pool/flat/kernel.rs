@@ -2,6 +2,7 @@
 
 use cubecl::prelude::*;
 
+use super::gradient::gradients_of;
 use super::{FlatArgs, Form, TAPS};
 use crate::dtype::{round, widen};
 
@@ -15,46 +16,52 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
+    let position = if comptime!(form.line) {
+        CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X
+    } else {
+        ABSOLUTE_POS as u32
+    };
     // Units past the last compute its vector again: of a warp all are asked.
-    let vector = min(ABSOLUTE_POS as u32, args.vectors - 1);
-    let (line, column) = args.width.div_mod(vector * form.lanes);
-    let (_, row) = args.height.div_mod(line);
-    let (row, column) = (row as i32, column as i32);
+    let vector = min(position, args.last_vector);
+    let first = vector * form.lanes;
+    let (line, column) = args.width.div_mod(first);
+    let (plane, at) = args.plane.div_mod(first);
+    let row = (line - plane * args.rows as u32) as i32;
+    let column = column as i32;
     let next = args.columns - column;
-    let place = Place { vector: vector as i32, row, column, next };
-    let reach = comptime!(form.reach());
-    let inner = row >= reach
-        && row + comptime!(reach + 2) <= args.rows
-        && place.vector * comptime!(form.lanes as i32) > args.columns;
+    let again = if comptime!(form.shares()) { args.columns_again - column } else { next };
+    let place = Place { vector: vector as i32, row, column, next, again };
+    let inner = at - args.inner_first < args.inner_count;
     // Not one by one: a warp would run both.
     let inner = if comptime!(form.votes) { plane_all(inner) } else { inner };
-    if inner {
-        run::<S, A, N>(input, output, args, &place, true, form);
+    let results = if inner {
+        run::<S, A, N>(input, args, &place, true, form)
     } else {
-        run::<S, A, N>(input, output, args, &place, false, form);
-    }
+        run::<S, A, N>(input, args, &place, false, form)
+    };
+    output[vector as usize] = round::<A, S, N>(results, form.rounds);
 }
 
 /// Where a unit's elements are: their vector, the row and the column of the first element, and the element
-/// at which the next row begins.
+/// at which the next row begins, twice.
 #[derive(CubeType)]
-struct Place {
+pub(super) struct Place {
     vector: i32,
-    row: i32,
+    pub(super) row: i32,
     column: i32,
-    next: i32,
+    pub(super) next: i32,
+    again: i32,
 }
 
 /// Computes a unit's elements, whose rows have all their taps if they are `inner`.
 #[cube]
 fn run<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    output: &mut [Vector<S, N>],
     args: &FlatArgs,
     place: &Place,
     #[comptime] inner: bool,
     #[comptime] form: Form,
-) {
+) -> Vector<A, N> {
     let mut rows = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for t in 0..TAPS {
@@ -72,8 +79,23 @@ fn run<S: Float, A: Float, N: Size>(
             rows.push(widen::<S, A, N>(input[at], form.widened));
         }
     }
+    if comptime!(form.shares()) {
+        gradients_of::<A, N>(&rows, args, place, inner, form)
+    } else {
+        averages_of::<A, N>(&rows, args, place, inner, form)
+    }
+}
+
+#[cube]
+fn averages_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    args: &FlatArgs,
+    place: &Place,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
     let edges = edges_of::<A>(args, place, inner, form);
-    let sums = columns_of::<A, N>(&rows, args, place, &edges, inner, form);
+    let sums = columns_of::<A, N>(rows, &edges, inner, form);
     let mut pairs = Sequence::<A>::new();
     #[unroll]
     for j in 0..comptime!(form.columns() as usize - 1) {
@@ -85,7 +107,7 @@ fn run<S: Float, A: Float, N: Size>(
         let result = result_of::<A>(&sums, &pairs, args, place, &edges, i as u32, inner, form);
         results.insert(i, result);
     }
-    output[place.vector as usize] = round::<A, S, N>(results, form.rounds);
+    results
 }
 
 /// The vector, or the nearest one that is there: above a unit's own none is behind the last, below none is
@@ -102,7 +124,7 @@ fn inside(
     let before = comptime!(t == 0 || (t == 1 && own < 0));
     let behind = comptime!(t == 2 || (t == 1 && own > 0));
     let vector = if comptime!(before) { max(vector, 0i32) } else { vector };
-    if comptime!(behind) { min(vector, args.vectors as i32 - 1) } else { vector }
+    if comptime!(behind) { min(vector, args.last_vector as i32) } else { vector }
 }
 
 /// What is near the first and the last rows of a plane.
@@ -111,10 +133,10 @@ struct Edges<A: Float> {
     /// A bit for each column: whether the rows above and below it are the plane's.
     above: u32,
     below: u32,
-    /// One over the taps of a window on each of the three rows of taps, were all its columns there: of the row's
-    /// own columns, and of the next one's.
-    own: Sequence<A>,
-    next: Sequence<A>,
+    /// One over the taps of a window on the row of a unit's own columns and on the next one's, were all its
+    /// columns there.
+    own: A,
+    next: A,
 }
 
 #[cube]
@@ -124,33 +146,29 @@ fn edges_of<A: Float>(
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Edges<A> {
-    let mut of_own = Sequence::<A>::new();
-    let mut of_next = Sequence::<A>::new();
+    let all = args.reciprocal.get::<A>();
     if comptime!(inner) {
-        Edges::<A> { above: 0u32, below: 0u32, own: of_own, next: of_next }
+        Edges::<A> { above: 0u32, below: 0u32, own: all, next: all }
     } else {
         let own = place.row;
         let next = next_row(args, place);
         let last = args.rows - 1;
         // The columns of the next row: the first column is one ahead.
         let later = u32::MAX << min(place.next + 1, 31i32) as u32;
-        if comptime!(form.divides_each()) {
-            #[unroll]
-            for t in 0..TAPS {
-                let beside = comptime!(t as i32 - 1);
-                of_own.push(usual_on::<A>(args, own + beside));
-                of_next.push(usual_on::<A>(args, next + beside));
-            }
-        }
         let above = bits(later, own > 0, next > 0);
         let below = bits(later, own < last, next < last);
-        Edges::<A> { above, below, own: of_own, next: of_next }
+        if comptime!(form.divides_each()) {
+            let (own, next) = (usual_on::<A>(args, own), usual_on::<A>(args, next));
+            Edges::<A> { above, below, own, next }
+        } else {
+            Edges::<A> { above, below, own: all, next: all }
+        }
     }
 }
 
 /// The row after a unit's own.
 #[cube]
-fn next_row(args: &FlatArgs, place: &Place) -> i32 {
+pub(super) fn next_row(args: &FlatArgs, place: &Place) -> i32 {
     if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
 }
 
@@ -178,12 +196,10 @@ fn has_bit(bits: u32, #[comptime] j: u32) -> bool {
 }
 
 /// The sum of each column over those of its three rows that are there, from the one before the first element
-/// to the one behind the last; of a gradient, of the shares of the windows there.
+/// to the one behind the last.
 #[cube]
 fn columns_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
-    args: &FlatArgs,
-    place: &Place,
     edges: &Edges<A>,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -191,32 +207,19 @@ fn columns_of<A: Float, N: Size>(
     let mut sums = Sequence::<A>::new();
     #[unroll]
     for j in 0..form.columns() {
-        let own = tap_of::<A, N>(rows, 1u32, j, form);
-        let shared = comptime!(form.gradient && form.divides_each() && !inner);
-        let mut sum =
-            if comptime!(shared) { own * share_of::<A>(place, edges, 1u32, j) } else { own };
+        let mut sum = tap_of::<A, N>(rows, 1u32, j, form);
         #[unroll]
         for side in 0..2u32 {
             let t = comptime!(2 * side);
             let tap = tap_of::<A, N>(rows, t, j, form);
             let there = if comptime!(t == 0) { edges.above } else { edges.below };
-            let apart = comptime!(!inner && form.spares_registers());
-            let tap =
-                if comptime!(apart) { select(has_bit(there, j), tap, A::from_int(0)) } else { tap };
-            let more = if comptime!(shared) {
-                fma(tap, share_of::<A>(place, edges, t, j), sum)
-            } else {
+            sum = if comptime!(inner) {
                 sum + tap
+            } else if comptime!(form.spares_registers()) {
+                sum + select(has_bit(there, j), tap, A::from_int(0))
+            } else {
+                select(has_bit(there, j), sum + tap, sum)
             };
-            sum =
-                if comptime!(inner || apart) { more } else { select(has_bit(there, j), more, sum) };
-        }
-        if comptime!(form.gradient && form.divides_each()) {
-            let p = comptime!(j as i32 - 1);
-            // Windows in the first and in the last column have a column less.
-            let usual = if comptime!(inner) { args.reciprocal.get::<A>() } else { A::from_int(1) };
-            let more = if comptime!(inner) { A::new(comptime!(1.0 / 6.0)) } else { A::new(1.5) };
-            sum = select(begins(place, p) || ends(place, p), sum * more, sum * usual);
         }
         sums.push(sum);
     }
@@ -225,7 +228,7 @@ fn columns_of<A: Float, N: Size>(
 
 /// Column `j` of row `t` of the taps.
 #[cube]
-fn tap_of<A: Float, N: Size>(
+pub(super) fn tap_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
     #[comptime] t: u32,
     #[comptime] j: u32,
@@ -235,27 +238,22 @@ fn tap_of<A: Float, N: Size>(
     rows.index(vector).extract(lane)
 }
 
-/// What the gradient of the window on row `t` of column `j` is multiplied by, were all its columns there.
-#[cube]
-fn share_of<A: Float>(
-    place: &Place,
-    edges: &Edges<A>,
-    #[comptime] t: u32,
-    #[comptime] j: u32,
-) -> A {
-    let is_next = place.next < comptime!(j as i32);
-    select(is_next, *edges.next.index(t as usize), *edges.own.index(t as usize))
-}
-
 /// Whether element `p` of a unit is the first of its row, and whether it is the last.
 #[cube]
-fn begins(place: &Place, #[comptime] p: i32) -> bool {
-    if comptime!(p > 0) { place.next == p } else { place.column == comptime!(-p) }
+pub(super) fn begins(place: &Place, #[comptime] p: i32) -> bool {
+    if comptime!(p > 0) { next_at(place, p) } else { place.column == comptime!(-p) }
 }
 
 #[cube]
-fn ends(place: &Place, #[comptime] p: i32) -> bool {
-    place.next == comptime!(p + 1)
+pub(super) fn ends(place: &Place, #[comptime] p: i32) -> bool {
+    next_at(place, comptime!(p + 1))
+}
+
+/// Whether the next row begins at element `p`; neighbours ask one number each of the two.
+#[cube]
+fn next_at(place: &Place, #[comptime] p: i32) -> bool {
+    let next = if comptime!(p % 2 == 0) { place.next } else { place.again };
+    next == p
 }
 
 /// The result of element `i`: the sum of its three columns, or of the two that are in the row, and what
@@ -278,28 +276,24 @@ fn result_of<A: Float>(
     let before = *pairs.index(comptime!(i as usize));
     let behind = *pairs.index(comptime!(i as usize + 1));
     let all = before + *sums.index(comptime!(i as usize + 2));
-    if comptime!(form.gradient && form.divides_each()) {
-        select(begins(place, p), behind, select(ends(place, p), before, all))
+    let own = factors::<A>(args, place, edges, false, inner, form);
+    let next = factors::<A>(args, place, edges, true, inner, form);
+    let usual = if comptime!(inner || !form.divides_each()) {
+        own.usual
     } else {
-        let own = factors::<A>(args, place, edges, false, inner, form);
-        let next = factors::<A>(args, place, edges, true, inner, form);
-        let usual = if comptime!(inner || !form.divides_each()) {
-            own.usual
-        } else {
-            select(place.next <= p, next.usual, own.usual)
-        };
-        let first = if comptime!(i > 0) { next.edge } else { own.edge };
-        if comptime!(!inner && form.spares_registers()) {
-            let (begins, ends) = (begins(place, p), ends(place, p));
-            let none = A::from_int(0);
-            let before = select(begins, none, *sums.index(comptime!(i as usize)));
-            let behind = select(ends, none, *sums.index(comptime!(i as usize + 2)));
-            let sum = before + *sums.index(comptime!(i as usize + 1)) + behind;
-            sum * select(begins, first, select(ends, own.edge, usual))
-        } else {
-            let result = select(ends(place, p), before * own.edge, all * usual);
-            select(begins(place, p), behind * first, result)
-        }
+        select(place.next <= p, next.usual, own.usual)
+    };
+    let first = if comptime!(i > 0) { next.edge } else { own.edge };
+    if comptime!(!inner && form.spares_registers()) {
+        let (begins, ends) = (begins(place, p), ends(place, p));
+        let none = A::from_int(0);
+        let before = select(begins, none, *sums.index(comptime!(i as usize)));
+        let behind = select(ends, none, *sums.index(comptime!(i as usize + 2)));
+        let sum = before + *sums.index(comptime!(i as usize + 1)) + behind;
+        sum * select(begins, first, select(ends, own.edge, usual))
+    } else {
+        let result = select(ends(place, p), before * own.edge, all * usual);
+        select(begins(place, p), behind * first, result)
     }
 }
 
@@ -330,9 +324,9 @@ fn factors<A: Float>(
             Factors::<A> { usual: all, edge: six }
         } else {
             let (row, usual) = if comptime!(next) {
-                (next_row(args, place), *edges.next.index(1usize))
+                (next_row(args, place), edges.next)
             } else {
-                (place.row, *edges.own.index(1usize))
+                (place.row, edges.own)
             };
             Factors::<A> { usual, edge: select(is_short(args, row), A::new(0.25), six) }
         }

@@ -16,7 +16,11 @@
 //!
 //! Most units are away from the first rows of a plane and from the last. Where all units of a warp are, no row
 //! is dropped and all have their taps.
+//!
+//! A gradient adds the shares of windows, which near an edge are divided by fewer taps: what is added is weighed
+//! before, by `gradient`, where forward divides what came of it.
 
+mod gradient;
 mod kernel;
 
 use cubecl::client::Client;
@@ -37,10 +41,16 @@ const TAPS: u32 = 3;
 /// The numbers of a problem, which may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct FlatArgs {
-    vectors: u32,
+    last_vector: u32,
     width: FastDivmod<u32>,
-    height: FastDivmod<u32>,
+    plane: FastDivmod<u32>,
+    /// The first element of a plane at which a unit may be inner, and how many are from there.
+    inner_first: u32,
+    inner_count: u32,
     columns: i32,
+    /// The same again. Where a row ends it does not begin: a compiler that sees this makes a choice of two out of
+    /// each two additions that predicates leave out, at an instruction more.
+    columns_again: i32,
     rows: i32,
     /// The whole vectors of a row.
     row_vectors: i32,
@@ -61,6 +71,8 @@ struct Form {
     rest: u32,
     /// Whether the units of a warp can ask each other.
     votes: bool,
+    /// Whether all cubes are in one line.
+    line: bool,
 }
 
 impl Form {
@@ -93,10 +105,9 @@ impl Form {
     }
 
     /// Whether what is outside is left out tap by tap near a plane's edges, not by what comes of it: that is
-    /// an instruction more a tap, but takes fewer registers, by which more units of few lanes have room. Shares
-    /// of a gradient take more of them either way.
+    /// an instruction more a tap, but takes fewer registers, by which more units of few lanes have room.
     fn spares_registers(&self) -> bool {
-        self.lanes <= 4 && !(self.gradient && self.divides_each())
+        self.lanes <= 4 && !self.shares()
     }
 
     /// Whether windows are divided by the taps that they have inside.
@@ -104,9 +115,14 @@ impl Form {
         self.fold == Fold::AverageValid
     }
 
-    /// The rows next to a plane's first and last that these make different.
-    fn reach(&self) -> i32 {
-        if self.gradient && self.divides_each() { 2 } else { 1 }
+    /// Whether windows whose shares are added are divided by different numbers.
+    fn shares(&self) -> bool {
+        self.gradient && self.divides_each()
+    }
+
+    /// The rows at either end of a plane that the end makes different.
+    fn reach(&self) -> usize {
+        if self.shares() { 2 } else { 1 }
     }
 }
 
@@ -128,6 +144,7 @@ pub(super) fn launch(
         // The plan has been checked: of averages alone.
         _ => return,
     };
+    let (cubes, dim) = grid(client, plan.units, vectors);
     let form = Form {
         fold,
         gradient,
@@ -136,17 +153,23 @@ pub(super) fn launch(
         lanes: plan.lanes as u32,
         rest: (columns % plan.lanes) as u32,
         votes: plan.reinterprets,
+        line: matches!(cubes, CubeCount::Static(_, 1, 1)),
     };
+    // The row of a unit's first element and the next one have all their rows, and one more element is above.
+    let inner_first = form.reach() * columns + 1;
+    let inner_end = rows.saturating_sub(form.reach() + 1) * columns;
     let args = FlatArgsLaunch::new(
-        vectors as u32,
+        vectors as u32 - 1,
         columns as u32,
-        rows as u32,
+        (rows * columns) as u32,
+        inner_first as u32,
+        inner_end.saturating_sub(inner_first) as u32,
+        columns as i32,
         columns as i32,
         rows as i32,
         (columns / plan.lanes) as i32,
         InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
     );
-    let (cubes, dim) = grid(client, plan.units, vectors);
     // SAFETY: vectors outside are moved inside before they are read, and units past the last have its vector.
     unsafe {
         kernel::flat::launch_unchecked(

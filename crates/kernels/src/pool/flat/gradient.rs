@@ -1,0 +1,161 @@
+//! The gradient of averages that are divided by the taps inside: each element adds the shares of the windows that
+//! read it.
+//!
+//! A window has two rows in place of three on the first and on the last row of a plane, and two columns in the
+//! first and in the last column. None is made larger before it is divided: a large one alone does not overflow.
+
+use cubecl::prelude::*;
+
+use super::kernel::{Place, begins, ends, next_row, tap_of};
+use super::{FlatArgs, Form};
+
+/// What a unit's elements add of their windows in `rows`.
+///
+/// Whether a row begins at an element is asked once for all that hangs on it: the weights of the columns on either
+/// side, and the neighbour that either lacks.
+#[cube]
+pub(super) fn gradients_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    args: &FlatArgs,
+    place: &Place,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let edges = edges_of::<A>(args, place);
+    let mut sums = Sequence::<A>::new();
+    let mut weights = Sequence::<A>::new();
+    #[unroll]
+    for j in 0..form.columns() {
+        let sum = column_of::<A, N>(rows, place, &edges, j, inner, form);
+        if comptime!(inner) {
+            sums.push(sum);
+            weights.push(weight_of::<A>(place, j, form));
+        } else {
+            sums.push(raised::<A>(place, sum, j, form));
+        }
+    }
+    let mut results = Vector::<A, N>::new(A::from_int(0));
+    #[unroll]
+    for i in 0..N::value() {
+        results.insert(i, result_of::<A>(&sums, &weights, place, i as u32, inner));
+    }
+    results
+}
+
+/// What column `j` adds to an element beside it, had each row three columns; of inner units it is yet to be
+/// divided.
+#[cube]
+fn column_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    place: &Place,
+    edges: &Edges<A>,
+    #[comptime] j: u32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> A {
+    let above = tap_of::<A, N>(rows, 0u32, j, form);
+    let at = tap_of::<A, N>(rows, 1u32, j, form);
+    let below = tap_of::<A, N>(rows, 2u32, j, form);
+    if comptime!(inner) {
+        at + above + below
+    } else {
+        let (own, next) = (&edges.own, &edges.next);
+        // The first column is one ahead of the elements, of which the first is on the unit's own row.
+        let is_next =
+            if comptime!(j > 1) { place.next < comptime!(j as i32) } else { false.runtime() };
+        let sum = at * A::new(comptime!(1.0 / 9.0));
+        let sum = beside::<A>(sum, at, above, select(is_next, next.above, own.above));
+        beside::<A>(sum, at, below, select(is_next, next.below, own.below))
+    }
+}
+
+/// What column `j` of an inner unit is divided by: by six in the first and in the last column of a row.
+#[cube]
+fn weight_of<A: Float>(place: &Place, #[comptime] j: u32, #[comptime] form: Form) -> A {
+    let p = comptime!(j as i32 - 1);
+    let (usual, more) = (A::new(comptime!(1.0 / 9.0)), A::new(comptime!(1.0 / 6.0)));
+    let first = if comptime!(p < form.lanes as i32) {
+        select(begins(place, p), more, usual)
+    } else {
+        usual
+    };
+    if comptime!(p >= 0) { select(ends(place, p), more, first) } else { first }
+}
+
+/// What column `j` adds, of one that is not.
+#[cube]
+fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
+    let p = comptime!(j as i32 - 1);
+    let first = if comptime!(p < form.lanes as i32) {
+        select(begins(place, p), sum * A::new(1.5), sum)
+    } else {
+        sum
+    };
+    if comptime!(p >= 0) { select(ends(place, p), first * A::new(1.5), first) } else { first }
+}
+
+/// The sum of the columns of element `i` that are in its row.
+#[cube]
+fn result_of<A: Float>(
+    sums: &Sequence<A>,
+    weights: &Sequence<A>,
+    place: &Place,
+    #[comptime] i: u32,
+    #[comptime] inner: bool,
+) -> A {
+    let p = comptime!(i as i32);
+    let (before, at, behind) = comptime!((i as usize, i as usize + 1, i as usize + 2));
+    if comptime!(inner) {
+        let result = *sums.index(at) * *weights.index(at);
+        let more = fma(*sums.index(before), *weights.index(before), result);
+        let result = select(begins(place, p), result, more);
+        let more = fma(*sums.index(behind), *weights.index(behind), result);
+        select(ends(place, p), result, more)
+    } else {
+        let result = *sums.index(at);
+        let result = select(begins(place, p), result, result + *sums.index(before));
+        select(ends(place, p), result, result + *sums.index(behind))
+    }
+}
+
+/// What a row's windows above and below are multiplied by, were all their columns there. Where there are none,
+/// the window of the row itself lacks them and has that much more.
+#[derive(CubeType)]
+struct Beside<A: Float> {
+    above: A,
+    below: A,
+}
+
+/// Those of a unit's own row and of the next one.
+#[derive(CubeType)]
+struct Edges<A: Float> {
+    own: Beside<A>,
+    next: Beside<A>,
+}
+
+#[cube]
+fn edges_of<A: Float>(args: &FlatArgs, place: &Place) -> Edges<A> {
+    let (usual, more) = (A::new(comptime!(1.0 / 9.0)), A::new(comptime!(1.0 / 6.0)));
+    let itself = A::new(comptime!(1.0 / 18.0));
+    let row = place.row;
+    let is_first = row == 0;
+    let is_last = row + 1 == args.rows;
+    let is_before_last = row + 2 == args.rows;
+    let next = next_row(args, place);
+    let own = Beside::<A> {
+        above: select(is_first, itself, select(row == 1, more, usual)),
+        below: select(is_last, itself, select(is_before_last, more, usual)),
+    };
+    let next = Beside::<A> {
+        above: select(is_last, itself, select(is_first, more, usual)),
+        below: select(is_before_last, itself, select(next + 2 == args.rows, more, usual)),
+    };
+    Edges::<A> { own, next }
+}
+
+/// Adds a window beside the one `at` an element, or more of that.
+#[cube]
+fn beside<A: Float>(sum: A, at: A, tap: A, by: A) -> A {
+    let is_itself = by < A::new(comptime!(1.0 / 12.0));
+    fma(select(is_itself, at, tap), by, sum)
+}
