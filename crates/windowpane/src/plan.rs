@@ -25,6 +25,8 @@ pub enum Algorithm {
     Flat,
     /// Units walk down the rows of planes that keep their extents, and keep what the next windows share.
     Rolling,
+    /// Gradients of maxima: units walk along planes with the windows that they share in fast memory.
+    Staged,
     /// The window slides along both axes of a plane at once, with nothing kept in memory between.
     Fused,
     /// A thread of a processor walks along rows of outputs, and keeps what neighbours share.
@@ -33,7 +35,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Direct,
         Self::Strip,
         Self::Sliding,
@@ -41,6 +43,7 @@ impl Algorithm {
         Self::Plane,
         Self::Flat,
         Self::Rolling,
+        Self::Staged,
         Self::Fused,
         Self::Walk,
     ];
@@ -55,6 +58,7 @@ impl Algorithm {
             Self::Plane => "plane",
             Self::Flat => "flat",
             Self::Rolling => "rolling",
+            Self::Staged => "staged",
             Self::Fused => "fused",
             Self::Walk => "walk",
         }
@@ -74,6 +78,7 @@ impl Algorithm {
             Self::Plane => Some(pool::Algorithm::Plane),
             Self::Flat => Some(pool::Algorithm::Flat),
             Self::Rolling => Some(pool::Algorithm::Rolling),
+            Self::Staged => Some(pool::Algorithm::Staged),
             Self::Fused => Some(pool::Algorithm::Fused),
             Self::Walk => Some(pool::Algorithm::Walk),
         }
@@ -147,6 +152,7 @@ impl Plan {
                 windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
                 windowpane_kernels::pool::Algorithm::Flat => Algorithm::Flat,
                 windowpane_kernels::pool::Algorithm::Rolling => Algorithm::Rolling,
+                windowpane_kernels::pool::Algorithm::Staged => Algorithm::Staged,
                 windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
                 windowpane_kernels::pool::Algorithm::Walk => Algorithm::Walk,
                 other => unreachable!("{other} has no public name"),

@@ -21,7 +21,7 @@ use super::backward_strip;
 use super::launch::{buffer, check_buffers, check_indices, optional};
 use super::plan::{Algorithm, Output, Plan, PlanError, Reduction, pixel_channels};
 use super::window::{Fold, counted_at, indexing};
-use super::{flat, plane, rolling};
+use super::{flat, plane, rolling, staged};
 use crate::Target;
 use crate::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
 use crate::dtype::{accumulator, elem, round};
@@ -82,6 +82,10 @@ pub fn launch_backward(
     }
     if plan.algorithm == Algorithm::Rolling {
         rolling::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
+        return Ok(());
+    }
+    if let (Algorithm::Staged, Some(winners)) = (plan.algorithm, winners) {
+        staged::launch(client, pooling, dtype, plan, [dy, dx], winners);
         return Ok(());
     }
     let vectors = inputs / plan.lanes;

@@ -56,6 +56,8 @@ pub fn launch(
         Algorithm::Rolling => {
             rolling::launch(client, pooling, reduction, dtype, plan, [input, output], false);
         }
+        // Of gradients alone: no plan of a pooling has it.
+        Algorithm::Staged => {}
         Algorithm::Walk => {
             walk::launch(client, pooling, reduction, dtype, plan, [input, output]);
         }

@@ -28,6 +28,8 @@
 //! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
 //! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
 //!   few.
+//! * [`staged`]: the same of maxima with channels last, where there are many: cubes walk along the planes, with their
+//!   windows in shared memory.
 //! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
 //! * [`unpool`]: maxima back to where they were, the last of several.
 //!
@@ -55,6 +57,7 @@ pub mod reduce;
 pub mod rolling;
 mod runs;
 pub mod sliding;
+pub mod staged;
 pub mod strip;
 pub mod unpool;
 pub mod walk;

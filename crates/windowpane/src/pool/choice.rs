@@ -53,7 +53,8 @@ fn choose(
             | Algorithm::Fused
             | Algorithm::Walk
             | Algorithm::Flat
-            | Algorithm::Rolling),
+            | Algorithm::Rolling
+            | Algorithm::Staged),
         ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
             Err(Error::NoKernel { algorithm, device: device.clone() })

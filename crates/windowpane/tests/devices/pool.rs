@@ -1,3 +1,5 @@
+use core::array::from_fn;
+
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -585,6 +587,13 @@ on_every_device! {
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
     }
 
+    /// The same of small windows in volumes, laid down in shared memory.
+    fn max_gradient_in_volumes(device, case in (volumes(), any::<Index>())) {
+        let (case, pick) = case;
+        let staged = Some(Algorithm::Staged);
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, IndexBase::Plane, staged))
+    }
+
     /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, whatever the divisor.
     fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor(), algorithm())) {
         let (case, pick, divisor, algorithm) = case;
@@ -614,6 +623,25 @@ on_every_device! {
             on_one_type!(device, pick, [f32, f16, bf16], check_average(&case, divisor, algorithm))
         }
     }
+}
+
+/// Volumes with channels last under small windows that mostly overlap, in tiles that end within them.
+fn volumes() -> impl Strategy<Value = PoolCase> {
+    let channels = prop_oneof![Just(4usize), Just(12), Just(64)];
+    let shape = (0usize..=2, channels, 1usize..=20, 1usize..=11, 1usize..=11);
+    let axes = [(3, 2, 1), (3, 2, 0), (2, 2, 1), (3, 1, 1), (1, 2, 0), (2, 1, 2)];
+    let axis = || any::<Index>().prop_map(move |pick| *pick.get(&axes));
+    let rounding = prop_oneof![Just(Rounding::Floor), Just(Rounding::Ceil)];
+    (shape, axis(), axis(), rounding, Fill::any()).prop_map(
+        |((batch, channels, depth, height, width), along, across, rounding, fill)| {
+            let (space, axes) = ([depth, height, width], [along, across, across]);
+            let kernel: [usize; 3] = from_fn(|i| axes[i].0.min(space[i] + 2 * axes[i].2));
+            let window = Window::new(kernel).stride(axes.map(|axis| axis.1));
+            let window = window.padding(axes.map(|axis| axis.2)).rounding(rounding);
+            let (space, layout) = (Extents::from(space), Layout::ChannelsLast);
+            PoolCase { batch, channels, space, window, layout, fill }
+        },
+    )
 }
 
 /// Devices that walk down rows, with averages of three by three made so. They have two channels or more.
@@ -867,14 +895,21 @@ fn every_algorithm_plans_what_it_is_for() {
                 })
             })
         };
+        let planned = |algorithm: Algorithm| {
+            let volume = MaxPool::new([3; 3]).stride([2; 3]).padding([1; 3]).algorithm(algorithm);
+            let dims = [1, 8, 8, 8, 64];
+            planned(algorithm) || volume.plan_backward(&device, DType::F32, &dims).is_ok()
+        };
         let found: Vec<_> = Algorithm::ALL.into_iter().filter(|it| planned(*it)).collect();
-        use Algorithm::{Direct, Flat, Fused, Plane, Reduce, Rolling, Sliding, Strip, Walk};
+        use Algorithm::{
+            Direct, Flat, Fused, Plane, Reduce, Rolling, Sliding, Staged, Strip, Walk,
+        };
         let expected: &[Algorithm] = match device.backend() {
             Backend::Host => &[Direct, Sliding],
             Backend::Cpu => &[Direct, Strip, Sliding, Reduce, Plane, Walk],
             // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
             Backend::Vulkan if device.is_emulated() => &[Direct, Strip, Sliding, Flat, Rolling],
-            _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Rolling, Fused],
+            _ => &[Direct, Strip, Sliding, Reduce, Plane, Flat, Rolling, Staged, Fused],
         };
         assert_eq!(found, expected, "{device}");
     }

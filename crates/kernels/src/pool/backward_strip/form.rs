@@ -37,10 +37,10 @@ pub(super) struct Form {
 
 /// A block on one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Block {
+pub(in crate::pool) struct Block {
     pub(super) form: AxisForm,
     /// The inputs of a block: whole steps of the stride.
-    pub(super) inputs: u32,
+    pub(in crate::pool) inputs: u32,
     pub(super) kernel: u32,
     pub(super) stride: u32,
     pub(super) before: u32,
@@ -52,6 +52,11 @@ pub(super) struct Block {
 }
 
 impl Block {
+    /// The blocks on each axis of a step of the stride.
+    pub(in crate::pool) fn of(pooling: &Pooling) -> [Self; AXES] {
+        blocks_of(pooling, 1, 1, 1)
+    }
+
     /// Whether window `i` of those over a block is there wherever the block is.
     pub(super) fn always(&self, i: u32) -> bool {
         // A step apart, the first window that starts at an input or later is there, and so is the last
@@ -62,7 +67,7 @@ impl Block {
 
     /// The windows over input `i` of a block, counted from the first that starts at it or later
     /// if nothing is padded: the first one, and how many.
-    pub(super) fn over(&self, i: u32) -> (i32, u32) {
+    pub(in crate::pool) fn over(&self, i: u32) -> (i32, u32) {
         let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
         let count =
             if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
@@ -70,7 +75,7 @@ impl Block {
     }
 
     /// The windows over a block, as `over` counts them: the first one, and how many.
-    pub(super) fn all(&self) -> (i32, u32) {
+    pub(in crate::pool) fn all(&self) -> (i32, u32) {
         let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
         let first = over.iter().map(|o| o.0).min().unwrap_or(0);
         let end = over.iter().map(|o| o.0 + o.1 as i32).max().unwrap_or(0);

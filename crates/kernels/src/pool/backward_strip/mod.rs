@@ -39,7 +39,7 @@ use crate::unit::grid;
 
 use form::Form;
 
-pub(super) use form::{columns, fits, window_lanes};
+pub(super) use form::{Block, columns, fits, window_lanes};
 
 /// Launches the gradient by blocks; the caller has checked the plan and the buffers.
 pub(super) fn launch(

@@ -7,7 +7,7 @@ use super::lanes::{pixel_channels, widest_divisor, widest_load};
 use super::{Algorithm, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::pool::strip::outermost;
-use crate::pool::{paired, plane, reduce, rolling};
+use crate::pool::{paired, plane, reduce, rolling, staged};
 
 impl Plan {
     /// Chooses the kernel of a problem.
@@ -64,6 +64,8 @@ impl Plan {
             Algorithm::Rolling
         } else if Self::stages(pooling, reduction, dtype, limits, true) {
             Algorithm::Plane
+        } else if Self::stages_windows(pooling, reduction, dtype, limits) {
+            Algorithm::Staged
         } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
             Algorithm::Strip
         } else {
@@ -105,6 +107,22 @@ impl Plan {
             plan.lanes * dtype.size() >= 8 && rolling::units(pooling, &plan) >= ENOUGH_ROLLING_UNITS
         };
         dtype.size() == 2 && limits.llvm && plan().is_ok_and(pays)
+    }
+
+    /// Whether laying windows down in shared memory pays: of short numbers, windows that overlap and are a few
+    /// inputs apart, in many whole cubes.
+    fn stages_windows(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> bool {
+        let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
+        let whole = pixel_channels(pooling).is_multiple_of(staged::CHANNELS);
+        let plan = || Self::gradient_with(Algorithm::Staged, pooling, reduction, dtype, limits);
+        let many = |plan: Self| staged::cubes(pooling, &plan) >= ENOUGH_CUBES;
+        let short = dtype.size() == 2 && limits.llvm && whole;
+        short && pooling.grid().axes().iter().all(overlaps) && plan().is_ok_and(many)
     }
 
     /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the
@@ -172,6 +190,10 @@ const ENOUGH_UNITS: usize = 1 << 15;
 
 /// The same of units that walk down rows, each of which takes long.
 const ENOUGH_ROLLING_UNITS: usize = 1 << 17;
+
+/// Fewer cubes that walk along planes than this, of which a large GPU runs some hundreds at once, are done at
+/// uneven times.
+const ENOUGH_CUBES: usize = 1 << 11;
 
 /// Whether the units of strips would read and write far from their neighbours: strips along the
 /// width of single-element pixels, on a GPU.

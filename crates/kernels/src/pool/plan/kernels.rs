@@ -9,7 +9,9 @@ use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reach::Reach;
 use crate::pool::reduce::{self, Teams};
 use crate::pool::strip::outermost;
-use crate::pool::{backward_strip, flat, fused, paired, plane, rolling, sliding, strip, walk};
+use crate::pool::{
+    backward_strip, flat, fused, paired, plane, rolling, sliding, staged, strip, walk,
+};
 
 /// More taps than this and a loop over them is no longer unrolled.
 pub(super) const UNROLLED_TAPS: usize = 49;
@@ -39,6 +41,8 @@ impl Algorithm {
             Self::Walk => walk::fits(pooling, reduction),
             Self::Flat => flat::fits(pooling, reduction),
             Self::Rolling => rolling::fits(pooling, reduction),
+            // Of gradients alone.
+            Self::Staged => false,
             // By the units and the memory of the device too: `check_planes`.
             Self::Plane => pixel_channels(pooling) == 1,
         }
@@ -105,7 +109,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         self.algorithm.check(pooling, reduction)?;
         match self.algorithm {
-            Algorithm::Direct => Ok(()),
+            Algorithm::Direct | Algorithm::Staged => Ok(()),
             Algorithm::Strip => self.check_strip(pooling),
             Algorithm::Sliding => self.check_passes(pooling, reduction, dtype, limits),
             Algorithm::Walk => self.check_walk(pooling, dtype, limits),
@@ -426,6 +430,30 @@ impl Plan {
             return Ok(());
         }
         Err(PlanError::Lanes { lanes, neighbours: pixel_channels(pooling), widest })
+    }
+
+    /// Cubes of a tile of blocks.
+    pub(super) fn staged(self, pooling: &Pooling) -> Self {
+        let lanes = staged::LANES;
+        let plan = Self { algorithm: Algorithm::Staged, lanes, unrolled: true, ..self };
+        Self { units: staged::units(pooling, &plan), ..plan }
+    }
+
+    /// Refuses problems and devices that tiles of blocks are not for, lanes that are not the plan's own, and more
+    /// memory than there is.
+    pub(super) fn check_staged(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        limits: &Limits,
+    ) -> Result<(), PlanError> {
+        let lanes = self.lanes == staged::LANES && self.lanes <= widest_load(dtype, limits);
+        let fits = lanes && staged::fits(pooling, reduction) && limits.cores.is_none();
+        self.algorithm.only_if(fits)?;
+        let units = staged::units(pooling, self);
+        let room = staged::shared_bytes(pooling, dtype, self) <= limits.shared_bytes;
+        self.algorithm.only_if(self.units == units && units <= limits.units_per_cube && room)
     }
 
     /// As many planes a cube as it has room for, of `most` units; of a `gradient` too.

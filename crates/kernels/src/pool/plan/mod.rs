@@ -98,6 +98,8 @@ pub enum Algorithm {
     Flat,
     /// Units walk down the rows of planes that keep their extents.
     Rolling,
+    /// Cubes walk along planes with what their blocks share in shared memory: gradients of maxima.
+    Staged,
     /// Lines are walked in blocks, both axes of a plane in one launch.
     Fused,
     /// A thread of a processor walks along the rows of a strip.
@@ -114,6 +116,7 @@ impl fmt::Display for Algorithm {
             Self::Plane => "plane",
             Self::Flat => "flat",
             Self::Rolling => "rolling",
+            Self::Staged => "staged",
             Self::Fused => "fused",
             Self::Walk => "walk",
         })
@@ -187,6 +190,7 @@ impl Plan {
             Algorithm::Plane => plan.plane(pooling, dtype, limits.units_per_cube, false),
             Algorithm::Flat => plan.flat(pooling, dtype, limits),
             Algorithm::Rolling => plan.rolling(pooling, limits),
+            Algorithm::Staged => return Err(PlanError::NotFor { algorithm }),
         };
         plan.check_kernel(pooling, reduction, dtype, limits)?;
         Ok(plan)
@@ -223,6 +227,12 @@ impl Plan {
                 let plan = Self::gathered(pooling, reduction, dtype, limits);
                 let plan = plan.rolling(pooling, limits);
                 plan.check_rolling(pooling, reduction, dtype, limits)?;
+                Ok(plan)
+            }
+            Algorithm::Staged => {
+                let plan = Self::gathered(pooling, reduction, dtype, limits);
+                let plan = plan.staged(pooling);
+                plan.check_staged(pooling, reduction, dtype, limits)?;
                 Ok(plan)
             }
             Algorithm::Sliding | Algorithm::Reduce | Algorithm::Fused | Algorithm::Walk => {
@@ -284,6 +294,9 @@ impl Plan {
         }
         if self.algorithm == Algorithm::Rolling {
             self.check_rolling(pooling, reduction, dtype, limits)?;
+        }
+        if self.algorithm == Algorithm::Staged {
+            return self.check_staged(pooling, reduction, dtype, limits);
         }
         if self.algorithm == Algorithm::Strip {
             self.check_blocks(pooling)?;

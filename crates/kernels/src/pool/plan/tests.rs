@@ -154,6 +154,30 @@ fn rows_are_walked_down_where_there_are_many() {
     assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::Strip);
 }
 
+/// Of short numbers with channels last, where there are many; else by blocks of units of their own.
+#[test]
+fn windows_over_volumes_are_laid_down_where_there_are_many() {
+    let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let algorithm = |samples, channels, stride: usize, dtype, limits: &Limits| {
+        let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
+        let window = Window::new([3; 3]).stride([stride; 3]).padding([1; 3]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+        let plan = Plan::gradient(&pooling, max, dtype, limits).unwrap();
+        assert_eq!(plan.check_backward(&pooling, max, dtype, limits), Ok(()));
+        plan.algorithm
+    };
+    let weak = Limits { llvm: false, ..GPU };
+    assert_eq!(algorithm(8, 192, 2, DType::BF16, &GPU), Algorithm::Staged);
+    assert_eq!(algorithm(8, 192, 2, DType::F16, &GPU), Algorithm::Staged);
+    // Wide numbers, few of them, uneven channels, windows one step apart, another compiler, threads.
+    assert_eq!(algorithm(8, 192, 2, DType::F32, &GPU), Algorithm::Strip);
+    assert_eq!(algorithm(1, 64, 2, DType::BF16, &GPU), Algorithm::Strip);
+    assert_eq!(algorithm(8, 200, 2, DType::BF16, &GPU), Algorithm::Strip);
+    assert_ne!(algorithm(8, 192, 1, DType::BF16, &GPU), Algorithm::Staged);
+    assert_eq!(algorithm(8, 192, 2, DType::F16, &weak), Algorithm::Strip);
+    assert_eq!(algorithm(8, 192, 2, DType::BF16, &PROCESSOR), Algorithm::Strip);
+}
+
 #[test]
 fn planes_that_no_vector_divides_are_staged() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -369,6 +393,7 @@ fn no_samples_are_planned_as_some_are() {
             Algorithm::Plane,
             Algorithm::Flat,
             Algorithm::Rolling,
+            Algorithm::Staged,
         ];
         for algorithm in all {
             let plan = |samples| {
