@@ -109,8 +109,8 @@ impl Plan {
         dtype.size() == 2 && limits.llvm && plan().is_ok_and(pays)
     }
 
-    /// Whether laying windows down in shared memory pays: of short numbers, windows that overlap and are a few
-    /// inputs apart, in many whole cubes.
+    /// Whether laying windows down in shared memory pays: of windows that overlap and are a few inputs apart, in many
+    /// whole cubes.
     fn stages_windows(
         pooling: &Pooling,
         reduction: Reduction,
@@ -121,8 +121,11 @@ impl Plan {
         let whole = pixel_channels(pooling).is_multiple_of(staged::CHANNELS);
         let plan = || Self::gradient_with(Algorithm::Staged, pooling, reduction, dtype, limits);
         let many = |plan: Self| staged::cubes(pooling, &plan) >= ENOUGH_CUBES;
-        let short = dtype.size() == 2 && limits.llvm && whole;
-        short && pooling.grid().axes().iter().all(overlaps) && plan().is_ok_and(many)
+        limits.llvm
+            && dtype.is_float()
+            && whole
+            && pooling.grid().axes().iter().all(overlaps)
+            && plan().is_ok_and(many)
     }
 
     /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the

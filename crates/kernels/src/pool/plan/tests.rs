@@ -154,7 +154,7 @@ fn rows_are_walked_down_where_there_are_many() {
     assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::Strip);
 }
 
-/// Of short numbers with channels last, where there are many; else by blocks of units of their own.
+/// With channels last, where there are many; else by blocks of units of their own.
 #[test]
 fn windows_over_volumes_are_laid_down_where_there_are_many() {
     let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
@@ -169,8 +169,9 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
     let weak = Limits { llvm: false, ..GPU };
     assert_eq!(algorithm(8, 192, 2, DType::BF16, &GPU), Algorithm::Staged);
     assert_eq!(algorithm(8, 192, 2, DType::F16, &GPU), Algorithm::Staged);
+    assert_eq!(algorithm(8, 192, 2, DType::F32, &GPU), Algorithm::Staged);
     // Wide numbers, few of them, uneven channels, windows one step apart, another compiler, threads.
-    assert_eq!(algorithm(8, 192, 2, DType::F32, &GPU), Algorithm::Strip);
+    assert_eq!(algorithm(8, 192, 2, DType::F64, &GPU), Algorithm::Strip);
     assert_eq!(algorithm(1, 64, 2, DType::BF16, &GPU), Algorithm::Strip);
     assert_eq!(algorithm(8, 200, 2, DType::BF16, &GPU), Algorithm::Strip);
     assert_ne!(algorithm(8, 192, 1, DType::BF16, &GPU), Algorithm::Staged);
