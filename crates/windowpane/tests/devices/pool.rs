@@ -680,11 +680,11 @@ fn a_column_of_two_units_is_written_once() {
 fn large_shares_do_not_overflow() {
     let (rows, columns) = (8, 9);
     for (device, pool) in walked_down(Divisor::Valid) {
-        let flat = pool.clone().layout(Layout::ChannelsFirst).algorithm(Algorithm::Flat);
+        let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::Flat);
         let layouts = [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)];
         for ((pool, dims, step), at) in layouts.into_iter().flat_map(|layout| {
             // In a corner, in the first column, on the row before the last, and inside.
-            [(0, 0), (3, 0), (rows - 2, 4), (3, 4)].map(|at| (layout.clone(), at))
+            [(0, 0), (3, 0), (rows - 2, 4), (3, 4)].map(|at| (layout, at))
         }) {
             let mut shares = vec![0f32; 2 * rows * columns];
             shares[step * (columns * at.0 + at.1)] = 3e38;
