@@ -68,26 +68,38 @@ pub fn launch_backward(
     if inputs == 0 {
         return Ok(());
     }
-    if plan.algorithm == Algorithm::Strip {
-        backward_strip::launch(client, pooling, gradient, dtype, plan, [dy, dx], winners);
-        return Ok(());
+    match (plan.algorithm, winners) {
+        (Algorithm::Strip, _) => {
+            backward_strip::launch(client, pooling, gradient, dtype, plan, [dy, dx], winners);
+        }
+        (Algorithm::Plane, _) => {
+            plane::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
+        }
+        (Algorithm::Flat, _) => {
+            flat::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
+        }
+        (Algorithm::Rolling, _) => {
+            rolling::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
+        }
+        (Algorithm::Staged, Some(winners)) => {
+            staged::launch(client, pooling, dtype, plan, [dy, dx], winners);
+        }
+        _ => launch_plain(client, pooling, gradient, dtype, plan, [dy, dx], winners),
     }
-    if plan.algorithm == Algorithm::Plane {
-        plane::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
-        return Ok(());
-    }
-    if plan.algorithm == Algorithm::Flat {
-        flat::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
-        return Ok(());
-    }
-    if plan.algorithm == Algorithm::Rolling {
-        rolling::launch(client, pooling, reduction, dtype, plan, [dy, dx], true);
-        return Ok(());
-    }
-    if let (Algorithm::Staged, Some(winners)) = (plan.algorithm, winners) {
-        staged::launch(client, pooling, dtype, plan, [dy, dx], winners);
-        return Ok(());
-    }
+    Ok(())
+}
+
+/// Launches the plain gather; the caller has checked plan and buffers.
+fn launch_plain(
+    client: &Client,
+    pooling: &Pooling,
+    gradient: Gradient,
+    dtype: DType,
+    plan: &Plan,
+    [dy, dx]: [&Handle; 2],
+    winners: Option<&Handle>,
+) {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let vectors = inputs / plan.lanes;
     let (cubes, units) = grid(client, plan.units, vectors);
     // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
@@ -106,7 +118,6 @@ pub fn launch_backward(
             elem(accumulator(dtype)),
         )
     };
-    Ok(())
 }
 
 /// The numbers of an axis as its coordinates see them.

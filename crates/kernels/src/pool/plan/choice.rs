@@ -120,7 +120,7 @@ impl Plan {
         let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
         let whole = pixel_channels(pooling).is_multiple_of(staged::CHANNELS);
         let plan = || Self::gradient_with(Algorithm::Staged, pooling, reduction, dtype, limits);
-        let many = |plan: Self| staged::cubes(pooling, &plan) >= ENOUGH_CUBES;
+        let many = |plan: Self| staged::cubes(pooling, dtype, &plan) >= ENOUGH_CUBES;
         limits.llvm
             && dtype.is_float()
             && whole

@@ -433,10 +433,10 @@ impl Plan {
     }
 
     /// Cubes of a tile of blocks.
-    pub(super) fn staged(self, pooling: &Pooling) -> Self {
+    pub(super) fn staged(self, pooling: &Pooling, dtype: DType) -> Self {
         let lanes = staged::LANES;
         let plan = Self { algorithm: Algorithm::Staged, lanes, unrolled: true, ..self };
-        Self { units: staged::units(pooling, &plan), ..plan }
+        Self { units: staged::units(pooling, dtype, &plan), ..plan }
     }
 
     /// Refuses problems and devices that tiles of blocks are not for, lanes that are not the plan's own, and more
@@ -451,7 +451,7 @@ impl Plan {
         let lanes = self.lanes == staged::LANES && self.lanes <= widest_load(dtype, limits);
         let fits = lanes && staged::fits(pooling, reduction) && limits.cores.is_none();
         self.algorithm.only_if(fits)?;
-        let units = staged::units(pooling, self);
+        let units = staged::units(pooling, dtype, self);
         let room = staged::shared_bytes(pooling, dtype, self) <= limits.shared_bytes;
         self.algorithm.only_if(self.units == units && units <= limits.units_per_cube && room)
     }

@@ -231,7 +231,7 @@ impl Plan {
             }
             Algorithm::Staged => {
                 let plan = Self::gathered(pooling, reduction, dtype, limits);
-                let plan = plan.staged(pooling);
+                let plan = plan.staged(pooling, dtype);
                 plan.check_staged(pooling, reduction, dtype, limits)?;
                 Ok(plan)
             }

@@ -190,7 +190,7 @@ pub(super) fn launch(
             tiles[i] as u32,
         )
     });
-    let cubes = cubes(pooling, plan);
+    let cubes = cubes(pooling, dtype, plan);
     let args = StagedArgsLaunch::new(cubes as u32, depth, height, width, PLANES as u32);
     let (count, dim) = grid(client, plan.units, cubes * plan.units as usize);
     // SAFETY: windows and inputs that are not there are neither read nor written.
@@ -224,15 +224,15 @@ fn tiles(pooling: &Pooling, form: &Form) -> [usize; AXES] {
 }
 
 /// The cubes of a problem.
-pub(super) fn cubes(pooling: &Pooling, plan: &Plan) -> usize {
-    let form = Form::new(pooling, DType::F32, plan);
+pub(super) fn cubes(pooling: &Pooling, dtype: DType, plan: &Plan) -> usize {
+    let form = Form::new(pooling, dtype, plan);
     let tiles: usize = tiles(pooling, &form).into_iter().product();
     pooling.input().batch() * tiles * (form.pixel / form.vectors) as usize
 }
 
 /// The units of a cube.
-pub(super) fn units(pooling: &Pooling, plan: &Plan) -> u32 {
-    Form::new(pooling, DType::F32, plan).units()
+pub(super) fn units(pooling: &Pooling, dtype: DType, plan: &Plan) -> u32 {
+    Form::new(pooling, dtype, plan).units()
 }
 
 /// The bytes that a cube's units share.
