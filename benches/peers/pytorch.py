@@ -4,6 +4,7 @@ On a GPU the time is the device's, of a CUDA graph where the case can be capture
 Python takes is not in it. On the processor it is the host's."""
 import json
 import math
+import time
 
 import torch
 import torch.nn.functional as F
@@ -18,8 +19,9 @@ FILLS = 10
 TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
-def device_time(launch):
-    """Seconds a call takes on the GPU, the median of windows of many calls, and whether these were a graph."""
+def device_time(launch, rest):
+    """Seconds a call takes on the GPU, the median of windows of many calls after so many seconds of rest, and
+    whether these were a graph."""
     for _ in range(3):
         launch()
     torch.cuda.synchronize()
@@ -50,14 +52,15 @@ def device_time(launch):
         work = graph.replay
     except RuntimeError:  # what allocates on the host cannot be captured
         torch.cuda.synchronize()
+    time.sleep(rest)
     window(work)
     times = sorted(window(work) / calls for _ in range(cases.WINDOWS))
     return times[len(times) // 2], work is not many
 
 
 class Peer:
-    def __init__(self, device, compiled, tf32):
-        self.device, self.compiled, self.tf32 = device, compiled, tf32
+    def __init__(self, device, compiled, tf32, rest):
+        self.device, self.compiled, self.tf32, self.rest = device, compiled, tf32, rest
 
     def tensor(self, dims, case, scale=1.0):
         tensor = torch.randn(*dims, device=self.device) * scale
@@ -78,7 +81,7 @@ class Peer:
         with torch.no_grad():
             if self.device != "cuda":
                 return cases.host_time(launch), {"clock": "host"}
-            seconds, recorded = device_time(launch)
+            seconds, recorded = device_time(launch, self.rest)
         return seconds, {"clock": "device", "recorded": recorded}
 
     def pooling(self, case):
@@ -128,7 +131,7 @@ class Peer:
         for dtype, precision in sorted(kinds, key=str):
             torch.backends.cuda.matmul.allow_tf32 = self.tf32 or precision == "tf32"
             a, b = (torch.randn(PRODUCT, PRODUCT, device=self.device).to(TYPES[dtype]) for _ in range(2))
-            seconds, _ = device_time(lambda: torch.matmul(a, b))
+            seconds, _ = device_time(lambda: torch.matmul(a, b), self.rest)
             tflops = cases.rounded(2 * PRODUCT**3 / seconds / 1e12)
             row = dict(ceiling="matrix", dtype=precision or dtype, tflops=tflops, backend="torch")
             print(json.dumps(row | dict(device=torch.cuda.get_device_name())), flush=True)
@@ -139,10 +142,11 @@ def main():
     parser.add_argument("--compile", action="store_true", help="forward passes through torch.compile")
     parser.add_argument("--tf32", action="store_true", help="convolutions of f32 in TF32")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rest", type=float, default=0, help="seconds before a case's windows, as `bench --rest`")
     asked = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     peer = "torch" + ("_compile" if asked.compile else "") + ("_tf32" if asked.tf32 else "")
-    runner, asked_for = Peer(asked.device, asked.compile, asked.tf32), cases.read(asked.cases, asked.filter)
+    runner, asked_for = Peer(asked.device, asked.compile, asked.tf32, asked.rest), cases.read(asked.cases, asked.filter)
     if asked.device == "cuda" and not asked.compile:
         runner.products(asked_for)
     cases.run(peer, asked_for, runner.measure)

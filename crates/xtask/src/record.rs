@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Record cold caches too
     #[arg(long)]
     cold: bool,
+    /// Let the device rest before each case, ours and PyTorch's alike, as `windowpane bench --rest` does
+    #[arg(long, value_name = "SECONDS")]
+    rest: Option<String>,
     /// Run ours once more at the end; cases on which the two do not agree are marked in the pages
     #[arg(long)]
     twice: bool,
@@ -147,6 +150,14 @@ fn bench(options: &Options, windowpane: &Path) -> Command {
     if let Some(tuned) = &options.tuned {
         command.arg("--tuned").arg(tuned);
     }
+    rested(command, options)
+}
+
+/// A contestant that can let the device rest.
+fn rested(mut command: Command, options: &Options) -> Command {
+    if let Some(rest) = &options.rest {
+        command.args(["--rest", rest]);
+    }
     command
 }
 
@@ -195,6 +206,9 @@ fn peers(options: &Options, root: &Path) -> Result<(Vec<Contestant>, Vec<String>
         }
         let mut command = Command::new(&options.python);
         command.arg(root.join("benches/peers").join(script)).args(flags);
+        if modules == "torch" {
+            command = rested(command, options);
+        }
         peers.push(Contestant { name: name.into(), command: of_cases(command, options) });
     }
     if wanted("cubek") {
@@ -321,14 +335,16 @@ mod tests {
 
     #[test]
     fn ours_are_warm_and_cold_of_the_same_cases() {
-        let options = typed("record gpu --backend cuda,host --filter conv --cold --tuned t");
+        let options =
+            typed("record gpu --backend cuda,host --filter conv --cold --tuned t --rest 0.3");
         let ours = ours(&options, Path::new("windowpane"));
         let names: Vec<_> = ours.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["", "cold"]);
         let warm = args(&ours[0].command);
         let asked = ["bench", "--format", "json", "--backend", "cuda,host", "--cases"];
         assert_eq!(warm[..6], asked);
-        assert_eq!(warm[6..], ["benches/cases.jsonl", "--filter", "conv", "--tuned", "t"]);
+        let asked = ["benches/cases.jsonl", "--filter", "conv", "--tuned", "t", "--rest", "0.3"];
+        assert_eq!(warm[6..], asked);
         assert!(args(&ours[1].command).contains(&"--flush-cache"));
         let again = again(&options, Path::new("windowpane"));
         assert_eq!(again.name, "again");

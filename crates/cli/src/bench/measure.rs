@@ -84,6 +84,8 @@ pub(super) struct Stopwatch {
     head_start: Option<HeadStart>,
     /// What is filled before each launch with cold caches.
     flush: Option<Tensor>,
+    /// How long the device rests before its windows.
+    rest: Duration,
 }
 
 /// A large tensor, and how long the device takes to fill it.
@@ -109,10 +111,10 @@ struct Launch {
 }
 
 impl Stopwatch {
-    /// A stopwatch for warm caches, or cold ones.
-    pub(super) fn new(device: Device, cold: bool) -> Result<Self, Failure> {
+    /// A stopwatch for warm caches, or cold ones, and for a device that rests so long before its windows.
+    pub(super) fn new(device: Device, cold: bool, rest: Duration) -> Result<Self, Failure> {
         let flush = if cold { Some(flush(&device)?) } else { None };
-        Ok(Self { device, head_start: None, flush })
+        Ok(Self { device, head_start: None, flush, rest })
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -128,6 +130,7 @@ impl Stopwatch {
         // The first launch compiles; a kernel that fails says so here.
         work.launch()?;
         work.wait()?;
+        std::thread::sleep(self.rest);
         let Timed { mut seconds, launches, recorded } = match self.flush {
             Some(_) => self.cold_windows(work)?,
             None => self.warm_windows(work)?,
@@ -350,6 +353,43 @@ mod tests {
             }
         }
         assert!(windows(&[]).is_err());
+    }
+
+    /// Work that does nothing but tell when it was launched.
+    struct Idle(Vec<Instant>);
+
+    impl Work for Idle {
+        fn launch(&mut self) -> windowpane::Result<()> {
+            self.0.push(Instant::now());
+            Ok(())
+        }
+
+        fn wait(&self) -> windowpane::Result<()> {
+            Ok(())
+        }
+
+        fn algorithm(&self) -> String {
+            "idle".into()
+        }
+
+        fn bytes(&self) -> u64 {
+            0
+        }
+
+        fn operations(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    /// After the first launch, which compiles, and before all that are timed.
+    #[test]
+    fn devices_rest_before_their_windows() {
+        let rest = Duration::from_millis(300);
+        let mut stopwatch = Stopwatch::new(Device::host(), false, rest).expect("a stopwatch");
+        let mut idle = Idle(Vec::new());
+        // Whether nothing at all takes any time is another matter.
+        let _ = stopwatch.measure(&mut idle);
+        assert!(idle.0[1] - idle.0[0] >= rest);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod verify;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use windowpane::{Backend, Device, Tiling};
@@ -109,6 +110,9 @@ pub(crate) struct Bench {
     /// Time with cold caches
     #[arg(long)]
     flush_cache: bool,
+    /// Let the device rest for so long before each case is timed: hot work lowers its clock
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
+    rest: Duration,
     /// Pick kernel and tile of each convolution by measuring first
     #[arg(long)]
     tune: bool,
@@ -133,6 +137,12 @@ enum Format {
     Table,
     Markdown,
     Json,
+}
+
+/// Seconds from 0, as 0.3.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "use seconds from 0, as 0.3".into())
 }
 
 /// A share from 0, as 0.05 for five per cent.
@@ -286,7 +296,7 @@ impl Bench {
     /// the devices beside it.
     fn prepare(&self, device: &Device, cases: &[Case], progress: &Progress) -> Contestant {
         guarded(|| {
-            let mut stopwatch = Stopwatch::new(device.clone(), self.flush_cache)?;
+            let mut stopwatch = Stopwatch::new(device.clone(), self.flush_cache, self.rest)?;
             let ceilings = Ceilings::measure(&mut stopwatch, cases, |what| progress.now(what))?;
             Ok((ceilings, stopwatch))
         })
