@@ -80,6 +80,7 @@ class Peer:
             launch = torch.compile(launch, mode="max-autotune-no-cudagraphs", dynamic=False)
         with torch.no_grad():
             if self.device != "cuda":
+                time.sleep(self.rest)
                 return cases.host_time(launch), {"clock": "host"}
             seconds, recorded = device_time(launch, self.rest)
         return seconds, {"clock": "device", "recorded": recorded}

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     cold: bool,
     /// Let the device rest before each case, ours and PyTorch's alike, as `windowpane bench --rest` does
     #[arg(long, value_name = "SECONDS")]
-    rest: Option<String>,
+    rest: Option<f64>,
     /// Run ours once more at the end; cases on which the two do not agree are marked in the pages
     #[arg(long)]
     twice: bool,
@@ -155,8 +155,8 @@ fn bench(options: &Options, windowpane: &Path) -> Command {
 
 /// A contestant that can let the device rest.
 fn rested(mut command: Command, options: &Options) -> Command {
-    if let Some(rest) = &options.rest {
-        command.args(["--rest", rest]);
+    if let Some(rest) = options.rest {
+        command.args(["--rest", &rest.to_string()]);
     }
     command
 }

@@ -140,8 +140,8 @@ pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, limits: &Limits
 /// Of so many tiles those that are not shared: where the last wave has fewer than cubes, and there are cubes for
 /// all warpgroups of it, each has a warpgroup's rows.
 pub(super) fn whole(tiles: usize, cubes: usize, tile: &Tile) -> usize {
-    let last = tiles % cubes;
-    if last * warpgroups(tile) as usize <= cubes { tiles - last } else { tiles }
+    let (last, warpgroups) = (tiles % cubes, warpgroups(tile) as usize);
+    if warpgroups > 1 && last * warpgroups <= cubes { tiles - last } else { tiles }
 }
 
 /// The registers of a unit for sums: those of a stage for themselves where factors have parts.
