@@ -16,7 +16,7 @@ use windowpane_geometry::{AXES, Divisor, IndexBase, Pooling, Strides};
 
 use super::field::Field;
 use super::{check_input, check_output, divisors, index_strides};
-use crate::total::Accumulator;
+use crate::total::{Accumulator, Shares};
 use crate::{Scalar, Total, taps};
 
 /// An index that does not name an element of its own sample and channel.
@@ -106,7 +106,7 @@ fn winner<T: Scalar>(field: &Field, o: usize, lane: usize, x: &[T]) -> Option<us
 
 /// The gradient of an average.
 pub fn average_backward<T: Scalar>(pooling: &Pooling, divisor: Divisor, dy: &[T]) -> Vec<T> {
-    spread(pooling, divisor, dy, T::ZERO, |sum: f64| T::from_f64(sum))
+    spread(pooling, divisor, dy, T::ZERO, |sum: Shares| T::from_f64(sum.total().value))
 }
 
 /// The gradient of an average, unrounded, with what a bound needs. Its terms are the output
@@ -116,7 +116,7 @@ pub fn average_backward_totals<T: Scalar>(
     divisor: Divisor,
     dy: &[T],
 ) -> Vec<Total> {
-    spread(pooling, divisor, dy, Total::default(), |sum: Total| sum)
+    spread(pooling, divisor, dy, Total::default(), Shares::total)
 }
 
 fn scatter_to_winners<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
@@ -185,7 +185,7 @@ fn spread<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
             for (_, position) in taps::inside(grid, taps::position(o, extents)) {
                 let sums = &mut sums[grid.plane_index(position) * lanes..][..lanes];
                 for (sum, dy) in sums.iter_mut().zip(dy) {
-                    sum.add(dy.to_f64() / divisor);
+                    sum.add_share(dy.to_f64(), *divisor);
                 }
             }
         }
