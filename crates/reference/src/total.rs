@@ -24,12 +24,6 @@ impl Total {
 pub(crate) trait Accumulator: Copy + Default + Send + Sync {
     fn add(&mut self, term: f64);
     fn divided(self, by: f64) -> Self;
-
-    /// Adds a quotient.
-    #[inline]
-    fn add_share(&mut self, of: f64, by: f64) {
-        self.add(of / by);
-    }
 }
 
 impl Accumulator for f64 {
@@ -66,30 +60,20 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
+    /// Adds a quotient.
+    pub(crate) fn add(&mut self, of: f64, by: f64) {
+        let (before, share) = (self.sum.value, of / by);
+        self.sum.add(share);
+        let added = self.sum.value - before;
+        self.rest += (before - (self.sum.value - added)) + (share - added);
+        self.rest += (-share).mul_add(by, of) / by;
+    }
+
     pub(crate) fn total(self) -> Total {
         let value = self.sum.value;
         // What is not finite has no rest.
         let value = if value.is_finite() { value + self.rest } else { value };
         Total { value, ..self.sum }
-    }
-}
-
-impl Accumulator for Shares {
-    fn add(&mut self, term: f64) {
-        let before = self.sum.value;
-        self.sum.add(term);
-        let added = self.sum.value - before;
-        self.rest += (before - (self.sum.value - added)) + (term - added);
-    }
-
-    fn divided(self, by: f64) -> Self {
-        Self { sum: self.sum.divided(by), rest: self.rest / by }
-    }
-
-    fn add_share(&mut self, of: f64, by: f64) {
-        let share = of / by;
-        self.add(share);
-        self.rest += (-share).mul_add(by, of) / by;
     }
 }
 
@@ -101,12 +85,12 @@ mod tests {
     #[test]
     fn shares_are_rounded_once() {
         let mut shares = Shares::default();
-        (0..27).for_each(|_| shares.add_share(1.0, 27.0));
+        (0..27).for_each(|_| shares.add(1.0, 27.0));
         let total = shares.total();
         assert_eq!((total.value, total.terms), (1.0, 27));
         let plain: f64 = (0..27).map(|_| 1.0 / 27.0).sum();
         assert_ne!(plain, 1.0);
-        shares.add_share(f64::INFINITY, 27.0);
+        shares.add(f64::INFINITY, 27.0);
         assert_eq!(shares.total().value, f64::INFINITY);
     }
 }

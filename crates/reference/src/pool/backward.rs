@@ -106,7 +106,7 @@ fn winner<T: Scalar>(field: &Field, o: usize, lane: usize, x: &[T]) -> Option<us
 
 /// The gradient of an average.
 pub fn average_backward<T: Scalar>(pooling: &Pooling, divisor: Divisor, dy: &[T]) -> Vec<T> {
-    spread(pooling, divisor, dy, T::ZERO, |sum: Shares| T::from_f64(sum.total().value))
+    spread(pooling, divisor, dy, T::ZERO, |total| T::from_f64(total.value))
 }
 
 /// The gradient of an average, unrounded, with what a bound needs. Its terms are the output
@@ -116,7 +116,7 @@ pub fn average_backward_totals<T: Scalar>(
     divisor: Divisor,
     dy: &[T],
 ) -> Vec<Total> {
-    spread(pooling, divisor, dy, Total::default(), Shares::total)
+    spread(pooling, divisor, dy, Total::default(), |total| total)
 }
 
 fn scatter_to_winners<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
@@ -166,12 +166,12 @@ pub(super) fn place(
         .ok_or(IndexOutOfRange { at, index })
 }
 
-fn spread<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
+fn spread<T: Scalar, Y: Copy + Send + Sync>(
     pooling: &Pooling,
     divisor: Divisor,
     dy: &[T],
     zero: Y,
-    finish: impl Fn(A) -> Y + Sync,
+    finish: impl Fn(Total) -> Y + Sync,
 ) -> Vec<Y> {
     check_output(pooling, "the output gradient", dy);
     let field = Field::of(pooling);
@@ -179,19 +179,19 @@ fn spread<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
     let (_, outputs) = planes(&field);
     let divisors = divisors(pooling, divisor);
     let extents = grid.axes().map(|axis| axis.output());
-    let scatter = |outer: usize, sums: &mut [A]| {
+    let scatter = |outer: usize, sums: &mut [Shares]| {
         let pixels = dy[outer * outputs..][..outputs].chunks_exact(lanes);
         for (o, (dy, divisor)) in pixels.zip(&divisors).enumerate() {
             for (_, position) in taps::inside(grid, taps::position(o, extents)) {
                 let sums = &mut sums[grid.plane_index(position) * lanes..][..lanes];
                 for (sum, dy) in sums.iter_mut().zip(dy) {
-                    sum.add_share(dy.to_f64(), *divisor);
+                    sum.add(dy.to_f64(), *divisor);
                 }
             }
         }
         Ok::<_, Infallible>(())
     };
-    let Ok(dx) = scatter_planes(&field, zero, finish, scatter);
+    let Ok(dx) = scatter_planes(&field, zero, |sum: Shares| finish(sum.total()), scatter);
     dx
 }
 
@@ -202,7 +202,7 @@ pub(super) fn planes(field: &Field) -> (usize, usize) {
 
 /// Lets `scatter` add to the sums of one outer position after the other, on all cores, and
 /// finishes the sums.
-pub(super) fn scatter_planes<A: Accumulator, Y: Copy + Send + Sync, E: Send>(
+pub(super) fn scatter_planes<A: Copy + Default, Y: Copy + Send + Sync, E: Send>(
     field: &Field,
     zero: Y,
     finish: impl Fn(A) -> Y + Sync,

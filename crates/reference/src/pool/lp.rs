@@ -40,7 +40,6 @@ use windowpane_geometry::{AXES, Exponent, Pooling};
 use super::backward::{planes, scatter_planes};
 use super::field::Field;
 use super::{check_input, check_output};
-use crate::total::Accumulator;
 use crate::{Scalar, Total, taps};
 
 /// The norm of each window; 0 for an empty one.
@@ -171,15 +170,11 @@ struct Sum {
     windows: f64,
 }
 
-impl Accumulator for Sum {
+impl Sum {
     fn add(&mut self, term: f64) {
         self.value += term;
         self.size += term.abs();
         self.windows += 1.0;
-    }
-
-    fn divided(self, by: f64) -> Self {
-        Self { value: self.value / by, size: self.size / by, moved: self.moved / by, ..self }
     }
 }
 
