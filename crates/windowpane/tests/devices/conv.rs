@@ -523,6 +523,35 @@ fn tiles_that_follow_one_another_are_the_reference() {
     }
 }
 
+/// Columns that stay, of one tap: warps turn over several panels of their rows at once, of which the last may be
+/// fewer and narrower.
+#[test]
+fn rows_that_are_turned_over_at_once_are_the_reference() {
+    let case = |filters| ConvCase {
+        batch: 3,
+        groups: 1,
+        channels: 24,
+        filters,
+        space: [11, 13].into(),
+        window: Window::new([1, 1]),
+        layout: Layout::ChannelsLast,
+        filter_layout: FilterLayout::Fhwc,
+        activation: Activation::None,
+        bias: true,
+        residual: true,
+        fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+    };
+    let forced = |block_n: u32| Forced {
+        tiling: format!("block_m=64,block_n={block_n},ratio_m=1").parse().unwrap(),
+        ..Some(ConvAlgorithm::Hopper).into()
+    };
+    for device in devices().into_iter().filter(|device| device.supports(DType::BF16)) {
+        for (filters, block_n) in [(248, 256), (216, 224), (96, 96), (40, 64), (32, 32)] {
+            check_forward::<bf16>(&device, &case(filters), forced(block_n)).unwrap();
+        }
+    }
+}
+
 /// SEMANTICS 7: factors that are no sums of parts, being not finite, near the largest numbers or near the
 /// least, give the gradient of the filters that they give elsewhere, by every algorithm.
 #[test]

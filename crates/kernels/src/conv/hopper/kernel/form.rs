@@ -27,14 +27,22 @@ pub(in super::super) const CHUNK: u32 = 8;
 /// The neighbouring columns that a unit holds of a row.
 pub(in super::super) const PAIR: u32 = 2;
 
-/// The bytes in which a warp turns over results of so many bytes each: a panel of half of its rows, or of both halves.
+/// The bytes in which a warp turns over results of so many bytes each: the panels that it does at once, each half of its
+/// rows.
 pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32 {
-    halves(stays) * BAND / 2 * panel_line(tile, size)
+    at_once(tile, size, stays) * BAND / 2 * panel_line(tile, size)
 }
 
-/// Where columns stay a tile is little more than its store: there a warp waits once for both halves of its rows.
-fn halves(stays: bool) -> u32 {
-    if stays { 2 } else { 1 }
+/// Where columns stay a tile is little more than its store: there a warp waits once for four panels.
+fn at_once(tile: &Tile, size: u32, stays: bool) -> u32 {
+    if stays { panels(tile, size).min(4) } else { 1 }
+}
+
+/// The panels of a warp's rows: of either half as many chunks as a row of a panel has, then fewer by powers of two,
+/// so that a warp takes up whole rows.
+fn panels(tile: &Tile, size: u32) -> u32 {
+    let (chunks, most) = (tile.block_n / CHUNK, panel_line(tile, size) / size / CHUNK);
+    2 * (chunks / most + (chunks % most).count_ones())
 }
 
 /// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
@@ -143,9 +151,13 @@ impl Form {
         staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
     }
 
-    /// The halves of a warp's rows that are turned over at once.
-    pub(super) fn halves(&self) -> u32 {
-        halves(self.stays)
+    /// The panels of a warp's rows, and those that are turned over at once.
+    pub(super) fn panels(&self) -> u32 {
+        panels(&self.tile, self.stored)
+    }
+
+    pub(super) fn at_once(&self) -> u32 {
+        at_once(&self.tile, self.stored, self.stays)
     }
 
     pub(super) fn staged_line(&self) -> u32 {

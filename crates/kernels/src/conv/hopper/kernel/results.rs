@@ -133,8 +133,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// In whole lines, a panel of columns and half of a warp's rows at a time, or all of them: memory takes two lines
-    /// of a row sooner than pieces of eight.
+    /// In whole lines, a panel at a time or a few: memory takes two lines of a row sooner than pieces of eight.
     fn turn_over(
         &mut self,
         sums: &Sums,
@@ -143,12 +142,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         numbers: &Numbers,
         #[comptime] form: Form,
     ) {
-        let halves = comptime!(form.halves());
         #[unroll]
-        for round in 0..comptime!(panels(form) / halves) {
+        for first in range_stepped(0, comptime!(form.panels()), comptime!(form.at_once())) {
+            let end = comptime!(form.panels().min(first + form.at_once()));
             #[unroll]
-            for half in 0..halves {
-                let panel = comptime!(panel(round * halves + half, form));
+            for nth in first..end {
+                let panel = comptime!(panel(nth, form));
                 let words = self.words(sums, panel, first_row, work, numbers, form);
                 if comptime!(form.stored == 2) {
                     self.lay_down(&words, panel, form);
@@ -158,9 +157,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             }
             sync_plane();
             #[unroll]
-            for half in 0..halves {
-                let panel = comptime!(panel(round * halves + half, form));
-                self.take_up(panel, first_row, work, numbers, form);
+            for nth in first..end {
+                self.take_up(comptime!(panel(nth, form)), first_row, work, numbers, form);
             }
             sync_plane();
         }
@@ -329,24 +327,19 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
 /// The rows of half a band, whose sums are one half of a unit's.
 const HALF: u32 = BAND / 2;
 
-/// What a warp turns over at once: half of its rows in neighbouring chunks of columns.
+/// Half of a warp's rows, in neighbouring chunks of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Panel {
     begin: u32,
     chunks: u32,
     half: u32,
-}
-
-/// The panels of a warp's rows: of either half as many chunks as a row of a panel has, then fewer by powers of two,
-/// so that a warp takes up whole rows.
-fn panels(form: Form) -> u32 {
-    let chunks = form.tile.block_n / CHUNK;
-    2 * (chunks / most_chunks(form) + (chunks % most_chunks(form)).count_ones())
+    /// Its place among those that are turned over at once.
+    place: u32,
 }
 
 fn panel(nth: u32, form: Form) -> Panel {
     let mut left = form.tile.block_n / CHUNK;
-    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2 };
+    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2, place: nth % form.at_once() };
     for _ in 0..=nth / 2 {
         panel.begin += panel.chunks;
         panel.chunks = most_chunks(form).min(1 << left.ilog2());
@@ -355,11 +348,11 @@ fn panel(nth: u32, form: Form) -> Panel {
     panel
 }
 
-/// Where a warp lays a panel down: both halves side by side, if it turns them over at once.
+/// Where a warp lays a panel down.
 #[cube]
 fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
-    let half = comptime!(panel.half % form.halves() * HALF * form.staged_line());
-    UNIT_POS / WARP * comptime!(form.staged_by_warp()) + half
+    UNIT_POS / WARP * comptime!(form.staged_by_warp())
+        + comptime!(panel.place * HALF * form.staged_line())
 }
 
 fn most_chunks(form: Form) -> u32 {
