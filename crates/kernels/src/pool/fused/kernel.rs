@@ -32,7 +32,7 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
     let (plane, tile) = args.tiles.div_mod(rest);
     let place = place_of(problem, args, plane, group, tile, form);
-    let divisors = divisors_of::<A>(problem, args, &place, form);
+    let mut divisors = divisors_of::<A>(problem, args, &place, form);
     let nothing = nothing::<A>(problem, form);
     for i in range_stepped(UNIT_POS, comptime!(form.row * form.height.block), CUBE_DIM) {
         shared[i as usize] = nothing;
@@ -78,6 +78,7 @@ pub(super) fn walk_tile<S: Float, A: Float>(
             }
         }
         sync_cube();
+        divisors.count_rows(problem, block, form);
         along_rows::<A>(&mut shared, &mut results, args, &place, nothing, form);
         write_rows::<S, A>(&results, output, problem, args, &place, &divisors, block, form);
     }

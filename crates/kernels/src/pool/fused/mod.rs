@@ -96,7 +96,9 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
 /// The bytes that a cube's units share.
 pub(super) fn shared_bytes(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> usize {
     let (elements, results) = rows(pooling, reduction, plan);
-    block(&pooling.grid().axes()[1], reduction) * (elements + results) * plan.accumulator.size()
+    // Each row has two numbers of its own beside them.
+    let row = elements + results + 2;
+    block(&pooling.grid().axes()[1], reduction) * row * plan.accumulator.size()
 }
 
 /// The elements from one row to the next in shared memory, and from one of results to the next.
@@ -153,6 +155,15 @@ impl Form {
     /// The units of a row, and of a channel.
     fn items(&self) -> u32 {
         (self.units / self.height.block / self.channels).max(1)
+    }
+
+    /// Whether windows are divided by the taps that they count, and of how many rows these are shared.
+    fn counts(&self) -> bool {
+        !self.tap.fold.is_max() && !self.tap.fold.is_fixed()
+    }
+
+    fn rows_counted(&self) -> u32 {
+        if self.counts() { self.height.block } else { 1 }
     }
 
     /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from

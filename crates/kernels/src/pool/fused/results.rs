@@ -5,15 +5,19 @@ use cubecl::prelude::*;
 use super::kernel::Place;
 use super::{Form, One, TileArgs};
 use crate::dtype::{narrow, round};
-use crate::pool::window::{Problem, counted_at};
+use crate::pool::window::{Problem, counted_at, reciprocal};
 
-/// What the windows of a unit's column are divided by.
+/// What windows are divided by.
 #[derive(CubeType)]
 pub(super) struct Divisors<A: Float> {
-    /// The taps that are counted along the width.
-    pub(super) columns: i32,
-    /// One over the divisor of a window with all its rows.
-    pub(super) usual: Vector<A, One>,
+    /// The taps that those of a unit's column count along the width.
+    columns: A,
+    /// One over the divisor of a window of the column with all its rows.
+    usual: A,
+    /// Of each row of a block the taps that its windows count along the height, and by how much they are fewer than
+    /// all.
+    rows: Shared<[A]>,
+    fewer: Shared<[A]>,
 }
 
 #[cube]
@@ -23,17 +27,55 @@ pub(super) fn divisors_of<A: Float>(
     place: &Place,
     #[comptime] form: Form,
 ) -> Divisors<A> {
-    let one = Vector::<A, One>::new(A::from_int(1));
-    if comptime!(form.tap.fold.is_max()) {
-        Divisors::<A> { columns: 1i32.runtime(), usual: one }
+    let one = A::from_int(1);
+    let (columns, usual) = if comptime!(form.tap.fold.is_max()) {
+        (one, one)
     } else if comptime!(form.tap.fold.is_fixed()) {
-        let usual = Vector::new(problem.reciprocal.get::<A>());
-        Divisors::<A> { columns: 1i32.runtime(), usual }
+        (one, problem.reciprocal.get::<A>())
     } else {
         let column = min(place.column, args.output_width - 1);
         let columns = counted_at(&problem.width, column, form.tap.width, form.tap.fold);
-        let all = problem.height.kernel * columns;
-        Divisors::<A> { columns, usual: one / Vector::new(A::cast_from(all)) }
+        (A::cast_from(columns), one / A::cast_from(problem.height.kernel * columns))
+    };
+    let rows = comptime!(form.rows_counted() as usize);
+    let (rows, fewer) = (Shared::<[A]>::new_slice(rows), Shared::<[A]>::new_slice(rows));
+    Divisors::<A> { columns, usual, rows, fewer }
+}
+
+#[cube]
+impl<A: Float> Divisors<A> {
+    /// Counts the taps of a block of rows, for all units.
+    pub(super) fn count_rows(&mut self, problem: &Problem, block: u32, #[comptime] form: Form) {
+        if comptime!(form.counts()) && UNIT_POS < form.height.block {
+            let h = block * form.height.block + UNIT_POS;
+            let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
+            let rows = A::cast_from(rows);
+            self.rows[UNIT_POS as usize] = rows;
+            self.fewer[UNIT_POS as usize] = A::cast_from(problem.height.kernel) / rows;
+        }
+    }
+
+    /// The average of a window on row `i` of a block, which counts all its rows if it is `whole`.
+    fn average(
+        &self,
+        problem: &Problem,
+        sum: A,
+        i: u32,
+        #[comptime] whole: bool,
+        #[comptime] form: Form,
+    ) -> A {
+        if comptime!(form.counts() && (!whole || !form.tap.reciprocal)) {
+            let taps = self.rows[i as usize] * self.columns;
+            if comptime!(form.tap.reciprocal) {
+                sum * reciprocal::<A>(taps, self.usual * self.fewer[i as usize])
+            } else {
+                sum / taps
+            }
+        } else if comptime!(form.tap.reciprocal) {
+            sum * self.usual
+        } else {
+            sum / A::cast_from(problem.divisor)
+        }
     }
 }
 
@@ -52,62 +94,58 @@ pub(super) fn write_rows<S: Float, A: Float>(
 ) {
     let first = block * form.height.block;
     let last = first + comptime!(form.height.block - 1);
-    let whole = last < args.output_height && counts_all(problem, first, last, form);
     if place.writes {
         let at = place.output + first * place.output_line;
-        if whole {
+        if last >= args.output_height {
+            for i in 0..args.output_height - first {
+                write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
+            }
+        } else if counts_all(problem, first, last, form) {
             #[unroll]
             for i in 0..form.height.block {
-                let fold = results[(i * form.result_row + place.result) as usize];
-                output[(at + i * place.output_line) as usize] =
-                    finished::<S, A>(problem, fold, divisors, first + i, true, form);
+                write_row::<S, A>(results, output, problem, place, divisors, at, i, true, form);
             }
         } else {
-            for i in 0..min(args.output_height - first, form.height.block) {
-                let fold = results[(i * form.result_row + place.result) as usize];
-                output[(at + i * place.output_line) as usize] =
-                    finished::<S, A>(problem, fold, divisors, first + i, false, form);
+            #[unroll]
+            for i in 0..form.height.block {
+                write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
             }
         }
     }
 }
 
+/// Writes row `i` of a block that begins `at` an element, whose windows count all their rows if it is `whole`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn write_row<S: Float, A: Float>(
+    results: &Shared<[Vector<A, One>]>,
+    output: &mut [Vector<S, One>],
+    problem: &Problem,
+    place: &Place,
+    divisors: &Divisors<A>,
+    at: u32,
+    i: u32,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) {
+    let fold = results[(i * form.result_row + place.result) as usize];
+    let value = if comptime!(form.tap.fold.is_max()) {
+        narrow::<A, S, One>(fold, form.tap.widened)
+    } else {
+        let average = divisors.average(problem, fold.extract(0usize), i, whole, form);
+        round::<A, S, One>(Vector::new(average), form.tap.rounds)
+    };
+    output[(at + i * place.output_line) as usize] = value;
+}
+
 /// Whether the windows of rows from `first` to `last` have all their rows: then those between have.
 #[cube]
 fn counts_all(problem: &Problem, first: u32, last: u32, #[comptime] form: Form) -> bool {
-    if comptime!(form.tap.fold.is_max() || form.tap.fold.is_fixed()) {
+    if comptime!(!form.counts()) {
         true.runtime()
     } else {
         let all = problem.height.kernel;
         counted_at(&problem.height, first, form.tap.height, form.tap.fold) == all
             && counted_at(&problem.height, last, form.tap.height, form.tap.fold) == all
-    }
-}
-
-/// What becomes of the fold of a window on row `h`, all of whose rows are counted if it is `whole`.
-#[cube]
-fn finished<S: Float, A: Float>(
-    problem: &Problem,
-    fold: Vector<A, One>,
-    divisors: &Divisors<A>,
-    h: u32,
-    #[comptime] whole: bool,
-    #[comptime] form: Form,
-) -> Vector<S, One> {
-    if comptime!(form.tap.fold.is_max()) {
-        narrow::<A, S, One>(fold, form.tap.widened)
-    } else if comptime!(form.tap.reciprocal && (whole || form.tap.fold.is_fixed())) {
-        round::<A, S, One>(fold * divisors.usual, form.tap.rounds)
-    } else if comptime!(form.tap.fold.is_fixed()) {
-        round::<A, S, One>(fold / Vector::new(A::cast_from(problem.divisor)), form.tap.rounds)
-    } else {
-        let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
-        let taps = A::cast_from(rows * divisors.columns);
-        let average = if comptime!(form.tap.reciprocal) {
-            fold * Vector::new(A::from_int(1) / taps)
-        } else {
-            fold / Vector::new(taps)
-        };
-        round::<A, S, One>(average, form.tap.rounds)
     }
 }

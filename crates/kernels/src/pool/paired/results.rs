@@ -6,7 +6,7 @@ use super::kernel::Tile;
 use super::rows::Item;
 use super::{Form, One, TileArgs};
 use crate::dtype::round;
-use crate::pool::window::{Problem, counted_at};
+use crate::pool::window::{Problem, counted_at, reciprocal};
 
 /// What the sums of a tile's columns are divided by, once and for all.
 #[derive(CubeType)]
@@ -66,10 +66,13 @@ fn factors_of<A: Float>(
                 cells.push(RuntimeCell::new(tables.usual[first + j]));
             }
             if rows != problem.height.kernel {
+                let rows = A::cast_from(rows);
+                let fewer = A::cast_from(problem.height.kernel) / rows;
                 #[unroll]
                 for j in 0..form.width.block as usize {
-                    let taps = tables.counts[first + j].extract(0usize) * A::cast_from(rows);
-                    cells.index(j).store(factor::<A>(taps));
+                    let taps = tables.counts[first + j].extract(0usize) * rows;
+                    let near = tables.usual[first + j].extract(0usize) * fewer;
+                    cells.index(j).store(Vector::new(reciprocal::<A>(taps, near)));
                 }
             }
             #[unroll]

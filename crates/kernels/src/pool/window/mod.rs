@@ -14,7 +14,7 @@ use crate::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, Widening, elem};
 
 pub(super) use folds::{Accumulator, accumulator_at, fold, fold_with, merge, together};
-pub(super) use results::{counted_at, finish, index_of, scale};
+pub(super) use results::{counted_at, finish, index_of, reciprocal, scale};
 pub(super) use site::{Site, plane_position, site_of};
 
 /// The numbers of a problem, which may change without a new kernel.
