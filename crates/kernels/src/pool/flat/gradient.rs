@@ -23,27 +23,20 @@ pub(super) fn gradients_of<A: Float, N: Size>(
 ) -> Vector<A, N> {
     let edges = edges_of::<A>(args, place);
     let mut sums = Sequence::<A>::new();
-    let mut weights = Sequence::<A>::new();
     #[unroll]
     for j in 0..form.columns() {
         let sum = column_of::<A, N>(rows, place, &edges, j, inner, form);
-        if comptime!(inner) {
-            sums.push(sum);
-            weights.push(weight_of::<A>(place, j, form));
-        } else {
-            sums.push(raised::<A>(place, sum, j, form));
-        }
+        sums.push(raised::<A>(place, sum, j, form));
     }
     let mut results = Vector::<A, N>::new(A::from_int(0));
     #[unroll]
     for i in 0..N::value() {
-        results.insert(i, result_of::<A>(&sums, &weights, place, i as u32, inner));
+        results.insert(i, result_of::<A>(&sums, place, i as u32));
     }
     results
 }
 
-/// What column `j` adds to an element beside it, had each row three columns; of inner units it is yet to be
-/// divided.
+/// What column `j` adds to an element beside it, had each row three columns.
 #[cube]
 fn column_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -56,33 +49,21 @@ fn column_of<A: Float, N: Size>(
     let above = tap_of::<A, N>(rows, 0u32, j, form);
     let at = tap_of::<A, N>(rows, 1u32, j, form);
     let below = tap_of::<A, N>(rows, 2u32, j, form);
+    let usual = A::new(comptime!(1.0 / 9.0));
     if comptime!(inner) {
-        at + above + below
+        fma(below, usual, fma(above, usual, at * usual))
     } else {
         let (own, next) = (&edges.own, &edges.next);
         // The first column is one ahead of the elements, of which the first is on the unit's own row.
         let is_next =
             if comptime!(j > 1) { place.next < comptime!(j as i32) } else { false.runtime() };
-        let sum = at * A::new(comptime!(1.0 / 9.0));
+        let sum = at * usual;
         let sum = beside::<A>(sum, at, above, select(is_next, next.above, own.above));
         beside::<A>(sum, at, below, select(is_next, next.below, own.below))
     }
 }
 
-/// What column `j` of an inner unit is divided by: by six in the first and in the last column of a row.
-#[cube]
-fn weight_of<A: Float>(place: &Place, #[comptime] j: u32, #[comptime] form: Form) -> A {
-    let p = comptime!(j as i32 - 1);
-    let (usual, more) = (A::new(comptime!(1.0 / 9.0)), A::new(comptime!(1.0 / 6.0)));
-    let first = if comptime!(p < form.lanes as i32) {
-        select(begins(place, p), more, usual)
-    } else {
-        usual
-    };
-    if comptime!(p >= 0) { select(ends(place, p), more, first) } else { first }
-}
-
-/// What column `j` adds, of one that is not.
+/// What it adds in a row that may begin or end at it, where windows have two columns.
 #[cube]
 fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
     let p = comptime!(j as i32 - 1);
@@ -96,26 +77,12 @@ fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form:
 
 /// The sum of the columns of element `i` that are in its row.
 #[cube]
-fn result_of<A: Float>(
-    sums: &Sequence<A>,
-    weights: &Sequence<A>,
-    place: &Place,
-    #[comptime] i: u32,
-    #[comptime] inner: bool,
-) -> A {
+fn result_of<A: Float>(sums: &Sequence<A>, place: &Place, #[comptime] i: u32) -> A {
     let p = comptime!(i as i32);
     let (before, at, behind) = comptime!((i as usize, i as usize + 1, i as usize + 2));
-    if comptime!(inner) {
-        let result = *sums.index(at) * *weights.index(at);
-        let more = fma(*sums.index(before), *weights.index(before), result);
-        let result = select(begins(place, p), result, more);
-        let more = fma(*sums.index(behind), *weights.index(behind), result);
-        select(ends(place, p), result, more)
-    } else {
-        let result = *sums.index(at);
-        let result = select(begins(place, p), result, result + *sums.index(before));
-        select(ends(place, p), result, result + *sums.index(behind))
-    }
+    let result = *sums.index(at);
+    let result = select(begins(place, p), result, result + *sums.index(before));
+    select(ends(place, p), result, result + *sums.index(behind))
 }
 
 /// What a row's windows above and below are multiplied by, were all their columns there. Where there are none,
