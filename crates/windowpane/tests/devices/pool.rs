@@ -674,6 +674,69 @@ fn a_column_of_two_units_is_written_once() {
     }
 }
 
+/// Of a width that blocks of columns do not divide, some columns are two units' own, whose sums are of other orders:
+/// such a column has the sum that the first makes of it, as where the width is divided.
+#[test]
+#[cfg(feature = "kernels")]
+fn columns_of_two_units_have_the_first_ones_sums() {
+    let (channels, rows, wide) = (5, 7, 48);
+    let numbers: Vec<f32> =
+        Fill { flavour: Flavour::Mixed, seed: 1 }.elements(channels * rows * wide);
+    let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let forms = [
+        (Algorithm::Strip, Layout::ChannelsLast),
+        (Algorithm::Rolling, Layout::ChannelsLast),
+        (Algorithm::Plane, Layout::ChannelsFirst),
+    ];
+    for device in Device::all().into_iter().filter(|device| !device.uses_host_memory()) {
+        for (algorithm, layout) in forms {
+            let pool = pool.layout(layout).algorithm(algorithm);
+            // Channel by channel and row by row.
+            let both = |width: usize| {
+                let (dims, steps) = match layout {
+                    Layout::ChannelsLast => {
+                        ([1, rows, width, channels], [1, width * channels, channels])
+                    }
+                    Layout::ChannelsFirst => ([1, channels, rows, width], [rows * width, width, 1]),
+                };
+                let at =
+                    |channel, row, column| channel * steps[0] + row * steps[1] + column * steps[2];
+                let mut input = vec![0f32; channels * rows * width];
+                for (i, number) in numbers.iter().enumerate() {
+                    let (channel, row, column) = (i / wide / rows, i / wide % rows, i % wide);
+                    if column < width {
+                        input[at(channel, row, column)] = *number;
+                    }
+                }
+                let x = Tensor::from_slice(&device, &input, dims).unwrap();
+                [pool.forward(&x), pool.backward(&x, &dims)].map(|y| {
+                    let y = y.unwrap().to_vec::<f32>().unwrap();
+                    let lines = (0..channels * rows).map(|line| {
+                        let column = |column| y[at(line / rows, line % rows, column)].to_bits();
+                        (0..width).map(column).collect::<Vec<_>>()
+                    });
+                    lines.collect::<Vec<_>>()
+                })
+            };
+            // Planes are kept in more memory than all devices have.
+            let planned = pool.plan(&device, DType::F32, &[1, channels, rows, wide]);
+            if algorithm == Algorithm::Plane && matches!(planned, Err(Error::NoKernel { .. })) {
+                continue;
+            }
+            let expected = both(wide);
+            for width in wide - 11..wide {
+                for (found, expected) in both(width).iter().zip(&expected) {
+                    for (found, expected) in found.iter().zip(expected) {
+                        // The last window of a row lacks a column.
+                        let same = found[..width - 1] == expected[..width - 1];
+                        assert!(same, "{device}: {algorithm:?} {width}");
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// What is large is divided before it is weighed: down rows, and in one run of elements.
 #[test]
 #[cfg(feature = "kernels")]

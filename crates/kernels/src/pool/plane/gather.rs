@@ -86,7 +86,8 @@ fn gather_run<S: Float, A: Float>(
                     sum += *rows.index(comptime!(form.row(i, t) * columns + v));
                 }
                 let at = comptime!(form.place()) & (place.output + (o + i) * args.width.output);
-                shared[at as usize + v] = round::<A, S, One>(sum, form.tap.rounds);
+                shared[at as usize + place.written(v, form)] =
+                    round::<A, S, One>(sum, form.tap.rounds);
             }
         }
     }

@@ -38,8 +38,9 @@ pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
             }
         } else if plane < planes && row < args.height.output {
             // The last group is whole too, and computes some windows again.
-            let column = min(column * form.columns, args.width.output - form.columns);
-            let place = place_of::<A>(problem, args, plane, depth, column, form);
+            let own = column * form.columns;
+            let column = min(own, args.width.output - form.columns);
+            let place = place_of::<A>(problem, args, plane, depth, column, own - column, form);
             let end = min(first + args.rows, args.height.output);
             let end = if segment + 1 == args.segments { args.height.output } else { end };
             if comptime!(form.compares()) {
@@ -122,6 +123,9 @@ pub(super) struct Place<A: Float> {
     /// first result.
     pub(super) input: i32,
     pub(super) output: u32,
+    /// The first of the columns that are the unit's alone. Those before are another's too, whose sums are of another
+    /// order: what this unit makes of them goes where that column's results go, and under these.
+    aside: u32,
     /// The first of its columns of windows, and the line along the depth.
     pub(super) column: u32,
     pub(super) depth: u32,
@@ -133,12 +137,25 @@ pub(super) struct Place<A: Float> {
 }
 
 #[cube]
+impl<A: Float> Place<A> {
+    /// Where the results of column `v` go.
+    pub(super) fn written(&self, #[comptime] v: usize, #[comptime] form: Form) -> usize {
+        if comptime!(v + 1 < form.columns as usize) {
+            max(v as u32, self.aside) as usize
+        } else {
+            v.runtime()
+        }
+    }
+}
+
+#[cube]
 fn place_of<A: Float>(
     problem: &Problem,
     args: &PlaneArgs,
     plane: u32,
     depth: u32,
     column: u32,
+    aside: u32,
     #[comptime] form: Form,
 ) -> Place<A> {
     let x = (column * comptime!(form.stride[2])) as i32 - args.width.before;
@@ -183,6 +200,7 @@ fn place_of<A: Float>(
     Place::<A> {
         input: (plane * args.input) as i32 + x + comptime!(MARGIN as i32),
         output: args.results + plane * args.output + line + column,
+        aside,
         column,
         depth,
         inside,

@@ -115,7 +115,8 @@ fn run_of<S: Float, A: Float>(
         #[unroll]
         for v in 0..columns {
             let fold = *folds.index(comptime!(v * count as usize + i as usize));
-            shared[at as usize + v] = finished::<S, A>(problem, fold, &divisors, v, form);
+            shared[at as usize + place.written(v, form)] =
+                finished::<S, A>(problem, fold, &divisors, v, form);
         }
     }
     #[unroll]

@@ -98,6 +98,9 @@ pub(super) struct Place {
     /// The first output's vector, and the step to the next output's.
     pub(super) output: u32,
     pub(super) step: u32,
+    /// The first of the columns that are this strip's alone. Those before are another's too, whose sums are of another
+    /// order: what this strip makes of them goes where that column's results go, and under these.
+    pub(super) aside: u32,
 }
 
 #[cube]
@@ -117,10 +120,11 @@ fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: For
     let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
     let w = if comptime!(form.along.axis == 2) { w * strip } else { w };
     // The last columns are as many as the others, and some of them are the block's before too.
+    let own = w * form.columns;
     let w = if comptime!(form.columns > 1) {
-        min(w * form.columns, strips.outputs_width - form.columns)
+        min(own, strips.outputs_width - form.columns)
     } else {
-        w
+        own
     };
     let (first, step) = match form.along.axis {
         0 => (d, strips.outputs_height * strips.outputs_width * problem.pixel_vectors),
@@ -139,7 +143,7 @@ fn place_of(problem: &Problem, strips: &Strips, unit: u32, #[comptime] form: For
         height: taps_of(&problem.height, h, form.tap.height),
         width: taps_of(&problem.width, column, form.tap.width),
     };
-    Place { site, first, output, step }
+    Place { site, first, output, step, aside: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.

@@ -323,7 +323,12 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             // Lanes that are channels are as many in both.
             let fold = *folds.index(comptime!((v * count) as usize + own));
             let value = Vector::<A, N>::cast_from(fold);
-            let vector = vector + v * problem.pixel_vectors;
+            let column = if comptime!(form.tap.fold.is_max() || v + 1 == form.columns) {
+                v.runtime()
+            } else {
+                max(v, place.aside)
+            };
+            let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
                 let average = value * *scales.index(v as usize);
                 output[vector as usize] = round::<A, S, N>(average, form.tap.rounds);
