@@ -105,7 +105,9 @@ fn check_average<T: Element>(
     let Some(plan) = planned(pool.plan(device, T::DTYPE, &case.dims()))? else { return Ok(()) };
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
     let y = ok(ok(pool.forward_as(&plan, &x))?.to_vec::<T>())?;
-    assert_totals(&y, &direct::average_totals(&case.problem(), divisor, &elements))
+    assert_totals(&y, &direct::average_totals(&case.problem(), divisor, &elements))?;
+    let again = ok(ok(pool.forward_as(&plan, &x))?.to_vec::<T>())?;
+    assert_same(&again, &y)
 }
 
 fn max_pool(case: &PoolCase) -> MaxPool {
@@ -866,7 +868,11 @@ fn check_average_gradient<T: Element>(
         return Ok(());
     };
     let dx = ok(ok(pool.backward_as(&plan, &gradient))?.to_vec::<T>())?;
-    assert_totals(&dx, &backward::average_backward_totals(&case.problem(), divisor, &dy))
+    assert_totals(&dx, &backward::average_backward_totals(&case.problem(), divisor, &dy))?;
+
+    // SEMANTICS 5.3: the same bits again.
+    let again = ok(ok(pool.backward_as(&plan, &gradient))?.to_vec::<T>())?;
+    assert_same(&again, &dx)
 }
 
 /// Numbers for the outputs, other than the case's own for its inputs.
