@@ -8,6 +8,7 @@ use super::shares::{divided_once, lines, shared_out};
 use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::dtype::round;
+use crate::pool::runs::written;
 use crate::pool::strip::tiled;
 use crate::unit::unit_position;
 
@@ -57,9 +58,8 @@ pub(super) struct Place {
 pub(super) struct Corner {
     pub(super) window: i32,
     pub(super) input: i32,
-    /// The first input that is this block's alone. What is made of those before, which are another's too, whose sums
-    /// are of another order, goes where that input's results go, and under these.
-    aside: i32,
+    /// The first input that is this block's alone.
+    aside: u32,
 }
 
 #[cube]
@@ -95,10 +95,10 @@ fn corner(
     if comptime!(block.snug) {
         // Windows are one step apart.
         let there = min(input, args.inputs - comptime!(block.inputs as i32));
-        Corner { window: there, input: there, aside: input - there }
+        Corner { window: there, input: there, aside: (input - there) as u32 }
     } else {
         let window = place * comptime!((block.inputs / block.stride / windows) as i32);
-        Corner { window, input, aside: 0i32.runtime() }
+        Corner { window, input, aside: 0u32.runtime() }
     }
 }
 
@@ -173,7 +173,12 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
         let x = comptime!(Form::split(form.inputs(), i));
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
-        let w = place.width.input + written(&place.width, x[2], form.axes[2]);
+        let column = if comptime!(form.axes[2].snug) {
+            written(x[2], place.width.aside, form.axes[2].inputs)
+        } else {
+            comptime!(x[2]).runtime()
+        };
+        let w = place.width.input + column as i32;
         let there = is_below(d, problem.depth.inputs, form.axes[0])
             && is_below(h, problem.height.inputs, form.axes[1])
             && is_below(w, problem.width.inputs, form.axes[2]);
@@ -192,16 +197,6 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
             let at = pixel * problem.pixel_vectors + place.lane;
             dx[at as usize] = round::<A, S, N>(sum, form.rounds);
         }
-    }
-}
-
-/// Where what input `x` of a block gets is written.
-#[cube]
-fn written(corner: &Corner, #[comptime] x: u32, #[comptime] block: Block) -> i32 {
-    if comptime!(block.snug && x + 1 < block.inputs) {
-        max(x as i32, corner.aside)
-    } else {
-        comptime!(x as i32).runtime()
     }
 }
 

@@ -2,7 +2,7 @@
 //! read it.
 //!
 //! A window has two rows in place of three on the first and on the last row of a plane, and two columns in the
-//! first and in the last column. None is made larger before it is divided: a large one alone does not overflow.
+//! first and in the last column. Shares are divided before they are added or weighed, so that large ones do not overflow.
 
 use cubecl::prelude::*;
 
@@ -63,7 +63,7 @@ fn column_of<A: Float, N: Size>(
     }
 }
 
-/// What it adds in a row that may begin or end at it, where windows have two columns.
+/// What column `j` adds where a row begins or ends at it and windows have two columns, and what it adds elsewhere.
 #[cube]
 fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
     let p = comptime!(j as i32 - 1);

@@ -14,8 +14,7 @@ pub(super) struct Divisors<A: Float> {
     columns: A,
     /// One over the divisor of a window of the column with all its rows.
     usual: A,
-    /// Of each row of a block the taps that its windows count along the height, and by how much they are fewer than
-    /// all.
+    /// Of each row of a block the taps that its windows count along the height, and all over these.
     rows: Shared<[A]>,
     fewer: Shared<[A]>,
 }
@@ -96,18 +95,19 @@ pub(super) fn write_rows<S: Float, A: Float>(
     let last = first + comptime!(form.height.block - 1);
     if place.writes {
         let at = place.output + first * place.output_line;
-        if last >= args.output_height {
-            for i in 0..args.output_height - first {
-                write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
-            }
-        } else if counts_all(problem, first, last, form) {
+        let there = last < args.output_height;
+        if there && counts_all(problem, first, last, form) {
             #[unroll]
             for i in 0..form.height.block {
                 write_row::<S, A>(results, output, problem, place, divisors, at, i, true, form);
             }
-        } else {
+        } else if comptime!(form.counts()) && there {
             #[unroll]
             for i in 0..form.height.block {
+                write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
+            }
+        } else {
+            for i in 0..min(args.output_height - first, form.height.block) {
                 write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
             }
         }

@@ -7,6 +7,7 @@ use super::rows::segment_of;
 use super::staging::{stage, unstage};
 use super::{Form, MARGIN, One, PlaneArgs, Two, WORD_BYTES};
 use crate::dtype::{narrow, round, widen};
+use crate::pool::runs::written;
 use crate::pool::window::{Problem, counted_at, together};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
@@ -123,8 +124,7 @@ pub(super) struct Place<A: Float> {
     /// first result.
     pub(super) input: i32,
     pub(super) output: u32,
-    /// The first of the columns that are the unit's alone. Those before are another's too, whose sums are of another
-    /// order: what this unit makes of them goes where that column's results go, and under these.
+    /// The first of the columns that are the unit's alone.
     aside: u32,
     /// The first of its columns of windows, and the line along the depth.
     pub(super) column: u32,
@@ -140,10 +140,11 @@ pub(super) struct Place<A: Float> {
 impl<A: Float> Place<A> {
     /// Where the results of column `v` go.
     pub(super) fn written(&self, #[comptime] v: usize, #[comptime] form: Form) -> usize {
-        if comptime!(v + 1 < form.columns as usize) {
-            max(v as u32, self.aside) as usize
-        } else {
+        // A maximum is the same in whatever order.
+        if comptime!(form.tap.fold.is_max()) {
             v.runtime()
+        } else {
+            written(comptime!(v as u32), self.aside, form.columns) as usize
         }
     }
 }

@@ -98,8 +98,7 @@ pub(super) struct Place {
     /// The first output's vector, and the step to the next output's.
     pub(super) output: u32,
     pub(super) step: u32,
-    /// The first of the columns that are this strip's alone. Those before are another's too, whose sums are of another
-    /// order: what this strip makes of them goes where that column's results go, and under these.
+    /// The first of the columns that are this strip's alone.
     pub(super) aside: u32,
 }
 

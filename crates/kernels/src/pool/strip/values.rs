@@ -24,7 +24,7 @@ use super::kernel::{Place, outputs_along, site_of};
 use super::taps::step;
 use crate::dtype::{round, widen, widen_kept};
 use crate::pool::reach::lanes_of;
-use crate::pool::runs::{Run, TOGETHER, windows};
+use crate::pool::runs::{Run, TOGETHER, windows, written};
 use crate::pool::window::{Accumulator, Problem, Site, finish, scale, together};
 
 impl Form {
@@ -323,10 +323,11 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             // Lanes that are channels are as many in both.
             let fold = *folds.index(comptime!((v * count) as usize + own));
             let value = Vector::<A, N>::cast_from(fold);
-            let column = if comptime!(form.tap.fold.is_max() || v + 1 == form.columns) {
+            // A maximum is the same in whatever order.
+            let column = if comptime!(form.tap.fold.is_max()) {
                 v.runtime()
             } else {
-                max(v, place.aside)
+                written(v, place.aside, form.columns)
             };
             let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {

@@ -161,7 +161,8 @@ pub(in crate::pool) fn counted_at(
     counted(axis, &taps_of(axis, o, form), form, fold)
 }
 
-/// One over `taps`, of which `near` lacks no more than the last digits: the step that ends a division.
+/// One over `taps`, which are not none, of which `near` lacks no more than the last digits: the step that ends a
+/// division.
 #[cube]
 pub(in crate::pool) fn reciprocal<A: Float>(taps: A, near: A) -> A {
     fma(near, fma(-taps, near, A::from_int(1)), near)

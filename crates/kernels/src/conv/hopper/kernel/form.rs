@@ -33,16 +33,43 @@ pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32
     at_once(tile, size, stays) * BAND / 2 * panel_line(tile, size)
 }
 
-/// Where columns stay a tile is little more than its store: there a warp waits once for four panels.
+/// Where columns stay a tile is little more than its store: there a warp waits once for up to four panels.
 fn at_once(tile: &Tile, size: u32, stays: bool) -> u32 {
     if stays { panels(tile, size).min(4) } else { 1 }
 }
 
-/// The panels of a warp's rows: of either half as many chunks as a row of a panel has, then fewer by powers of two,
-/// so that a warp takes up whole rows.
+/// The panels of a warp's rows, of both halves.
 fn panels(tile: &Tile, size: u32) -> u32 {
-    let (chunks, most) = (tile.block_n / CHUNK, panel_line(tile, size) / size / CHUNK);
+    let (chunks, most) = (tile.block_n / CHUNK, most_chunks(tile, size));
     2 * (chunks / most + (chunks % most).count_ones())
+}
+
+/// The chunks of a row of a panel.
+fn most_chunks(tile: &Tile, size: u32) -> u32 {
+    panel_line(tile, size) / size / CHUNK
+}
+
+/// Half of a warp's rows, in neighbouring chunks of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Panel {
+    pub(super) begin: u32,
+    pub(super) chunks: u32,
+    pub(super) half: u32,
+    /// Its place among those that are turned over at once.
+    pub(super) place: u32,
+}
+
+/// Panel `nth` of a warp's rows: as many chunks as a row has, then fewer by powers of two, so that a warp takes up
+/// whole rows; each of both halves.
+fn panel(nth: u32, tile: &Tile, size: u32, at_once: u32) -> Panel {
+    let mut left = tile.block_n / CHUNK;
+    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2, place: nth % at_once };
+    for _ in 0..=nth / 2 {
+        panel.begin += panel.chunks;
+        panel.chunks = most_chunks(tile, size).min(1 << left.ilog2());
+        left -= panel.chunks;
+    }
+    panel
 }
 
 /// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
@@ -151,12 +178,16 @@ impl Form {
         staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
     }
 
-    /// The panels of a warp's rows, and those that are turned over at once.
-    pub(super) fn panels(&self) -> u32 {
+    /// The panels of results of a warp's rows, one of them, and those that are turned over at once.
+    pub(super) fn result_panels(&self) -> u32 {
         panels(&self.tile, self.stored)
     }
 
-    pub(super) fn at_once(&self) -> u32 {
+    pub(super) fn result_panel(&self, nth: u32) -> Panel {
+        panel(nth, &self.tile, self.stored, self.panels_at_once())
+    }
+
+    pub(super) fn panels_at_once(&self) -> u32 {
         at_once(&self.tile, self.stored, self.stays)
     }
 
@@ -269,5 +300,33 @@ impl Form {
     /// The terms of one instruction.
     pub(super) fn step(&self) -> usize {
         WgmmaTileLayout::k_step(self.size as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_are_all_chunks_once() {
+        for (block_n, size) in (1..=8).flat_map(|n| [(32 * n, 2), (32 * n, 4)]) {
+            let tile = Tile {
+                block_m: 64,
+                block_n,
+                block_k: 64,
+                ratio_m: 1,
+                ratio_n: 1,
+                elems_per_thread: 8,
+                stages: 3,
+            };
+            let mut next = [0; 2];
+            for nth in 0..panels(&tile, size) {
+                let panel = panel(nth, &tile, size, at_once(&tile, size, true));
+                assert_eq!(panel.begin, next[panel.half as usize], "{block_n} {size}");
+                assert!(panel.chunks <= most_chunks(&tile, size) && panel.place < 4);
+                next[panel.half as usize] += panel.chunks;
+            }
+            assert_eq!(next, [block_n / CHUNK; 2], "{block_n} {size}");
+        }
     }
 }

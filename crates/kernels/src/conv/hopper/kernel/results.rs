@@ -19,7 +19,7 @@ use cubecl::prelude::*;
 use super::super::super::epilogue::finish_at;
 use super::super::super::gather::{row_place, row_result};
 use super::super::product::BAND;
-use super::form::{CHUNK, Form, PAIR, WARP, WARPGROUP};
+use super::form::{CHUNK, Form, PAIR, Panel, WARP, WARPGROUP};
 use super::numbers::Numbers;
 use super::order::Work;
 use super::speaks_for_warp;
@@ -143,11 +143,13 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         #[unroll]
-        for first in range_stepped(0, comptime!(form.panels()), comptime!(form.at_once())) {
-            let end = comptime!(form.panels().min(first + form.at_once()));
+        for first in
+            range_stepped(0, comptime!(form.result_panels()), comptime!(form.panels_at_once()))
+        {
+            let end = comptime!(form.result_panels().min(first + form.panels_at_once()));
             #[unroll]
             for nth in first..end {
-                let panel = comptime!(panel(nth, form));
+                let panel = comptime!(form.result_panel(nth));
                 let words = self.words(sums, panel, first_row, work, numbers, form);
                 if comptime!(form.stored == 2) {
                     self.lay_down(&words, panel, form);
@@ -158,7 +160,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             sync_plane();
             #[unroll]
             for nth in first..end {
-                self.take_up(comptime!(panel(nth, form)), first_row, work, numbers, form);
+                self.take_up(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
             }
             sync_plane();
         }
@@ -327,36 +329,11 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
 /// The rows of half a band, whose sums are one half of a unit's.
 const HALF: u32 = BAND / 2;
 
-/// Half of a warp's rows, in neighbouring chunks of columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Panel {
-    begin: u32,
-    chunks: u32,
-    half: u32,
-    /// Its place among those that are turned over at once.
-    place: u32,
-}
-
-fn panel(nth: u32, form: Form) -> Panel {
-    let mut left = form.tile.block_n / CHUNK;
-    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2, place: nth % form.at_once() };
-    for _ in 0..=nth / 2 {
-        panel.begin += panel.chunks;
-        panel.chunks = most_chunks(form).min(1 << left.ilog2());
-        left -= panel.chunks;
-    }
-    panel
-}
-
 /// Where a warp lays a panel down.
 #[cube]
 fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
     UNIT_POS / WARP * comptime!(form.staged_by_warp())
         + comptime!(panel.place * HALF * form.staged_line())
-}
-
-fn most_chunks(form: Form) -> u32 {
-    form.staged_line() * form.stored_at_once() / CHUNK
 }
 
 /// The first register of a warpgroup's unit for its pair of a chunk.
