@@ -91,7 +91,7 @@ struct Sums<A: Float, N: Size> {
 struct Factors<A: Float> {
     inner: Sequence<A>,
     edge: Sequence<A>,
-    /// What each column of a gradient is multiplied by, beside a third.
+    /// What each column of a gradient is multiplied by, before any is added: what is large does not overflow.
     shares: Sequence<A>,
 }
 
@@ -115,8 +115,7 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
         for j in 0..form.reads() {
             let x = place.column + comptime!(j as i32 - 1);
             let ends = x == 0 || x + 1 == args.columns;
-            // A third of the ninth at once, so that what is large does not overflow; a half where windows have two.
-            shares.push(select(ends, A::new(0.5), A::new(comptime!(1.0 / 3.0))));
+            shares.push(select(ends, six, A::new(comptime!(1.0 / 9.0))));
         }
     }
     Factors::<A> { inner, edge, shares }
@@ -139,8 +138,6 @@ fn factor_of<A: Float>(
         } else {
             select(ends, *factors.edge.index(at), *factors.inner.index(at))
         }
-    } else if comptime!(form.divides_shares()) {
-        A::new(comptime!(1.0 / 3.0))
     } else {
         args.reciprocal.get::<A>()
     }
@@ -343,8 +340,12 @@ fn rows<S: Float, A: Float, N: Size>(
             let three = two.read() + sum;
             two.store(last.read() + sum);
             last.store(sum);
-            let factor = factor_of::<A>(args, factors, ends, v, inner, form);
-            let result = round::<A, S, N>(three * Vector::new(factor), form.rounds);
+            let result = if comptime!(form.divides_shares()) {
+                three
+            } else {
+                three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
+            };
+            let result = round::<A, S, N>(result, form.rounds);
             let at = if comptime!(v == 0) {
                 at + place.aside as usize
             } else {
