@@ -173,11 +173,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
         let x = comptime!(Form::split(form.inputs(), i));
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
-        let column = if comptime!(form.axes[2].snug) {
-            written(x[2], place.width.aside, form.axes[2].inputs)
-        } else {
-            comptime!(x[2]).runtime()
-        };
+        let column = written(x[2], place.width.aside, form.inputs()[2]);
         let w = place.width.input + column as i32;
         let there = is_below(d, problem.depth.inputs, form.axes[0])
             && is_below(h, problem.height.inputs, form.axes[1])

@@ -157,13 +157,9 @@ impl Form {
         (self.units / self.height.block / self.channels).max(1)
     }
 
-    /// Whether windows are divided by the taps that they count, and of how many rows these are shared.
-    fn counts(&self) -> bool {
-        !self.tap.fold.is_max() && !self.tap.fold.is_fixed()
-    }
-
+    /// The rows whose taps are counted for all units; one, where none are.
     fn rows_counted(&self) -> u32 {
-        if self.counts() { self.height.block } else { 1 }
+        if self.tap.fold.counts() { self.height.block } else { 1 }
     }
 
     /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from

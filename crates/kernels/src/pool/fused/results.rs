@@ -45,7 +45,7 @@ pub(super) fn divisors_of<A: Float>(
 impl<A: Float> Divisors<A> {
     /// Counts the taps of a block of rows, for all units.
     pub(super) fn count_rows(&mut self, problem: &Problem, block: u32, #[comptime] form: Form) {
-        if comptime!(form.counts()) && UNIT_POS < form.height.block {
+        if comptime!(form.tap.fold.counts()) && UNIT_POS < form.height.block {
             let h = block * form.height.block + UNIT_POS;
             let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
             let rows = A::cast_from(rows);
@@ -63,7 +63,7 @@ impl<A: Float> Divisors<A> {
         #[comptime] whole: bool,
         #[comptime] form: Form,
     ) -> A {
-        if comptime!(form.counts() && (!whole || !form.tap.reciprocal)) {
+        if comptime!(form.tap.fold.counts() && (!whole || !form.tap.reciprocal)) {
             let taps = self.rows[i as usize] * self.columns;
             if comptime!(form.tap.reciprocal) {
                 sum * reciprocal::<A>(taps, self.usual * self.fewer[i as usize])
@@ -101,7 +101,7 @@ pub(super) fn write_rows<S: Float, A: Float>(
             for i in 0..form.height.block {
                 write_row::<S, A>(results, output, problem, place, divisors, at, i, true, form);
             }
-        } else if comptime!(form.counts()) && there {
+        } else if comptime!(form.tap.fold.counts()) && there {
             #[unroll]
             for i in 0..form.height.block {
                 write_row::<S, A>(results, output, problem, place, divisors, at, i, false, form);
@@ -141,7 +141,7 @@ fn write_row<S: Float, A: Float>(
 /// Whether the windows of rows from `first` to `last` have all their rows: then those between have.
 #[cube]
 fn counts_all(problem: &Problem, first: u32, last: u32, #[comptime] form: Form) -> bool {
-    if comptime!(!form.counts()) {
+    if comptime!(!form.tap.fold.counts()) {
         true.runtime()
     } else {
         let all = problem.height.kernel;

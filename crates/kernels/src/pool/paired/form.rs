@@ -296,6 +296,6 @@ impl Form {
 
     /// Whether windows are divided by numbers of their own columns.
     pub(super) fn counts(&self) -> bool {
-        !self.tap.fold.is_max() && !self.tap.fold.is_fixed() && self.tap.width.clipped
+        self.tap.fold.counts() && self.tap.width.clipped
     }
 }

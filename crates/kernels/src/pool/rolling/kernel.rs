@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::{AHEAD, Form, RollingArgs};
 use crate::dtype::{round, widen, widen_kept};
+use crate::pool::runs::written;
 use crate::registers::{Registers, zeros};
 
 /// `S` is how elements are stored, `A` how they are summed.
@@ -46,8 +47,7 @@ struct Place {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
-    /// The first column, and the vectors from it to where its results go: where the block before writes them, in
-    /// sums of another order, they go under those of the second.
+    /// The first column, and the first of the columns that are the unit's alone.
     column: i32,
     aside: u32,
     /// Whether there is a column before the first, and one behind the last.
@@ -71,7 +71,7 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
-        aside: select(column == first, 0u32, form.pixel.runtime()),
+        aside: (first - column) as u32,
         left: column > 0,
         right: column + columns < args.columns,
         vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
@@ -346,11 +346,7 @@ fn rows<S: Float, A: Float, N: Size>(
                 three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
             };
             let result = round::<A, S, N>(result, form.rounds);
-            let at = if comptime!(v == 0) {
-                at + place.aside as usize
-            } else {
-                at + comptime!((v * form.pixel) as usize)
-            };
+            let at = at + (written(v, place.aside, form.columns) * form.pixel) as usize;
             let there = if comptime!(inner) { true.runtime() } else { row < place.end };
             if there {
                 output[at] = result;

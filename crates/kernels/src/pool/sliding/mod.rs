@@ -275,6 +275,6 @@ impl Form {
 
     /// Whether windows are divided by numbers of their own.
     fn counts(&self) -> bool {
-        self.last && !self.fold.is_max() && !self.fold.is_fixed()
+        self.last && self.fold.counts()
     }
 }

@@ -165,6 +165,11 @@ impl Fold {
         self == Self::AverageFixed
     }
 
+    /// Whether what a window's sum is divided by is the taps that it counts.
+    pub(super) fn counts(self) -> bool {
+        !self.is_max() && !self.is_fixed()
+    }
+
     pub(super) fn has_index(self) -> bool {
         self == Self::MaxAndIndex
     }
