@@ -73,10 +73,24 @@ impl Widening {
     }
 }
 
+/// What a lower half of a word is multiplied by to be an upper one.
+pub(crate) const UPPER: u32 = 1 << 16;
+
 /// The elements in the type that they are compared and summed in.
 #[cube]
 pub(crate) fn widen<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
+    #[comptime] how: Widening,
+) -> Vector<A, N> {
+    widen_by::<S, A, N>(elements, UPPER.runtime(), how)
+}
+
+/// The same with [`UPPER`] as a number of the launch. A compiler that sees it makes shifts of the products, and
+/// shifts are in the pipe of comparisons and choices; one that does not leaves them to the pipe that multiplies.
+#[cube]
+pub(crate) fn widen_by<S: Float, A: Float, N: Size>(
+    elements: Vector<S, N>,
+    upper: u32,
     #[comptime] how: Widening,
 ) -> Vector<A, N> {
     let lanes = N::value();
@@ -85,7 +99,7 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
         Widening::Bits => {
             if comptime!(lanes.is_multiple_of(2)) {
                 let size!(W) = comptime!(lanes / 2);
-                halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements))
+                halves::<A, N, W>(Vector::<u32, W>::reinterpret(elements), upper)
             } else {
                 Vector::<A, N>::reinterpret(words::<S, N>(elements))
             }
@@ -99,7 +113,7 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The same, and zeros where the elements are not `kept`.
+/// As [`widen`], and zeros where the elements are not `kept`.
 #[cube]
 pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
@@ -110,7 +124,7 @@ pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     if comptime!(how == Widening::Bits && lanes.is_multiple_of(2)) {
         let size!(W) = comptime!(lanes / 2);
         let words = Vector::<u32, W>::reinterpret(elements);
-        halves::<A, N, W>(select(kept, words, Vector::new(0u32)))
+        halves::<A, N, W>(select(kept, words, Vector::new(0u32)), UPPER.runtime())
     } else {
         select(kept, widen::<S, A, N>(elements, how), Vector::new(A::from_int(0)))
     }
@@ -203,12 +217,12 @@ fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
 
 /// The halves of words, each the upper half of a number.
 #[cube]
-fn halves<A: Float, N: Size, W: Size>(words: Vector<u32, W>) -> Vector<A, N> {
+fn halves<A: Float, N: Size, W: Size>(words: Vector<u32, W>, upper: u32) -> Vector<A, N> {
     let mut numbers = Vector::<A, N>::new(A::from_int(0));
     #[unroll]
     for i in 0..W::value() {
         let word = words.extract(i);
-        numbers.insert(2 * i, A::reinterpret(word << 16u32));
+        numbers.insert(2 * i, A::reinterpret(word * upper));
         numbers.insert(2 * i + 1, A::reinterpret(word & 0xffff_0000u32));
     }
     numbers

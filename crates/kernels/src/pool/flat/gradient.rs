@@ -24,7 +24,7 @@ pub(super) fn gradients_of<A: Float, N: Size>(
     let edges = edges_of::<A>(args, place);
     let mut sums = Sequence::<A>::new();
     #[unroll]
-    for j in 0..form.columns() {
+    for j in 0..form.reads() {
         let sum = column_of::<A, N>(rows, place, &edges, j, inner, form);
         sums.push(raised::<A>(place, sum, j, form));
     }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::gradient::gradients_of;
 use super::{FlatArgs, Form, TAPS};
-use crate::dtype::{round, widen};
+use crate::dtype::{round, widen_by};
 
 /// `S` is how elements are stored, `A` how they are summed.
 #[cube(launch_unchecked)]
@@ -24,10 +24,10 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     // Units past the last compute its vector again: of a warp all are asked.
     let vector = min(position, args.last_vector);
     let first = vector * form.lanes;
-    let (line, column) = args.width.div_mod(first);
+    let line = first / form.columns;
     let (plane, at) = args.plane.div_mod(first);
     let row = (line - plane * args.rows as u32) as i32;
-    let column = column as i32;
+    let column = (first - line * form.columns) as i32;
     let next = args.columns - column;
     let again = if comptime!(form.shares()) { args.columns_again - column } else { next };
     let place = Place { vector: vector as i32, row, column, next, again };
@@ -63,20 +63,19 @@ fn run<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let mut rows = Sequence::<Vector<A, N>>::new();
+    // With this a compiler sees that steps from there stay within 32 bits, and makes them a part of the access.
+    let base = (place.vector + comptime!(form.first(0))) as u32 & 0x7fff_ffffu32;
     #[unroll]
     for t in 0..TAPS {
-        let first = comptime!(form.first(t));
-        let first = place.vector + comptime!(t as i32 - 1) * args.row_vectors + first;
         #[unroll]
         for k in 0..form.vectors(t) {
+            let vector = comptime!(form.first(t) + k as i32);
             let at = if comptime!(inner) {
-                // With this a compiler sees that steps from there stay within 32 bits, and makes them a
-                // part of the access.
-                (first as u32 & 0x7fff_ffffu32) as usize + comptime!(k as usize)
+                base as usize + comptime!((vector - form.first(0)) as usize)
             } else {
-                inside(first + k as i32, args, t, k, form) as usize
+                inside(place.vector + vector, args, vector) as usize
             };
-            rows.push(widen::<S, A, N>(input[at], form.widened));
+            rows.push(widen_by::<S, A, N>(input[at], args.upper, form.widened));
         }
     }
     if comptime!(form.shares()) {
@@ -98,7 +97,7 @@ fn averages_of<A: Float, N: Size>(
     let sums = columns_of::<A, N>(rows, &edges, inner, form);
     let mut pairs = Sequence::<A>::new();
     #[unroll]
-    for j in 0..comptime!(form.columns() as usize - 1) {
+    for j in 0..comptime!(form.reads() as usize - 1) {
         pairs.push(*sums.index(j) + *sums.index(comptime!(j + 1)));
     }
     let mut results = Vector::<A, N>::new(A::from_int(0));
@@ -113,16 +112,8 @@ fn averages_of<A: Float, N: Size>(
 /// The vector, or the nearest one that is there: above a unit's own none is behind the last, below none is
 /// before the first.
 #[cube]
-fn inside(
-    vector: i32,
-    args: &FlatArgs,
-    #[comptime] t: u32,
-    #[comptime] k: u32,
-    #[comptime] form: Form,
-) -> i32 {
-    let own = comptime!(form.first(1) + k as i32);
-    let before = comptime!(t == 0 || (t == 1 && own < 0));
-    let behind = comptime!(t == 2 || (t == 1 && own > 0));
+fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
+    let (before, behind) = comptime!((from_own < 0, from_own > 0));
     let vector = if comptime!(before) { max(vector, 0i32) } else { vector };
     if comptime!(behind) { min(vector, args.last_vector as i32) } else { vector }
 }
@@ -206,7 +197,7 @@ fn columns_of<A: Float, N: Size>(
 ) -> Sequence<A> {
     let mut sums = Sequence::<A>::new();
     #[unroll]
-    for j in 0..form.columns() {
+    for j in 0..form.reads() {
         let mut sum = tap_of::<A, N>(rows, 1u32, j, form);
         #[unroll]
         for side in 0..2u32 {

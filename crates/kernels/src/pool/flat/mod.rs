@@ -32,7 +32,7 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 use super::launch::buffer;
 use super::plan::{Plan, Reduction, pixel_channels, widest_divisor};
 use super::window::{Fold, full_divisor, keeps_planes};
-use crate::dtype::{Widening, elem};
+use crate::dtype::{UPPER, Widening, elem};
 use crate::unit::grid;
 
 /// The taps of a window on either axis.
@@ -42,18 +42,19 @@ const TAPS: u32 = 3;
 #[derive(CubeType, CubeLaunch)]
 struct FlatArgs {
     last_vector: u32,
-    width: FastDivmod<u32>,
     plane: FastDivmod<u32>,
     /// The first element of a plane at which a unit may be inner, and how many are from there.
     inner_first: u32,
     inner_count: u32,
+    /// The columns of a row, which the kernel is made for: where it ends and begins they are numbers of the launch
+    /// all the same, for with them known forward in f32 is slower.
     columns: i32,
     /// The same again. Where a row ends it does not begin: a compiler that sees this makes a choice of two out of
     /// each two additions that predicates leave out, at an instruction more.
     columns_again: i32,
     rows: i32,
-    /// The whole vectors of a row.
-    row_vectors: i32,
+    /// What raises the lower halves of words.
+    upper: u32,
     /// One over what the sum of a window with all its taps is divided by.
     reciprocal: InputScalar,
 }
@@ -67,8 +68,8 @@ struct Form {
     /// How elements are widened.
     widened: Widening,
     lanes: u32,
-    /// The elements of a row beyond its whole vectors.
-    rest: u32,
+    /// The elements of a row: that a kernel is made for them makes all loads steps from one address.
+    columns: u32,
     /// Whether the units of a warp can ask each other.
     votes: bool,
     /// Whether all cubes are in one line.
@@ -77,16 +78,16 @@ struct Form {
 
 impl Form {
     /// The columns that the windows of a unit read.
-    fn columns(&self) -> u32 {
+    fn reads(&self) -> u32 {
         self.lanes + TAPS - 1
     }
 
-    /// Where row `t` of taps begins, beside whole rows: one element ahead.
+    /// Where row `t` of taps begins, from a unit's first element: one element ahead.
     fn start(&self, t: u32) -> i32 {
-        (t as i32 - 1) * self.rest as i32 - 1
+        (t as i32 - 1) * self.columns as i32 - 1
     }
 
-    /// The first vector that holds it, beside the whole vectors of rows.
+    /// The first vector that holds it, from a unit's own.
     fn first(&self, t: u32) -> i32 {
         self.start(t).div_euclid(self.lanes as i32)
     }
@@ -94,7 +95,7 @@ impl Form {
     /// The vectors that hold it.
     fn vectors(&self, t: u32) -> u32 {
         let ahead = self.start(t).rem_euclid(self.lanes as i32) as u32;
-        (ahead + self.columns()).div_ceil(self.lanes)
+        (ahead + self.reads()).div_ceil(self.lanes)
     }
 
     /// Where column `j` of row `t` is: the vector among those of all rows, and the lane.
@@ -151,7 +152,7 @@ pub(super) fn launch(
         rounds: plan.rounds,
         widened: plan.widening(dtype),
         lanes: plan.lanes as u32,
-        rest: (columns % plan.lanes) as u32,
+        columns: columns as u32,
         votes: plan.reinterprets,
         line: matches!(cubes, CubeCount::Static(_, 1, 1)),
     };
@@ -160,14 +161,13 @@ pub(super) fn launch(
     let inner_end = rows.saturating_sub(form.reach() + 1) * columns;
     let args = FlatArgsLaunch::new(
         vectors as u32 - 1,
-        columns as u32,
         (rows * columns) as u32,
         inner_first as u32,
         inner_end.saturating_sub(inner_first) as u32,
         columns as i32,
         columns as i32,
         rows as i32,
-        (columns / plan.lanes) as i32,
+        UPPER,
         InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(plan.accumulator)),
     );
     // SAFETY: vectors outside are moved inside before they are read, and units past the last have its vector.

@@ -2,10 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::Form;
 use super::form::Walk;
 use super::kernel::Place;
-use crate::dtype::widen;
+use super::{Form, TileArgs};
+use crate::dtype::widen_by;
 use crate::pool::window::{Form as Tap, Problem, together};
 use crate::registers::Registers;
 
@@ -25,12 +25,13 @@ impl Walk {
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
+    args: &TileArgs,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut values = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for i in 0..cells.len() {
-        values.push(widen::<S, A, N>(cells.index(i).read(), form.tap.widened));
+        values.push(widen_by::<S, A, N>(cells.index(i).read(), args.upper, form.tap.widened));
     }
     values
 }

@@ -38,7 +38,9 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let next = zeros::<S, N>(form.height.block);
     let first = zeros::<S, N>(form.height.block);
     if place.inside {
-        lead::<S, A, N>(input, problem, &place, tile.block, &next, &first, &whole, &ending, form);
+        lead::<S, A, N>(
+            input, problem, args, &place, tile.block, &next, &first, &whole, &ending, form,
+        );
     }
     for block in tile.block..tile.end {
         let buffer = if comptime!(form.room.buffers > 1) {
@@ -47,10 +49,13 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
             0u32.runtime()
         };
         if place.inside {
-            let prefixes =
-                prefixes::<A, N>(&widened::<S, A, N>(&next, form), form.height.block, form.tap);
+            let prefixes = prefixes::<A, N>(
+                &widened::<S, A, N>(&next, args, form),
+                form.height.block,
+                form.tap,
+            );
             let rows = windows::<A, N>(
-                &widened::<S, A, N>(&first, form),
+                &widened::<S, A, N>(&first, args, form),
                 &read::<A, N>(&whole),
                 &read::<A, N>(&ending),
                 &prefixes,
@@ -96,6 +101,7 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
 fn lead<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &Problem,
+    args: &TileArgs,
     place: &Place,
     block: u32,
     next: &Registers<S, N>,
@@ -109,7 +115,8 @@ fn lead<S: Float, A: Float, N: Size>(
     fetch::<S, A, N>(input, problem, place, block, next, form);
     fetch::<S, A, N>(input, problem, place, block + 1, first, form);
     for pair in 0..comptime!(blocks / 2) {
-        let (one, other) = (widened::<S, A, N>(next, form), widened::<S, A, N>(first, form));
+        let (one, other) =
+            (widened::<S, A, N>(next, args, form), widened::<S, A, N>(first, args, form));
         let step = block + 2 * pair + 2;
         fetch::<S, A, N>(input, problem, place, step, next, form);
         fetch::<S, A, N>(input, problem, place, step + 1, first, form);
@@ -117,7 +124,7 @@ fn lead<S: Float, A: Float, N: Size>(
         keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
     }
     if comptime!(blocks % 2 > 0) {
-        let last = widened::<S, A, N>(next, form);
+        let last = widened::<S, A, N>(next, args, form);
         keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
         #[unroll]
         for j in 0..rows {

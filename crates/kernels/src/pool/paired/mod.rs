@@ -43,7 +43,7 @@ use windowpane_geometry::{DType, Pooling};
 use super::launch::vectors;
 use super::plan::{Plan, Reduction, pixel_channels};
 use super::window::problem_args;
-use crate::dtype::elem;
+use crate::dtype::{UPPER, elem};
 use crate::unit::grid;
 
 use form::Form;
@@ -73,6 +73,8 @@ struct TileArgs {
     line_written: u32,
     output_height: u32,
     output_width: u32,
+    /// What raises the lower halves of words.
+    upper: u32,
 }
 
 /// Fewer units than this and planes are cut, though each piece then reads a window more.
@@ -117,6 +119,7 @@ pub(super) fn launch(
         (width.output() * pixel / written) as u32,
         height.output() as u32,
         width.output() as u32,
+        UPPER,
     );
     let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
     let (cubes, dim) = grid(client, plan.units, units * pieces);
