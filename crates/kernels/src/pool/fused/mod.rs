@@ -93,6 +93,12 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
         && width.before() + width.after() < width.kernel()
 }
 
+/// Whether a cube has the units that fill up the last block of a row with nothing, a column each.
+pub(super) fn fills(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> bool {
+    let width = &pooling.grid().axes()[AXES - 1];
+    block(width, reduction) <= plan.units as usize / channels(pooling) + 1
+}
+
 /// The bytes that a cube's units share.
 pub(super) fn shared_bytes(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> usize {
     let (elements, results) = rows(pooling, reduction, plan);

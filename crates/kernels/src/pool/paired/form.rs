@@ -31,7 +31,7 @@ const MOST_SHORT_BLOCKS: usize = 16;
 const LANES: usize = 2;
 
 /// The bytes that a unit loads from shared memory at once, and stores to memory.
-const WORD_BYTES: usize = 16;
+pub(super) const WORD_BYTES: usize = 16;
 
 /// The least bytes that a unit stores at once without going by shared memory.
 const LEAST_BYTES: usize = 8;

@@ -3,6 +3,7 @@
 use cubecl::prelude::*;
 
 use super::columns::{fetch, keep, nothing, prefixes, widened, windows};
+use super::form::WORD_BYTES;
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
@@ -21,7 +22,11 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let mut shared = Shared::<[Vector<A, P>]>::new_slice(comptime!(form.shared() as usize));
+    // Seen as words of several too.
+    let mut shared = Shared::<[Vector<A, P>]>::new_aligned_slice(
+        comptime!(form.shared() as usize),
+        comptime!(WORD_BYTES),
+    );
     let mut totals = Shared::<[Vector<A, P>]>::new_slice(comptime!(form.totals() as usize));
     let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(form.results() as usize));
     let tile = tile_of(args, form);

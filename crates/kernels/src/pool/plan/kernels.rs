@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, DType, LIMIT, Pooling};
 
 use super::lanes::{lanes_across, lanes_written, pixel_channels, widest_divisor, widest_load};
-use super::{Algorithm, LONGEST_STRIP, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
+use super::{Algorithm, MOST_UNROLLED_TAPS, Output, Plan, PlanError, Reduction};
 use crate::Limits;
 use crate::dtype::{MaximumForm, accumulator};
 use crate::pool::reach::Reach;
@@ -247,13 +247,16 @@ impl Plan {
         }
     }
 
-    /// The gradient by blocks, if it serves the problem.
+    /// The gradient by blocks, if it serves the problem: no norm's, which is gathered tap by tap.
     pub(super) fn blocks(
         pooling: &Pooling,
         reduction: Reduction,
         dtype: DType,
         limits: &Limits,
     ) -> Option<Self> {
+        if matches!(reduction, Reduction::Norm(_)) {
+            return None;
+        }
         let plan = Self::gathered(pooling, reduction, dtype, limits);
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let columns = if plan.runs { 1 } else { backward_strip::columns(pooling, reduction) };
@@ -364,7 +367,8 @@ impl Plan {
         Ok(Self { algorithm, units, accumulator, lanes: 1, unrolled: false, ..self })
     }
 
-    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    /// Refuses units that no tile can be walked with, or that do not fill up its last block, or more memory for it
+    /// than there is.
     fn check_tile(
         &self,
         pooling: &Pooling,
@@ -372,12 +376,15 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let bytes = match paired::serves(reduction, dtype, self) {
-            true => paired::shared_bytes(pooling, self),
-            false => fused::shared_bytes(pooling, reduction, self),
+        let (bytes, fills) = match paired::serves(reduction, dtype, self) {
+            true => (paired::shared_bytes(pooling, self), true),
+            false => (
+                fused::shared_bytes(pooling, reduction, self),
+                fused::fills(pooling, reduction, self),
+            ),
         };
         let tile = self.tile(pooling, reduction, dtype, self.units);
-        self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
+        self.algorithm.only_if(bytes <= limits.shared_bytes && fills && tile.is_some())
     }
 
     /// Vectors as wide as loads are, wherever rows end.
@@ -386,7 +393,8 @@ impl Plan {
         Self { algorithm: Algorithm::Flat, lanes, across: true, unrolled: true, ..self }
     }
 
-    /// Refuses windows, types and devices that runs are not for, and lanes that do not divide them.
+    /// Refuses windows, types and devices that runs are not for, lanes that do not divide them, and so few that
+    /// vectors a row further are more than 32 bits count.
     pub(super) fn check_flat(
         &self,
         pooling: &Pooling,
@@ -397,11 +405,13 @@ impl Plan {
         let lanes = flat::lanes(pooling, widest_load(dtype, limits));
         let fits = flat::fits(pooling, reduction) && dtype != DType::F64 && limits.cores.is_none();
         self.algorithm.only_if(fits && lanes.is_some())?;
-        let widest = lanes.unwrap_or(1);
-        if self.lanes.is_power_of_two() && self.lanes <= widest {
+        let (elements, row) = (pooling.input().elements(), pooling.grid().axes()[AXES - 1].input());
+        let (lanes, widest) = (self.lanes, lanes.unwrap_or(1));
+        // A row of taps ends in the vector after that of its last element.
+        if lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes + 1 <= LIMIT {
             return Ok(());
         }
-        Err(PlanError::Lanes { lanes: self.lanes, neighbours: pooling.input().elements(), widest })
+        Err(PlanError::Lanes { lanes, neighbours: elements, widest })
     }
 
     /// Rows as many as a unit walks down, of columns and channels as many as it has registers for.
@@ -412,7 +422,7 @@ impl Plan {
         Self { algorithm, lanes, strip, columns: rolling::COLUMNS, unrolled: true, ..self }
     }
 
-    /// Refuses windows, types and devices that walking down is not for, and strips of no rows or too many.
+    /// Refuses windows, types and devices that walking down is not for.
     pub(super) fn check_rolling(
         &self,
         pooling: &Pooling,
@@ -422,9 +432,6 @@ impl Plan {
     ) -> Result<(), PlanError> {
         let fits = rolling::fits(pooling, reduction);
         self.algorithm.only_if(fits && dtype != DType::F64 && limits.cores.is_none())?;
-        if !(1..=LONGEST_STRIP).contains(&self.strip) {
-            return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
-        }
         let (lanes, widest) = (self.lanes, rolling::most_lanes(limits));
         if lanes <= widest {
             return Ok(());

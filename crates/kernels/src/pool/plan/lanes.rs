@@ -35,7 +35,11 @@ impl Plan {
             (true, _) => lanes_across(pooling, widest, gradient).unwrap_or(0),
             (false, _) => pixel_channels(pooling),
         };
-        let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
+        // Vectors of windows are as many to a vector of inputs as its lanes say, which need not be fewer for fewer.
+        let width = &pooling.grid().axes()[AXES - 1];
+        let windows = !(self.across && gradient)
+            || width.output().is_multiple_of(backward_strip::window_lanes(width, lanes));
+        let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes) && windows;
         if !divides || neighbours == 0 || lanes > widest {
             return Err(PlanError::Lanes { lanes, neighbours, widest });
         }

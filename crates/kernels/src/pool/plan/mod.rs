@@ -265,9 +265,7 @@ impl Plan {
         if !matches!(self.algorithm, Algorithm::Plane | Algorithm::Flat) {
             self.check_lanes(pooling, dtype, limits, false)?;
         }
-        if !(1..=LONGEST_STRIP).contains(&self.strip) {
-            return Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP });
-        }
+        self.check_steps()?;
         self.check_kernel(pooling, reduction, dtype, limits)?;
         let taps = pooling.grid().taps();
         if self.unrolled && taps > MOST_UNROLLED_TAPS {
@@ -293,15 +291,25 @@ impl Plan {
             return self.check_flat(pooling, reduction, dtype, limits);
         }
         if self.algorithm == Algorithm::Rolling {
+            self.check_steps()?;
             self.check_rolling(pooling, reduction, dtype, limits)?;
         }
         if self.algorithm == Algorithm::Staged {
             return self.check_staged(pooling, reduction, dtype, limits);
         }
         if self.algorithm == Algorithm::Strip {
+            self.check_steps()?;
             self.check_blocks(pooling)?;
         }
         self.check_lanes(pooling, dtype, limits, true)
+    }
+
+    /// Refuses strips of nothing, and of more than kernels are written for.
+    fn check_steps(&self) -> Result<(), PlanError> {
+        if (1..=LONGEST_STRIP).contains(&self.strip) {
+            return Ok(());
+        }
+        Err(PlanError::Strip { strip: self.strip, limit: LONGEST_STRIP })
     }
 
     /// Refuses units that the device has not, a plan that was made for something else than `own`, and

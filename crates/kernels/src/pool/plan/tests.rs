@@ -74,11 +74,74 @@ fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
     let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
     let plan = Plan::gradient_with(Algorithm::Rolling, &pooling, mean, dtype, &GPU).unwrap();
     assert_eq!(plan.check_backward(&pooling, mean, dtype, &GPU), Ok(()));
-    for strip in [0, 17, 1 << 31, 1 << 32] {
-        let plan = Plan { strip, ..plan };
-        let refused = plan.check_backward(&pooling, mean, dtype, &GPU);
-        assert_eq!(refused, Err(PlanError::Strip { strip, limit: 16 }));
+    let blocks = Plan::gradient_with(Algorithm::Strip, &pooling, mean, dtype, &GPU).unwrap();
+    assert_eq!(blocks.check_backward(&pooling, mean, dtype, &GPU), Ok(()));
+    for plan in [plan, blocks] {
+        for strip in [0, 17, 1 << 31, 1 << 32] {
+            let plan = Plan { strip, ..plan };
+            let refused = plan.check_backward(&pooling, mean, dtype, &GPU);
+            assert_eq!(refused, Err(PlanError::Strip { strip, limit: 16 }));
+        }
     }
+}
+
+/// A norm's gradient is gathered tap by tap: its kernel knows no lanes along the width.
+#[test]
+fn a_norm_has_no_gradient_by_blocks() {
+    let shape = Shape::new(1, 1, Extents::from([8, 8])).unwrap();
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let norm = Reduction::Norm(Exponent::new(1.0));
+    let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
+    assert_eq!((plan.algorithm, plan.across), (Algorithm::Direct, false));
+    let algorithm = Algorithm::Strip;
+    let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
+    assert_eq!(named, Err(PlanError::NotFor { algorithm }));
+    let blocks = Plan { algorithm, across: true, lanes: 4, ..plan };
+    assert!(blocks.check_backward(&pooling, norm, DType::F32, &GPU).is_err());
+}
+
+/// Fewer lanes of inputs need not be fewer lanes of windows, and those divide the windows of a row.
+#[test]
+fn lanes_of_a_gradient_divide_its_windows_too() {
+    let shape = Shape::new(1, 1, Extents::from([12, 12])).unwrap();
+    let window = Window::new([4, 4]).stride([4, 4]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::gradient(&pooling, max, DType::F32, &GPU).unwrap();
+    assert_eq!((plan.algorithm, plan.lanes), (Algorithm::Strip, 4));
+    let check = |lanes| Plan { lanes, ..plan }.check_backward(&pooling, max, DType::F32, &GPU);
+    assert_eq!([check(4), check(1)], [Ok(()), Ok(())]);
+    assert!(matches!(check(2), Err(PlanError::Lanes { lanes: 2, .. })), "two windows of three");
+}
+
+/// Vectors of one element, of which the last and a row more are not counted in 32 bits.
+#[test]
+fn a_run_that_32_bits_do_not_count_is_refused() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let plan = |width| {
+        let shape = Shape::new(1, 1, Extents::from([3, width])).unwrap();
+        let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let limits = Limits { buffer_bytes: 1 << 40, ..GPU };
+        Plan::with(Algorithm::Flat, &pooling, mean, DType::F32, &limits).map(|plan| plan.lanes)
+    };
+    assert_eq!(plan(536_870_901), Ok(1));
+    assert_eq!(plan(715_827_880), Ok(4));
+    assert!(matches!(plan(715_827_881), Err(PlanError::Lanes { lanes: 1, .. })));
+}
+
+/// A row's last block is filled up by as many units as it may lack columns.
+#[test]
+fn a_tile_has_units_that_fill_up_its_rows() {
+    let shape = Shape::new(1, 4, Extents::from([64, 8])).unwrap();
+    let window = Window::new([57, 57]).stride([1, 1]).padding([28, 28]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let (max, limits) = (Reduction::Max(Output::Values), Limits { shared_bytes: 1 << 18, ..GPU });
+    let plan = Plan::with(Algorithm::Fused, &pooling, max, DType::F32, &limits).unwrap();
+    assert_eq!(plan.check(&pooling, max, DType::F32, &limits), Ok(()));
+    let few = Plan { units: 32, ..plan }.check(&pooling, max, DType::F32, &limits);
+    assert_eq!(few, Err(PlanError::NotFor { algorithm: Algorithm::Fused }));
 }
 
 #[test]
