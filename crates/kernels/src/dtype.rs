@@ -1,3 +1,5 @@
+//! Types of elements: what they are computed in, and how they become that and are rounded back.
+
 use cubecl::prelude::*;
 
 use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
@@ -86,7 +88,8 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
 }
 
 /// The same with [`UPPER`] as a number of the launch. A compiler that sees it makes shifts of the products, and
-/// shifts are in the pipe of comparisons and choices; one that does not leaves them to the pipe that multiplies.
+/// shifts are in the pipe of comparisons and choices; one that does not see it keeps products, which have a pipe of
+/// their own.
 #[cube]
 pub(crate) fn widen_by<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,

@@ -1,3 +1,5 @@
+//! What a device can do, as far as plans ask.
+
 use cubecl::client::Client;
 use cubecl::features::Tma;
 use cubecl::ir::{ElemType, FloatKind};

@@ -9,8 +9,8 @@
 //!
 //! Nothing is scattered, so nothing is atomic and the same inputs give the same bits. A window of
 //! `k` taps, `d` apart, and stride `s` leaves a coordinate in the reach of ⌊(k−1)·d/s⌋ + 1 windows
-//! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the nearest that is there, and
-//! dropped by a select: every load is unconditional.
+//! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the
+//! nearest that is there, and dropped by a select: every load is unconditional.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;

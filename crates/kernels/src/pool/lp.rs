@@ -118,8 +118,8 @@ struct NormForm {
     marks: bool,
 }
 
-/// The binary orders by which a norm that is too large is made less: more than the root of as many
-/// equal numbers as an index counts adds to one of them.
+/// The power of two that a norm too large for 32 bits is divided by. The norm of as many equal numbers as an index
+/// counts is less than 2³¹ times one of them, so that this is enough.
 pub(super) const LESS: i32 = 32;
 
 /// How powers of an exponent are computed.

@@ -29,9 +29,9 @@ impl Run {
     }
 }
 
-/// Where column `v` of a block goes, of which those before `aside` are another block's too, as the last block's are where
-/// blocks do not divide a width. The other one's sums of these, added in another order, are kept: this one's go where
-/// its own column `aside` goes, which the unit writes after them.
+/// Where column `v` of a block goes, of which those before `aside` are another block's too, as the last block's
+/// are where blocks do not divide a width. The other one's sums of these, added in another order, are kept: this
+/// one's go where its own column `aside` goes, which the unit writes after them.
 #[cube]
 pub(super) fn written(#[comptime] v: u32, aside: u32, #[comptime] columns: u32) -> u32 {
     if comptime!(v + 1 < columns) { max(v, aside) } else { v.runtime() }

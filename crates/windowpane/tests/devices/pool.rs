@@ -753,7 +753,8 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
 fn large_shares_together_do_not_overflow() {
     let (rows, columns) = (8, 9);
     let keeps = |device: &Device| matches!(device.backend(), Backend::Cuda | Backend::Hip);
-    for (device, pool) in walked_down(Divisor::Valid).filter(|(device, _)| keeps(device)) {
+    let pools = [Divisor::Valid, Divisor::Padded].into_iter().flat_map(walked_down);
+    for (device, pool) in pools.filter(|(device, _)| keeps(device)) {
         let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::Flat);
         for (pool, dims, step) in
             [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)]

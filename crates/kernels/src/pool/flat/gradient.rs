@@ -2,7 +2,8 @@
 //! read it.
 //!
 //! A window has two rows in place of three on the first and on the last row of a plane, and two columns in the
-//! first and in the last column. Shares are divided before they are added or weighed, so that large ones do not overflow.
+//! first and in the last column. Shares are divided before they are added or weighed, so that large ones do not
+//! overflow.
 
 use cubecl::prelude::*;
 

@@ -24,12 +24,12 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     // Units past the last compute its vector again: of a warp all are asked.
     let vector = min(position, args.last_vector);
     let first = vector * form.lanes;
-    let line = first / form.columns;
+    let line = first / form.row;
     let (plane, at) = args.plane.div_mod(first);
     let row = (line - plane * args.rows as u32) as i32;
-    let column = (first - line * form.columns) as i32;
-    let next = args.columns - column;
-    let again = if comptime!(form.shares()) { args.columns_again - column } else { next };
+    let column = (first - line * form.row) as i32;
+    let next = args.row - column;
+    let again = if comptime!(form.shares()) { args.row_again - column } else { next };
     let place = Place { vector: vector as i32, row, column, next, again };
     let inner = at - args.inner_first < args.inner_count;
     // Not one by one: a warp would run both.
@@ -109,8 +109,8 @@ fn averages_of<A: Float, N: Size>(
     results
 }
 
-/// The vector, or the nearest one that is there: above a unit's own none is behind the last, below none is
-/// before the first.
+/// The vector, or the nearest one that is there: only one before a unit's own may be before the first, and only one
+/// behind it behind the last.
 #[cube]
 fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
     let (before, behind) = comptime!((from_own < 0, from_own > 0));
@@ -198,11 +198,13 @@ fn columns_of<A: Float, N: Size>(
     let mut sums = Sequence::<A>::new();
     #[unroll]
     for j in 0..form.reads() {
-        let mut sum = tap_of::<A, N>(rows, 1u32, j, form);
+        let tap = tap_of::<A, N>(rows, 1u32, j, form);
+        let mut sum = if comptime!(form.scales()) { tap * edges.own } else { tap };
         #[unroll]
         for side in 0..2u32 {
             let t = comptime!(2 * side);
             let tap = tap_of::<A, N>(rows, t, j, form);
+            let tap = if comptime!(form.scales()) { tap * edges.own } else { tap };
             let there = if comptime!(t == 0) { edges.above } else { edges.below };
             sum = if comptime!(inner) {
                 sum + tap
@@ -307,7 +309,9 @@ fn factors<A: Float>(
     #[comptime] form: Form,
 ) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
-    if comptime!(!form.divides_each()) {
+    if comptime!(form.scales()) {
+        Factors::<A> { usual: A::from_int(1), edge: A::from_int(1) }
+    } else if comptime!(!form.divides_each()) {
         Factors::<A> { usual: all, edge: all }
     } else {
         let six = A::new(comptime!(1.0 / 6.0));

@@ -11,8 +11,12 @@
 //!
 //! With channels first a plane of 35 × 35 has no row but the first that begins where a vector could. Yet what
 //! is above an element lies a row's length before it, wherever that is: whole vectors are read and written,
-//! whatever the extents, and which lanes of them a tap needs hangs on that length alone, modulo a vector. Of
-//! a unit's elements at most one begins a row, for a row is longer; those from there on are of the next row.
+//! whatever the extents. Of a unit's elements at most one begins a row, for a row is longer; those from there on are
+//! of the next row.
+//!
+//! Which vectors a tap is in, and which lanes of them, hangs on a row's length alone, and for that a kernel is made:
+//! all its loads are steps from one address then, known when it is compiled. A new length of rows takes a tenth of a
+//! second to compile, other extents take none.
 //!
 //! Most units are away from the first rows of a plane and from the last. Where all units of a warp are, no row
 //! is dropped and all have their taps.
@@ -38,7 +42,7 @@ use crate::unit::grid;
 /// The taps of a window on either axis.
 const TAPS: u32 = 3;
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem: but for the length of its rows they may change without a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct FlatArgs {
     last_vector: u32,
@@ -46,12 +50,12 @@ struct FlatArgs {
     /// The first element of a plane at which a unit may be inner, and how many are from there.
     inner_first: u32,
     inner_count: u32,
-    /// The columns of a row, which the kernel is made for: where it ends and begins they are numbers of the launch
-    /// all the same, for with them known forward in f32 is slower.
-    columns: i32,
+    /// A row's length once more, as a number of the launch: where rows begin and end is asked of this, for of the one
+    /// that the kernel is made for forward in f32 is slower.
+    row: i32,
     /// The same again. Where a row ends it does not begin: a compiler that sees this makes a choice of two out of
     /// each two additions that predicates leave out, at an instruction more.
-    columns_again: i32,
+    row_again: i32,
     rows: i32,
     /// What raises the lower halves of words.
     upper: u32,
@@ -68,8 +72,8 @@ struct Form {
     /// How elements are widened.
     widened: Widening,
     lanes: u32,
-    /// The elements of a row: that a kernel is made for them makes all loads steps from one address.
-    columns: u32,
+    /// The elements of a row.
+    row: u32,
     /// Whether the units of a warp can ask each other.
     votes: bool,
     /// Whether all cubes are in one line.
@@ -84,7 +88,7 @@ impl Form {
 
     /// Where row `t` of taps begins, from a unit's first element: one element ahead.
     fn start(&self, t: u32) -> i32 {
-        (t as i32 - 1) * self.columns as i32 - 1
+        (t as i32 - 1) * self.row as i32 - 1
     }
 
     /// The first vector that holds it, from a unit's own.
@@ -114,6 +118,12 @@ impl Form {
     /// Whether windows are divided by the taps that they have inside.
     fn divides_each(&self) -> bool {
         self.fold == Fold::AverageValid
+    }
+
+    /// Whether windows whose shares are added are divided by one number: each share before it is added, so that large
+    /// ones do not overflow.
+    fn scales(&self) -> bool {
+        self.gradient && !self.divides_each()
     }
 
     /// Whether windows whose shares are added are divided by different numbers.
@@ -152,8 +162,8 @@ pub(super) fn launch(
         rounds: plan.rounds,
         widened: plan.widening(dtype),
         lanes: plan.lanes as u32,
-        columns: columns as u32,
-        votes: plan.reinterprets,
+        row: columns as u32,
+        votes: plan.llvm,
         line: matches!(cubes, CubeCount::Static(_, 1, 1)),
     };
     // The row of a unit's first element and the next one have all their rows, and one more element is above.

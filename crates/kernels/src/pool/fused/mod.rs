@@ -204,7 +204,7 @@ pub(super) fn launch(
     let [_, height, width] = pooling.grid().axes();
     // The plan has been checked: there is a tile for its units.
     let Some((tile, _)) = tile(pooling, reduction, plan.units) else { return };
-    let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
+    let each = plan.one_by_one();
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let pixel = pixel_channels(pooling);
     let planes = inputs / height.input() / width.input() / pixel;

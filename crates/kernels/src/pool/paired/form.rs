@@ -170,7 +170,7 @@ impl Room {
         let (channels, lanes) = (channels(pooling), lanes(pooling));
         let walk = Walk::new(width, block);
         let word = WORD_BYTES / plan.accumulator.size();
-        let whole = plan.reinterprets && channels == 1 && block.is_multiple_of(word);
+        let whole = plan.llvm && channels == 1 && block.is_multiple_of(word);
         let word = if whole { word } else { 1 };
         let margin = if is_flat(pooling) && lanes > 1 { word } else { 0 };
         // No more columns are written than units have; and windows reach a window and a block further.
@@ -238,9 +238,9 @@ impl Form {
     ) -> Self {
         let [_, height, width] = pooling.grid().axes();
         let [rows, block] = blocks(pooling);
-        let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
+        let each = plan.one_by_one();
         let flat = is_flat(pooling);
-        let most = if plan.reinterprets { 8 } else { 4 };
+        let most = if plan.llvm { 8 } else { 4 };
         let neighbours = [width.output(), tile, block].into_iter();
         let written =
             neighbours.fold(most.min(WORD_BYTES / dtype.size()), |n, of| widest_divisor(of, n));

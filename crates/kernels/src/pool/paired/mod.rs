@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Three ways in which it departs from `fused`. Two neighbours are one load, and what comes next is on its
-//! way while rows are folded; of numbers of four bytes that takes the registers of which more units could
-//! be. The windows of a block are folds of folds, here of sums:
+//! way while rows are folded; for numbers of four bytes that takes so many registers that fewer units have
+//! room. The windows of a block are folds of folds, here of sums:
 //!
 //! ```text
 //! whole = sum of the blocks that all windows of the block have
@@ -121,7 +121,7 @@ pub(super) fn launch(
         width.output() as u32,
         UPPER,
     );
-    let each = Plan { lanes: 1, across: false, unrolled: false, ..*plan };
+    let each = plan.one_by_one();
     let (cubes, dim) = grid(client, plan.units, units * pieces);
     // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
     // there are not written.

@@ -10,7 +10,7 @@ use super::{Form, One, TileArgs};
 use crate::pool::window::Problem;
 
 impl Walk {
-    /// Whether windows share sums of whole blocks: of one no more windows are than it has inputs.
+    /// Whether the sums of whole blocks are kept for all windows: not where a window has only one, which few share.
     pub(super) fn shares(&self) -> bool {
         self.whole > 1
     }

@@ -18,11 +18,11 @@ impl Plan {
         limits: &Limits,
     ) -> Result<Self, PlanError> {
         let fits = |algorithm: Algorithm| algorithm.fits(pooling, reduction);
-        let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, false) {
+        let algorithm = if Self::is_one_run(pooling, reduction, dtype, limits, false) {
             Algorithm::Flat
         } else if Self::rolls(pooling, reduction, dtype, limits, false) {
             Algorithm::Rolling
-        } else if Self::stages(pooling, reduction, dtype, limits, false) {
+        } else if Self::holds_planes(pooling, reduction, dtype, limits, false) {
             Algorithm::Plane
         } else if fits(Algorithm::Reduce) && reduces(pooling, dtype, limits) {
             Algorithm::Reduce
@@ -58,13 +58,13 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<Self, PlanError> {
-        let algorithm = if Self::runs_on(pooling, reduction, dtype, limits, true) {
+        let algorithm = if Self::is_one_run(pooling, reduction, dtype, limits, true) {
             Algorithm::Flat
         } else if Self::rolls(pooling, reduction, dtype, limits, true) {
             Algorithm::Rolling
-        } else if Self::stages(pooling, reduction, dtype, limits, true) {
+        } else if Self::holds_planes(pooling, reduction, dtype, limits, true) {
             Algorithm::Plane
-        } else if Self::stages_windows(pooling, reduction, dtype, limits) {
+        } else if Self::stages(pooling, reduction, dtype, limits) {
             Algorithm::Staged
         } else if Self::blocks(pooling, reduction, dtype, limits).is_some() {
             Algorithm::Strip
@@ -76,7 +76,7 @@ impl Plan {
 
     /// Whether staging planes pays: on a GPU, where no vector of eight bytes divides a row, and
     /// windows overlap or cover most of a plane.
-    fn stages(
+    fn holds_planes(
         pooling: &Pooling,
         reduction: Reduction,
         dtype: DType,
@@ -111,12 +111,7 @@ impl Plan {
 
     /// Whether laying windows down in shared memory pays: of windows that overlap and are a few inputs apart, in many
     /// whole cubes.
-    fn stages_windows(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        limits: &Limits,
-    ) -> bool {
+    fn stages(pooling: &Pooling, reduction: Reduction, dtype: DType, limits: &Limits) -> bool {
         let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
         let whole = pixel_channels(pooling).is_multiple_of(staged::CHANNELS);
         let plan = || Self::gradient_with(Algorithm::Staged, pooling, reduction, dtype, limits);
@@ -130,7 +125,7 @@ impl Plan {
 
     /// Whether one run of all planes pays: where no vector of eight bytes divides a row, and one does the
     /// run.
-    fn runs_on(
+    fn is_one_run(
         pooling: &Pooling,
         reduction: Reduction,
         dtype: DType,

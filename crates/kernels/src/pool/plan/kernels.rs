@@ -161,7 +161,7 @@ impl Plan {
             accumulator,
             maximum: MaximumForm::new(accumulator, limits),
             rounds: dtype == DType::BF16 && !limits.llvm,
-            reinterprets: limits.llvm,
+            llvm: limits.llvm,
             shared_bytes: limits.shared_bytes,
         }
     }
@@ -408,7 +408,7 @@ impl Plan {
         let (elements, row) = (pooling.input().elements(), pooling.grid().axes()[AXES - 1].input());
         let (lanes, widest) = (self.lanes, lanes.unwrap_or(1));
         // A row of taps ends in the vector after that of its last element.
-        if lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes + 1 <= LIMIT {
+        if lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes < LIMIT {
             return Ok(());
         }
         Err(PlanError::Lanes { lanes, neighbours: elements, widest })
@@ -476,8 +476,8 @@ impl Plan {
         }
     }
 
-    /// Refuses planes that are not for staging, or not on this device, and lanes that they cannot be
-    /// moved in.
+    /// Refuses planes that are not for staging, or not on this device, strips that are not the tile's, and lanes that
+    /// planes cannot be moved in.
     pub(super) fn check_planes(
         &self,
         pooling: &Pooling,
@@ -491,6 +491,9 @@ impl Plan {
         let fits = plane::fits(pooling, reduction, dtype, gradient, most);
         self.algorithm.only_if(room && fits)?;
         let tile = plane::Tile::new(pooling, dtype, gradient, self.shared_bytes);
+        if tile.as_ref().is_some_and(|tile| self.strip != tile.columns) {
+            return Err(PlanError::Fixed { name: "strip", algorithm: self.algorithm });
+        }
         let (lanes, widest) = (self.lanes, tile.map_or(1, |tile| tile.lanes));
         if lanes.is_power_of_two() && lanes <= widest {
             return Ok(());

@@ -161,8 +161,9 @@ pub struct Plan {
     pub(super) maximum: MaximumForm,
     /// Whether sums are rounded to bf16 here, not by the device.
     pub(super) rounds: bool,
-    /// Whether what is shared can be seen as vectors.
-    pub(super) reinterprets: bool,
+    /// Whether LLVM compiles for the device, as its limits say: what is shared can be seen as vectors then, and the
+    /// units of a warp ask each other.
+    pub(super) llvm: bool,
     /// The bytes that the units of a cube may share.
     pub(super) shared_bytes: usize,
 }
@@ -241,11 +242,16 @@ impl Plan {
         }
     }
 
+    /// The plan for elements that are folded one by one, whatever is loaded at once.
+    pub(super) fn one_by_one(&self) -> Self {
+        Self { lanes: 1, across: false, unrolled: false, ..*self }
+    }
+
     /// How elements become what they are folded in.
     pub(super) fn widening(&self, dtype: DType) -> Widening {
         if dtype.is_float() && !self.accumulator.is_float() {
             if dtype == DType::BF16 { Widening::UpperKeys } else { Widening::Keys }
-        } else if dtype == DType::BF16 && self.accumulator != dtype && self.reinterprets {
+        } else if dtype == DType::BF16 && self.accumulator != dtype && self.llvm {
             if self.runs { Widening::EachBits } else { Widening::Bits }
         } else {
             Widening::Cast
@@ -321,7 +327,7 @@ impl Plan {
         }
         let made = |plan: &Self| {
             let Self { widest, columns, accumulator, maximum, rounds, .. } = *plan;
-            let device = (plan.reinterprets, plan.shared_bytes);
+            let device = (plan.llvm, plan.shared_bytes);
             (widest, columns, accumulator, maximum, rounds, device)
         };
         if made(self) != made(own) {

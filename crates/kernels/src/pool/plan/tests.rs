@@ -243,7 +243,7 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
 }
 
 #[test]
-fn planes_that_no_vector_divides_are_staged() {
+fn planes_that_no_vector_divides_are_held_whole() {
     let mean = Reduction::Average(Divisor::Valid);
     let pooling = |extent: usize, kernel: usize, padding: usize| {
         let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();

@@ -160,7 +160,7 @@ pub(super) fn form(
         true => (0, 1),
     });
     let form = Form {
-        tap: Tap::new(pooling, reduction, dtype, &each(plan)),
+        tap: Tap::new(pooling, reduction, dtype, &plan.one_by_one()),
         gradient,
         columns: tile.columns as u32,
         kernel: sides.map(|side| side.kernel as u32),
@@ -168,13 +168,13 @@ pub(super) fn form(
         inside,
         units: plan.units,
         capacity: shared_bytes(pooling, dtype, gradient, plan.shared_bytes) / dtype.size(),
-        vectors: plan.reinterprets,
+        vectors: plan.llvm,
         run: 1,
         few_taps: has_few_taps(pooling),
         ahead: sides[2].before.max(0) as u32,
         behind: pooling.grid().axes()[2].after() as u32,
         flat: !gradient && sides.iter().all(Side::is_whole),
-        pairs: plan.reinterprets && dtype.size() == 2,
+        pairs: plan.llvm && dtype.size() == 2,
     };
     let most = match pooling.grid().axes()[1].output() {
         1 => 1,
@@ -184,9 +184,4 @@ pub(super) fn form(
     let row = form.kernel[0] * form.reads();
     let fits = |&run: &u32| (form.shared_rows() + run * form.new_rows()) * row <= MOST_RUN_LOADS;
     Form { run: (1..=most).rev().find(fits).unwrap_or(1), ..form }
-}
-
-/// The plan as windows see it, whose results are single numbers.
-pub(super) fn each(plan: &Plan) -> Plan {
-    Plan { lanes: 1, across: false, unrolled: false, ..*plan }
 }

@@ -41,7 +41,7 @@ use super::window::{Fold, problem_args};
 use crate::dtype::elem;
 use crate::unit::grid;
 
-use form::{Form, each, form};
+use form::{Form, form};
 use tile::{MARGIN, Side, WORD_BYTES, elements, has_few_taps, shared_bytes, sides};
 
 pub(super) use tile::{SHARED_BYTES, Tile, UNITS, fits, overlaps};
@@ -149,7 +149,7 @@ pub(super) fn launch(
             plan.lanes,
             vectors(input, planes * inputs, plan.lanes),
             vectors(output, planes * outputs, plan.lanes),
-            problem_args(pooling, reduction, dtype, &each(plan)),
+            problem_args(pooling, reduction, dtype, &plan.one_by_one()),
             args,
             form,
             elem(dtype),

@@ -113,9 +113,13 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
     if comptime!(form.divides_shares()) {
         #[unroll]
         for j in 0..form.reads() {
-            let x = place.column + comptime!(j as i32 - 1);
-            let ends = x == 0 || x + 1 == args.columns;
-            shares.push(select(ends, six, A::new(comptime!(1.0 / 9.0))));
+            shares.push(if comptime!(form.weighs_ends()) {
+                let x = place.column + comptime!(j as i32 - 1);
+                let ends = x == 0 || x + 1 == args.columns;
+                select(ends, six, A::new(comptime!(1.0 / 9.0)))
+            } else {
+                all
+            });
         }
     }
     Factors::<A> { inner, edge, shares }
@@ -293,7 +297,7 @@ fn weighed<A: Float, N: Size>(
     ends: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.weighs_ends()) {
         select(ends, sum * Vector::new(A::new(1.5)), sum)
     } else {
         sum

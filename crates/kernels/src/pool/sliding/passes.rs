@@ -118,7 +118,7 @@ pub(super) fn keeps(axis: &Axis, plan: &Plan, walk: &Walk) -> bool {
     let room = plan.units as usize * unit <= plan.shared_bytes.min(KEPT_BYTES);
     // Of memory that is shared for long, graphics drivers leave room for few cubes, and not all share
     // narrow types.
-    plan.reinterprets && room && !walk.indexed && !plan.runs
+    plan.llvm && room && !walk.indexed && !plan.runs
 }
 
 /// Fewer units than this and lines are cut, though each piece then reads a window more.

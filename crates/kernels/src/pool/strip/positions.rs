@@ -2,8 +2,8 @@
 //! row, so that of equals the first is the winner.
 //!
 //! Of lanes along the width they are folded as numbers are, one comparison a tap. A strip that has a NaN,
-//! which few have, looks at its windows once more, for the last. Of others that took registers of which
-//! they have none to spare.
+//! which few have, looks at its windows once more, for the last. Lanes that are channels fold NaN with the
+//! rest: to look twice took more registers than they have.
 
 use cubecl::prelude::*;
 
