@@ -240,14 +240,17 @@ pub(super) fn by_case<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     cases.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// How many times as fast the fastest of ours is as the fastest peer, with warm caches, as peers
-/// are timed.
+/// How many times as fast the fastest of ours is as the fastest peer of its day, with warm caches, as
+/// peers are timed.
 pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
-    let fastest = |peers: bool| {
-        let times = rows.iter().filter(|row| row.peer.is_some() == peers && !row.is_cold());
-        times.filter_map(|row| row.time()).map(|time| time.ms).reduce(f64::min)
+    let fastest = |fits: &dyn Fn(&Row) -> bool| {
+        let fitting = rows.iter().filter(|row| fits(row) && !row.is_cold());
+        let times = fitting.filter_map(|row| Some((row.time()?.ms, &row.day)));
+        times.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    Some(fastest(true)? / fastest(false)?)
+    let (ours, day) = fastest(&|row| row.peer.is_none())?;
+    let (peers, _) = fastest(&|row| row.peer.is_some() && row.day == *day)?;
+    Some(peers / ours)
 }
 
 /// The geometric mean.

@@ -41,10 +41,11 @@ impl Agreement {
     /// What a page says of it, where there was a second run.
     pub(super) fn told(&self) -> Option<String> {
         let Self { agree, of } = self;
+        let others = if agree < of { "; the others are marked too" } else { "" };
         (*of > 0).then(|| {
             format!(
-                "A second run on the same machine\nagrees within 5 % in {agree} of {of} cases; the \
-                 others are marked too."
+                "A second run on the same machine\nagrees within 5 % in {agree} of {of} times, one for \
+                 each case and backend{others}."
             )
         })
     }
@@ -93,7 +94,7 @@ mod tests {
         assert_eq!(agreement.told(), None);
         agreement.hold(&mut lines, &again);
         assert_eq!(agreement, Agreement { agree: 1, of: 3 });
-        assert!(agreement.told().is_some_and(|told| told.contains("1 of 3 cases")));
+        assert!(agreement.told().is_some_and(|told| told.contains("1 of 3 times")));
         let noisy = lines.map(|line| match line {
             Line::Row(row) => row.time().is_some_and(|time| time.noisy),
             _ => false,

@@ -30,8 +30,8 @@ A folder of files is one device's; where the same case of the same contestant is
 the last file by name counts; but DAY.again.jsonl is a second run of DAY.jsonl's, and where the two
 differ by more than 5 % a case is marked as noisy. Cases that a folder's highlights.txt names, as
 stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many
-times as fast the fastest of ours is as the fastest peer; they mean something where both ran on the
-same machine.
+times as fast the fastest of ours is as the fastest peer of the same day; they mean something where
+both ran on the same machine.
 
 --fill replaces what a page has between the lines <!-- bench: gpu/stems --> and <!-- bench: end -->
 by the table that stems.table in the folder gpu describes: a line of the columns' names, a line of
@@ -184,11 +184,12 @@ impl Group {
         for file in again {
             agreement.hold(&mut lines, &row::read(&file)?);
         }
-        // Columns and bars stand in the order in which contestants come; warm caches are the rule.
+        // Columns and bars stand in the order in which contestants come: ours, and peers of whatever day; warm
+        // caches are the rule.
         lines.sort_by_key(|line| match line {
-            Line::Row(row) => row.is_cold(),
-            Line::Ceiling(ceiling) => ceiling.cache.is_some(),
-            _ => false,
+            Line::Row(row) => (row.is_cold(), row.peer.is_some()),
+            Line::Ceiling(ceiling) => (ceiling.cache.is_some(), false),
+            _ => (false, false),
         });
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("runs");
         let highlights = fs::read_to_string(folder.join(HIGHLIGHTS)).unwrap_or_default();
@@ -243,7 +244,7 @@ impl Group {
         page += &format!("\n![The cases on the rooflines]({name}-roofline.svg)\n\n");
         page += &format!("![The contestants side by side]({name}-bars.svg)\n\n");
         page += "Milliseconds of one launch, and the share of the device's ceiling that it \
-                 reaches; `~` marks\ntimes whose windows differ by more than 5 %.";
+                 reaches; `~` marks\ntimes whose windows differ by more than 5 %. Ratios are beside peers of the same day.";
         if let Some(told) = self.agreement.told() {
             page += &format!(" {told}");
         }
@@ -365,6 +366,24 @@ mod tests {
         files.sort_by_cached_key(|file| order(Path::new(file)));
         let ends = files.map(|file| &file[8..]);
         assert_eq!(ends, ["31.jsonl", "31.cubek.jsonl", "31.torch.jsonl", "01.jsonl"]);
+    }
+
+    /// What ran on another day may have run on another machine, and is no side of a ratio.
+    #[test]
+    fn ratios_are_of_one_day() {
+        let on = |day: &str, mut line: Line| {
+            if let Line::Row(row) = &mut line {
+                row.day = day.into();
+            }
+            line
+        };
+        let lines = [
+            on("2026-01-31", row("a", ("backend", "cuda"), 1.0)),
+            on("2026-01-30", row("a", ("peer", "cubek"), 2.0)),
+            on("2026-01-31", row("a", ("peer", "torch"), 3.0)),
+        ];
+        assert_eq!(print::ratio(&print::rows(&lines)), Some(3.0));
+        assert_eq!(print::ratio(&print::rows(&lines[..2])), None);
     }
 
     /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
