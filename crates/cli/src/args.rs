@@ -88,9 +88,10 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     pub(crate) layout: Layout,
     /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
-    /// (cost independent of the window), fused (so along both axes at once), reduce (many units
-    /// share a window), plane (small planes are kept in fast memory), flat (all planes are one
-    /// run of numbers) or walk (a processor's thread keeps what neighbouring windows share)
+    /// (cost independent of the window), fused (sliding, along both axes at once), reduce (many
+    /// units share a window), plane (small planes are kept in fast memory), flat (all planes are
+    /// one run of numbers), rolling (units walk down the rows), staged (windows wait in fast
+    /// memory) or walk (a processor's thread keeps what neighbouring windows share)
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]
@@ -228,7 +229,7 @@ impl PoolArgs {
         let asked = extents.map(|extents| extents.rank());
         match (asked, self.rank()) {
             (Some(asked), Some((by, rank))) if asked != rank => Err(Failure::Arguments(format!(
-                "--{flag} has {asked} numbers and {by} has {rank}; give one an axis"
+                "--{flag} has {asked} and {by} has {rank}; give one number an axis"
             ))),
             _ => Ok(()),
         }
@@ -260,9 +261,13 @@ pub(crate) fn check_dims(
         Layout::ChannelsLast => format!("N,{},C", axes.join(",")),
         Layout::ChannelsFirst => format!("N,C,{}", axes.join(",")),
     };
+    let found = dims.len();
+    let mend = match found {
+        3..=5 => format!("give {by} one number for each axis of space, or other dimensions"),
+        _ => "give other dimensions".into(),
+    };
     let message = format!(
-        "{whose} has {} dimensions, {dims:?}, and a {by} of {rank} needs {}: {order}",
-        dims.len(),
+        "{whose} has {found} dimensions, {dims:?}, and a {by} of {rank} needs {}: {order}; {mend}",
         rank + 2,
     );
     // Two arguments that do not fit, or a file that does not.

@@ -135,7 +135,7 @@ impl PoolBackward {
         let size = self.input_size.map(|size| size.as_slice().to_vec()).unwrap_or_default();
         if size.len() + 2 != gradient.len() {
             return Err(Failure::Failed(format!(
-                "{} has {} dimensions and --input-size has {} numbers; give one an axis",
+                "{} has {} dimensions and --input-size has {}; give one number for each axis of space",
                 self.gradient.display(),
                 gradient.len(),
                 size.len(),

@@ -34,7 +34,8 @@ pub(crate) struct ConvArgs {
     /// strict, or tf32 where the device has it: f32 with factors rounded to 11 bits
     #[arg(long, default_value = "strict")]
     precision: Precision,
-    /// The tiling, or some of its numbers: block_m=128,block_n=128,block_k=32,ratio_m=2,ratio_n=2
+    /// The tiling, or some of its numbers: block_m, block_n, block_k, ratio_m, ratio_n,
+    /// elems_per_thread and stages, as in block_m=128,block_k=32
     #[arg(long, value_name = "NAME=NUMBER,…")]
     tile: Option<Tiling>,
     /// auto, or the kernel by its name, as `plan conv` prints it
@@ -111,7 +112,7 @@ impl ConvArgs {
         {
             if let Some(found) = extents.map(|extents| extents.rank()).filter(|n| *n != rank) {
                 return Err(Failure::Arguments(format!(
-                    "--{flag} has {found} numbers and the filters have {rank} axes; give one an axis"
+                    "--{flag} has {found} and the filters have {rank} axes; give one number an axis"
                 )));
             }
         }

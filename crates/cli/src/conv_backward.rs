@@ -17,7 +17,7 @@ Example: back through the convolution that `windowpane conv x.npy w.npy -o y.npy
   windowpane conv-backward data dy.npy w.npy --input-size 32,32 -o dx.npy --padding 1,1";
 
 const WEIGHT_EXAMPLE: &str = "\
-Example: what the filters of `windowpane conv x.npy w.npy -o y.npy --padding 1,1` answer for
+Example: the gradient of the filters of `windowpane conv x.npy w.npy -o y.npy --padding 1,1`
   windowpane conv-backward weight dy.npy x.npy --kernel 3,3 -o dw.npy --padding 1,1";
 
 /// The arguments of `conv-backward`.
@@ -143,7 +143,7 @@ fn check_rank(flag: &str, extents: Extents, rank: usize) -> Result<(), Failure> 
     match extents.rank() {
         found if found == rank => Ok(()),
         found => Err(Failure::Arguments(format!(
-            "{flag} has {found} numbers and the gradient has {rank} axes; give one an axis"
+            "{flag} has {found} and the gradient has {rank} axes; give one number an axis"
         ))),
     }
 }

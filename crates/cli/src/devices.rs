@@ -4,7 +4,7 @@ use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
 use windowpane::{Backend, DType, Device, Error, Unit};
 
-use crate::args::On;
+use crate::args::{On, number};
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 use crate::table;
@@ -21,8 +21,15 @@ in a second, which is the ceiling of every kernel that does both (an emulated GP
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Devices {
-    #[command(flatten)]
-    on: On,
+    /// Only this backend's [default: all of this build]
+    #[arg(long, value_name = "BACKEND")]
+    backend: Option<Backend>,
+    /// Only this one of its backend [default: all; without --backend, of the best]
+    #[arg(long, value_name = "N", value_parser = number)]
+    device: Option<usize>,
+    /// Print the table only: no progress
+    #[arg(long)]
+    quiet: bool,
 }
 
 /// A line of the table.
@@ -34,21 +41,22 @@ enum Row {
 
 impl Devices {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let rows = match (self.on.backend, self.on.device) {
+        let on = On { backend: self.backend, device: self.device, quiet: self.quiet };
+        let rows = match (on.backend, on.device) {
             (None, None) => Backend::built().flat_map(rows_of).collect(),
             (Some(backend), None) => {
                 // A backend that was asked for and has nothing is an error.
                 Device::new(backend, 0)?;
                 rows_of(backend)
             }
-            (_, Some(_)) => vec![Row::Found(self.on.open()?)],
+            (_, Some(_)) => vec![Row::Found(on.open()?)],
         };
         let mut table = table::new();
         table.set_header(["device", "name", "types", "TFLOP/s", "read+write GB/s"]);
         for column in table.column_iter_mut().skip(3) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let progress = Progress::new(self.on.quiet, "looking for devices");
+        let progress = Progress::new(on.quiet, "looking for devices");
         for row in rows {
             table.add_row(match row {
                 Row::Found(device) => {
@@ -64,7 +72,7 @@ impl Devices {
         say(table)?;
         let absent: Vec<_> =
             Backend::ALL.into_iter().filter(|b| !b.is_built()).map(Backend::name).collect();
-        if self.on.backend.is_some() || absent.is_empty() {
+        if self.backend.is_some() || absent.is_empty() {
             return Ok(());
         }
         say(format!("not in this build: {} (rebuild with --features NAME)", absent.join(", ")))

@@ -256,7 +256,7 @@ impl fmt::Display for Error {
             ),
             Self::FilterChannels { found, expected, channels, groups } => write!(
                 f,
-                "the filters have {found} channels but {channels} channels in {groups} groups ask \
+                "the filters have {found} channels but {channels} channels with groups = {groups} ask \
                  for {expected}; give them as many, or choose other groups"
             ),
             Self::FilterKernel { axis, window, filter } => write!(

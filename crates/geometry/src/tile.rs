@@ -126,7 +126,7 @@ impl fmt::Display for UnknownTiling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "part {} of the tile ", self.part)?;
         f.write_str(match self.wrong {
-            Wrong::NoPair => "is no pair; write",
+            Wrong::NoPair => "has no `=`; write",
             Wrong::Name => "has a name that no number of a tile has; write",
             Wrong::Number => "has no whole number from 1 to 4294967295; write",
             Wrong::Again => "has a name that an earlier one has; write each once, as",
@@ -183,8 +183,8 @@ mod tests {
         let some: Tiling = "block_n=32, stages=2".parse().unwrap();
         assert_eq!(some.over(TILE), Tile { block_n: 32, stages: 2, ..TILE });
         for (bad, saying) in [
-            ("", "part 1 of the tile is no pair"),
-            ("block_m", "part 1 of the tile is no pair"),
+            ("", "part 1 of the tile has no `=`"),
+            ("block_m", "part 1 of the tile has no `=`"),
             ("block_m=", "part 1 of the tile has no whole number"),
             ("block_m=0", "part 1 of the tile has no whole number"),
             ("stages=2,block_m=+1", "part 2 of the tile has no whole number"),

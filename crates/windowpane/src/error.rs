@@ -124,7 +124,9 @@ pub enum Error {
         dtype: DType,
     },
     /// A tensor was read as another type than it holds.
-    #[error("the tensor holds {found}, not {asked}; read it as {found}")]
+    #[error(
+        "the tensor holds {found}, not {asked}; read it as {found}, or convert it with `to_dtype`"
+    )]
     DTypeMismatch {
         /// The type asked for.
         asked: DType,
@@ -133,7 +135,7 @@ pub enum Error {
     },
     /// A slice is not as long as the dimensions say.
     #[error(
-        "dimensions {dims:?} need {needed} elements, {found} were given; give as many or other dimensions"
+        "dimensions {dims:?} need {needed} elements, {found} were given; give that many, or other dimensions"
     )]
     Length {
         /// The dimensions.
@@ -144,7 +146,9 @@ pub enum Error {
         found: usize,
     },
     /// A tensor was to be copied over one of other dimensions.
-    #[error("dimensions {found:?} were copied over {asked:?}; copy to a tensor of the same")]
+    #[error(
+        "a tensor of {found:?} cannot be copied over one of {asked:?}; use one of the same dimensions"
+    )]
     DimsMismatch {
         /// The dimensions copied over.
         asked: Vec<usize>,
@@ -160,7 +164,9 @@ pub enum Error {
         found: Device,
     },
     /// A plan was used with another device, or problem, than it was made for.
-    #[error("the plan was made for {asked}, this is {found}; plan again")]
+    #[error(
+        "the plan was made for {asked}, this is {found}; give what it was made for, or plan again"
+    )]
     PlanMismatch {
         /// What the plan was made for.
         asked: String,

@@ -14,7 +14,7 @@ fn file_error(path: &Path, reason: impl ToString) -> Error {
 
 /// Reads a whole file.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|error| file_error(path, error))
+    fs::read(path).map_err(|error| file_error(path, format!("cannot be read: {error}")))
 }
 
 /// Writes a whole file beside its place and then moves it there.
@@ -54,7 +54,9 @@ mod npy {
             // Of a shape whose product overflows npyz panics, in a build that checks.
             let file = std::panic::catch_unwind(|| NpyFile::new(&bytes[..]))
                 .map_err(|_| file_error(path, "has a shape that cannot be counted"))?
-                .map_err(|error| file_error(path, format!("is no .npy file: {error}")))?;
+                .map_err(|error| {
+                    file_error(path, format!("is no .npy file: {error}; write one with numpy.save"))
+                })?;
             let dims: Vec<usize> = file.shape().iter().map(|dim| *dim as usize).collect();
             let elements = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
             if elements.is_none_or(|elements| elements > bytes.len()) {

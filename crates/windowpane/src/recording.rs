@@ -9,7 +9,7 @@ use crate::{Device, Result};
 
 /// Work that a device has kept, to do it again in one go: see [`Device::record`].
 ///
-/// It has the work too, and with it all that this holds or borrows until the recording is dropped:
+/// It owns the work, so that whatever the work borrows stays borrowed until the recording is dropped:
 ///
 /// ```compile_fail
 /// # use windowpane::{Device, MaxPool, Tensor};

@@ -87,7 +87,7 @@ struct Cases {
     /// auto, or one way for all cases, by the name that `plan pool` or `plan conv` prints
     #[arg(long, value_name = "NAME", value_parser = forced::algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// The tiling of all convolutions, or some of its numbers: block_m=128,block_n=128,block_k=32
+    /// The tiling of all convolutions, or some of its numbers, as `conv` takes them
     #[arg(long, value_name = "NAME=NUMBER,…")]
     tile: Option<Tiling>,
     /// Follow a table of tuned convolutions; with `bench --tune` it is written, and need not be there

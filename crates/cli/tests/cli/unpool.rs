@@ -24,7 +24,7 @@ fn maxima_go_back_to_their_places() {
     for device in Device::all() {
         let on = ["--backend", device.backend().name()];
         let small = ["unpool", &y, "--indices", &at, "--output-size", "2,2", "-o", &back];
-        run_with(&small, &on).refused(1, "index 6 of output element 1");
+        run_with(&small, &on).refused(1, "index 6 of element 1");
     }
     let small = ["unpool", &y, "--output-size", "2,4", "-o", &back, "--indices"];
     run(&[&small[..], &[&x]].concat()).refused(1, "use the positions that pool wrote");

@@ -33,8 +33,8 @@ impl fmt::Display for IndexOutOfRange {
         let Self { at, index } = self;
         write!(
             f,
-            "index {index} of output element {at} is not a position in the input plane of its own \
-             sample and channel; use the indices of a forward pass with the same shapes, layout \
+            "index {index} of element {at} is not a position in the plane of its own sample and \
+             channel; use the indices of a forward pass with the same shapes, layout \
              and index base"
         )
     }
