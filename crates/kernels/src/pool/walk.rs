@@ -29,7 +29,7 @@ use super::launch::vectors;
 use super::plan::{Output, Plan, Reduction};
 use super::reach::{Reach, lanes_of};
 use super::strip::{self, outermost, step};
-use super::window::{Accumulator, Problem, Site, finish, problem_args, together};
+use super::window::{Accumulator, Problem, Site, finish, neutral, problem_args, together};
 use crate::axis::{Taps, has_all_taps, taps_of};
 use crate::dtype::{elem, widen};
 use crate::unit::{grid, unit_position};
@@ -445,7 +445,7 @@ fn columns<S: Float, A: Float, M: Size>(
     for n in 0..form.lines() {
         let line = lines.index(n);
         let value = widen::<S, A, M>(input[line.first + there as usize], tap.widened);
-        let outside = outside::<A, M>(problem, form);
+        let outside = neutral::<A, M>(problem, form.strip.tap.fold);
         let value = if comptime!(form.drops(n)) {
             select(there == at && line.inside, value, outside)
         } else if comptime!(tap.width.clipped) {
@@ -481,16 +481,6 @@ fn columns<S: Float, A: Float, M: Size>(
         }
     }
     windows
-}
-
-/// What changes no fold.
-#[cube]
-fn outside<A: Float, M: Size>(problem: &Problem, #[comptime] form: Form) -> Vector<A, M> {
-    if comptime!(form.strip.tap.fold.is_max()) {
-        Vector::new(problem.lowest.get::<A>())
-    } else {
-        Vector::new(A::from_int(0))
-    }
 }
 
 impl Form {

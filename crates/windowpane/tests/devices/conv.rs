@@ -872,7 +872,7 @@ fn what_cannot_be_done_is_refused() {
         };
         let conv = Conv::new([3, 3]);
         assert!(
-            error(conv.forward(&x, &w, None)).contains("2 channels but 6 channels in 1 groups")
+            error(conv.forward(&x, &w, None)).contains("2 channels but 6 channels with groups = 1")
         );
         assert!(error(conv.groups(4).forward(&x, &w, None)).contains("6, which 4 groups"));
         assert!(error(Conv::new([3, 2]).groups(3).forward(&x, &w, None)).contains("width"));

@@ -238,11 +238,6 @@ impl Form {
         self.inputs().iter().product()
     }
 
-    /// Where on each axis vector `i` of `counts` is.
-    pub(super) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
-        [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
-    }
-
     /// The steps of windows over input vector `x`: on the width, of all its lanes.
     pub(super) fn steps(&self, x: [u32; AXES]) -> [u32; AXES] {
         let width = (0..self.lanes).map(|lane| self.over_lane(x[2], lane).1).max().unwrap_or(0);

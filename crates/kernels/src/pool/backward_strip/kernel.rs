@@ -10,6 +10,7 @@ use super::{BlockAxis, Blocks};
 use crate::dtype::round;
 use crate::pool::runs::written;
 use crate::pool::strip::tiled;
+use crate::pool::window::split;
 use crate::unit::unit_position;
 
 #[cube(launch_unchecked)]
@@ -170,7 +171,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     };
     #[unroll]
     for i in 0..form.all_inputs() {
-        let x = comptime!(Form::split(form.inputs(), i));
+        let x = comptime!(split(form.inputs(), i));
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
         let column = written(x[2], place.width.aside, form.inputs()[2]);
@@ -250,7 +251,7 @@ fn gather<A: Float, M: Size, N: Size>(
     } else {
         #[unroll]
         for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
-            let step = comptime!(Form::split(steps, i));
+            let step = comptime!(split(steps, i));
             let line = comptime!(form.line_over(x, [step[0], step[1]]));
             let window = window_at::<A, M, N>(windows, line, x[2], step[2], form);
             sum = select_many(window.winner.equal(&index), sum + window.share, sum);
@@ -275,7 +276,7 @@ fn gather_lane<A: Float, M: Size, N: Size>(
     let mut sum = zero;
     #[unroll]
     for i in 0..comptime!(steps[0] * steps[1] * steps[2]) {
-        let step = comptime!(Form::split(steps, i));
+        let step = comptime!(split(steps, i));
         let line = comptime!(form.line_over(x, [step[0], step[1]]));
         let (vector, element) = comptime!(form.on_line(x[2], step[2], lane));
         let window = windows.index(comptime!(line * columns + vector));

@@ -6,6 +6,7 @@ use super::form::Form;
 use super::kernel::Place;
 use super::{BlockAxis, Blocks};
 use crate::dtype::{widen, widen_kept};
+use crate::pool::window::split;
 
 /// A window, and what it tells of its gradient.
 #[derive(CubeType)]
@@ -28,7 +29,7 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Window<A, N> {
     let windows = comptime!(form.windows());
-    let at = comptime!(Form::split([windows[0].1, windows[1].1, windows[2].1], i));
+    let at = comptime!(split([windows[0].1, windows[1].1, windows[2].1], i));
     let d = place.depth.window + comptime!(windows[0].0 + at[0] as i32);
     let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
     let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);

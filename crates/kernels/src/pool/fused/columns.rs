@@ -109,23 +109,6 @@ pub(super) fn column<S: Float, A: Float>(
     }
 }
 
-/// The folds of the first 1, 2, … elements of a block.
-#[cube]
-pub(super) fn prefixes<A: Float>(
-    elements: &Sequence<Vector<A, One>>,
-    #[comptime] walk: Walk,
-    #[comptime] form: Form,
-) -> Sequence<Vector<A, One>> {
-    let mut prefixes = Sequence::<Vector<A, One>>::new();
-    prefixes.push(*elements.index(0usize));
-    #[unroll]
-    for j in 1..walk.block as usize {
-        let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(together::<A, One>(before, *elements.index(j), form.tap));
-    }
-    prefixes
-}
-
 /// The folds of the last 1, 2, … elements of a block.
 #[cube]
 pub(super) fn suffixes<A: Float>(

@@ -2,11 +2,11 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{column, fetch, keep, prefixes, suffixes, windows};
+use super::columns::{column, fetch, keep, suffixes, windows};
 use super::results::{divisors_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
-use crate::pool::window::Problem;
+use crate::pool::window::{Problem, neutral, prefixes};
 use crate::registers::{read, zeros};
 
 /// So many blocks of a window's rows are loaded one after the other, but not waited for one by one.
@@ -33,7 +33,7 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     let (plane, tile) = args.tiles.div_mod(rest);
     let place = place_of(problem, args, plane, group, tile, form);
     let mut divisors = divisors_of::<A>(problem, args, &place, form);
-    let nothing = nothing::<A>(problem, form);
+    let nothing = neutral::<A, One>(problem, form.tap.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.row * form.height.block), CUBE_DIM) {
         shared[i as usize] = nothing;
     }
@@ -46,7 +46,8 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     if place.inside {
         for step in first_step(problem, form)..comptime!(form.height.whole + 1) {
             column::<S, A>(input, problem, &place, step, &elements, form);
-            let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
+            let prefixes =
+                prefixes::<A, One>(&read::<A, One>(&elements), form.height.block, form.tap);
             keep::<A>(&prefixes, &ending, &totals, form);
         }
     }
@@ -55,7 +56,8 @@ pub(super) fn walk_tile<S: Float, A: Float>(
             let step = block + comptime!(form.height.whole + 1);
             fetch::<S, A>(input, problem, &place, step, &elements, form);
             fetch::<S, A>(input, problem, &place, block, &again, form);
-            let prefixes = prefixes::<A>(&read::<A, One>(&elements), form.height, form);
+            let prefixes =
+                prefixes::<A, One>(&read::<A, One>(&elements), form.height.block, form.tap);
             let suffixes = suffixes::<A>(&read::<A, One>(&again), form.height, form);
             let rows = windows::<A>(
                 &suffixes,
@@ -92,16 +94,6 @@ fn first_step(problem: &Problem, #[comptime] form: Form) -> u32 {
         0u32.runtime()
     } else {
         min(problem.height.before as u32 / form.height.block, form.height.whole + 1)
-    }
-}
-
-/// What a fold with another leaves that as it is.
-#[cube]
-fn nothing<A: Float>(problem: &Problem, #[comptime] form: Form) -> Vector<A, One> {
-    if comptime!(form.tap.fold.is_max()) {
-        Vector::new(problem.lowest.get::<A>())
-    } else {
-        Vector::new(A::from_int(0))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{prefixes, suffixes, windows};
+use super::columns::{suffixes, windows};
 use super::kernel::Place;
 use super::{Form, One, TileArgs};
+use crate::pool::window::prefixes;
 
 /// Folds the windows along the rows in shared memory.
 ///
@@ -32,7 +33,7 @@ pub(super) fn along_rows<A: Float>(
     let at = first + min(own, end - 1) * step;
     let elements = from_shared::<A>(shared, at, form);
     let suffixes = suffixes::<A>(&elements, form.width, form);
-    let prefixes = prefixes::<A>(&elements, form.width, form);
+    let prefixes = prefixes::<A, One>(&elements, form.width.block, form.tap);
     if own < end && i < args.starts {
         to_shared::<A>(shared, &prefixes, at, form);
     }
@@ -70,7 +71,7 @@ pub(super) fn along_rows<A: Float>(
 #[cube]
 fn sum_block<A: Float>(shared: &mut Shared<[Vector<A, One>]>, at: u32, #[comptime] form: Form) {
     let elements = from_shared::<A>(shared, at, form);
-    let prefixes = prefixes::<A>(&elements, form.width, form);
+    let prefixes = prefixes::<A, One>(&elements, form.width.block, form.tap);
     to_shared::<A>(shared, &prefixes, at, form);
 }
 

@@ -4,9 +4,9 @@ use cubecl::prelude::*;
 
 use super::form::Walk;
 use super::kernel::Place;
-use super::{Form, TileArgs};
+use super::{Form, One, TileArgs};
 use crate::dtype::widen_by;
-use crate::pool::window::{Form as Tap, Problem, together};
+use crate::pool::window::{Form as Tap, Problem, neutral, together};
 use crate::registers::Registers;
 
 impl Walk {
@@ -56,12 +56,6 @@ pub(super) fn keep<A: Float, N: Size>(
     }
 }
 
-/// What changes no fold.
-#[cube]
-pub(super) fn nothing<A: Float>(problem: &Problem, #[comptime] form: Form) -> A {
-    if comptime!(form.tap.fold.is_max()) { problem.lowest.get::<A>() } else { A::from_int(0) }
-}
-
 /// Has the elements of a block of a unit's column come; one outside the input is nothing.
 #[cube]
 pub(super) fn fetch<S: Float, A: Float, N: Size>(
@@ -82,13 +76,13 @@ pub(super) fn fetch<S: Float, A: Float, N: Size>(
             elements.index(j as usize).store(input[(at + j * place.line) as usize]);
         }
     } else if first + comptime!(form.height.block as i32) <= 0 || first >= problem.height.input {
-        let nothing = S::cast_from(nothing::<A>(problem, form));
+        let nothing = S::cast_from(neutral::<A, One>(problem, form.tap.fold).extract(0usize));
         #[unroll]
         for j in 0..form.height.block {
             elements.index(j as usize).store(Vector::new(nothing));
         }
     } else {
-        let nothing = S::cast_from(nothing::<A>(problem, form));
+        let nothing = S::cast_from(neutral::<A, One>(problem, form.tap.fold).extract(0usize));
         #[unroll]
         for j in 0..form.height.block {
             let y = first + j as i32;
@@ -98,23 +92,6 @@ pub(super) fn fetch<S: Float, A: Float, N: Size>(
             elements.index(j as usize).store(kept);
         }
     }
-}
-
-/// The folds of the first 1, 2, … elements of a block.
-#[cube]
-pub(super) fn prefixes<A: Float, N: Size>(
-    elements: &Sequence<Vector<A, N>>,
-    #[comptime] count: u32,
-    #[comptime] tap: Tap,
-) -> Sequence<Vector<A, N>> {
-    let mut prefixes = Sequence::<Vector<A, N>>::new();
-    prefixes.push(*elements.index(0usize));
-    #[unroll]
-    for j in 1..count as usize {
-        let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(together::<A, N>(before, *elements.index(j), tap));
-    }
-    prefixes
 }
 
 /// The windows of the block of elements that `first` are: `whole` are the blocks after it, `ending` and

@@ -2,12 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{fetch, keep, nothing, prefixes, widened, windows};
+use super::columns::{fetch, keep, widened, windows};
 use super::form::WORD_BYTES;
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
-use crate::pool::window::Problem;
+use crate::pool::window::{Problem, neutral, prefixes};
 use crate::registers::{Registers, read, zeros};
 
 /// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
@@ -32,9 +32,9 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let tile = tile_of(args, form);
     let place = place_of(problem, args, &tile, form);
     let tables = tables_of::<A>(problem, args, &tile, form);
-    let nothing = nothing::<A>(problem, form);
+    let nothing = neutral::<A, P>(problem, form.tap.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
-        shared[i as usize] = Vector::new(nothing);
+        shared[i as usize] = nothing;
     }
     sync_cube();
 

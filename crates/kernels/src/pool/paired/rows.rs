@@ -2,12 +2,12 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{prefixes, windows};
+use super::columns::windows;
 use super::form::Walk;
 use super::kernel::Tile;
 use super::results::{Tables, write};
 use super::{Form, One, TileArgs};
-use crate::pool::window::Problem;
+use crate::pool::window::{Problem, prefixes};
 
 impl Walk {
     /// Whether the sums of whole blocks are kept for all windows: not where a window has only one, which few share.

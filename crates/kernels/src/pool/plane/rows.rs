@@ -6,7 +6,7 @@ use super::kernel::{Place, column_taps, divided, line_taps, over};
 use super::{Cells, Form, One, PlaneArgs};
 use crate::dtype::{narrow, round, widen};
 use crate::pool::runs::windows;
-use crate::pool::window::{Problem, counted_at, together};
+use crate::pool::window::{Problem, counted_at, neutral, together};
 
 /// Computes the windows of a unit on rows `row` to `end`.
 #[cube]
@@ -138,11 +138,7 @@ fn row_of<S: Float, A: Float>(
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, One>> {
-    let outside = if comptime!(form.tap.fold.is_max()) {
-        Vector::<A, One>::new(problem.lowest.get::<A>())
-    } else {
-        Vector::<A, One>::new(A::from_int(0))
-    };
+    let outside = neutral::<A, One>(problem, form.tap.fold);
     let moves = comptime!(!inner && form.drops_rows());
     let there = if comptime!(moves) { min(max(y, 0i32), args.height.input - 1) } else { y };
     let reads = comptime!(form.reads() as usize);

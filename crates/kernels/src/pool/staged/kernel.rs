@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 
 use super::{Form, StagedArgs, TILE};
 use crate::dtype::{round, widen};
+use crate::pool::window::split;
 use crate::registers::{Registers, zeros};
 
 /// `S` is how elements are stored, `A` how they are summed.
@@ -271,7 +272,7 @@ fn index_of(
     #[comptime] x: u32,
     #[comptime] form: Form,
 ) -> i32 {
-    let [d, h, w] = comptime!(Form::split(form.axes.map(|axis| axis.inputs), x).map(|x| x as i32));
+    let [d, h, w] = comptime!(split(form.axes.map(|axis| axis.inputs), x).map(|x| x as i32));
     let row = (plane + d) * args.height.inputs + block.row + h;
     row * args.width.inputs + block.column + w
 }
@@ -287,7 +288,7 @@ fn write<S: Float, A: Float, N: Size>(
     sum: Vector<A, N>,
     #[comptime] form: Form,
 ) {
-    let [d, h, w] = comptime!(Form::split(form.axes.map(|axis| axis.inputs), x).map(|x| x as i32));
+    let [d, h, w] = comptime!(split(form.axes.map(|axis| axis.inputs), x).map(|x| x as i32));
     let [whole_d, whole_h, whole_w] = form.whole;
     let there = block.there
         && (whole_d || plane + d < args.depth.inputs)

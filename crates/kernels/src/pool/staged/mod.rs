@@ -27,7 +27,7 @@ use super::backward_strip::Block;
 use super::launch::buffer;
 use super::plan::{Output, Plan, Reduction, pixel_channels, widest_divisor};
 use super::strip::outermost;
-use super::window::pixel_vectors;
+use super::window::{pixel_vectors, split};
 use crate::dtype::{Widening, elem};
 use crate::unit::grid;
 
@@ -111,15 +111,10 @@ impl Form {
         self.axes.iter().map(|axis| axis.inputs).product()
     }
 
-    /// Where on each axis number `i` of `counts` is.
-    fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
-        [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
-    }
-
     /// Which of the windows over input `x` window `w` of its block is, row-major; none, if it is not over it.
     fn over(&self, x: u32, w: u32) -> Option<Place> {
         let inputs = self.axes.map(|axis| axis.inputs);
-        let (x, w) = (Self::split(inputs, x), Self::split(self.windows(), w));
+        let (x, w) = (split(inputs, x), split(self.windows(), w));
         let (mut first, mut last) = (true, true);
         for i in 0..AXES {
             let (start, count) = self.axes[i].over(x[i]);

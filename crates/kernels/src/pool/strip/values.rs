@@ -25,7 +25,7 @@ use super::taps::step;
 use crate::dtype::{round, widen, widen_kept};
 use crate::pool::reach::lanes_of;
 use crate::pool::runs::{Run, TOGETHER, windows, written};
-use crate::pool::window::{Accumulator, Problem, Site, finish, scale, together};
+use crate::pool::window::{Accumulator, Problem, Site, finish, neutral, scale, together};
 
 impl Form {
     /// What is kept of a row: of each column, or of each vector along the width.
@@ -352,11 +352,7 @@ fn lanes_at<A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    let outside = if comptime!(form.tap.fold.is_max()) {
-        Vector::<A, M>::new(problem.lowest.get::<A>())
-    } else {
-        Vector::<A, M>::new(A::from_int(0))
-    };
+    let outside = neutral::<A, M>(problem, form.tap.fold);
     let mut vectors = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reach.vectors() {

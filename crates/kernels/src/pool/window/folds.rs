@@ -14,6 +14,36 @@ pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
     pub(in crate::pool) position: Vector<i32, N>,
 }
 
+/// What changes no fold with another.
+#[cube]
+pub(in crate::pool) fn neutral<A: Float, N: Size>(
+    problem: &Problem,
+    #[comptime] fold: Fold,
+) -> Vector<A, N> {
+    if comptime!(fold.is_max()) {
+        Vector::new(problem.lowest.get::<A>())
+    } else {
+        Vector::new(A::from_int(0))
+    }
+}
+
+/// The folds of the first 1, 2, … of `count` elements.
+#[cube]
+pub(in crate::pool) fn prefixes<A: Float, N: Size>(
+    elements: &Sequence<Vector<A, N>>,
+    #[comptime] count: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut prefixes = Sequence::<Vector<A, N>>::new();
+    prefixes.push(*elements.index(0usize));
+    #[unroll]
+    for j in 1..count as usize {
+        let before = *prefixes.index(comptime!(j - 1));
+        prefixes.push(together::<A, N>(before, *elements.index(j), form));
+    }
+    prefixes
+}
+
 /// A maximum starts below every number, at the first tap inside: there it stays if all are −∞.
 #[cube]
 pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(

@@ -13,7 +13,9 @@ use super::plan::{Output, Plan, Reduction, pixel_channels};
 use crate::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::dtype::{MaximumForm, Widening, elem};
 
-pub(super) use folds::{Accumulator, accumulator_at, fold, fold_with, merge, together};
+pub(super) use folds::{
+    Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
+};
 pub(super) use results::{counted_at, finish, index_of, reciprocal, scale};
 pub(super) use site::{Site, plane_position, site_of};
 
@@ -105,6 +107,11 @@ pub(super) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
         Layout::ChannelsFirst => steps.channel,
     };
     [batch, steps.channel, steps.space[AXES - 1]].map(|step| step as u32)
+}
+
+/// Where on each axis number `i` of `counts`, row-major, is.
+pub(super) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
+    [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
 }
 
 /// The value of an empty window, in the accumulator's type.
