@@ -4,7 +4,7 @@ use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
 use windowpane::{Backend, DType, Device, Error, Unit};
 
-use crate::args::{On, number};
+use crate::args::On;
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 use crate::table;
@@ -19,17 +19,17 @@ in a second, which is the ceiling of every kernel that does both (an emulated GP
 
 /// The arguments of `devices`.
 #[derive(Args)]
-#[command(after_help = EXAMPLE)]
+#[command(
+    after_help = EXAMPLE,
+    mut_arg("backend", |arg| arg.help("cuda, hip, metal, vulkan, wgpu, cpu or host [default: all of this build]")),
+    mut_arg("device", |arg| {
+        arg.help("Only this one of its backend [default: all; without --backend, of the best]")
+    }),
+    mut_arg("quiet", |arg| arg.help("Print the table only: no progress"))
+)]
 pub(crate) struct Devices {
-    /// Only this backend's [default: all of this build]
-    #[arg(long, value_name = "BACKEND")]
-    backend: Option<Backend>,
-    /// Only this one of its backend [default: all; without --backend, of the best]
-    #[arg(long, value_name = "N", value_parser = number)]
-    device: Option<usize>,
-    /// Print the table only: no progress
-    #[arg(long)]
-    quiet: bool,
+    #[command(flatten)]
+    on: On,
 }
 
 /// A line of the table.
@@ -41,22 +41,21 @@ enum Row {
 
 impl Devices {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let on = On { backend: self.backend, device: self.device, quiet: self.quiet };
-        let rows = match (on.backend, on.device) {
+        let rows = match (self.on.backend, self.on.device) {
             (None, None) => Backend::built().flat_map(rows_of).collect(),
             (Some(backend), None) => {
                 // A backend that was asked for and has nothing is an error.
                 Device::new(backend, 0)?;
                 rows_of(backend)
             }
-            (_, Some(_)) => vec![Row::Found(on.open()?)],
+            (_, Some(_)) => vec![Row::Found(self.on.open()?)],
         };
         let mut table = table::new();
         table.set_header(["device", "name", "types", "TFLOP/s", "read+write GB/s"]);
         for column in table.column_iter_mut().skip(3) {
             column.set_cell_alignment(CellAlignment::Right);
         }
-        let progress = Progress::new(on.quiet, "looking for devices");
+        let progress = Progress::new(self.on.quiet, "looking for devices");
         for row in rows {
             table.add_row(match row {
                 Row::Found(device) => {
@@ -72,7 +71,7 @@ impl Devices {
         say(table)?;
         let absent: Vec<_> =
             Backend::ALL.into_iter().filter(|b| !b.is_built()).map(Backend::name).collect();
-        if self.backend.is_some() || absent.is_empty() {
+        if self.on.backend.is_some() || absent.is_empty() {
             return Ok(());
         }
         say(format!("not in this build: {} (rebuild with --features NAME)", absent.join(", ")))

@@ -484,7 +484,10 @@ mod cube {
         let devices = devices(backend);
         let device = devices.get(index).ok_or_else(|| {
             no_device(match devices.len() {
-                0 => format!("there is none; install a driver for {backend}, or choose one that `windowpane devices` lists"),
+                0 => format!(
+                    "there is none; install a driver for {backend}, or choose one that \
+                     `windowpane devices` lists"
+                ),
                 1 => "there is one, device 0".into(),
                 n => format!("there are {n}, 0 to {}", n - 1),
             })

@@ -47,7 +47,7 @@ fn foreign_positions_and_mixed_types_are_refused() {
             let (backend, index) = (device.backend().name(), device.index().to_string());
             let on = ["--backend", backend, "--device", &index, "--input-size", "4"];
             run_with(&back, &[&on[..], &["--indices", &at]].concat())
-                .refused(1, "element 1 is not a position");
+                .refused(1, &format!("index {} of element 1 is not a position", wrong[1]));
         }
     }
     run(&[&back[..], &["--input", &x]].concat()).refused(1, "--dtype");

@@ -244,7 +244,8 @@ impl Group {
         page += &format!("\n![The cases on the rooflines]({name}-roofline.svg)\n\n");
         page += &format!("![The contestants side by side]({name}-bars.svg)\n\n");
         page += "Milliseconds of one launch, and the share of the device's ceiling that it \
-                 reaches; `~` marks\ntimes whose windows differ by more than 5 %. Ratios are beside peers of the same day.";
+                 reaches; `~` marks\ntimes whose windows differ by more than 5 %. Ratios are beside peers \
+                 of the same day.";
         if let Some(told) = self.agreement.told() {
             page += &format!(" {told}");
         }

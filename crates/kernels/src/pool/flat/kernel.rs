@@ -75,7 +75,12 @@ fn run<S: Float, A: Float, N: Size>(
             } else {
                 inside(place.vector + vector, args, vector) as usize
             };
-            rows.push(widen_by::<S, A, N>(input[at], args.upper, form.widened));
+            let elements = widen_by::<S, A, N>(input[at], args.upper, form.widened);
+            rows.push(if comptime!(form.scales()) {
+                elements * Vector::new(args.reciprocal.get::<A>())
+            } else {
+                elements
+            });
         }
     }
     if comptime!(form.shares()) {
@@ -198,13 +203,11 @@ fn columns_of<A: Float, N: Size>(
     let mut sums = Sequence::<A>::new();
     #[unroll]
     for j in 0..form.reads() {
-        let tap = tap_of::<A, N>(rows, 1u32, j, form);
-        let mut sum = if comptime!(form.scales()) { tap * edges.own } else { tap };
+        let mut sum = tap_of::<A, N>(rows, 1u32, j, form);
         #[unroll]
         for side in 0..2u32 {
             let t = comptime!(2 * side);
             let tap = tap_of::<A, N>(rows, t, j, form);
-            let tap = if comptime!(form.scales()) { tap * edges.own } else { tap };
             let there = if comptime!(t == 0) { edges.above } else { edges.below };
             sum = if comptime!(inner) {
                 sum + tap

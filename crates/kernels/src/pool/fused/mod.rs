@@ -75,7 +75,9 @@ pub(super) fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option
     let (tile, units) =
         (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
     // Of channels, as many for images of all sizes: a new one compiles no new kernel.
-    Some((tile, if channels > 1 { most } else { units }))
+    let units = if channels > 1 { most } else { units };
+    // A unit a column fills up the last block of a row with nothing.
+    (block(width, reduction) <= units as usize / channels + 1).then_some((tile, units))
 }
 
 /// Whether both axes of an image's planes are walked, one step a window.
@@ -91,12 +93,6 @@ pub(super) fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
         && walked(width)
         // There are no more outputs of a row than inputs, and none without one.
         && width.before() + width.after() < width.kernel()
-}
-
-/// Whether a cube has the units that fill up the last block of a row with nothing, a column each.
-pub(super) fn fills(pooling: &Pooling, reduction: Reduction, plan: &Plan) -> bool {
-    let width = &pooling.grid().axes()[AXES - 1];
-    block(width, reduction) <= plan.units as usize / channels(pooling) + 1
 }
 
 /// The bytes that a cube's units share.

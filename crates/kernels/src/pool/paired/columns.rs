@@ -6,7 +6,7 @@ use super::form::Walk;
 use super::kernel::Place;
 use super::{Form, One, TileArgs};
 use crate::dtype::widen_by;
-use crate::pool::window::{Form as Tap, Problem, neutral, together};
+use crate::pool::window::{Form as Tap, Problem, neutral, prefixes, together};
 use crate::registers::Registers;
 
 impl Walk {
@@ -109,13 +109,7 @@ pub(super) fn windows<A: Float, N: Size>(
     #[comptime] walk: Walk,
     #[comptime] tap: Tap,
 ) -> Sequence<Vector<A, N>> {
-    let mut middles = Sequence::<Vector<A, N>>::new();
-    middles.push(*whole.index(0usize));
-    #[unroll]
-    for i in 1..walk.whole as usize {
-        let before = *middles.index(comptime!(i - 1));
-        middles.push(together::<A, N>(before, *whole.index(i), tap));
-    }
+    let middles = prefixes::<A, N>(whole, walk.whole, tap);
     let all = comptime!((walk.whole - 1) as usize);
     let mut sums = Sequence::<Vector<A, N>>::new();
     #[unroll]

@@ -367,8 +367,7 @@ impl Plan {
         Ok(Self { algorithm, units, accumulator, lanes: 1, unrolled: false, ..self })
     }
 
-    /// Refuses units that no tile can be walked with, or that do not fill up its last block, or more memory for it
-    /// than there is.
+    /// Refuses units that no tile can be walked with, or more memory for it than there is.
     fn check_tile(
         &self,
         pooling: &Pooling,
@@ -376,15 +375,12 @@ impl Plan {
         dtype: DType,
         limits: &Limits,
     ) -> Result<(), PlanError> {
-        let (bytes, fills) = match paired::serves(reduction, dtype, self) {
-            true => (paired::shared_bytes(pooling, self), true),
-            false => (
-                fused::shared_bytes(pooling, reduction, self),
-                fused::fills(pooling, reduction, self),
-            ),
+        let bytes = match paired::serves(reduction, dtype, self) {
+            true => paired::shared_bytes(pooling, self),
+            false => fused::shared_bytes(pooling, reduction, self),
         };
         let tile = self.tile(pooling, reduction, dtype, self.units);
-        self.algorithm.only_if(bytes <= limits.shared_bytes && fills && tile.is_some())
+        self.algorithm.only_if(bytes <= limits.shared_bytes && tile.is_some())
     }
 
     /// Vectors as wide as loads are, wherever rows end.

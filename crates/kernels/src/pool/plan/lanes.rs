@@ -35,10 +35,8 @@ impl Plan {
             (true, _) => lanes_across(pooling, widest, gradient).unwrap_or(0),
             (false, _) => pixel_channels(pooling),
         };
-        // Vectors of windows are as many to a vector of inputs as its lanes say, which need not be fewer for fewer.
-        let width = &pooling.grid().axes()[AXES - 1];
-        let windows = !(self.across && gradient)
-            || width.output().is_multiple_of(backward_strip::window_lanes(width, lanes));
+        // Fewer lanes of a gradient need not be fewer lanes of its windows.
+        let windows = !(self.across && gradient) || divides_windows(pooling, lanes, gradient);
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes) && windows;
         if !divides || neighbours == 0 || lanes > widest {
             return Err(PlanError::Lanes { lanes, neighbours, widest });
@@ -62,15 +60,20 @@ pub(super) fn lanes_across(pooling: &Pooling, widest: usize, gradient: bool) -> 
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
         pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
-    let windows = |lanes| if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
-    let divides = |&lanes: &usize| width.output().is_multiple_of(windows(lanes));
     // Of far steps a unit would read more vectors than it finds taps in.
     let near =
         |&lanes: &usize| gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS;
     let widest = widest_divisor(width.input(), widest);
     let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power);
-    let lanes = lanes.filter(near).find(divides);
+    let lanes = lanes.filter(near).find(|&lanes| divides_windows(pooling, lanes, gradient));
     lanes.filter(|_| fits)
+}
+
+/// Whether whole vectors of windows, which those of a gradient's inputs begin, are a row of them.
+fn divides_windows(pooling: &Pooling, lanes: usize, gradient: bool) -> bool {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let lanes = if gradient { backward_strip::window_lanes(width, lanes) } else { lanes };
+    width.output().is_multiple_of(lanes)
 }
 
 /// The lanes along the width that strips are written in: as many as divide both widths. Where these are a word or

@@ -296,15 +296,16 @@ impl Plan {
         if self.algorithm == Algorithm::Flat {
             return self.check_flat(pooling, reduction, dtype, limits);
         }
-        if self.algorithm == Algorithm::Rolling {
+        if matches!(self.algorithm, Algorithm::Rolling | Algorithm::Strip) {
             self.check_steps()?;
+        }
+        if self.algorithm == Algorithm::Rolling {
             self.check_rolling(pooling, reduction, dtype, limits)?;
         }
         if self.algorithm == Algorithm::Staged {
             return self.check_staged(pooling, reduction, dtype, limits);
         }
         if self.algorithm == Algorithm::Strip {
-            self.check_steps()?;
             self.check_blocks(pooling)?;
         }
         self.check_lanes(pooling, dtype, limits, true)

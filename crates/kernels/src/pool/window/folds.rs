@@ -51,6 +51,7 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
     site: &Site,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
+    let value = neutral::<A, N>(problem, form.fold);
     if comptime!(form.fold.is_max()) {
         let first = plane_position(
             problem,
@@ -58,12 +59,9 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
             coordinate(&problem.height, &site.height, site.height.first, form.height),
             coordinate(&problem.width, &site.width, site.width.first, form.width),
         );
-        Accumulator::<A, N> {
-            value: Vector::new(problem.lowest.get::<A>()),
-            position: Vector::new(first),
-        }
+        Accumulator::<A, N> { value, position: Vector::new(first) }
     } else {
-        Accumulator::<A, N> { value: Vector::new(A::from_int(0)), position: Vector::new(0i32) }
+        Accumulator::<A, N> { value, position: Vector::new(0i32) }
     }
 }
 
