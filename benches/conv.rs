@@ -1,5 +1,5 @@
-//! Convolution on every backend of the build, side by side, in device time: a group a case, a line
-//! a device, and a page of them all in `target/criterion/report`.
+//! Convolution on every backend of the build, side by side, in device time: one group per case, one line
+//! per device, and a page for all in `target/criterion/report`.
 //!
 //! `cargo bench -p windowpane-benches --features cpu,wgpu --bench conv`, or with ` -- --quick`
 
@@ -8,7 +8,7 @@ use windowpane::{Backend, Conv, ConvPlan, DType, Device, Result, Tensor};
 use windowpane_benches::{label, time};
 
 /// A case: its name (window, filters or groups, or the gradient), the dimensions of input and filters,
-/// and how it convolves.
+/// and the operator.
 struct Case {
     name: &'static str,
     x: [usize; 4],
@@ -17,7 +17,7 @@ struct Case {
     pass: Pass,
 }
 
-/// What of it is computed.
+/// The pass that is computed.
 #[derive(Clone, Copy)]
 enum Pass {
     Forward,
@@ -46,11 +46,11 @@ fn cases() -> [Case; 6] {
 }
 
 impl Case {
-    /// How so many of its images are computed on a device, and what that reads.
+    /// The plan for this many images on a device, and its inputs.
     fn ready(&self, device: &Device, images: usize) -> Result<(ConvPlan, [Tensor; 2])> {
         let Self { x, w, conv, .. } = self;
         let x = &[images, x[1], x[2], x[3]];
-        // These windows keep the extents: the output is the input with a channel a filter.
+        // These windows keep the spatial extents: only the channel count of the output differs.
         let y = [x[0], x[1], x[2], w[0]];
         let random = |dims: &[usize; 4], seed| Tensor::random(device, DType::F32, *dims, seed);
         Ok(match self.pass {
@@ -67,8 +67,8 @@ impl Case {
     }
 }
 
-/// All images of a case, or one, which the label says: eight would take the scalar reference minutes, and
-/// so they would SPIR-V that the processor emulates, for which there are only the simplest kernels.
+/// All images of a case, or one, as the label says: eight would take minutes on the scalar reference and on
+/// emulated SPIR-V, which has only the simplest kernels.
 fn images(device: &Device, case: &Case) -> (usize, String) {
     let emulated = device.backend() == Backend::Vulkan && device.name().contains("llvmpipe");
     match device.backend() == Backend::Host || emulated {
@@ -96,7 +96,7 @@ fn conv(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Emulated GPUs are slow: ten samples tell what thirty would.
+    // Emulated GPUs are slow; ten samples are enough.
     config = Criterion::default().sample_size(10);
     targets = conv
 }

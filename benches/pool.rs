@@ -1,5 +1,5 @@
-//! Pooling on every backend of the build, side by side, in device time: a group a case, a line a
-//! device, and a page of them all in `target/criterion/report`.
+//! Pooling on every backend of the build, side by side, in device time: one group per case, one line per
+//! device, and a page for all in `target/criterion/report`.
 //!
 //! `cargo bench --features cpu,wgpu`, or with ` -- --quick` in minutes
 
@@ -7,10 +7,10 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use windowpane::{AvgPool, DType, Device, Divisor, LpPool, MaxPool, Plan, Result, Tensor};
 use windowpane_benches::{label, time};
 
-/// What a case launches, and what that reads.
+/// The plan of a case, and its inputs.
 type Ready = (Plan, Vec<Tensor>);
 
-/// A case: its name (`dx` is the gradient, `idx` with indices), and how it is made ready on a device.
+/// A case: its name (`dx` is the gradient, `idx` with indices), and how it is prepared on a device.
 struct Case {
     name: &'static str,
     ready: fn(&Device) -> Result<Ready>,
@@ -29,15 +29,15 @@ const CASES: [Case; 10] = [
     Case { name: "norm 2x2", ready: norm },
 ];
 
-/// The images: eight, of an early layer.
+/// Eight images, as in an early layer.
 const IMAGES: [usize; 4] = [8, 56, 56, 64];
 
-/// The window that many networks begin with.
+/// The first window of many networks.
 fn stem() -> MaxPool {
     MaxPool::new([3, 3]).stride([2, 2]).padding([1, 1])
 }
 
-/// The window of a branch, which keeps the extents.
+/// The window of a branch, which keeps the spatial extents.
 fn branch() -> AvgPool {
     AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(Divisor::Valid)
 }
@@ -71,7 +71,7 @@ fn average(device: &Device) -> Result<Ready> {
 }
 
 fn average_gradient(device: &Device) -> Result<Ready> {
-    // The gradient of the output, which is as large as the input.
+    // The output gradient; the output is as large as the input.
     Ok((branch().plan_backward(device, DType::F32, &IMAGES)?, vec![images(device)?]))
 }
 
@@ -116,7 +116,7 @@ fn pool(criterion: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    // Emulated GPUs are slow: ten samples tell what thirty would.
+    // Emulated GPUs are slow; ten samples are enough.
     config = Criterion::default().sample_size(10);
     targets = pool
 }

@@ -1,4 +1,4 @@
-//! Pools an array that comes from a NumPy file and leaves in a safetensors file.
+//! Reads an array from a NumPy file, pools it, and writes a safetensors file.
 //!
 //! `cargo run --example files -p windowpane-examples`
 
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (image, pooled) =
         (folder.path().join("image.npy"), folder.path().join("pooled.safetensors"));
 
-    // What another program left: a batch of two images, channels first.
+    // Stands in for another program's file: a batch of two images, channels first.
     let device = Device::best();
     let array = Array4::from_shape_fn((2, 3, 9, 9), |(n, c, h, w)| (n + c + h * w) as f32);
     Tensor::from_array(&device, &array)?.write_npy(&image)?;

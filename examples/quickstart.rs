@@ -1,4 +1,4 @@
-//! Pools a small image on the best device there is, and prints what happened.
+//! Pools a small image on the best available device and prints the plan and the results.
 //!
 //! `cargo run --example quickstart -p windowpane-examples`
 
@@ -8,7 +8,7 @@ fn main() -> windowpane::Result<()> {
     let device = Device::best();
     println!("running on {device}: {}", device.name());
 
-    // One image of 4×6 pixels and one channel: each pixel is its row times its column.
+    // One image of 4×6 pixels with one channel, channels-last; each pixel is its row times its column.
     let pixels: Vec<f32> =
         (0..4).flat_map(|row| (0..6).map(move |column| (row * column) as f32)).collect();
     let image = Tensor::from_slice(&device, &pixels, [1, 4, 6, 1])?;

@@ -1,4 +1,4 @@
-"""What the peers share: the cases as `windowpane bench` reads them, timing, and rows in its shape."""
+"""Shared by the peers: the cases as `windowpane bench` reads them, timing, and rows in its format."""
 import argparse
 import json
 import math
@@ -13,15 +13,15 @@ FEWEST_WINDOWS = 5
 
 
 def arguments(description):
-    """The arguments that every peer takes, to add to."""
+    """The arguments that every peer takes; peers add their own."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--cases", type=pathlib.Path, required=True, help="a JSON object a line")
-    parser.add_argument("--filter", default="", help="only cases with this text in name/kind/pass/dtype/layout")
+    parser.add_argument("--cases", type=pathlib.Path, required=True, help="one JSON object per line")
+    parser.add_argument("--filter", default="", help="only cases whose name/kind/pass/dtype/layout contains this text")
     return parser
 
 
 def read(path, text):
-    """The cases of a file that have this text in their path."""
+    """The cases of a file whose path contains this text."""
     cases = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     found = [case for case in cases if text in "/".join(key(case))]
     if not found:
@@ -40,7 +40,7 @@ def output_size(case):
 
 
 def traffic(case):
-    """The fewest bytes that the case moves, and its additions and multiplications if it is a convolution."""
+    """The least bytes that the case moves, and its additions and multiplications if it is a convolution."""
     size = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2}[case["dtype"]]
     outputs = case["n"] * case.get("cout", case["c"]) * math.prod(output_size(case))
     inputs = case["n"] * case["c"] * math.prod(case["size"])
@@ -52,7 +52,7 @@ def traffic(case):
 
 
 def host_time(launch, wait=lambda: None):
-    """Seconds a call takes by the host's clock: the median of windows of many calls."""
+    """Seconds per call by the host's clock: the median of windows of many calls."""
     launch()
     wait()
 
@@ -68,17 +68,18 @@ def host_time(launch, wait=lambda: None):
     return statistics.median(window(calls) for _ in range(windows))
 
 
-def run(peer, cases, measure):
-    """Times every case with `measure`, which gives seconds and what else to say, and prints a row each."""
+def run(peer, version, cases, measure):
+    """Times every case with `measure`, which returns seconds and further fields, and prints a row for each."""
     for case in cases:
-        row = dict(zip(("name", "kind", "pass", "dtype", "layout"), key(case)), peer=peer)
+        row = dict(zip(("name", "kind", "pass", "dtype", "layout"), key(case)), peer=peer, version=version)
+        row["at"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
             seconds, more = measure(case)
             moved, operations = traffic(case)
             row.update(ms=rounded(seconds * 1e3), gbs=rounded(moved / seconds / 1e9), **more)
             if operations:
                 row["tflops"] = rounded(operations / seconds / 1e12)
-        except Exception as error:  # a case that fails is a row that says so
+        except Exception as error:  # a case that fails gets a row with its error
             row["error"] = " ".join(str(error).split())[:200] or type(error).__name__
         print(json.dumps(row), flush=True)
 

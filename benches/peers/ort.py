@@ -1,8 +1,7 @@
-"""onnxruntime on the forward cases, a JSON row each: `ort.py --cases cases.jsonl > ort.jsonl`.
+"""onnxruntime on the forward cases, one JSON row per case: `ort.py --cases cases.jsonl > ort.jsonl`.
 
-ONNX has channels first alone: cases of channels last are run so too where `--relayout` is given, and
-refused where it is not. The time is the host's, of a session whose input and outputs are bound to memory
-of its device."""
+ONNX supports only channels first. With `--relayout` channels-last cases run as channels first; without it
+they are refused. This is host time, of a session whose inputs and outputs are bound to device memory."""
 import math
 
 import numpy
@@ -30,11 +29,11 @@ class Peer:
         if case["dtype"] not in TYPES:
             raise ValueError(f"no {case['dtype']} here")
         if case["layout"] != "nchw" and not self.relayout:
-            raise ValueError("ONNX has channels first alone; give --relayout to run it so")
+            raise ValueError("ONNX supports only channels first; use --relayout to run the case that way")
         if case.get("precision") == "tf32" and "CUDAExecutionProvider" not in self.providers:
             raise ValueError("no tf32 on the processor")
         model, inputs = self.model(case)
-        # Its own choice is tf32 for every f32.
+        # By default it uses tf32 for every f32 convolution.
         tf32 = {"CUDAExecutionProvider": {"use_tf32": int(case.get("precision") == "tf32")}}
         providers = [(name, tf32.get(name, {})) for name in self.providers]
         session = onnxruntime.InferenceSession(model.SerializeToString(), self.options, providers=providers)
@@ -75,13 +74,13 @@ class Peer:
 
 def main():
     parser = cases.arguments(__doc__)
-    parser.add_argument("--threads", type=int, default=0, help="of the processor; 0 is all")
-    parser.add_argument("--relayout", action="store_true", help="run cases of channels last channels first")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0 means all")
+    parser.add_argument("--relayout", action="store_true", help="run channels-last cases as channels first")
     parser.add_argument("--provider", action="append", help="CUDAExecutionProvider, CPUExecutionProvider, …")
     asked = parser.parse_args()
     providers = asked.provider or onnxruntime.get_available_providers()
     peer = Peer(providers, asked.threads, asked.relayout)
-    cases.run("onnxruntime", cases.read(asked.cases, asked.filter), peer.measure)
+    cases.run("onnxruntime", onnxruntime.__version__, cases.read(asked.cases, asked.filter), peer.measure)
 
 
 main()

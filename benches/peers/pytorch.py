@@ -1,7 +1,7 @@
-"""PyTorch on the cases, a JSON row each: `pytorch.py --cases cases.jsonl > torch.jsonl`.
+"""PyTorch on the cases, one JSON row per case: `pytorch.py --cases cases.jsonl > torch.jsonl`.
 
-On a GPU the time is the device's, of a CUDA graph where the case can be captured in one, so that what
-Python takes is not in it. On the processor it is the host's."""
+On a GPU this is device time, from a CUDA graph if the case can be captured in one, so that it excludes
+Python's overhead. On the CPU it is the host's time."""
 import json
 import math
 import time
@@ -11,17 +11,17 @@ import torch.nn.functional as F
 
 import cases
 
-# The rows, columns and terms of the matrices whose product shows what the device can do at most.
+# The size of the matrix product that measures the peak throughput.
 PRODUCT = 8192
-# The elements that are filled before a window, and how often: some 200 µs on a large GPU.
+# The elements that are filled before a window, and how often: about 200 µs on a large GPU.
 HEAD_START = 1 << 24
 FILLS = 10
 TYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def device_time(launch, rest):
-    """Seconds a call takes on the GPU, the median of windows of many calls after so many seconds of rest, and
-    whether these were a graph."""
+    """Seconds per call on the GPU, the median of windows of many calls after `rest` seconds of rest, and whether
+    a graph was used."""
     for _ in range(3):
         launch()
     torch.cuda.synchronize()
@@ -29,7 +29,7 @@ def device_time(launch, rest):
     scratch = torch.empty(HEAD_START, device="cuda")
 
     def window(work):
-        # Something to do while the host starts the window, as in ours.
+        # Keeps the device busy while the host starts the window, as in our timing.
         for _ in range(FILLS):
             scratch.normal_()
         begin.record()
@@ -50,7 +50,7 @@ def device_time(launch, rest):
         with torch.cuda.graph(graph):
             many()
         work = graph.replay
-    except RuntimeError:  # what allocates on the host cannot be captured
+    except RuntimeError:  # work that allocates on the host cannot be captured
         torch.cuda.synchronize()
     time.sleep(rest)
     window(work)
@@ -87,7 +87,7 @@ class Peer:
 
     def pooling(self, case):
         if len(case["k"]) == 1 and case["pass"] == "bwd":
-            # There are no such gradients by name; those of images one pixel high are the same.
+            # PyTorch has no such gradient in 1-D; that of images one pixel high is the same.
             unit = dict(size=1, k=1, s=1, p=0, d=1)
             case = case | {field: [one, *case[field]] for field, one in unit.items()}
         rank = len(case["k"])
@@ -120,14 +120,14 @@ class Peer:
             operator = getattr(F, f"conv{rank}d")
             return lambda: operator(x, w, **options)
         dy = self.tensor([case["n"], case["cout"], *cases.output_size(case)], case)
-        wanted = [case["pass"] == "dgrad", case["pass"] == "wgrad", False]
+        wanted = [case["pass"] in ("data", "dgrad"), case["pass"] in ("weight", "wgrad"), False]
         gradient = torch.ops.aten.convolution_backward
         steps = (case["s"], case["p"], case["d"], False, [0] * rank, groups)
         return lambda: gradient(dy, x, w, None, *steps, wanted)
 
 
     def products(self, all_cases):
-        """A ceiling row for each type of the convolutions: a large product of two matrices."""
+        """A row with the measured peak for each type of the convolutions: a large matrix product."""
         kinds = {(case["dtype"], case.get("precision")) for case in all_cases if case["kind"] == "conv"}
         for dtype, precision in sorted(kinds, key=str):
             torch.backends.cuda.matmul.allow_tf32 = self.tf32 or precision == "tf32"
@@ -143,14 +143,15 @@ def main():
     parser.add_argument("--compile", action="store_true", help="forward passes through torch.compile")
     parser.add_argument("--tf32", action="store_true", help="convolutions of f32 in TF32")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rest", type=float, default=0, help="seconds before a case's windows, as `bench --rest`")
+    parser.add_argument("--rest", type=float, default=0, help="seconds of rest before each case, as in `bench --rest`")
     asked = parser.parse_args()
     torch.backends.cudnn.benchmark = True
     peer = "torch" + ("_compile" if asked.compile else "") + ("_tf32" if asked.tf32 else "")
     runner, asked_for = Peer(asked.device, asked.compile, asked.tf32, asked.rest), cases.read(asked.cases, asked.filter)
     if asked.device == "cuda" and not asked.compile:
         runner.products(asked_for)
-    cases.run(peer, asked_for, runner.measure)
+    version = f"{torch.__version__}, cuDNN {torch.backends.cudnn.version()}" if asked.device == "cuda" else torch.__version__
+    cases.run(peer, version, asked_for, runner.measure)
 
 
 main()

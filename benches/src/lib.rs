@@ -1,13 +1,13 @@
-//! What the benchmarks of the folder's files have in common.
+//! Shared by the criterion benchmarks in this folder.
 
 use std::hint::black_box;
 use std::time::Duration;
 
 use windowpane::{Device, Result, Tensor};
 
-/// A device in a plot: its backend, and its number unless it is the first. Criterion writes `group/device`
-/// into a fifth of a plot's width, cut off on the left where it is longer than some twenty letters; so
-/// groups have short names too.
+/// The name of a device in a plot: its backend, and its index unless it is 0. Criterion prints `group/device`
+/// in a fifth of the plot's width and cuts names of more than about twenty characters on the left, so groups
+/// have short names too.
 pub fn label(device: &Device) -> String {
     match device.index() {
         0 => device.backend().to_string(),
@@ -15,14 +15,14 @@ pub fn label(device: &Device) -> String {
     }
 }
 
-/// Device time of so many launches, queued back to back into the same memory.
+/// Device time of this many launches, queued back to back into the same memory.
 pub fn time(
     device: &Device,
     iterations: u64,
     launch: impl Fn(&mut Vec<Tensor>) -> Result<()> + Sync,
 ) -> Duration {
     let mut results = Vec::new();
-    // What the first launch allocates and compiles is not what is timed.
+    // The first launch allocates and compiles and is not timed.
     launch(&mut results).expect("the case runs");
     results[0].wait().expect("the case runs");
     let ((), elapsed) = device

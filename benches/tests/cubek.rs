@@ -31,5 +31,9 @@ fn rows_are_printed() {
     let [timed, refused] = &rows[..] else { panic!("two rows, not {rows:?}") };
     assert!(timed["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{timed}");
     assert_eq!((&timed["peer"], &timed["algorithm"]), (&"cubek".into(), &"pool2d".into()));
+    // The version is the one that the workspace takes.
+    let manifest = include_str!("../../Cargo.toml");
+    let version = timed["version"].as_str().expect("a version");
+    assert!(manifest.contains(&format!("cubek-pool = {{ version = \"={version}\"")), "{version}");
     assert!(refused["error"].as_str().is_some_and(|error| error.contains("channels last")));
 }

@@ -1,1 +1,1 @@
-//! Examples of windowpane, one idea a file; the files are in the folder.
+//! Examples of windowpane, one idea per file; the files are in the parent folder.

@@ -5,7 +5,8 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use windowpane_geometry::{
-    Axis, Divisor, Error, Extents, Grid, Layout, Padding, Pooling, Rounding, Same, Shape, Window,
+    Axis, Convolution, Divisor, Error, Extents, Filter, FilterLayout, Grid, Layout, Padding,
+    Pooling, Rounding, Same, Shape, Window,
 };
 
 #[derive(Arbitrary, Debug)]
@@ -14,8 +15,12 @@ struct Input {
     axes: Axes,
     padding: PaddingKind,
     ceil: bool,
+    /// Whether the kernel's numbers are the output's extents.
+    adaptive: bool,
     batch: usize,
     channels: usize,
+    filters: usize,
+    groups: usize,
 }
 
 #[derive(Arbitrary, Debug)]
@@ -40,20 +45,38 @@ fuzz_target!(|input: Input| {
         Axes::Small(axes) => axes.iter().map(|axis| axis.map(|n| usize::from(n) % 48)).collect(),
         Axes::Any(axes) => axes.clone(),
     };
-    let Ok(window) = window(&axes, input.padding, input.ceil) else { return };
+    let asked = match input.adaptive {
+        true => extents(&axes, 1).map(Window::adaptive),
+        false => window(&axes, input.padding, input.ceil),
+    };
+    let Ok(window) = asked else { return };
     let Ok(space) = extents(&axes, 0) else { return };
     let grid = window.over(space);
     if let Ok(shape) = Shape::new(input.batch, input.channels, space) {
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast);
         assert!(pooling.is_err() || grid.is_ok());
+        let each = input.channels.checked_div(input.groups).unwrap_or(0);
+        let kernel = extents(&axes, 1).expect("as many as the input's");
+        if let Ok(filter) = Filter::new(input.filters, each, kernel) {
+            let (layout, order) = (Layout::ChannelsFirst, FilterLayout::Hwcf);
+            let conv = Convolution::new(shape, filter, &window, input.groups, layout, order);
+            if let Ok(conv) = conv {
+                assert!(grid.is_ok() && conv.output().batch() == input.batch);
+                assert!(conv.first_channel(input.filters - 1) + each <= input.channels);
+                let _ = (conv.output().elements(), filter.elements(), filter.strides(order));
+            }
+        }
     }
     if let Ok(grid) = &grid {
         touch(grid);
     }
     if small {
         let rounding = if input.ceil { Rounding::Ceil } else { Rounding::Floor };
-        let walked: Option<Vec<_>> =
-            axes.iter().map(|axis| walk(*axis, input.padding, rounding)).collect();
+        let walked = axes.iter().map(|axis| match input.adaptive {
+            true => share(*axis),
+            false => walk(*axis, input.padding, rounding),
+        });
+        let walked: Option<Vec<_>> = walked.collect();
         match (grid, walked) {
             (Ok(grid), Some(walked)) => {
                 for (i, walked) in walked.iter().enumerate() {
@@ -144,6 +167,19 @@ fn walk(numbers: Numbers, padding: PaddingKind, rounding: Rounding) -> Option<Wa
         (0..kernel).map(move |t| (o * stride + t * dilation) as i64 - before as i64).collect()
     };
     Some(Walked { input, after, windows: (0..count).map(taps).collect() })
+}
+
+/// The coordinates of which any part lies in each window's share of the axis.
+fn share([input, output, ..]: Numbers) -> Option<Walked> {
+    if input == 0 || output == 0 {
+        return None;
+    }
+    let windows = (0..output).map(|o| {
+        // In units of 1/O: the window from o·L to (o+1)·L, the coordinate from x·O to (x+1)·O.
+        let touched = |x: &usize| (x + 1) * output > o * input && x * output < (o + 1) * input;
+        (0..input).filter(touched).map(|x| x as i64).collect()
+    });
+    Some(Walked { input, after: 0, windows: windows.collect() })
 }
 
 fn check(axis: &Axis, walked: &Walked) {

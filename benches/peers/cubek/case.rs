@@ -26,7 +26,7 @@ pub(crate) struct Case {
     pub(crate) d: Vec<usize>,
     #[serde(default)]
     pub(crate) indices: bool,
-    /// Of a convolution.
+    /// Fields of a convolution.
     #[serde(default)]
     pub(crate) cout: usize,
     #[serde(default = "one")]
@@ -38,7 +38,7 @@ fn one() -> usize {
 }
 
 impl Case {
-    /// The cases of a file that have this text in their path.
+    /// The cases of a file whose path contains this text.
     pub(crate) fn read(path: &Path, filter: &str) -> Result<Vec<Self>> {
         let file = path.display();
         let lines = fs::read_to_string(path).map_err(|error| format!("{file}: {error}"))?;
@@ -76,12 +76,12 @@ impl Case {
         self.around(&self.size, self.c)
     }
 
-    /// The dimensions of images of these extents, channels last.
+    /// The dimensions of images with these extents, channels last.
     pub(crate) fn around(&self, space: &[usize], channels: usize) -> Vec<usize> {
         [&[self.n], space, &[channels]].concat()
     }
 
-    /// Numbers of an option, one an axis.
+    /// The numbers of an option, one per axis.
     pub(crate) fn axes<const N: usize>(&self, numbers: &[usize]) -> Result<[usize; N]> {
         numbers.try_into().map_err(|_| format!("it has {} axes, not {N}", numbers.len()))
     }

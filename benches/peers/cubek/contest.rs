@@ -1,4 +1,4 @@
-//! What a case needs: memory, the strategies that may fill it, and what has to be in it then.
+//! A prepared case: memory, the strategies that compute it, and the expected result.
 
 use cubecl::ir::{ElemType, FloatKind, IntKind};
 use cubecl::prelude::TensorBinding;
@@ -8,9 +8,9 @@ use windowpane::{DType, Device, Tensor};
 
 use crate::{Result, text};
 
-/// A case with all that it needs.
+/// A case with everything needed to run it.
 pub(crate) struct Contest {
-    /// The fewest bytes that a launch moves, and the operations of a convolution, as we count them.
+    /// The least bytes that a launch moves, and the operations of a convolution, counted as in our runs.
     pub(crate) bytes: u64,
     pub(crate) operations: Option<u64>,
     pub(crate) output: Memory,
@@ -18,10 +18,10 @@ pub(crate) struct Contest {
     pub(crate) candidates: Vec<Candidate>,
 }
 
-/// A launch that may be refused.
+/// A launch, which may be refused.
 pub(crate) type Launch = dyn FnMut() -> Result<()> + Send;
 
-/// A strategy, by its name.
+/// A strategy and its name.
 pub(crate) struct Candidate {
     pub(crate) name: String,
     pub(crate) launch: Box<Launch>,
@@ -44,7 +44,7 @@ pub(crate) struct Memory {
     dtype: DType,
 }
 
-/// How many elements from the beginning and from the end are compared.
+/// How many elements are compared at the beginning and at the end.
 const COMPARED: usize = 1 << 20;
 
 impl Memory {
@@ -63,11 +63,12 @@ impl Memory {
 
     fn fill(&self, device: &Device, seed: u32) -> Result<()> {
         let client = device.client().ok_or("`host` has no kernels")?;
-        windowpane_kernels::fill_random(client, self.dtype, &self.handle, self.len(), seed);
+        windowpane_kernels::fill_random(client, self.dtype, &self.handle, self.len(), seed)
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 
-    /// Fills it with other numbers, so that a strategy that writes nothing is found.
+    /// Fills it with other numbers, so that a strategy that writes nothing is detected.
     pub(crate) fn spoil(&self, device: &Device) -> Result<()> {
         self.fill(device, 77)
     }
@@ -97,15 +98,15 @@ impl Memory {
     }
 }
 
-/// What has to come out.
+/// The expected result.
 pub(crate) struct Expected([Vec<f32>; 2]);
 
-/// How far a result may be from ours, as a share of the largest: a rough sieve for kernels that
-/// leave something out, which types of eight bits and sums in them all pass.
+/// The largest difference from our result, relative to the largest element: a rough check for kernels that
+/// leave something out. Accumulating in 8-bit precision passes it.
 const TOLERANCE: f32 = 0.05;
 
 impl Expected {
-    /// What we have computed.
+    /// Our result.
     pub(crate) fn of(ours: &Tensor) -> Result<Self> {
         let bytes = ours.to_bytes().map_err(text)?;
         let some = COMPARED.min(ours.len()) * ours.dtype().size();
@@ -114,13 +115,13 @@ impl Expected {
         Ok(Self([first, last]))
     }
 
-    /// An error where the memory holds something else.
+    /// Returns an error if the memory holds something else.
     pub(crate) fn hold(&self, device: &Device, output: &Memory) -> Result<()> {
         let found = output.ends(device)?;
         for (found, expected) in found.iter().zip(&self.0) {
             let largest = expected.iter().fold(0.0f32, |most, number| most.max(number.abs()));
             let off = found.iter().zip(expected).map(|(found, right)| (found - right).abs());
-            // Not a number is the largest of all.
+            // NaN counts as the largest difference.
             let worst = off.fold(0.0f32, |most, off| if off <= most { most } else { off });
             if found.len() != expected.len() || !(worst <= TOLERANCE * largest) {
                 return Err(format!("the result is wrong: off by {worst} where {largest} is most"));

@@ -1,5 +1,5 @@
-//! cubek-convolution: products of matrices by each of its algorithms, in matrix units or in
-//! registers, and kernels of their own for groups.
+//! cubek-convolution: implicit GEMM with each of its algorithms, on matrix units or in registers, and
+//! separate kernels for groups.
 
 use cubek_convolution::{
     AcceleratedTileKind, ConvAlgorithm, ConvolutionArgs, ConvolutionInputs, DepthwiseStrategy,
@@ -37,7 +37,7 @@ const IN_REGISTERS: [UnitStrategy; 7] = [
     UnitStrategy::Fixed(UnitTiling::TALL),
 ];
 
-/// The operands of a pass, the one that it writes among them.
+/// The operands of a pass, including the one that it writes.
 #[derive(Clone)]
 struct Operands {
     x: Memory,
@@ -50,7 +50,7 @@ pub(crate) fn contest(case: &Case, device: &Device) -> Result<Contest> {
         1 => of_rank::<1>(case, device),
         2 => of_rank::<2>(case, device),
         3 => of_rank::<3>(case, device),
-        rank => Err(format!("cubek-convolution has no {rank} dimensions")),
+        rank => Err(format!("cubek-convolution does not support {rank} dimensions")),
     }
 }
 
@@ -60,8 +60,8 @@ fn of_rank<const N: usize>(case: &Case, device: &Device) -> Result<Contest> {
     let conv = Conv::over(case.window()?).groups(case.groups).precision(precision(case)?);
     let plan = match &*case.pass {
         "fwd" => conv.plan(device, dtype, &input, &filters),
-        "dgrad" => conv.plan_backward_data(device, dtype, &input, &filters),
-        "wgrad" => conv.plan_backward_filter(device, dtype, &input, &filters),
+        "data" | "dgrad" => conv.plan_backward_data(device, dtype, &input, &filters),
+        "weight" | "wgrad" => conv.plan_backward_filter(device, dtype, &input, &filters),
         pass => return Err(format!("conv has no pass `{pass}`")),
     };
     let plan = plan.map_err(text)?;
@@ -75,7 +75,7 @@ fn of_rank<const N: usize>(case: &Case, device: &Device) -> Result<Contest> {
     };
     let written = match &*case.pass {
         "fwd" => operands.y.clone(),
-        "dgrad" => operands.x.clone(),
+        "data" | "dgrad" => operands.x.clone(),
         _ => operands.w.clone(),
     };
     let candidates = match case.groups {
@@ -90,14 +90,14 @@ fn precision(case: &Case) -> Result<Precision> {
     case.precision.as_deref().map_or(Ok(Precision::Strict), |name| name.parse().map_err(text))
 }
 
-/// What we compute from the same numbers.
+/// Our result from the same numbers.
 fn expected(case: &Case, plan: &ConvPlan, dims: [&[usize]; 3]) -> Result<Expected> {
     let (device, dtype) = (plan.device(), case.dtype()?);
     let [x, w, y] = dims;
     let random = |dims: &[usize], seed| Tensor::random(device, dtype, dims, seed).map_err(text);
     let (first, second) = match &*case.pass {
         "fwd" => (random(x, 1)?, random(w, 2)?),
-        "dgrad" => (random(y, 3)?, random(w, 2)?),
+        "data" | "dgrad" => (random(y, 3)?, random(w, 2)?),
         _ => (random(y, 3)?, random(x, 1)?),
     };
     let mut results = Vec::new();
@@ -113,8 +113,8 @@ fn arguments<const N: usize>(case: &Case) -> Result<ConvolutionArgs<N>> {
     })
 }
 
-/// The strategies of a product of matrices. Those in matrix units make tf32 of f32 without saying,
-/// so that strict cases have those in registers alone.
+/// The strategies of an implicit GEMM. Those on matrix units silently round f32 to tf32, so strict cases use
+/// only those in registers.
 fn products<const N: usize>(
     case: &Case,
     device: &Device,
@@ -157,7 +157,7 @@ fn inputs(operands: &Operands, pass: &str) -> ConvolutionInputs {
             bias: None,
             out: y.binding(),
         },
-        "dgrad" => ConvolutionInputs::BackwardData {
+        "data" | "dgrad" => ConvolutionInputs::BackwardData {
             out_grad: read(y),
             weights: read(w),
             in_grad: x.binding(),
@@ -199,7 +199,7 @@ fn grouped<const N: usize>(
                 .map_err(|error| one_line(&format!("{error:?}")))
         }));
     }
-    if case.pass == "wgrad" && depthwise {
+    if matches!(&*case.pass, "weight" | "wgrad") && depthwise {
         let (args, client, own) = (arguments::<2>(case)?, client.clone(), operands.clone());
         candidates.push(Candidate::new("depthwise_weight_backward", move || {
             let (input, out_grad) = (own.x.binding(), own.y.binding());
@@ -210,7 +210,7 @@ fn grouped<const N: usize>(
         }));
     }
     match candidates.is_empty() {
-        true => Err(format!("cubek-convolution has no {} of groups", case.pass)),
+        true => Err(format!("cubek-convolution does not support {} with groups", case.pass)),
         false => Ok(candidates),
     }
 }

@@ -1,11 +1,11 @@
-//! cubek-pool and cubek-convolution on the cases of `windowpane bench`, a JSON row each, which
+//! cubek-pool and cubek-convolution on the cases of `windowpane bench`, one JSON row per case, which
 //! `windowpane report` joins with ours:
 //! `cubek --cases cases.jsonl --backend cuda > cubek.jsonl`.
 //!
-//! Of each case every strategy that it has runs once, and is held to our own result: one that does
-//! nothing would be the fastest. Those that are right are timed, and the row is the fastest one's.
-//! The devices, the inputs and the clock are ours, so that nothing but the kernels differs. The work is
-//! done by another process, which is ended where a strategy is not done in time.
+//! Every strategy for a case runs once and is compared with our result, because a strategy that does
+//! nothing would be the fastest. Correct strategies are timed, and the row is that of the fastest. Devices,
+//! inputs and clock are ours, so that only the kernels differ. A separate process does the work and is
+//! ended if a strategy does not finish in time.
 
 mod case;
 mod contest;
@@ -27,35 +27,35 @@ use case::Case;
 use contest::Contest;
 use time::Clock;
 
-/// What went wrong, for a row that says so.
+/// An error message for a row.
 type Result<T> = std::result::Result<T, String>;
 
-/// cubek on the cases of `windowpane bench`, a JSON row each
+/// cubek on the cases of `windowpane bench`, one JSON row per case
 #[derive(Parser)]
 struct Arguments {
-    /// The cases, a JSON object a line
+    /// The cases, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl")]
     cases: PathBuf,
-    /// One of cuda, hip, metal, vulkan, wgpu, cpu [default: the best of this build and machine]
+    /// One of cuda, hip, metal, vulkan, wgpu, cpu [default: the best available]
     #[arg(long)]
     backend: Option<Backend>,
-    /// Only cases whose name, kind, pass, type and layout have this text in them
+    /// Run only cases whose name/kind/pass/dtype/layout contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// Only strategies whose names have this text in them
+    /// Run only strategies whose names contain this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     strategy: String,
-    /// How long a strategy may take to compile, run and be timed, or a case to be made ready; a strategy
-    /// that takes longer is left out of all cases of its pass and type
+    /// Time limit for compiling, running and timing a strategy, or for preparing a case; a strategy that
+    /// exceeds it is skipped for all cases of its pass and type
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     limit: u64,
-    /// Do the cases in this process, and tell what is tried
+    /// Run the cases in this process and print what is tried
     #[arg(long, hide = true)]
     work: bool,
-    /// The cases to leave out, from the first
+    /// Number of cases to skip at the start
     #[arg(long, hide = true, default_value_t = 0)]
     skip: usize,
-    /// Strategies to leave out, as they were told
+    /// Strategies to skip, as printed
     #[arg(long, hide = true)]
     without: Vec<String>,
 }
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Has other processes do the cases, and prints their rows.
+/// Runs the cases in other processes and prints their rows.
 fn run(asked: &Arguments) -> Result<()> {
     let cases = Case::read(&asked.cases, &asked.filter)?;
     let device = device(asked)?;
@@ -104,12 +104,15 @@ fn device(asked: &Arguments) -> Result<Device> {
     }
 }
 
-/// Who ran what, for a row.
+/// The version of all of its crates, as `Cargo.toml` of the workspace has it.
+const VERSION: &str = "0.4.0-pre.1";
+
+/// The fields of a row that identify case and peer.
 fn row(case: &Case, device: &Device) -> Value {
     let mut row = json!({
         "name": case.name, "kind": case.kind, "pass": case.pass, "dtype": case.dtype,
         "layout": case.layout, "peer": "cubek", "backend": "cubek", "device": device.name(),
-        "ran_on": device.backend().name(),
+        "ran_on": device.backend().name(), "version": VERSION,
     });
     if let Some(precision) = &case.precision {
         row["precision"] = json!(precision);
@@ -117,11 +120,11 @@ fn row(case: &Case, device: &Device) -> Value {
     row
 }
 
-/// Does the cases, and prints a row of each and what is tried before.
+/// Runs the cases and prints, for each, what is tried and then its row.
 fn work(asked: &Arguments) -> Result<()> {
     let cases = Case::read(&asked.cases, &asked.filter)?;
     let device = device(asked)?;
-    // A strategy that panics is one that is not there; its words are in no one's way.
+    // A strategy that panics counts as unavailable; its message is not printed.
     std::panic::set_hook(Box::new(|_| {}));
     let mut clock = Clock::new(&device);
     for case in cases.into_iter().skip(asked.skip) {
@@ -144,8 +147,8 @@ fn work(asked: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// What the row says of the fastest right strategy, or why there is none. Strategies have this text in
-/// their names, and `begin` is told of each before it runs, or refuses it.
+/// The row of the fastest correct strategy, or an error. Only strategies whose names contain the text run;
+/// `begin` is called before each one and may refuse it.
 fn measure(
     case: &Case,
     device: &Device,
@@ -154,7 +157,7 @@ fn measure(
     begin: impl Fn(&str) -> Result<()>,
 ) -> Result<Value> {
     if case.layout != "nhwc" {
-        return Err("cubek has channels last alone".into());
+        return Err("cubek supports only channels last".into());
     }
     let contest = match &*case.kind {
         "maxpool" | "avgpool" => pool::contest(case, device)?,
@@ -205,7 +208,7 @@ fn measure(
     Ok(row)
 }
 
-/// Does something of which a panic is an error like others.
+/// Runs work and turns a panic into an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
@@ -218,13 +221,13 @@ fn text(error: impl std::fmt::Display) -> String {
     one_line(&error.to_string())
 }
 
-/// The beginning of what may be many lines.
+/// The first line of a text.
 fn one_line(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().take(160).collect()
 }
 
-/// Five digits: no clock gives more.
+/// Five significant digits; clocks are not more precise.
 fn rounded(number: f64) -> f64 {
     format!("{number:.4e}").parse().unwrap_or(number)
 }
@@ -244,8 +247,8 @@ mod tests {
         serde_json::from_value(case).expect("a case")
     }
 
-    /// Devices that cubek runs on. Mesa's software Vulkan, at least to 22.3, ends the process where
-    /// SPIR-V shares memory.
+    /// Devices that cubek runs on. Mesa's software Vulkan, up to at least 22.3, aborts on SPIR-V that uses
+    /// shared memory.
     fn devices() -> impl Iterator<Item = Device> {
         let ends = |device: &Device| {
             device.backend() == Backend::Vulkan && device.name().contains("llvmpipe")
@@ -253,7 +256,7 @@ mod tests {
         Device::all().into_iter().filter(move |it| it.client().is_some() && !ends(it))
     }
 
-    /// Every kind and pass runs on every device that has kernels, and is right there.
+    /// Every kind and pass runs correctly on every device that has kernels.
     #[test]
     fn cases_are_right_and_timed() {
         let mut cases = vec![case(json!({ "kind": "avgpool", "pass": "fwd" }))];
@@ -261,13 +264,13 @@ mod tests {
         cases.push(case(json!({ "kind": "maxpool", "pass": "fwd" })));
         cases.push(case(json!({ "kind": "maxpool", "pass": "fwd", "indices": true })));
         cases.push(case(json!({ "kind": "maxpool", "pass": "bwd" })));
-        for pass in ["fwd", "dgrad", "wgrad"] {
+        for pass in ["fwd", "data", "weight"] {
             cases.push(case(json!({ "kind": "conv", "pass": pass, "cout": 32 })));
         }
         cases.push(case(json!({ "kind": "conv", "pass": "fwd", "cout": 16, "groups": 16 })));
         for device in devices() {
             let mut clock = Clock::new(&device);
-            // The threads of a processor spin at the barriers of its products, for minutes.
+            // On a CPU the threads spin at barriers for minutes.
             let slow = |case: &&Case| device.backend() == Backend::Cpu && case.kind == "conv";
             for case in cases.iter().filter(|case| !slow(case)) {
                 let row = guarded(|| measure(case, &device, &mut clock, "", |_| Ok(())));
@@ -277,7 +280,7 @@ mod tests {
         }
     }
 
-    /// A strategy that writes nothing, or something else, is no result.
+    /// A strategy that writes nothing, or something wrong, gives no row.
     #[test]
     fn wrong_strategies_are_found() {
         for device in devices() {

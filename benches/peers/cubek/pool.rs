@@ -1,4 +1,4 @@
-//! cubek-pool: maximum and average of windows in two dimensions, one strategy each.
+//! cubek-pool: 2-D max and average pooling, one strategy each.
 
 use cubek_pool::definition::{AvgPoolOptions, MaxPoolOptions, PoolMode};
 use cubek_pool::{pool2d, pool2d_backward, pool2d_with_indices, pool2d_with_indices_backward};
@@ -10,7 +10,7 @@ use crate::{Result, text};
 
 pub(crate) fn contest(case: &Case, device: &Device) -> Result<Contest> {
     if case.size.len() != 2 {
-        return Err("cubek-pool has windows in two dimensions alone".into());
+        return Err("cubek-pool supports only two dimensions".into());
     }
     let (plan, inputs) = ours(case, device)?;
     let mut results = Vec::new();
@@ -35,7 +35,7 @@ pub(crate) fn contest(case: &Case, device: &Device) -> Result<Contest> {
     })
 }
 
-/// What we compute, and from what.
+/// Our result and its inputs.
 fn ours(case: &Case, device: &Device) -> Result<(Plan, Vec<Tensor>)> {
     let (dtype, input, window) = (case.dtype()?, case.input(), case.window()?);
     let max = MaxPool::over(window);

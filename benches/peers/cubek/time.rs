@@ -1,6 +1,6 @@
-//! Timing as `windowpane bench` times: windows of many launches back to back, out of a recording where the
-//! device makes one, by the device's clock, and before a window something for the device to do while the
-//! host queues it.
+//! Timing as in `windowpane bench`: windows of many launches back to back, replayed from a recording if the
+//! device supports it, timed by the device's clock, with work before a window that keeps the device busy
+//! while the host queues it.
 
 use std::time::{Duration, Instant};
 
@@ -13,26 +13,26 @@ const WINDOW: f64 = 2.5e-3;
 const WINDOWS: usize = 15;
 const FEWEST_WINDOWS: usize = 5;
 const MOST_LAUNCHES: f64 = 400.0;
-/// Launches that are looked at take no longer than this together.
+/// The longest total duration of the trial launches.
 const GLANCE: f64 = 1e-3;
-/// A launch that takes longer is made no more often than need be.
+/// A launch that takes longer than this runs only as often as necessary.
 const SLOW: f64 = 0.5;
-/// More than what starting a window takes the host.
+/// More than the host needs to start a window.
 const START: f64 = 200e-6;
 const LONGEST_HEAD_START: f64 = 20e-3;
 const SCRATCH: usize = 1 << 24;
 
 pub(crate) struct Clock {
     device: Device,
-    /// What is filled before a window, and how long that takes.
+    /// The tensor filled before a window, and the time of a fill.
     scratch: Option<(Tensor, f64)>,
 }
 
-/// Seconds that a launch took.
+/// The time of a launch in seconds.
 pub(crate) struct Measured {
     pub(crate) median: f64,
     pub(crate) fastest: f64,
-    /// The distance of the quarters of the windows, as a share of the median.
+    /// The interquartile range of the windows, relative to the median.
     pub(crate) spread: f64,
     pub(crate) windows: usize,
     pub(crate) launches: usize,
@@ -63,8 +63,7 @@ impl Clock {
         Ok(a.device.min(again.device))
     }
 
-    /// `spoil` is called before the windows, so that what they write, and not what was there before, is what can be held
-    /// to what is right.
+    /// `spoil` is called before the windows, so that the result that is checked was written by them.
     pub(crate) fn measure(
         &mut self,
         launch: &mut Launch,
@@ -72,7 +71,7 @@ impl Clock {
     ) -> Result<Measured> {
         let mut seen = self.window(launch, 1, None)?;
         let mut launches = of_window(WINDOW, seen.device);
-        // Twice, for a window that the host was late for makes a launch look longer than it is.
+        // Measured twice, because a late host makes a launch look longer than it is.
         seen = self.window(launch, launches, Some(seen))?;
         launches = of_window(WINDOW, seen.device);
         let windows = match launches {
@@ -136,14 +135,14 @@ impl Clock {
             return Err(error);
         }
         let each = |whole: Duration| whole.as_secs_f64() / launches as f64;
-        // A queue that is full makes the host wait, which is not queuing.
+        // If the queue is full, the host waits, and that wait is not queuing time.
         let host = before.map_or(each(host), |before| before.host.min(each(host)));
         Ok(Seen { device: each(device), host })
     }
 
     fn occupy(&mut self, seen: Seen, launches: usize) -> Result<()> {
         let long = seen.device > 2.0 * seen.host;
-        // Where the processor stands for the device neither is ever ahead of the other.
+        // An emulated device runs on the CPU, so neither side can get ahead.
         if !self.device.has_clock() || (long && self.device.is_emulated()) {
             return Ok(());
         }
@@ -156,7 +155,7 @@ impl Clock {
             self.scratch = Some((scratch, lasts.as_secs_f64() / 4.0));
         }
         let Some((scratch, lasts)) = &mut self.scratch else { return Ok(()) };
-        // Half as much again, for queuing is not always as fast.
+        // 50 % more, because queuing time varies.
         let queuing = if long { 0.0 } else { seen.host * launches as f64 * 1.5 };
         let needed = (START + queuing).min(LONGEST_HEAD_START);
         for seed in 0..(needed / lasts.max(1e-6)).ceil() as u32 {
@@ -166,7 +165,7 @@ impl Clock {
     }
 }
 
-/// The launches of a window so long.
+/// The number of launches for a window of this duration.
 fn of_window(window: f64, launch: f64) -> usize {
     (window / launch.max(1e-9)).clamp(1.0, MOST_LAUNCHES) as usize
 }

@@ -1,5 +1,5 @@
-//! Strategies that never end, or end the process, and what is timed beside them all the same: a worker
-//! tells what it tries, and where it stops telling, another goes on without that strategy.
+//! Handles strategies that never end or that end the process: a worker process reports what it tries, and if
+//! it stops reporting, another worker continues without that strategy.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use crate::{Result, text};
 
-/// What a worker writes before it tries a strategy; its other lines are rows.
+/// The prefix of the line that a worker prints before it tries a strategy; its other lines are rows.
 pub(crate) const TRYING: &str = "trying ";
 
-/// Has workers do so many cases, and passes on a row of each. `worker` starts one that leaves out the
-/// first cases, and the strategies that were given up; `failed` is the row of a case whose worker stopped before
-/// it tried anything.
+/// Runs cases in workers and passes on a row for each. `worker` starts one that skips the first cases and the
+/// strategies that were given up; `failed` makes the row of a case whose worker stopped before it tried
+/// anything.
 pub(crate) fn watch(
     cases: usize,
     limit: Duration,
@@ -55,7 +55,7 @@ pub(crate) fn watch(
     Ok(())
 }
 
-/// A process and the lines that it writes. It ends when this does.
+/// A process and the lines that it prints. It is killed when this is dropped.
 struct Worker {
     process: Child,
     lines: Receiver<String>,
@@ -77,7 +77,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Where it has ended already there is nothing to kill.
+        // If it has already ended, there is nothing to kill.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -87,8 +87,7 @@ impl Drop for Worker {
 mod tests {
     use super::*;
 
-    /// What a worker of these words does with three cases: a strategy of the second one hangs, one of
-    /// the third ends the process.
+    /// Simulates a worker on three cases: a strategy of the second hangs, one of the third ends the process.
     fn rows(script: &str) -> (Vec<String>, Vec<Vec<String>>) {
         let (mut rows, mut starts) = (Vec::new(), Vec::new());
         let worker = |done: usize, given_up: &[String]| {

@@ -1,4 +1,4 @@
-//! The values that several commands take, and how they are spelled.
+//! Arguments that several commands share, and how their values are spelled.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use windowpane::{
 
 use crate::failure::Failure;
 
-/// Where the work is done.
+/// The device to run on.
 #[derive(Args)]
 pub(crate) struct On {
-    /// cuda, hip, metal, vulkan, wgpu, cpu or host [default: the best of this build and machine]
+    /// cuda, hip, metal, vulkan, wgpu, cpu or host [default: the best available]
     #[arg(long, value_name = "BACKEND")]
     pub(crate) backend: Option<Backend>,
-    /// The device's number among those of its backend [default: 0]
+    /// Index of the device within its backend [default: 0]
     #[arg(long, value_name = "N", value_parser = number)]
     pub(crate) device: Option<usize>,
-    /// Print results only: no progress, no parameters, no summary
+    /// Print only results: no progress, no parameters, no summary
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -36,70 +36,72 @@ impl On {
     }
 }
 
-/// What becomes of a window's numbers.
+/// How a window is reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Op {
-    // No help texts: with them clap sets every flag's help on lines of its own.
+    // No help texts: they would make clap print every flag's help on separate lines.
     Max,
     Avg,
     Lp,
 }
 
-/// What takes the place of a kernel, and with it of every option of one.
+/// Flags that replace the kernel and all of its options.
 const FITTED: [&str; 2] = ["adaptive", "global"];
 
 /// The window and the operator of `pool`, `pool-backward` and `plan pool`.
 #[derive(Args)]
 #[command(group = ArgGroup::new("window").args(["kernel", "adaptive", "global"]).required(true))]
 pub(crate) struct PoolArgs {
-    /// What becomes of a window's numbers; lp is the norm (Σ|x|^p)^(1/p)
+    /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p)
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
-    /// The exponent of --op lp, from 1 [default: 2]
+    /// Exponent of --op lp, at least 1 [default: 2]
     #[arg(long, value_name = "P", value_parser = exponent)]
     p: Option<Exponent>,
-    /// The window's extents: 1, 2 or 3 numbers, which set the rank
+    /// Window size: 1, 2 or 3 numbers, one per axis
     #[arg(long, value_name = "K,…", value_parser = positive)]
     kernel: Option<Extents>,
-    /// In place of a kernel: the output's extents, whose windows share the input evenly
+    /// Output size, in place of a kernel: the windows divide the input evenly
     #[arg(long, value_name = "O,…", value_parser = positive)]
     adaptive: Option<Extents>,
-    /// In place of a kernel: one window over all of the input
+    /// One window over the whole input, in place of a kernel
     #[arg(long)]
     global: bool,
-    /// The step between windows, a number an axis [default: the kernel]
+    /// Step between windows, one number per axis [default: the kernel]
     #[arg(long, value_name = "S,…", value_parser = positive, conflicts_with_all = FITTED)]
     stride: Option<Extents>,
-    /// 1,1 or 1:2,0:1 for before:after on each axis, or same-upper, same-lower, valid
+    /// Padding per axis: 1,1, or 1:2,0:1 as before:after, or same-upper, same-lower, valid
     #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid",
         conflicts_with_all = FITTED)]
     padding: Padding,
-    /// The step between the taps of a window, a number an axis [default: 1]
+    /// Step between the taps of a window, one number per axis [default: 1]
     #[arg(long, value_name = "D,…", value_parser = positive, conflicts_with_all = FITTED)]
     dilation: Option<Extents>,
-    /// Round the output's extents up, keeping a last window that overhangs
+    /// Round the output size up, keeping a last window that extends past the padding
     #[arg(long, conflicts_with_all = FITTED)]
     ceil: bool,
-    /// What an average divides by: padded (taps in input or padding), valid (in input) or a number
-    /// [default: padded]
+    /// Divisor of an average: padded (taps in the input or padding), valid (taps in the input) or a
+    /// number [default: padded]
     #[arg(long, value_name = "padded|valid|N", value_parser = divisor)]
     divisor: Option<Divisor>,
-    /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
+    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…)
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     pub(crate) layout: Layout,
-    /// auto, direct (every tap of every window), strip (neighbouring windows share taps), sliding
-    /// (cost independent of the window), fused (sliding, along both axes at once), reduce (many
-    /// units share a window), plane (small planes are kept in fast memory), flat (all planes are
-    /// one run of numbers), rolling (units walk down the rows), staged (windows wait in fast
-    /// memory) or walk (a processor's thread keeps what neighbouring windows share)
+    /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
+    /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), van_herk_fused
+    /// (along both axes in one launch), van_herk_paired (the same for 16-bit types), block_reduce (many
+    /// threads per window), plane (small planes in shared memory), stencil_flat (all planes as one run),
+    /// stencil_rolling (threads move down the rows), cpu_rows (CPU threads keep what neighbouring windows
+    /// share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
+    /// share loads) or gather_staged (windows in shared memory); for norms lp
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type, else f32]
+    /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
 }
 
-/// The type to compute in: what was asked for, or that of the files, who must then agree.
+/// The type to compute in: the requested one, or that of the files, which must then agree.
 pub(crate) fn common_type(
     asked: Option<DType>,
     (name, dtype): (&str, DType),
@@ -111,7 +113,7 @@ pub(crate) fn common_type(
     match others.into_iter().find(|(_, found)| *found != dtype) {
         None => Ok(dtype),
         Some((other, found)) => Err(Failure::Failed(format!(
-            "{name} holds {dtype} and {other} {found}; say by --dtype which to compute in"
+            "{name} holds {dtype} but {other} holds {found}; choose the type to compute in with --dtype"
         ))),
     }
 }
@@ -125,7 +127,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// Says how it would run.
+    /// Plans the forward pass.
     pub(crate) fn plan(
         &self,
         device: &Device,
@@ -140,7 +142,7 @@ impl Operator {
         }
     }
 
-    /// Says how its gradient would run; `dims` are the input's.
+    /// Plans the gradient; `dims` are the dimensions of the input.
     pub(crate) fn plan_backward(
         &self,
         device: &Device,
@@ -155,7 +157,7 @@ impl Operator {
     }
 }
 
-/// A constructor's three forms, by the window that was asked for.
+/// Calls the constructor that fits the requested window.
 macro_rules! pool_over {
     ($pool:ident $(, $p:expr)?; $window:expr) => {
         match $window {
@@ -166,13 +168,15 @@ macro_rules! pool_over {
 }
 
 impl PoolArgs {
-    /// The operator that the arguments ask for. `indices` is their base, where they are wanted.
+    /// The operator that the arguments describe. `indices` is the index base if indices are wanted.
     pub(crate) fn operator(&self, indices: Option<IndexBase>) -> Result<Operator, Failure> {
         let window = self.window()?;
         let (layout, algorithm) = (self.layout, self.algorithm.0);
         let only_for = |is_set: bool, flag: &str, op: Op, name: &str| match is_set && self.op != op
         {
-            true => Err(Failure::Arguments(format!("--{flag} is for --op {name}; leave it out"))),
+            true => Err(Failure::Arguments(format!(
+                "--{flag} applies only to --op {name}; leave it out"
+            ))),
             false => Ok(()),
         };
         only_for(self.divisor.is_some(), "divisor", Op::Avg, "avg")?;
@@ -196,7 +200,7 @@ impl PoolArgs {
         })
     }
 
-    /// The window that the arguments ask for; none for a global one, whose rank is the input's.
+    /// The window that the arguments describe; `None` for a global one, whose rank is the input's.
     fn window(&self) -> Result<Option<Window>, Failure> {
         if let Some(output) = self.adaptive {
             return Ok(Some(Window::adaptive(output)));
@@ -229,23 +233,23 @@ impl PoolArgs {
         let asked = extents.map(|extents| extents.rank());
         match (asked, self.rank()) {
             (Some(asked), Some((by, rank))) if asked != rank => Err(Failure::Arguments(format!(
-                "--{flag} has {asked} and {by} has {rank}; give one number an axis"
+                "--{flag} has {asked} numbers but {by} has {rank}; give one number per axis"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Refuses dimensions of another rank than the kernel's; `whose` they are begins the message.
+    /// Refuses dimensions whose rank differs from the kernel's; the message begins with `whose`.
     pub(crate) fn check_dims(&self, whose: &str, dims: &[usize]) -> Result<(), Failure> {
         let Some((by, rank)) = self.rank() else {
-            // What is no image, volume or signal has a number of axes that the library names.
+            // The library reports a rank other than 1, 2 or 3.
             return Ok(());
         };
         check_dims(whose, dims, by, rank, self.layout)
     }
 }
 
-/// Refuses dimensions of another rank than that of the flag `by`; `whose` they are begins the message.
+/// Refuses dimensions whose rank differs from that of the flag `by`; the message begins with `whose`.
 pub(crate) fn check_dims(
     whose: &str,
     dims: &[usize],
@@ -263,21 +267,21 @@ pub(crate) fn check_dims(
     };
     let found = dims.len();
     let mend = match found {
-        3..=5 => format!("give {by} one number for each axis of space, or other dimensions"),
-        _ => "give other dimensions".into(),
+        3..=5 => format!("give {by} one number per spatial axis, or use an array of that rank"),
+        _ => "use an array of that rank".into(),
     };
     let message = format!(
-        "{whose} has {found} dimensions, {dims:?}, and a {by} of {rank} needs {}: {order}; {mend}",
+        "{whose} has {found} dimensions, {dims:?}, but {by} with {rank} numbers needs {}: {order}; {mend}",
         rank + 2,
     );
-    // Two arguments that do not fit, or a file that does not.
+    // Either two arguments disagree, or an argument and a file.
     Err(match whose {
         "--shape" => Failure::Arguments(message),
         _ => Failure::Failed(message),
     })
 }
 
-/// An algorithm, or the plan's own choice.
+/// An algorithm, or `None` for the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Auto(Option<Algorithm>);
 
@@ -313,7 +317,7 @@ fn one_of<T: Copy>(text: &str, what: &str, known: &[(&str, T)]) -> Result<T, Str
     })
 }
 
-/// A finite number from 1.
+/// A finite number of at least 1.
 pub(crate) fn exponent(text: &str) -> Result<Exponent, String> {
     let number: f64 = text.trim().parse().map_err(|_| format!("`{text}` is not a number"))?;
     let exponent = Exponent::new(number);
@@ -321,7 +325,7 @@ pub(crate) fn exponent(text: &str) -> Result<Exponent, String> {
     Ok(exponent)
 }
 
-/// `padded`, `valid`, or a number from 1.
+/// `padded`, `valid`, or a number of at least 1.
 fn divisor(text: &str) -> Result<Divisor, String> {
     match text {
         "padded" => Ok(Divisor::Padded),
@@ -352,12 +356,12 @@ pub(crate) fn padding(text: &str) -> Result<Padding, String> {
     Ok(Padding::Explicit { before: of(&before)?, after: of(&after)? })
 }
 
-/// 1, 2 or 3 numbers from 1, with commas.
+/// 1, 2 or 3 numbers of at least 1, separated by commas.
 pub(crate) fn positive(text: &str) -> Result<Extents, String> {
     extents(&numbers(text)?, 1)
 }
 
-/// 1, 2 or 3 numbers, none less than `least` or too large for any problem.
+/// 1, 2 or 3 numbers, each at least `least` and at most the largest supported extent.
 fn extents(numbers: &[usize], least: usize) -> Result<Extents, String> {
     let extents = Extents::try_from(numbers).map_err(in_words)?;
     for (number, axis) in extents.three(least).into_iter().zip(["depth", "height", "width"]) {
@@ -371,19 +375,19 @@ fn extents(numbers: &[usize], least: usize) -> Result<Extents, String> {
     Ok(extents)
 }
 
-/// The dimensions of an array, with commas; only the first, a batch's, may be 0.
+/// The dimensions of an array, separated by commas; only the first, the batch, may be 0.
 pub(crate) fn shape(text: &str) -> Result<Shape, String> {
     let dims = numbers(text)?;
     match dims.split_first() {
         Some((batch, rest)) if (2..=4).contains(&rest.len()) => {
             held(rest.iter().copied().chain([(*batch).max(1)]))?;
         }
-        _ => return Err(format!("it has {} dimensions and an array 3, 4 or 5", dims.len())),
+        _ => return Err(format!("it has {} dimensions; an array has 3, 4 or 5", dims.len())),
     }
     Ok(Shape(dims))
 }
 
-/// The dimensions of filters, with commas, none of which may be 0.
+/// The dimensions of filters, separated by commas; none may be 0.
 pub(crate) fn filters(text: &str) -> Result<Shape, String> {
     let Shape(dims) = shape(text)?;
     held(dims.iter().copied())?;
@@ -403,7 +407,7 @@ fn held(dims: impl Iterator<Item = usize>) -> Result<(), String> {
     Ok(())
 }
 
-/// The dimensions of an array, in the order of memory.
+/// The dimensions of an array, in memory order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape(pub(crate) Vec<usize>);
 
@@ -411,7 +415,7 @@ fn numbers(text: &str) -> Result<Vec<usize>, String> {
     text.split(',').map(number).collect()
 }
 
-/// A number from 1.
+/// A number of at least 1.
 pub(crate) fn natural(text: &str) -> Result<usize, String> {
     match number(text)? {
         0 => Err("it must be at least 1".into()),
@@ -419,13 +423,13 @@ pub(crate) fn natural(text: &str) -> Result<usize, String> {
     }
 }
 
-/// A count from 0 that 32 bits hold.
+/// A count from 0 that fits in 32 bits.
 pub(crate) fn count(text: &str) -> Result<u32, String> {
     let count = number(text).ok().and_then(|number| u32::try_from(number).ok());
     count.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {}", u32::MAX))
 }
 
-/// A count from 1 that 32 bits hold.
+/// A count from 1 that fits in 32 bits.
 pub(crate) fn counted(text: &str) -> Result<u32, String> {
     match count(text)? {
         0 => Err("it must be at least 1".into()),
@@ -433,10 +437,10 @@ pub(crate) fn counted(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A number from 0.
+/// A number of at least 0.
 pub(crate) fn number(text: &str) -> Result<usize, String> {
     let text = text.trim();
-    // `parse` takes a sign, which no extent has.
+    // `parse` accepts a sign, which an extent must not have.
     let number = if text.starts_with('+') { None } else { text.parse().ok() };
     number.ok_or_else(|| format!("`{text}` is not a whole number from 0 to {}", usize::MAX))
 }

@@ -15,9 +15,9 @@ use crate::progress::{Progress, say};
 use crate::unpool::read_indices;
 
 const EXAMPLE: &str = "\
-Example: the gradient of max pooling, its winners found again in what was pooled
+Example: the gradient of max pooling; the maxima are located again in its input
   windowpane pool-backward grad.npy --input images.npy -o out.npy --kernel 3,3 --stride 2,2
-Example: the same, from the positions that pool wrote, without what was pooled
+Example: the same from the indices that pool wrote, without the input
   windowpane pool-backward grad.npy --input-size 112,112 --indices at.npy -o out.npy --kernel 3,3 \\
     --stride 2,2
 
@@ -30,22 +30,22 @@ Files are as for pool.";
     group = ArgGroup::new("pooled").args(["input", "input_size"]).required(true),
 )]
 pub(crate) struct PoolBackward {
-    /// The gradient of the pooling's output
+    /// The gradient with respect to the output
     #[arg(value_name = "GRAD.npy")]
     gradient: PathBuf,
-    /// What was pooled
+    /// The input of the pooling
     #[arg(long, value_name = "X.npy")]
     input: Option<PathBuf>,
-    /// The extents of what was pooled, in place of it: enough for an average, or with --indices
+    /// The input's spatial extents, in place of it: enough for an average, or with --indices
     #[arg(long, value_name = "L,…", value_parser = positive)]
     input_size: Option<Extents>,
-    /// Where the result goes
+    /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// The positions of the maxima, as pool wrote them [default: they are found in --input]
+    /// The indices of the maxima, as pool wrote them [default: located in --input]
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
-    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
     #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
     index_base: IndexBase,
     #[command(flatten)]
@@ -72,8 +72,8 @@ impl PoolBackward {
         let pooled: Vec<usize> = plan.pooling().output().dims(self.pool.layout).collect();
         if gradient.dims() != pooled {
             return Err(Failure::Failed(format!(
-                "{name} has the dimensions {:?} and the output of this pooling has {pooled:?}; use \
-                 the gradient of that",
+                "{name} has the dimensions {:?} but the output of this pooling has {pooled:?}; use the \
+                 gradient of that output",
                 gradient.dims(),
             )));
         }
@@ -81,7 +81,7 @@ impl PoolBackward {
         let winners = match &self.indices {
             Some(path) => {
                 let winners = read_indices(path, &name, &pooled)?;
-                // Devices gather, and would pass over what names no element.
+                // Devices gather and would ignore an index that names no element.
                 let (pooling, base) = (plan.pooling(), self.index_base);
                 check_indices(pooling, base, &winners.to_vec::<i32>()?)
                     .map_err(|wrong| Failure::Failed(format!("{}: {wrong}", path.display())))?;
@@ -90,7 +90,7 @@ impl PoolBackward {
             None => None,
         };
 
-        progress.now(format!("going back on {device}"));
+        progress.now(format!("computing the gradient on {device}"));
         let dy = gradient.to_dtype(dtype)?.to_device(&device)?;
         let x = match input {
             Some(input) => Some(input.to_dtype(dtype)?.to_device(&device)?),
@@ -102,7 +102,7 @@ impl PoolBackward {
             (Operator::Norm(pool, _), _, Some(x)) => pool.backward_as(&plan, &dy, x),
             (Operator::Average(pool), _, _) => pool.backward_as(&plan, &dy),
             (Operator::Max { .. } | Operator::Norm(..), _, _) => {
-                unreachable!("`check_sources` has seen what the gradient is made of")
+                unreachable!("`check_sources` refused a gradient without its sources")
             }
         }?;
 
@@ -113,7 +113,7 @@ impl PoolBackward {
         if self.on.quiet { Ok(()) } else { say(summary) }
     }
 
-    /// Refuses a gradient that takes more than what was given.
+    /// Refuses a gradient whose sources are missing.
     fn check_sources(&self, operator: Operator) -> Result<(), Failure> {
         let missing = match operator {
             _ if self.input.is_some() => return Ok(()),
@@ -124,7 +124,7 @@ impl PoolBackward {
         Err(Failure::Arguments(format!("the gradient of {missing}; --input-size is not enough")))
     }
 
-    /// What was pooled, if it is there, and its dimensions.
+    /// The input, if given, and its dimensions.
     fn input(&self, gradient: &[usize]) -> Result<(Option<Tensor>, Vec<usize>), Failure> {
         if let Some(path) = &self.input {
             let input = Tensor::read_npy(&Device::host(), path)?;
@@ -135,7 +135,7 @@ impl PoolBackward {
         let size = self.input_size.map(|size| size.as_slice().to_vec()).unwrap_or_default();
         if size.len() + 2 != gradient.len() {
             return Err(Failure::Failed(format!(
-                "{} has {} dimensions and --input-size has {}; give one number for each axis of space",
+                "{} has {} dimensions but --input-size has {} numbers; give one number per spatial axis",
                 self.gradient.display(),
                 gradient.len(),
                 size.len(),
@@ -145,7 +145,7 @@ impl PoolBackward {
     }
 }
 
-/// The dimensions of the same batch and channels over other extents, of as many axes.
+/// The dimensions with the same batch and channels and other spatial extents.
 fn with_space(dims: &[usize], space: &[usize], layout: Layout) -> Vec<usize> {
     let mut dims = dims.to_vec();
     let first = match layout {

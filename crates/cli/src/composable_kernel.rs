@@ -17,9 +17,8 @@ use crate::failure::Failure;
 use crate::memory;
 use crate::progress::{Progress, say};
 
-/// The flags that are long and have one dash. Clap knows only `--Sz`; it reads `-Sz` as three
-/// flags of one letter. So the one is spelled as the other before clap sees it, and back again in
-/// what clap says.
+/// Long flags with a single dash. Clap reads `-Sz` as several one-letter flags, so these flags
+/// get a second dash before clap sees them, and lose it again in clap's messages.
 const FLAGS: [&str; 23] = [
     "N", "D", "H", "W", "C", "Z", "Y", "X", "Sz", "Sy", "Sx", "Dz", "Dy", "Dx", "LeftPz", "LeftPy",
     "LeftPx", "RightPz", "RightPy", "RightPx", "v", "warmup", "repeat",
@@ -66,7 +65,7 @@ struct Plane {
     /// Input width
     #[arg(long = "W", value_name = "N", value_parser = natural, default_value_t = 30)]
     width: usize,
-    /// Channels, which lie together in memory
+    /// Channels (the innermost dimension in memory)
     #[arg(long = "C", value_name = "N", value_parser = natural, default_value_t = 32)]
     channels: usize,
     /// Window height
@@ -123,23 +122,23 @@ struct Depth {
     after: usize,
 }
 
-/// What is done with the problem.
+/// How to run the problem.
 #[derive(Args)]
 struct Run {
-    /// 1 to check the result against the scalar reference, 0 not to
+    /// 1 compares the result with the scalar reference, 0 does not
     #[arg(long = "v", value_name = "0|1", default_value = "1", value_parser = zero_or_one,
         action = clap::ArgAction::Set)]
     validate: bool,
-    /// Untimed launches before the timed ones, on top of the one that always compiles the kernel
+    /// Untimed launches before the timed ones, after the one that compiles the kernel
     #[arg(long = "warmup", value_name = "N", value_parser = count, default_value_t = 0)]
     warmup: u32,
-    /// Timed launches; the time printed is that of one
+    /// Timed launches; the printed time is the mean of one launch
     #[arg(long = "repeat", value_name = "N", value_parser = counted, default_value_t = 1)]
     repeat: u32,
-    /// What becomes of a window's numbers; lp is the root of the sum of their squares
+    /// Reduction of each window; lp is the square root of the sum of squares
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
-    /// Compute in f64, f32, f16, bf16, i32, i8 or u8
+    /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: DType,
     #[command(flatten)]
@@ -204,7 +203,7 @@ impl Run {
         let device = self.on.open()?;
         let operator = self.operator(problem);
         let plan = operator.plan(&device, self.dtype, &problem.dims())?;
-        // The reference's sums are wider than its input.
+        // The reference's sums take more memory than its input.
         memory::check_pooling(plan.pooling(), 2 * self.dtype.size() + size_of::<Total>())?;
         if !self.on.quiet {
             say(problem.describe(&plan, self.dtype))?;
@@ -246,7 +245,7 @@ impl Run {
         };
 
         progress.now(format!("running on {device}"));
-        // The first one compiles, which is not what is timed.
+        // The first launch compiles the kernel and is not timed.
         let mut y = launch()?;
         for _ in 0..self.warmup {
             y = launch()?;
@@ -275,14 +274,14 @@ impl Run {
             None => say("valid:y"),
             Some(difference) => {
                 say("valid:n")?;
-                let on = format!("on {device} the result is not the reference's");
+                let on = format!("the result on {device} differs from the reference");
                 Err(Failure::Failed(format!("{on}: {difference}")))
             }
         }
     }
 }
 
-/// Where a result is not the reference's.
+/// The first difference from the reference, if any.
 fn difference<T: Comparable>(
     operator: Operator,
     plan: &Plan,
@@ -300,14 +299,14 @@ fn difference<T: Comparable>(
     })
 }
 
-/// The line that tells how long one launch took, and the bytes that it had to move.
+/// One line with the time of one launch and its throughput.
 fn perf(plan: &Plan, time: Duration) -> String {
     let seconds = time.max(Duration::from_nanos(1)).as_secs_f64();
     format!("Perf: {:.4} ms, {:.2} GB/s", seconds * 1e3, plan.bytes() as f64 / seconds / 1e9)
 }
 
 impl Problem {
-    /// The input's dimensions, in the order of memory.
+    /// The input's dimensions, in memory order.
     fn dims(&self) -> Vec<usize> {
         let mut dims = vec![self.samples];
         dims.extend(self.input.as_slice());
@@ -346,7 +345,7 @@ impl Problem {
     }
 }
 
-/// Spells the flags of [`FLAGS`] as clap reads them, if the command is one that has them.
+/// Adds a second dash to the flags of [`FLAGS`], if the command has them.
 pub(crate) fn double_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
     if !arguments.get(1).is_some_and(|command| command == "pool2d" || command == "pool3d") {
         return arguments;
@@ -363,7 +362,7 @@ pub(crate) fn double_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Spells the flags of [`FLAGS`] in clap's text as users do, `dash` standing for the two dashes.
+/// Replaces the two dashes of the flags of [`FLAGS`] in clap's text by `dash`, as users write them.
 pub(crate) fn single_dashes(text: &str, dash: &str) -> String {
     let mut pieces = text.split("--");
     let mut result = pieces.next().unwrap_or_default().to_owned();

@@ -16,8 +16,8 @@ const EXAMPLE: &str = "\
 Example: 3×3 filters (NF,H,W,C) over an image batch (N,H,W,C), a bias and a ReLU
   windowpane conv images.npy filters.npy -o out.npy --padding 1,1 --bias b.npy --activation relu
 
-The files hold float64, 32 or 16. bf16 is read from float32 files, with --dtype bf16, and written to
-them. The output file appears whole or not at all.";
+Files may hold float64, float32 or float16. With --dtype bf16, bf16 is read from and written to
+float32 files. The output file appears complete or not at all.";
 
 /// The arguments of `conv`.
 #[derive(Args)]
@@ -26,19 +26,19 @@ pub(crate) struct Conv {
     /// The array to convolve
     #[arg(value_name = "INPUT.npy")]
     input: PathBuf,
-    /// The filters, which set the window's extents
+    /// The filters; they determine the window size
     #[arg(value_name = "WEIGHT.npy")]
     weight: PathBuf,
-    /// Where the result goes
+    /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// A number for each filter, added to its sums
+    /// Bias: one number per filter, added to its sums
     #[arg(long, value_name = "B.npy")]
     bias: Option<PathBuf>,
-    /// An array of the output's dimensions, added after the bias
+    /// Residual: an array with the output's dimensions, added after the bias
     #[arg(long, value_name = "R.npy")]
     residual: Option<PathBuf>,
-    /// What becomes of a sum at last: none, relu, relu6, gelu, silu, leaky or leaky:SLOPE
+    /// Activation, applied last: none, relu, relu6, gelu, silu, leaky or leaky:SLOPE
     #[arg(long, value_name = "NAME", value_parser = activation, default_value = "none")]
     activation: Activation,
     #[command(flatten)]

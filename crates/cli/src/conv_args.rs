@@ -1,4 +1,4 @@
-//! What the commands of convolution have in common.
+//! Arguments that the convolution commands share.
 
 use std::path::{Path, PathBuf};
 
@@ -12,44 +12,44 @@ use crate::args::{natural, padding, positive};
 use crate::failure::Failure;
 use crate::tuned;
 
-/// The window, the layouts and the kernel of a convolution.
+/// The window, the layouts and the algorithm of a convolution.
 #[derive(Args)]
 pub(crate) struct ConvArgs {
-    /// The step between windows, a number an axis [default: 1]
+    /// Step between windows, one number per axis [default: 1]
     #[arg(long, value_name = "S,…", value_parser = positive)]
     stride: Option<Extents>,
-    /// 1,1 or 1:2,0:1 for before:after on each axis, or same-upper, same-lower, valid
+    /// Padding per axis: 1,1, or 1:2,0:1 as before:after, or same-upper, same-lower, valid
     #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid")]
     padding: Padding,
-    /// The step between the taps of a window, a number an axis [default: 1]
+    /// Step between the taps of a window, one number per axis [default: 1]
     #[arg(long, value_name = "D,…", value_parser = positive)]
     dilation: Option<Extents>,
-    /// The groups that channels and filters are divided into
+    /// Number of groups that the channels and filters are divided into
     #[arg(long, value_name = "G", value_parser = natural, default_value = "1")]
     groups: usize,
-    /// Data and filters: nhwc_fhwc, nhwc_hwcf, nchw_fchw or another pair; nwc_fwc and the like for
-    /// 1-D, ndhwc_fdhwc for 3-D [default: channels last in both]
+    /// Memory layout of data and filters: nhwc_fhwc, nhwc_hwcf, nchw_fchw or another pair; in 1-D
+    /// nwc_fwc and so on, in 3-D ndhwc_fdhwc [default: channels last in both]
     #[arg(long, value_name = "DATA_FILTERS", value_parser = layouts)]
     layout: Option<Layouts>,
-    /// strict, or tf32 where the device has it: f32 with factors rounded to 11 bits
+    /// strict, or tf32 (f32 with factors rounded to 11 significant bits) if the device supports it
     #[arg(long, default_value = "strict")]
     precision: Precision,
-    /// The tiling, or some of its numbers: block_m, block_n, block_k, ratio_m, ratio_n,
-    /// elems_per_thread and stages, as in block_m=128,block_k=32
+    /// Tile sizes to override: any of block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread
+    /// and stages, as in block_m=128,block_k=32
     #[arg(long, value_name = "NAME=NUMBER,…")]
     tile: Option<Tiling>,
-    /// auto, or the kernel by its name, as `plan conv` prints it
+    /// auto, or the name of a kernel as `plan conv` prints it
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// Follow a table of tuned convolutions, as `bench --tune` writes it
+    /// Use the choices in a file that `bench --tune` wrote
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
-    /// Compute in f64, f32, f16 or bf16 [default: the file's type, else f32]
+    /// Type to compute in: f64, f32, f16 or bf16 [default: the file's, else f32]
     #[arg(long, value_name = "TYPE")]
     pub(crate) dtype: Option<DType>,
 }
 
-/// A way to convolve, or the plan's own choice.
+/// An algorithm, or `None` for the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Auto(Option<ConvAlgorithm>);
 
@@ -63,7 +63,7 @@ fn algorithm(text: &str) -> Result<Auto, String> {
     }
 }
 
-/// The layouts of data and filters, and the number of axes that their names have.
+/// The layouts of data and filters, and the number of spatial axes in their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layouts {
     rank: usize,
@@ -71,7 +71,7 @@ struct Layouts {
     filters: FilterLayout,
 }
 
-/// `nhwc_fhwc` and its like.
+/// Parses `nhwc_fhwc` and the other pairs.
 fn layouts(text: &str) -> Result<Layouts, String> {
     let known = || {
         ["w", "hw", "dhw"].into_iter().zip(1..).flat_map(|(axes, rank)| {
@@ -98,8 +98,8 @@ fn layouts(text: &str) -> Result<Layouts, String> {
 }
 
 impl ConvArgs {
-    /// The operator for arrays of so many axes: `kernel` comes from the filters, or where those are
-    /// what is asked for, from an argument. Its plans follow the table of tuned ones from now on.
+    /// The operator over windows of size `kernel`, which comes from the filters, or from an argument
+    /// when the filters' gradient is computed. Plans made afterwards use the tuned choices.
     pub(crate) fn operator(&self, kernel: Extents) -> Result<Conv, Failure> {
         self.tuned.as_deref().map_or(Ok(()), tuned::follow)?;
         let rank = kernel.rank();
@@ -112,7 +112,7 @@ impl ConvArgs {
         {
             if let Some(found) = extents.map(|extents| extents.rank()).filter(|n| *n != rank) {
                 return Err(Failure::Arguments(format!(
-                    "--{flag} has {found} and the filters have {rank} axes; give one number an axis"
+                    "--{flag} has {found} numbers but the filters have {rank} axes; give one number per axis"
                 )));
             }
         }
@@ -138,14 +138,14 @@ impl ConvArgs {
         let layouts = self.layout.unwrap_or(Layouts { rank, data, filters });
         if layouts.rank != rank {
             return Err(Failure::Arguments(format!(
-                "--layout names {} axes and the arrays have {rank}; name those that they have",
+                "--layout names {} axes but the arrays have {rank}; choose a layout with {rank}",
                 layouts.rank,
             )));
         }
         Ok(layouts)
     }
 
-    /// The taps of filters with these dimensions.
+    /// The kernel size of filters with these dimensions.
     pub(crate) fn kernel(&self, whose: &str, dims: &[usize]) -> Result<Extents, Failure> {
         let rank = axes_of(whose, dims)?;
         let first = match self.layouts(rank)?.filters {
@@ -156,8 +156,8 @@ impl ConvArgs {
         Extents::try_from(&dims[first..first + rank]).map_err(|error| Failure::Work(error.into()))
     }
 
-    /// The dimensions of an input whose spatial extents are known, by what it is convolved to and
-    /// with.
+    /// The dimensions of an input with spatial extents `size`, from those of the output and the
+    /// filters.
     pub(crate) fn input_dims(
         &self,
         output: &[usize],
@@ -181,7 +181,7 @@ impl ConvArgs {
     }
 }
 
-/// The spatial axes of an array.
+/// The number of spatial axes of an array.
 pub(crate) fn axes_of(whose: &str, dims: &[usize]) -> Result<usize, Failure> {
     match dims.len() {
         3..=5 => Ok(dims.len() - 2),
@@ -207,30 +207,30 @@ impl File {
         self.tensor.dims()
     }
 
-    /// Refuses dimensions other than those that the other files ask for.
+    /// Refuses dimensions that do not fit the other files.
     pub(crate) fn expect(&self, dims: &[usize], whose: &str) -> Result<(), Failure> {
         if self.dims() == dims {
             return Ok(());
         }
         let (name, found) = (&self.name, self.dims());
         Err(Failure::Failed(format!(
-            "{name} has the dimensions {found:?} and {whose} {dims:?}; give files and options that \
+            "{name} has the dimensions {found:?} but {whose} {dims:?}; use files and options that \
              belong together"
         )))
     }
 
-    /// Its name, and the type that it holds.
+    /// The file's name and the type of its elements.
     pub(crate) fn typed(&self) -> (&str, DType) {
         (&self.name, self.tensor.dtype())
     }
 
-    /// The array in this type on a device.
+    /// The array converted to `dtype`, on the device.
     pub(crate) fn upload(&self, dtype: DType, device: &Device) -> Result<Tensor, Failure> {
         Ok(self.tensor.to_dtype(dtype)?.to_device(device)?)
     }
 }
 
-/// The dimensions of what is convolved to.
+/// The dimensions of the convolution's output.
 pub(crate) fn output_dims(plan: &windowpane::ConvPlan) -> Vec<usize> {
     plan.problem().output().dims(plan.problem().layout()).collect()
 }
@@ -240,7 +240,7 @@ pub(crate) fn read_optional(path: Option<&PathBuf>) -> Result<Option<File>, Fail
     path.map(|path| File::read(path)).transpose()
 }
 
-/// What was done, for people: a line.
+/// One line that says what was done.
 pub(crate) fn summary(plan: &windowpane::ConvPlan, dtype: DType, result: &Tensor) -> String {
     format!(
         "{} {dtype} → {:?} on {}, {}",

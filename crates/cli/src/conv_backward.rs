@@ -13,11 +13,11 @@ use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
 
 const DATA_EXAMPLE: &str = "\
-Example: back through the convolution that `windowpane conv x.npy w.npy -o y.npy --padding 1,1` is
+Example: the data gradient of `windowpane conv x.npy w.npy -o y.npy --padding 1,1`
   windowpane conv-backward data dy.npy w.npy --input-size 32,32 -o dx.npy --padding 1,1";
 
 const WEIGHT_EXAMPLE: &str = "\
-Example: the gradient of the filters of `windowpane conv x.npy w.npy -o y.npy --padding 1,1`
+Example: the weight gradient of `windowpane conv x.npy w.npy -o y.npy --padding 1,1`
   windowpane conv-backward weight dy.npy x.npy --kernel 3,3 -o dw.npy --padding 1,1";
 
 /// The arguments of `conv-backward`.
@@ -29,10 +29,10 @@ pub(crate) struct ConvBackward {
 
 #[derive(Subcommand)]
 enum WithRespectTo {
-    /// The gradient with respect to the input.
+    /// Compute the gradient with respect to the input.
     #[command(after_help = DATA_EXAMPLE)]
     Data(Data),
-    /// The gradient with respect to the filters.
+    /// Compute the gradient with respect to the filters.
     #[command(after_help = WEIGHT_EXAMPLE)]
     Weight(Weight),
 }
@@ -45,10 +45,10 @@ struct Data {
     /// The filters
     #[arg(value_name = "WEIGHT.npy")]
     weight: PathBuf,
-    /// The spatial extents of the input, which strides leave open
+    /// Spatial extents of the input; with a stride several inputs have the same output size
     #[arg(long, value_name = "L,…", value_parser = positive)]
     input_size: Extents,
-    /// Where the gradient of the input goes
+    /// File for the data gradient
     #[arg(short, long, value_name = "DX.npy")]
     output: PathBuf,
     #[command(flatten)]
@@ -65,10 +65,10 @@ struct Weight {
     /// The input
     #[arg(value_name = "INPUT.npy")]
     input: PathBuf,
-    /// The filters' extents: 1, 2 or 3 numbers
+    /// Kernel size: 1, 2 or 3 numbers
     #[arg(long, value_name = "K,…", value_parser = positive)]
     kernel: Extents,
-    /// Where the gradient of the filters goes
+    /// File for the weight gradient
     #[arg(short, long, value_name = "DW.npy")]
     output: PathBuf,
     #[command(flatten)]
@@ -100,7 +100,7 @@ impl Data {
         let x = self.conv.input_dims(dy.dims(), w.dims(), self.input_size)?;
         let dtype = common_type(self.conv.dtype, dy.typed(), [w.typed()])?;
         let plan = conv.plan_backward_data(&device, dtype, &x, w.dims())?;
-        dy.expect(&output_dims(&plan), "the output over --input-size has")?;
+        dy.expect(&output_dims(&plan), "the output for --input-size has")?;
         memory::check_results(plan.problem().input().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
@@ -126,7 +126,7 @@ impl Weight {
         let dtype = common_type(self.conv.dtype, dy.typed(), [x.typed()])?;
         let w = conv.filter_dims(dy.dims(), x.dims())?;
         let plan = conv.plan_backward_filter(&device, dtype, x.dims(), &w)?;
-        dy.expect(&output_dims(&plan), "the output of --kernel over the input has")?;
+        dy.expect(&output_dims(&plan), "the output for --kernel and this input has")?;
         memory::check_results(plan.problem().filter().elements(), dtype)?;
 
         progress.now(format!("working on {device}"));
@@ -143,7 +143,7 @@ fn check_rank(flag: &str, extents: Extents, rank: usize) -> Result<(), Failure> 
     match extents.rank() {
         found if found == rank => Ok(()),
         found => Err(Failure::Arguments(format!(
-            "{flag} has {found} and the gradient has {rank} axes; give one number an axis"
+            "{flag} has {found} numbers but the gradient has {rank} axes; give one number per axis"
         ))),
     }
 }
@@ -154,6 +154,6 @@ fn check_same_rank(file: &File, found: usize, rank: usize) -> Result<(), Failure
     }
     let (name, dims) = (&file.name, file.dims());
     Err(Failure::Failed(format!(
-        "{name} has {found} axes, {dims:?}, and the gradient has {rank}; give files that belong together"
+        "{name} has {found} axes, {dims:?}, but the gradient has {rank}; use files that belong together"
     )))
 }

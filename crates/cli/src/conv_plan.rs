@@ -23,21 +23,24 @@ Example: 64 filters of 3×3 over 8 images of 56×56 with 64 channels
     group = ArgGroup::new("filters").args(["weight", "weight_shape"]).required(true),
 )]
 pub(crate) struct PlanConv {
-    /// An array, of which only dimensions and type are used
+    /// An array; only its dimensions and type are used
     #[arg(value_name = "INPUT.npy", requires = "weight")]
     input: Option<PathBuf>,
-    /// The filters, of which only the dimensions are used
+    /// The filters; only their dimensions are used
     #[arg(value_name = "WEIGHT.npy", requires = "input")]
     weight: Option<PathBuf>,
-    /// The array's dimensions in the order of memory, in place of a file
+    /// The array's dimensions in memory order, in place of a file
     #[arg(long, value_name = "N,…", value_parser = shape, requires = "weight_shape")]
     shape: Option<Shape>,
-    /// The filters' dimensions in the order of memory
+    /// The filters' dimensions in memory order
     #[arg(long, value_name = "NF,…", value_parser = filters, requires = "shape")]
     weight_shape: Option<Shape>,
-    /// What is computed: forward, data (the input's gradient) or weight (the filters')
+    /// Pass: forward, data (gradient with respect to the input) or weight (to the filters)
     #[arg(long, value_enum, default_value = "forward")]
     pass: Pass,
+    /// List every kernel and why it was chosen or not
+    #[arg(long)]
+    why: bool,
     #[command(flatten)]
     conv: ConvArgs,
     #[command(flatten)]
@@ -46,7 +49,7 @@ pub(crate) struct PlanConv {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pass {
-    // No help texts: with them clap sets every flag's help on lines of its own.
+    // No help texts: they would make clap print every flag's help on separate lines.
     Forward,
     Data,
     Weight,
@@ -69,7 +72,14 @@ impl PlanConv {
         for (name, value) in plan.rows() {
             table.add_row([name, &value]);
         }
-        say(table)
+        if !self.why {
+            return say(table);
+        }
+        let mut reasons = table::new();
+        for (name, reason) in plan.why() {
+            reasons.add_row([name, &reason]);
+        }
+        say(format!("{table}\n\n{reasons}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `windowpane devices`: what this build and machine have.
+//! `windowpane devices`: the backends of this build and the devices of this machine.
 
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
@@ -10,22 +10,22 @@ use crate::progress::{Progress, say};
 use crate::table;
 
 const EXAMPLE: &str = "\
-Example: the devices that CUDA reaches
+Example: the CUDA devices
   windowpane devices --backend cuda
 
-The last columns are measured now: the operations in a second from registers, of vector units in f32
-and of matrix units, where there are any, in f16; and the bytes that a plain copy reads and writes
-in a second, which is the ceiling of every kernel that does both (an emulated GPU may exceed it).";
+The last two columns are measured now. TFLOP/s: arithmetic on registers, in f32 on vector units and,
+if the device has them, in f16 on matrix units. read+write GB/s: a plain copy, the upper limit of
+every kernel that reads and writes memory (an emulated GPU may exceed it).";
 
 /// The arguments of `devices`.
 #[derive(Args)]
 #[command(
     after_help = EXAMPLE,
-    mut_arg("backend", |arg| arg.help("cuda, hip, metal, vulkan, wgpu, cpu or host [default: all of this build]")),
+    mut_arg("backend", |arg| arg.help("cuda, hip, metal, vulkan, wgpu, cpu or host [default: every backend in this build]")),
     mut_arg("device", |arg| {
-        arg.help("Only this one of its backend [default: all; without --backend, of the best]")
+        arg.help("Show only this device of its backend [default: all; without --backend, the best one's]")
     }),
-    mut_arg("quiet", |arg| arg.help("Print the table only: no progress"))
+    mut_arg("quiet", |arg| arg.help("Print only the table: no progress"))
 )]
 pub(crate) struct Devices {
     #[command(flatten)]
@@ -44,7 +44,7 @@ impl Devices {
         let rows = match (self.on.backend, self.on.device) {
             (None, None) => Backend::built().flat_map(rows_of).collect(),
             (Some(backend), None) => {
-                // A backend that was asked for and has nothing is an error.
+                // A requested backend without a device is an error.
                 Device::new(backend, 0)?;
                 rows_of(backend)
             }
@@ -106,7 +106,7 @@ fn found(device: &Device) -> [String; 5] {
     [device.to_string(), device.name().into(), types.join(", "), arithmetic, copy]
 }
 
-/// What the units of a device do in a second, as far as it has them and tells.
+/// The measured arithmetic throughput of each kind of unit that the device has.
 fn arithmetic(device: &Device) -> Result<String, Error> {
     let mut told = Vec::new();
     for (name, dtype, unit) in

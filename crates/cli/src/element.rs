@@ -7,7 +7,7 @@ use windowpane_reference::{Scalar, Total};
 macro_rules! with_element {
     ($dtype:expr, $T:ident => $body:expr) => {
         windowpane_reference::with_element!($dtype, $T => $body, other => {
-            Err($crate::failure::Failure::Failed(format!("{other} has no numbers here")))
+            Err($crate::failure::Failure::Failed(format!("{other} is not supported here; use another --dtype")))
         })
     };
 }
@@ -15,85 +15,94 @@ pub(crate) use with_element;
 
 /// A type whose results can be compared.
 pub(crate) trait Comparable: Element {
-    /// The smallest positive number; 0 where nothing is rounded.
+    /// The smallest positive number; 0 for integers, which are not rounded.
     const SMALLEST: f64;
-    /// The unit roundoff of the type that its sums are gathered in.
+    /// The unit roundoff of the type that accumulates its sums.
     const ACCUMULATOR: f64 = f32::ROUNDOFF;
+    /// The value of memory before results are written to it; results seldom equal it.
+    const POISON: Self;
 }
 
 impl Comparable for f64 {
     const SMALLEST: f64 = f64::from_bits(1);
     const ACCUMULATOR: f64 = f64::ROUNDOFF;
+    const POISON: Self = f64::NAN;
 }
 
 impl Comparable for f32 {
     const SMALLEST: f64 = f32::from_bits(1) as f64;
+    const POISON: Self = f32::NAN;
 }
 
 impl Comparable for f16 {
     const SMALLEST: f64 = f16::from_bits(1).to_f64_const();
+    const POISON: Self = f16::NAN;
 }
 
 impl Comparable for bf16 {
     const SMALLEST: f64 = bf16::from_bits(1).to_f64_const();
+    const POISON: Self = bf16::NAN;
 }
 
 impl Comparable for i32 {
     const SMALLEST: f64 = 0.0;
+    const POISON: Self = i32::MIN + 1;
 }
 
 impl Comparable for i8 {
     const SMALLEST: f64 = 0.0;
+    const POISON: Self = i8::MIN + 1;
 }
 
 impl Comparable for u8 {
     const SMALLEST: f64 = 0.0;
+    const POISON: Self = 1;
 }
 
-/// How results compare with the reference's.
+/// The result of a comparison with the reference.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Comparison {
-    /// The worst error in units of its bound; 0 where all are the same bit for bit.
+    /// The worst error in units of its bound; 0 if all bits are identical.
     pub(crate) worst: f64,
     /// The first element that is wrong.
     pub(crate) wrong: Option<String>,
 }
 
 impl Comparison {
-    /// Of results that have to be the same bit for bit.
+    /// Compares results that must be identical bit for bit.
     pub(crate) fn of_same<T: Comparable>(found: &[T], expected: &[T]) -> Self {
         Self { worst: 0.0, wrong: first_other(found, expected) }
     }
 
-    /// Of sums, which rounding may put a little away.
+    /// Compares sums, which may differ by rounding.
     pub(crate) fn of_sums<T: Comparable>(found: &[T], expected: &[Total]) -> Self {
         let in_bounds = |(y, total): (&T, &Total)| {
             let off = (y.to_f64() - total.value).abs();
-            // Equal infinities, and NaN, are not off.
+            // Equal infinities and NaN count as equal.
             if off > 0.0 { off / bound::<T>(total) } else { 0.0 }
         };
         let worst = found.iter().zip(expected).map(in_bounds).fold(0.0, f64::max);
         Self { worst, wrong: first_far(found, expected) }
     }
 
-    /// Both: the worse of them, and what is wrong first.
+    /// Combines two comparisons: the larger error and the first wrong element.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { worst: self.worst.max(other.worst), wrong: self.wrong.or(other.wrong) }
     }
 
-    /// Says of what the elements are.
+    /// Names the tensor that the elements belong to.
     pub(crate) fn named(self, whose: &str) -> Self {
         Self { wrong: self.wrong.map(|wrong| format!("{whose}{wrong}")), ..self }
     }
 }
 
-/// How far from a sum rounding can put a result.
+/// The largest difference from a sum that rounding can cause.
 fn bound<T: Comparable>(total: &Total) -> f64 {
-    // Rounding costs half of the smallest number below the normal ones.
+    // Rounding a subnormal number costs half of the smallest one.
     total.bound(T::ROUNDOFF, T::ACCUMULATOR) + T::SMALLEST / 2.0
 }
 
-/// The first element that is not the expected one bit for bit; any NaN is any other.
+/// The first element that differs in its bits from the expected one; all NaN count as equal.
 pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
     first_bad(found, expected, |y, e| {
         let (y, e) = (y.to_f64(), e.to_f64());
@@ -102,7 +111,7 @@ pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<
     })
 }
 
-/// The first element that is further from a sum than rounding can have put it.
+/// The first element that differs from a sum by more than rounding allows.
 pub(crate) fn first_far<T: Comparable>(found: &[T], expected: &[Total]) -> Option<String> {
     first_bad(found, expected, |y, total| {
         let (y, value) = (y.to_f64(), total.value);
@@ -125,8 +134,7 @@ fn first_bad<Y, E>(
     pairs.find_map(|(i, (y, e))| why(y, e).map(|why| format!("element {i} {why}")))
 }
 
-/// Numbers that make a check mean something: the same ones always, fractions around 0 with an
-/// outlier here and there; all of their range for integers.
+/// Reproducible test numbers: fractions around 0 with some outliers; for integers the whole range.
 pub(crate) fn numbers<T: Element>(len: usize) -> impl Iterator<Item = T> {
     let mut state = 0u64;
     (0..len).map(move |_| {
@@ -140,13 +148,18 @@ pub(crate) fn numbers<T: Element>(len: usize) -> impl Iterator<Item = T> {
     })
 }
 
-/// A generator of 64 random bits: a check wants numbers, not secrets.
-fn splitmix(state: &mut u64) -> u64 {
+/// A generator of 64 pseudo-random bits, not for cryptography.
+pub(crate) fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// A tensor of [`POISON`](Comparable::POISON): an element that a kernel does not write stays wrong.
+pub(crate) fn poisoned<T: Comparable>(device: &Device, dims: &[usize]) -> Result<Tensor> {
+    Tensor::from_slice(device, &vec![T::POISON; dims.iter().product()], dims)
 }
 
 /// The input of a problem, filled with [`numbers`].

@@ -3,23 +3,23 @@ use std::process::ExitCode;
 
 use crate::composable_kernel::single_dashes;
 
-/// Why a command did not do what was asked.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// What clap has to say: a mistake, or the help that was asked for.
+    /// A message of clap: a wrong argument, or the requested help.
     #[error("{}", in_one_line(.0))]
     Clap(#[from] clap::Error),
-    /// Arguments that are well formed, each for itself, but not together.
+    /// Arguments that are valid on their own but contradict each other.
     #[error("{0}")]
     Arguments(String),
-    /// The library refused or failed.
+    /// An error of the library.
     #[error(transparent)]
     Work(#[from] windowpane::Error),
-    /// The command itself failed.
+    /// An error of the command itself.
     #[error("{0}")]
     Failed(String),
-    /// The standard output is gone.
-    #[error("cannot write to the standard output: {0}")]
+    /// Standard output cannot be written.
+    #[error("cannot write to standard output: {0}")]
     Output(#[from] io::Error),
     /// A panic, which no input should be able to cause.
     #[error("a bug, please report it: {0}")]
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Says on stderr what is wrong, in one line, and gives the exit status.
+    /// Prints the error on stderr, in one line, and returns the exit status.
     pub(crate) fn report(&self) -> ExitCode {
         if let Self::Clap(error) = self
             && asks_for_help(error)
@@ -35,7 +35,7 @@ impl Failure {
             return print_help(error);
         }
         let line = one_line(&self.to_string());
-        // Where stderr is gone too, the exit status says it all.
+        // If stderr cannot be written either, the exit status has to be enough.
         let _ = writeln!(io::stderr(), "windowpane: {line}");
         match self {
             Self::Clap(_) | Self::Arguments(_) => ExitCode::from(2),
@@ -44,8 +44,8 @@ impl Failure {
     }
 }
 
-/// A message of several lines as one. Spaces in names of files are theirs; what a name tells a
-/// terminal to do is not done.
+/// Joins a message of several lines into one. Spaces in file names stay; control characters, which
+/// could change a terminal's state, are replaced.
 fn one_line(text: &str) -> String {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join(" ");
@@ -59,25 +59,25 @@ fn asks_for_help(error: &clap::Error) -> bool {
     matches!(error.kind(), DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand)
 }
 
-/// Prints help, on stderr and as a mistake where it was not asked for.
+/// Prints help: on stdout if requested, otherwise on stderr with the status of a wrong argument.
 fn print_help(error: &clap::Error) -> ExitCode {
     use std::io::IsTerminal;
     let to_terminal =
         if error.use_stderr() { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
     let text =
         if to_terminal { error.render().ansi().to_string() } else { error.render().to_string() };
-    // The space keeps the column in which the help texts start.
+    // The space keeps the help texts in their column.
     let text = single_dashes(&text, " -");
     if error.use_stderr() {
         let _ = io::stderr().write_all(text.as_bytes());
         return ExitCode::from(2);
     }
-    // A reader that has gone wants no more help.
+    // If nobody reads stdout any more, there is nothing to report.
     let _ = io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
-/// Clap's message with its tips and without its usage, which `--help` has too.
+/// Clap's message with its tips, without the usage text, which `--help` prints too.
 fn in_one_line(error: &clap::Error) -> String {
     let text = single_dashes(&error.render().to_string(), "-");
     let parts: Vec<String> = text

@@ -1,23 +1,22 @@
-//! Problems that this machine's memory cannot hold.
+//! Refuses problems that do not fit in this machine's memory.
 
 use windowpane::{DType, Pooling};
 
 use crate::failure::Failure;
 
-/// Refuses a pooling whose arrays do not fit, which would otherwise end the program in the middle
-/// of the work.
+/// Refuses a pooling whose arrays do not fit; otherwise the process would abort halfway.
 pub(crate) fn check_pooling(pooling: &Pooling, bytes_an_output: usize) -> Result<(), Failure> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     check(&[("inputs", inputs, size_of::<f64>()), ("outputs", outputs, bytes_an_output)])
 }
 
-/// Refuses results that do not fit: once on the device, once read back, and once as they are
-/// written.
+/// Refuses results that do not fit three times: on the device, read back, and while written.
 pub(crate) fn check_results(results: usize, dtype: DType) -> Result<(), Failure> {
     check(&[("results", results, 2 * dtype.size() + size_of::<f64>())])
 }
 
-/// Refuses arrays that do not fit together: what their elements are, how many, and the bytes of each.
+/// Refuses arrays that do not fit together: for each the name of its elements, how many there are,
+/// and the bytes of one.
 fn check(arrays: &[(&str, usize, usize)]) -> Result<(), Failure> {
     let bytes = arrays.iter().try_fold(0usize, |sum, (_, elements, size)| {
         elements.checked_mul(*size).and_then(|bytes| sum.checked_add(bytes))

@@ -1,17 +1,17 @@
-//! Numbers below zero, which no flag takes, in the place of a flag's value.
+//! Negative numbers given as the value of a flag; no flag accepts one.
 //!
-//! Clap takes `-1` for a flag that it does not know and says so. What the user should hear is what
-//! the flag before it takes: so the two are joined, as `--stride=-1`, before clap sees them, and the
-//! flag's own parser refuses the number.
+//! Clap would report `-1` as an unknown flag. A better error says which values the preceding flag
+//! accepts. So the two are joined, as `--stride=-1`, before clap sees them, and the flag's own parser
+//! refuses the number.
 
 use std::ffi::{OsStr, OsString};
 
-/// Joins every number below zero with the flag that it follows.
+/// Joins every negative number with the flag before it.
 pub(crate) fn joined(arguments: Vec<OsString>) -> Vec<OsString> {
     let mut joined: Vec<OsString> = Vec::new();
     let mut flags = true;
     for argument in arguments {
-        // Behind this nothing is a flag.
+        // After `--` nothing is a flag.
         flags &= argument != "--";
         match joined.last_mut() {
             Some(flag) if flags && is_negative(&argument) && awaits_value(flag) => {
@@ -24,7 +24,7 @@ pub(crate) fn joined(arguments: Vec<OsString>) -> Vec<OsString> {
     joined
 }
 
-/// A dash and what a number begins with.
+/// Whether the argument looks like a negative number.
 fn is_negative(argument: &OsStr) -> bool {
     let Some(rest) = argument.to_str().and_then(|text| text.strip_prefix('-')) else {
         return false;
@@ -34,7 +34,7 @@ fn is_negative(argument: &OsStr) -> bool {
     digits.starts_with(|c: char| c.is_ascii_digit()) || rest == "inf" || rest == "nan"
 }
 
-/// A flag without a value of its own.
+/// Whether the argument is a flag without an attached value.
 fn awaits_value(argument: &OsStr) -> bool {
     argument.to_str().is_some_and(|text| {
         let name = text.trim_start_matches('-');

@@ -1,11 +1,13 @@
 //! Files that are written: each appears whole or not at all, and is otherwise as any program's.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use windowpane::{Error, Tensor};
 
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// The links that lead to each other, as many as Linux follows.
 const MOST_LINKS: u32 = 40;
@@ -53,15 +55,12 @@ impl Output {
         // One that is there was left by a process that had this one's number and was ended.
         let _ = fs::remove_file(&part);
         // Made and removed at once, so that nothing is left behind if the work is interrupted.
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&part)
-            .and_then(|_| fs::remove_file(&part))
-            .map_err(|error| match path.is_symlink() {
-                true => cannot(format!("it leads to {}: {error}", place.display())),
-                false => cannot(error.to_string()),
-            })?;
+        File::create_new(&part).and_then(|_| fs::remove_file(&part)).map_err(|error| match path
+            .is_symlink()
+        {
+            true => cannot(format!("it leads to {}: {error}", place.display())),
+            false => cannot(error.to_string()),
+        })?;
         Ok(Self { path: path.into(), place, part, permissions })
     }
 
@@ -80,35 +79,47 @@ impl Output {
         place(self) == place(other)
     }
 
-    /// Writes the file beside its place.
+    /// Writes the file beside its place, with all that it will have there.
     fn write(&self, tensor: &Tensor) -> Result<(), Failure> {
-        tensor.write_npy(&self.part).map_err(|error| match error {
+        let file = self.begin()?;
+        tensor.write_npy_to(&file).map_err(|error| match error {
             // The place beside is not the user's concern.
-            Error::File { reason, .. } => {
-                Error::File { path: self.path.display().to_string(), reason }.into()
-            }
-            error => error.into(),
-        })
+            Error::File { reason, .. } => self.failed(reason),
+            error => error,
+        })?;
+        self.finish(file)
     }
 
     /// Writes the file, and puts it in its place.
     pub(crate) fn place_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        fs::write(&self.part, bytes).map_err(|error| {
-            let path = self.path.display().to_string();
-            Error::File { path, reason: format!("cannot be written: {error}") }
-        })?;
-        self.place()
+        let mut file = self.begin()?;
+        file.write_all(bytes).map_err(|error| self.unwritable(error))?;
+        self.finish(file)?;
+        Ok(self.place()?)
     }
 
-    fn place(&self) -> Result<(), Failure> {
-        let kept = match &self.permissions {
-            Some(permissions) => fs::set_permissions(&self.part, permissions.clone()),
-            None => Ok(()),
-        };
-        kept.and_then(|()| fs::rename(&self.part, &self.place)).map_err(|error| {
-            let path = self.path.display().to_string();
-            Error::File { path, reason: format!("cannot be written: {error}") }.into()
-        })
+    fn begin(&self) -> Result<File, Failure> {
+        interrupt::remove_if_interrupted(&self.part);
+        Ok(File::create_new(&self.part).map_err(|error| self.unwritable(error))?)
+    }
+
+    fn finish(&self, file: File) -> Result<(), Failure> {
+        let kept = self.permissions.clone().map_or(Ok(()), |kept| file.set_permissions(kept));
+        // Some disks report only now that they are full.
+        kept.and_then(|()| file.sync_all()).map_err(|error| self.unwritable(error))?;
+        Ok(())
+    }
+
+    fn place(&self) -> Result<(), Error> {
+        fs::rename(&self.part, &self.place).map_err(|error| self.unwritable(error))
+    }
+
+    fn unwritable(&self, error: io::Error) -> Error {
+        self.failed(format!("cannot be written: {error}"))
+    }
+
+    fn failed(&self, reason: String) -> Error {
+        Error::File { path: self.path.display().to_string(), reason }
     }
 }
 
@@ -127,21 +138,48 @@ impl Drop for Output {
     fn drop(&mut self) {
         // It is there only if something failed.
         let _ = fs::remove_file(&self.part);
+        interrupt::forget(&self.part);
     }
 }
 
-/// Writes every tensor to its file, or none.
+/// Writes every tensor to its file. Nothing is replaced before all of them are written.
 pub(crate) fn write_all(outputs: &[(Output, Tensor)]) -> Result<(), Failure> {
     for (output, tensor) in outputs {
         output.write(tensor)?;
     }
     for (i, (output, _)) in outputs.iter().enumerate() {
-        if let Err(failure) = output.place() {
-            for (placed, _) in &outputs[..i] {
-                let _ = fs::remove_file(&placed.place);
+        output.place().map_err(|error| match (error, &outputs[..i]) {
+            (Error::File { path, reason }, [.., (placed, _)]) => {
+                let placed = placed.path.display();
+                Error::File { path, reason: format!("{reason}; {placed} was written before it") }
             }
-            return Err(failure);
-        }
+            (error, _) => error,
+        })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane::Device;
+
+    use super::*;
+
+    /// Something takes the second file's name between the check and the move.
+    #[test]
+    fn a_second_file_that_fails_costs_no_other() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let (first, second) = (folder.path().join("y.npy"), folder.path().join("at.npy"));
+        fs::write(&first, "the user's").expect("a file for the test");
+        let x = Tensor::from_slice(&Device::host(), &[1u8, 2], [2]).expect("a tensor");
+        let output = |path: &Path| (Output::new(path).expect("it can be written"), x.clone());
+        let outputs = [output(&first), output(&second)];
+        fs::create_dir(&second).expect("a folder for the test");
+        let message = write_all(&outputs).expect_err("a folder is in the way").to_string();
+        assert!(message.contains("at.npy: cannot be written"), "{message}");
+        assert!(message.contains("y.npy was written before it"), "{message}");
+        drop(outputs);
+        assert_eq!(fs::read(&first).expect("it is there").len(), 128 + 2);
+        assert_eq!(fs::read_dir(folder.path()).expect("the test's folder").count(), 2);
+    }
 }

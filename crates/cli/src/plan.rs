@@ -1,4 +1,4 @@
-//! `windowpane plan`: how an operator would run.
+//! `windowpane plan`: how an operator would run, without running it.
 
 use std::path::PathBuf;
 
@@ -24,9 +24,9 @@ pub(crate) struct Plan {
 
 #[derive(Subcommand)]
 enum Operator {
-    /// How a pooling would run.
+    /// Show how a pooling would run.
     Pool(PlanPool),
-    /// How a convolution would run, and its symbol table.
+    /// Show how a convolution would run, and its symbol table.
     Conv(PlanConv),
 }
 
@@ -36,18 +36,21 @@ enum Operator {
     group = ArgGroup::new("array").args(["input", "shape"]).required(true),
 )]
 struct PlanPool {
-    /// An array, of which only dimensions and type are used
+    /// An array; only its dimensions and type are used
     #[arg(value_name = "INPUT.npy")]
     input: Option<PathBuf>,
-    /// The array's dimensions in the order of memory, in place of a file
+    /// The array's dimensions in memory order, in place of a file
     #[arg(long, value_name = "N,…", value_parser = shape)]
     shape: Option<Shape>,
-    /// Plan for the positions of the maxima too
+    /// Include the indices of the maxima
     #[arg(long)]
     indices: bool,
-    /// What the positions count: plane, tensor or memory
+    /// What an index counts: plane, tensor or memory
     #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
     index_base: IndexBase,
+    /// Print every kernel too: whether it is chosen, or why not
+    #[arg(long)]
+    why: bool,
     #[command(flatten)]
     pool: PoolArgs,
     #[command(flatten)]
@@ -82,6 +85,11 @@ impl PlanPool {
         let mut table = table::new();
         for (name, value) in plan.rows() {
             table.add_row([name, &value]);
+        }
+        if self.why {
+            for (kernel, verdict) in plan.why() {
+                table.add_row([kernel, &verdict]);
+            }
         }
         say(table)
     }

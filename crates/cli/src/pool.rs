@@ -12,28 +12,28 @@ use crate::output::{Output, write_all};
 use crate::progress::{Progress, say};
 
 const EXAMPLE: &str = "\
-Example: the maxima of an image batch (N,H,W,C) and where they were
+Example: the maxima of an image batch (N,H,W,C), and their positions
   windowpane pool images.npy -o pooled.npy --kernel 3,3 --stride 2,2 --padding 1,1 --indices at.npy
-Example: averages of 7 by 7 windows, however large the images are
+Example: average pooling to 7×7 outputs, whatever the size of the images
   windowpane pool images.npy -o pooled.npy --op avg --adaptive 7,7
 
-The files hold float64, 32 or 16, int32, int8 or uint8. bf16 is read from float32 files, with
---dtype bf16, and written to them. Files appear whole or not at all.";
+Files may hold float64, float32, float16, int32, int8 or uint8. With --dtype bf16, bf16 is read from
+and written to float32 files. Output files appear complete or not at all.";
 
 /// The arguments of `pool`.
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Pool {
-    /// The array to pool, with two dimensions more than the window
+    /// The array to pool, with two more dimensions than the window
     #[arg(value_name = "INPUT.npy")]
     input: PathBuf,
-    /// Where the result goes
+    /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// Where the positions of the maxima go, as int32; for --op max
+    /// File for the indices of the maxima, as int32; only for --op max
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
-    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
     #[arg(long, value_parser = index_base, requires = "indices", default_value = "plane")]
     index_base: IndexBase,
     #[command(flatten)]
@@ -75,13 +75,13 @@ impl Pool {
         if self.on.quiet { Ok(()) } else { say(summary) }
     }
 
-    /// The files to write, checked before the work.
+    /// The files to write, checked before any work is done.
     fn outputs(&self) -> Result<Vec<Output>, Failure> {
         let mut outputs = vec![Output::new(&self.output)?];
         if let Some(indices) = &self.indices {
             let indices = Output::new(indices)?;
             if indices.is(&outputs[0]) {
-                let reason = "--output and --indices name the same file; give them one each";
+                let reason = "--output and --indices name the same file; use two files";
                 return Err(Failure::Arguments(reason.into()));
             }
             outputs.push(indices);
@@ -90,7 +90,7 @@ impl Pool {
     }
 }
 
-/// The line that tells what was done: an operator, from dimensions to dimensions, where and how.
+/// One line that says what was done: operator, dimensions, device and algorithm.
 pub(crate) fn summary(plan: &Plan, [from, to]: [&[usize]; 2], dtype: DType) -> String {
     format!(
         "{} {dtype} {from:?} → {to:?} on {}, {}",

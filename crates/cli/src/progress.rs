@@ -5,11 +5,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
-/// A spinner on a terminal, and nothing in a pipe or when quiet was asked for. It goes when dropped.
+/// A spinner on a terminal; nothing in a pipe or with --quiet. It disappears when dropped.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows what is being done.
+    /// Starts to show what is being done.
     pub(crate) fn new(quiet: bool, what: impl Into<String>) -> Self {
         // Indicatif draws on stderr, and only if that is a terminal.
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
@@ -22,7 +22,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows how much of so many pieces of work is done, and how long the rest may take.
+    /// Shows how many of `len` pieces of work are done, and how long the rest may take.
     pub(crate) fn of(quiet: bool, pieces: usize) -> Self {
         let progress = Self::new(quiet, "");
         progress.0.set_length(pieces as u64);
@@ -33,7 +33,7 @@ impl Progress {
         progress
     }
 
-    /// One more piece is done.
+    /// Counts one more finished piece.
     pub(crate) fn step(&self) {
         self.0.inc(1);
     }
@@ -43,7 +43,7 @@ impl Progress {
         self.0.set_message(what.into());
     }
 
-    /// Prints a line, the spinner making room for it.
+    /// Prints a line above the spinner.
     pub(crate) fn say(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.0.suspend(|| say(text))
     }
@@ -55,8 +55,8 @@ impl Drop for Progress {
     }
 }
 
-/// Prints a line. A reader that has gone, `head` for one, wants no more of them; the work goes on,
-/// for its exit status is wanted still.
+/// Prints a line. If the reader is gone (for example `head`), output stops but the work continues,
+/// because its exit status still matters.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {

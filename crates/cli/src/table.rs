@@ -1,7 +1,7 @@
 use comfy_table::presets::{ASCII_MARKDOWN, UTF8_FULL_CONDENSED};
 use comfy_table::{ContentArrangement, Table};
 
-/// A table as all commands print them, as wide as the terminal at most.
+/// The table style of all commands, at most as wide as the terminal.
 pub(crate) fn new() -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
@@ -9,7 +9,7 @@ pub(crate) fn new() -> Table {
     table
 }
 
-/// A table in Markdown, as wide as it is.
+/// A Markdown table, of any width.
 pub(crate) fn markdown() -> Table {
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN);

@@ -1,4 +1,4 @@
-//! Files of tuned convolutions.
+//! Files of tuned convolutions: which kernel and tile was fastest for each problem.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use windowpane::Tuned;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Makes all plans follow the table in a file.
+/// Makes later plans use the choices in a file.
 pub(crate) fn follow(path: &Path) -> Result<(), Failure> {
     let file = path.display();
     let text = fs::read_to_string(path)
@@ -18,7 +18,7 @@ pub(crate) fn follow(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes all that is remembered into a file.
+/// Writes all remembered choices into a file.
 pub(crate) fn keep(path: &Path) -> Result<(), Failure> {
     Output::new(path)?.place_bytes(Tuned::all().to_string().as_bytes())
 }

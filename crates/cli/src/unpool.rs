@@ -13,12 +13,12 @@ use crate::pool::summary;
 use crate::progress::{Progress, say};
 
 const EXAMPLE: &str = "\
-Example: what max pooling of images of 8×8 left, back in its place
+Example: the maxima of 8×8 images, written back to their positions
   windowpane pool images.npy -o pooled.npy --kernel 2,2 --indices at.npy
   windowpane unpool pooled.npy --indices at.npy --output-size 8,8 -o images-again.npy
 
-A position of -1 goes nowhere; of several numbers for one place the last one counts. Files are as
-for pool.";
+An index of -1 is ignored; if several indices name one position, the last one wins. File types are
+those of pool.";
 
 /// The arguments of `unpool`.
 #[derive(Args)]
@@ -27,22 +27,22 @@ pub(crate) struct Unpool {
     /// The pooled array
     #[arg(value_name = "INPUT.npy")]
     input: PathBuf,
-    /// The positions of its numbers, as pool wrote them
+    /// The indices of its elements, as pool wrote them
     #[arg(long, value_name = "IDX.npy")]
     indices: PathBuf,
-    /// The extents of what was pooled: 1, 2 or 3 numbers
+    /// Spatial extents of the original input: 1, 2 or 3 numbers
     #[arg(long, value_name = "L,…", value_parser = positive)]
     output_size: Extents,
-    /// Where the result goes
+    /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// What the positions count: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
+    /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
     #[arg(long, value_parser = index_base, default_value = "plane")]
     index_base: IndexBase,
-    /// Where the array's channels are: channels-last (N,…,C) or channels-first (N,C,…)
+    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…)
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     layout: Layout,
-    /// Compute in f64, f32, f16, bf16, i32, i8 or u8 [default: the file's type]
+    /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<DType>,
     #[command(flatten)]
@@ -77,18 +77,20 @@ impl Unpool {
     }
 }
 
-/// Reads the positions of the numbers of `whose` file, which has these dimensions.
+/// Reads the indices of the elements of the file `whose`, which has these dimensions.
 pub(crate) fn read_indices(path: &Path, whose: &str, dims: &[usize]) -> Result<Tensor, Failure> {
     let indices = Tensor::read_npy(&Device::host(), path)?;
     let name = path.display();
     if indices.dtype() != DType::I32 {
         let found = indices.dtype();
-        return Err(Failure::Failed(format!("{name} holds {found}; positions are int32")));
+        return Err(Failure::Failed(format!(
+            "{name} holds {found}, but indices must be int32; use the file that pool wrote"
+        )));
     }
     if indices.dims() != dims {
         return Err(Failure::Failed(format!(
-            "{name} has the dimensions {:?} and {whose} has {dims:?}; use the positions that pool \
-             wrote with it",
+            "{name} has the dimensions {:?} but {whose} has {dims:?}; use the indices that pool wrote \
+             with it",
             indices.dims(),
         )));
     }

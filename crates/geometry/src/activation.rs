@@ -1,27 +1,27 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// What a convolution does to a sum before it is rounded and stored.
+/// The activation of a convolution, applied to a sum before it is rounded and stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Activation {
-    /// Nothing.
+    /// No activation.
     #[default]
     None,
     /// `max(v, 0)`.
     Relu,
     /// `min(max(v, 0), 6)`.
     Relu6,
-    /// `v·Φ(v)`, `Φ` being the normal distribution: the exact form, not the one by `tanh`.
+    /// `v·Φ(v)` with the normal distribution `Φ`: the exact form, not the approximation with `tanh`.
     Gelu,
     /// `v / (1 + e⁻ᵛ)`.
     Silu,
-    /// `v` where it is positive, and so many times `v` elsewhere.
+    /// `v` if it is positive, otherwise the slope times `v`.
     Leaky(f32),
 }
 
 impl Activation {
-    /// The slope of [`Leaky`](Self::Leaky) where none is given.
+    /// The default slope of [`Leaky`](Self::Leaky).
     pub const SLOPE: f32 = 0.01;
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Activation {
     }
 }
 
-/// A name that is not that of an activation.
+/// The error for an unknown activation name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownActivation;
 
@@ -75,13 +75,13 @@ impl FromStr for Activation {
     }
 }
 
-/// How exact the products of an `f32` convolution are.
+/// The precision of the products of an `f32` convolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// As exact as multiplying and adding in `f32`.
+    /// As accurate as multiply-adds in `f32`.
     #[default]
     Strict,
-    /// Each factor is rounded to 11 bits first, which matrix units do many times faster.
+    /// Factors are rounded to 11 significant bits; matrix units are many times faster that way.
     Tf32,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for Precision {
     }
 }
 
-/// A name that is not that of a precision.
+/// The error for an unknown precision name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPrecision;
 

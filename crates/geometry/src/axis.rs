@@ -5,10 +5,10 @@ use crate::{AxisName, Error, LIMIT, Quantity, Rounding};
 
 /// One axis of a problem, checked: every position below can be computed without overflow.
 ///
-/// An axis whose windows are asked for by their number `O` is *fitted*: window `o` covers
-/// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`. Where `O` divides `L` these are windows of `L/O` taps side by side, like
-/// any other; where it does not the axis is *uneven*: its windows differ in length and step, and
-/// [`kernel`](Self::kernel) is the length of the longest.
+/// An axis defined by the number `O` of its windows is *fitted*: window `o` covers
+/// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`. If `O` divides `L`, these are ordinary windows of `L/O` taps side by side.
+/// Otherwise the axis is *uneven*: its windows differ in length and step, and [`kernel`](Self::kernel)
+/// is the length of the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Axis {
     input: usize,
@@ -22,7 +22,7 @@ pub struct Axis {
     edges: Edges,
 }
 
-/// Whether an axis was asked for by its windows' extent or by their number.
+/// Whether an axis was defined by the size of its windows or by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Fit {
     Asked,
@@ -30,16 +30,16 @@ enum Fit {
     Uneven,
 }
 
-/// What the options of an axis, whatever its extent, allow at the edges of the input.
+/// What the options of an axis allow at the edges of the input, for any extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Edges {
     clipped: bool,
     may_be_empty: bool,
-    /// The taps that are inside in every window.
+    /// The taps that are inside the input in every window.
     inside: (usize, usize),
 }
 
-/// The numbers of one axis as asked for, before any check.
+/// The options of one axis, before any check.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AxisRequest {
     pub(crate) name: AxisName,
@@ -59,7 +59,7 @@ pub(crate) enum AxisPadding {
 }
 
 impl Axis {
-    /// An axis that a problem does not have: one coordinate, one tap, one output.
+    /// A missing axis: one coordinate, one tap, one output.
     pub(crate) const MISSING: Self = Self {
         input: 1,
         kernel: 1,
@@ -104,11 +104,11 @@ impl Axis {
             Rounding::Floor => span / stride + 1,
             Rounding::Ceil => {
                 let rounded = span.div_ceil(stride) + 1;
-                // The last window goes if it would start in the padding after the input.
+                // The last window is dropped if it would start in the padding after the input.
                 if (rounded - 1) * stride >= input + before { rounded - 1 } else { rounded }
             }
         };
-        // `Same` never pads as much as a kernel.
+        // `Same` always pads less than the kernel.
         let (most_before, most_after, may_be_empty) = match padding {
             AxisPadding::Explicit { before, after } => {
                 let padded = before > 0 || after > 0;
@@ -125,7 +125,7 @@ impl Axis {
         Ok(Self { input, kernel, stride, dilation, before, after, output, fit, edges })
     }
 
-    /// An axis with so many windows, which share the input as evenly as can be.
+    /// An axis with `O` windows that divide the input as evenly as possible.
     pub(crate) fn fitted(name: AxisName, input: usize, output: usize) -> Result<Self, Error> {
         positive(name, Quantity::Input, input)?;
         positive(name, Quantity::Output, output)?;
@@ -143,8 +143,8 @@ impl Axis {
         Ok(Self { input, kernel, stride, dilation: 1, before: 0, after: 0, output, fit, edges })
     }
 
-    /// Whether the windows were asked for by their number, so that their extent and step follow
-    /// from the input's extent: a kernel had better not be compiled for them.
+    /// Whether the axis was defined by the number of windows. Size and step then follow from the input,
+    /// so a kernel should not be compiled for them.
     pub fn is_fitted(&self) -> bool {
         self.fit != Fit::Asked
     }
@@ -159,17 +159,17 @@ impl Axis {
         self.input
     }
 
-    /// The taps of the window, `k`; of the longest window where the axis is uneven.
+    /// The taps of the window, `k`; on an uneven axis those of the longest window.
     pub fn kernel(&self) -> usize {
         self.kernel
     }
 
-    /// The coordinates between two windows, `s`; 1 where the axis is uneven, which has no one step.
+    /// The step between two windows, `s`; 1 on an uneven axis, whose steps differ.
     pub fn stride(&self) -> usize {
         self.stride
     }
 
-    /// The coordinates between two taps, `d`.
+    /// The step between two taps, `d`.
     pub fn dilation(&self) -> usize {
         self.dilation
     }
@@ -202,13 +202,13 @@ impl Axis {
         self.start(o) + (t * self.dilation) as i64
     }
 
-    /// `⌊o·L/O⌋`. Both factors are bounded, so that nothing overflows.
+    /// `⌊o·L/O⌋`. Both factors are bounded, so nothing overflows.
     fn share(&self, o: usize) -> usize {
         (o as u64 * self.input as u64 / self.output as u64) as usize
     }
 
-    /// The taps of window `o` that are inside the input; empty for an empty window. Where the axis
-    /// is uneven: all that this window has of the longest one's.
+    /// The taps of window `o` that are inside the input; empty for an empty window. On an uneven axis:
+    /// the taps that this window has, out of those of the longest.
     pub fn inside(&self, o: usize) -> Range<usize> {
         if self.is_uneven() {
             return 0..self.padded_taps(o);
@@ -217,9 +217,8 @@ impl Axis {
         first..self.taps_below(o, self.input as i64).max(first)
     }
 
-    /// The windows whose tap `t` is inside the input. Where the axis is uneven these need not lie
-    /// together: every such window is among those returned, and [`inside`](Self::inside) tells which
-    /// they are.
+    /// The windows whose tap `t` is inside the input. On an uneven axis they need not be contiguous: the
+    /// returned range contains all of them, and [`inside`](Self::inside) says which ones they are.
     pub fn windows_inside(&self, t: usize) -> Range<usize> {
         if self.is_uneven() {
             return 0..if t < self.kernel { self.output } else { 0 };
@@ -230,7 +229,7 @@ impl Axis {
         first..last.min(self.output).max(first)
     }
 
-    /// How many taps of window `o` are inside the input or in its padding: all but the overhang.
+    /// The number of taps of window `o` inside the input or its padding, without overhang.
     pub fn padded_taps(&self, o: usize) -> usize {
         if self.is_uneven() {
             let end = (o as u64 + 1) * self.input as u64;
@@ -239,14 +238,14 @@ impl Axis {
         self.taps_below(o, (self.input + self.after) as i64)
     }
 
-    /// How many taps of window `o` read below coordinate `x`.
+    /// The number of taps of window `o` that read coordinates below `x`.
     fn taps_below(&self, o: usize, x: i64) -> usize {
         let room = (x - self.start(o)).max(0) as usize;
         room.div_ceil(self.dilation).min(self.kernel)
     }
 
-    /// The windows that might read coordinate `x`: every window that does is among them, and
-    /// [`tap_of`](Self::tap_of) tells which do.
+    /// A range that contains every window that reads coordinate `x`; [`tap_of`](Self::tap_of) says which
+    /// ones do.
     pub fn windows_over(&self, x: usize) -> Range<usize> {
         if self.is_uneven() {
             // `⌊o·L/O⌋ ≤ x < ⌈(o+1)·L/O⌉` is `x·O/L − 1 < o < (x+1)·O/L`.
@@ -260,7 +259,7 @@ impl Axis {
         first.min(last)..last
     }
 
-    /// The tap by which window `o` reads coordinate `x`, if it does.
+    /// The tap with which window `o` reads coordinate `x`, if any.
     pub fn tap_of(&self, o: usize, x: usize) -> Option<usize> {
         if self.is_uneven() {
             return x.checked_sub(self.share(o)).filter(|tap| *tap < self.padded_taps(o));
@@ -270,36 +269,36 @@ impl Axis {
         (offset % self.dilation == 0 && tap < self.kernel).then_some(tap)
     }
 
-    /// Whether a window may lack some of the `k` taps, because they are outside the input or because
-    /// the axis is uneven. Unless the axis is fitted this is judged by the options alone: the answer
-    /// does not change with the extent, so that a kernel may be compiled for it.
+    /// Whether a window may lack some of the `k` taps, because they are outside the input or because the
+    /// axis is uneven. Unless the axis is fitted, the answer depends only on the options and not on the
+    /// extent, so a kernel may be compiled for it.
     pub fn clipped(&self) -> bool {
         self.edges.clipped
     }
 
-    /// The taps that are inside the input in every window, judged by the options alone; `0..0` if
-    /// none is.
+    /// The taps that are inside the input in every window, derived from the options only; `0..0` if there
+    /// are none.
     pub fn always_inside(&self) -> Range<usize> {
         self.edges.inside.0..self.edges.inside.1
     }
 
-    /// Whether a window may have no tap inside the input, judged by the options alone.
+    /// Whether a window may have no tap inside the input, derived from the options only.
     pub fn may_be_empty(&self) -> bool {
         self.edges.may_be_empty
     }
 
-    /// The windows, grouped so that those of a group read from one sequence of every `d`-th
-    /// coordinate, and those of different groups from sequences with nothing in common.
+    /// The windows in groups: those of one group read every `d`-th coordinate of one sequence, and the
+    /// sequences of different groups are disjoint.
     pub fn classes(&self) -> impl Iterator<Item = StepBy<Range<usize>>> + use<> {
         let apart = self.dilation / gcd(self.stride, self.dilation);
         let output = self.output;
         (0..apart.min(output)).map(move |first| (first..output).step_by(apart))
     }
 
-    /// Whether some coordinate, of the input or its padding, is read by more than one window.
+    /// Whether more than one window reads some coordinate of the input or its padding.
     pub fn overlaps(&self) -> bool {
         if self.is_uneven() {
-            // The first window ends within a coordinate that the second begins with.
+            // The first window ends with a coordinate that the second begins with.
             return true;
         }
         // Windows `o` and `o + d/g` are the nearest that may share a tap, `s/g` taps apart; with a
@@ -330,14 +329,14 @@ fn bounded(axis: AxisName, what: Quantity, value: Option<usize>) -> Result<usize
     }
 }
 
-/// The taps that are inside wherever at most so much is padded, or overhangs.
+/// The taps that are inside in every window, given the largest padding and overhang.
 fn always_inside(kernel: usize, dilation: usize, before: usize, after: usize) -> (usize, usize) {
     let first = before.div_ceil(dilation).min(kernel);
     let end = kernel - after.div_ceil(dilation).min(kernel);
     if first < end { (first, end) } else { (0, 0) }
 }
 
-/// The total padding that makes `O = ⌈L/s⌉`. The numbers are bounded, so that nothing overflows.
+/// The total padding that gives `O = ⌈L/s⌉`. The numbers are bounded, so nothing overflows.
 fn same_padding(input: usize, stride: usize, effective: usize) -> usize {
     let last_start = (input.div_ceil(stride) - 1) * stride;
     (last_start + effective).saturating_sub(input)

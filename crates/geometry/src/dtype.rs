@@ -30,12 +30,12 @@ impl DType {
         }
     }
 
-    /// Whether an element may be a fraction, a NaN or an infinity.
+    /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::BF16)
     }
 
-    /// The name as it is written on the command line.
+    /// The name, as on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::F64 => "f64",
@@ -55,7 +55,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// A name that is not that of an element type.
+/// The error for an unknown type name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownDType;
 

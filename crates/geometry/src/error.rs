@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::{AXES, Exponent};
 
-/// An axis by the name that users know it by.
+/// The name of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisName {
     /// The first axis of a 3-D problem.
@@ -19,7 +19,7 @@ impl AxisName {
         [Self::Depth, Self::Height, Self::Width][index]
     }
 
-    /// The axis of the largest of three numbers, where none of `others` is larger.
+    /// The axis of the largest of three numbers, if none of `others` is larger.
     pub(crate) fn of_largest(three: [usize; AXES], others: &[usize]) -> Option<Self> {
         let largest = *three.iter().max()?;
         let is_cause = others.iter().all(|&other| other <= largest);
@@ -37,7 +37,7 @@ impl fmt::Display for AxisName {
     }
 }
 
-/// One of the numbers that a problem is made of.
+/// One of the numbers of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names are the documentation")]
@@ -90,12 +90,12 @@ impl fmt::Display for Quantity {
 }
 
 impl Quantity {
-    /// Whether it is a product of the numbers of all axes.
+    /// Whether it is a product over all axes.
     fn is_product(self) -> bool {
         matches!(self, Self::Outputs | Self::Elements | Self::Taps | Self::FilterElements)
     }
 
-    /// The numbers that it follows from, where it is not one of those that are asked for.
+    /// The options that it follows from, if it is not an option itself.
     fn causes(self) -> &'static str {
         match self {
             Self::EffectiveKernel => "the kernel or its dilation",
@@ -108,18 +108,18 @@ impl Quantity {
     }
 }
 
-/// Why a window cannot be laid over an input.
+/// Why a window cannot be applied to an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// A number that must be at least one is zero.
     Zero {
-        /// The axis, where the number belongs to one.
+        /// The axis, if the number belongs to one.
         axis: Option<AxisName>,
         /// The number.
         what: Quantity,
     },
-    /// The kernel, dilated, is longer than the padded axis.
+    /// The dilated kernel is longer than the padded axis.
     KernelTooLong {
         /// The axis.
         axis: AxisName,
@@ -133,48 +133,48 @@ pub enum Error {
         /// The option.
         what: Quantity,
     },
-    /// A convolution was asked for with an adaptive window.
+    /// A convolution was given an adaptive window.
     NoKernel,
-    /// A convolution was asked for with windows that hang over the end of the padded input.
+    /// A convolution was given ceil rounding.
     RoundedUp,
-    /// The exponent of a norm is none.
+    /// The exponent of a norm is not a finite number of at least 1.
     Exponent {
-        /// What was asked for.
+        /// The requested exponent.
         asked: Exponent,
     },
-    /// A number, or a product or sum of numbers, is larger than can be computed with.
+    /// A number, or a product or sum of numbers, is too large.
     TooLarge {
-        /// The axis, where the number belongs to one; of a product the longest, if that is its largest factor.
+        /// The axis, if the number belongs to one; for a product the longest, if that is its largest factor.
         axis: Option<AxisName>,
         /// The number.
         what: Quantity,
-        /// What was asked for, where it can be held.
+        /// The requested value, if it can be represented.
         asked: Option<usize>,
-        /// The largest that is accepted.
+        /// The largest accepted value.
         limit: usize,
     },
-    /// Something has a number of axes other than what it is used with.
+    /// Two things that are used together have different numbers of axes.
     Rank {
-        /// The number of axes asked for.
+        /// The number of axes expected.
         asked: usize,
         /// The number of axes found.
         found: usize,
     },
-    /// A number of axes that is not 1, 2 or 3.
+    /// The number of axes is not 1, 2 or 3.
     RankUnsupported {
         /// The number of axes found.
         found: usize,
     },
-    /// The groups do not divide a number of channels or filters.
+    /// The number of groups does not divide the channels or the filters.
     Groups {
         /// What they do not divide.
         what: Quantity,
-        /// How many there are of it.
+        /// Their number.
         count: usize,
         /// The number of groups.
         groups: usize,
     },
-    /// The filters have a number of channels other than that of one group.
+    /// The filters' channels are not those of one group.
     FilterChannels {
         /// The channels of the filters.
         found: usize,
@@ -185,7 +185,7 @@ pub enum Error {
         /// The number of groups.
         groups: usize,
     },
-    /// The filters have an extent other than the window's.
+    /// The filters' kernel differs from the window's.
     FilterKernel {
         /// The axis.
         axis: AxisName,
@@ -211,15 +211,15 @@ impl fmt::Display for Error {
             ),
             Self::Adaptive { what } => write!(
                 f,
-                "a {what} was set on an adaptive window, which takes it from the input; leave it out"
+                "a {what} was set on an adaptive window, which derives it from the input; leave it out"
             ),
             Self::NoKernel => f.write_str(
-                "an adaptive window was given to a convolution, whose filters need a kernel; use one \
-                 of the filters' extents",
+                "a convolution was given an adaptive window but needs a kernel; use a window with the \
+                 kernel size of the filters",
             ),
             Self::RoundedUp => f.write_str(
-                "output extents that are rounded up were asked of a convolution, which only poolings \
-                 have; round down, or add padding at the end",
+                "a convolution was given ceil rounding, which only pooling supports; round down, or add \
+                 padding at the end",
             ),
             Self::Exponent { asked } => write!(
                 f,
@@ -243,8 +243,8 @@ impl fmt::Display for Error {
             }
             Self::Rank { asked, found } => write!(
                 f,
-                "the window has {asked} axes but {found} were found; give every option one number \
-                 an axis and the input two dimensions more"
+                "the window has {asked} axes but {found} were found; give every option one number per \
+                 axis and the input two more dimensions"
             ),
             Self::RankUnsupported { found } => {
                 write!(f, "{found} axes were given; a window has 1, 2 or 3")
@@ -256,13 +256,13 @@ impl fmt::Display for Error {
             ),
             Self::FilterChannels { found, expected, channels, groups } => write!(
                 f,
-                "the filters have {found} channels but {channels} channels with groups = {groups} ask \
-                 for {expected}; give them as many, or choose other groups"
+                "the filters have {found} channels but {channels} channels with groups = {groups} need \
+                 {expected}; change the filters or the number of groups"
             ),
             Self::FilterKernel { axis, window, filter } => write!(
                 f,
                 "the window has a kernel extent of {window} on the {axis} axis but the filters \
-                 have {filter}; make them the same"
+                 have {filter}; make them equal"
             ),
         }
     }

@@ -6,7 +6,7 @@ use crate::{AXES, AxisName, Error, Quantity};
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Extents {
     rank: usize,
-    /// The numbers, the missing axes in front.
+    /// The numbers, with missing axes in front.
     values: [usize; AXES],
 }
 
@@ -35,14 +35,14 @@ impl Extents {
         &self.values[AXES - self.rank..]
     }
 
-    /// Three numbers, `missing` standing for the axes that this problem does not have.
+    /// Three numbers, with `missing` for the axes that this problem does not have.
     pub fn three(&self, missing: usize) -> [usize; AXES] {
         let mut three = self.values;
         three[..AXES - self.rank].fill(missing);
         three
     }
 
-    /// Refuses a 0, `what` being the name of the numbers.
+    /// Refuses a 0; `what` names the numbers in the error.
     pub(crate) fn check_nonzero(&self, what: Quantity) -> Result<(), Error> {
         match self.three(1).iter().position(|&value| value == 0) {
             Some(i) => Err(Error::Zero { axis: Some(AxisName::of(i)), what }),

@@ -2,7 +2,7 @@ use core::fmt;
 
 use crate::{AXES, AxisName, Error, Extents, Grid, Layout, Quantity, Shape, Window};
 
-/// The order in which a bank of filters lies in memory, named by its 2-D form.
+/// The memory layout of filters, named by its 2-D form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FilterLayout {
     /// Count, kernel, channels: `F[D]HWC`.
@@ -24,7 +24,7 @@ impl fmt::Display for FilterLayout {
     }
 }
 
-/// A bank of filters, whatever its layout.
+/// The shape of filters, in any layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     count: usize,
@@ -33,8 +33,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A bank of `count` filters over `channels` channels each, those of one group, checked: no
-    /// number of 0 and a number of elements that can be held.
+    /// A checked shape of `count` filters, each over the `channels` channels of one group: no number is
+    /// 0, and the number of elements is not too large.
     pub fn new(count: usize, channels: usize, kernel: Extents) -> Result<Self, Error> {
         for (what, value) in [(Quantity::Filters, count), (Quantity::FilterChannels, channels)] {
             if value == 0 {
@@ -60,7 +60,7 @@ impl Filter {
         }
     }
 
-    /// The filters that an array with these dimensions, in memory order, holds under a layout.
+    /// The shape of filters in an array with these dimensions, in memory order, in a layout.
     pub fn from_dims(dims: &[usize], layout: FilterLayout) -> Result<Self, Error> {
         let rank = dims.len().saturating_sub(2);
         if rank == 0 || rank > AXES {
@@ -107,7 +107,7 @@ impl Filter {
         self.count * self.channels * self.taps()
     }
 
-    /// The steps in memory between neighbours.
+    /// The strides in memory.
     pub fn strides(&self, layout: FilterLayout) -> FilterStrides {
         let [_, height, width] = self.kernel.three(1);
         let taps = self.taps();
@@ -120,7 +120,7 @@ impl Filter {
     }
 }
 
-/// Where each dimension of a filter stands among all of them.
+/// The position of each dimension of the filters.
 struct Positions {
     count: usize,
     channels: usize,
@@ -138,8 +138,7 @@ impl Positions {
     }
 }
 
-/// The elements to step over in memory to reach the next neighbour along each dimension of a
-/// filter.
+/// Strides: the number of elements to the next neighbour along each dimension of the filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FilterStrides {
     /// To the next filter.
@@ -151,14 +150,14 @@ pub struct FilterStrides {
 }
 
 impl FilterStrides {
-    /// Where the weight of filter `f` for channel `c` of its group at `tap` lies.
+    /// The offset of the weight of filter `f` for channel `c` of its group at `tap`.
     pub fn offset(&self, f: usize, c: usize, tap: [usize; AXES]) -> usize {
         let kernel: usize = tap.iter().zip(self.kernel).map(|(t, stride)| t * stride).sum();
         f * self.count + c * self.channel + kernel
     }
 }
 
-/// A convolution problem: a bank of filters slid over every sample of a tensor.
+/// A convolution problem: filters applied to every sample of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
     input: Shape,
@@ -171,9 +170,9 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// Lays the window of a bank of filters over an input, checking every number.
+    /// Applies the window of the filters to an input and checks every number.
     ///
-    /// The window's kernel must be the filters', `groups` must divide both channel counts, and a
+    /// The window's kernel must be that of the filters, `groups` must divide both channel counts, and a
     /// filter must have the channels of one group. Output extents are rounded down.
     pub fn new(
         input: Shape,
@@ -212,7 +211,7 @@ impl Convolution {
         self.input
     }
 
-    /// The shape of the output; its channels are the filters.
+    /// The shape of the output; its channel count is the number of filters.
     pub fn output(&self) -> Shape {
         self.output
     }

@@ -1,4 +1,4 @@
-//! What a window is, in integers.
+//! Windows in integers: positions, shapes, layouts and errors.
 //!
 //! A window of `k` taps, `d` apart, slides over an axis of `L` coordinates in steps of `s`, with
 //! `before` and `after` coordinates of padding:
@@ -9,12 +9,12 @@
 //! ```
 //!
 //! A tap is *inside* when `0 ≤ x < L`, *padded* when it is outside but within the padding, and
-//! *overhang* otherwise, which only ceil rounding brings about. Every operator of windowpane, on
-//! every backend, forward and backward, takes its positions from here:
+//! *overhang* otherwise, which only ceil rounding creates. Every operator of windowpane, on every
+//! backend, forward and backward, uses these positions:
 //!
-//! * [`Window`] is what a user asks for; [`Window::over`] lays it over an input and checks it;
-//! * [`Grid`] is the answer: three [`Axis`] values that know their outputs, taps and inverses;
-//! * [`Shape`], [`Layout`] and [`Strides`] say where an element lives in memory.
+//! * [`Window`] holds the options of a user; [`Window::over`] applies them to an input and checks them;
+//! * [`Grid`] is the result: three [`Axis`] values that compute outputs, taps and their inverses;
+//! * [`Shape`], [`Layout`] and [`Strides`] give the position of an element in memory.
 //!
 //! ```
 //! use windowpane_geometry::{Extents, Window};
@@ -25,7 +25,7 @@
 //! # Ok::<(), windowpane_geometry::Error>(())
 //! ```
 //!
-//! Or the windows are asked for by their number: [`Window::adaptive`].
+//! [`Window::adaptive`] takes the number of windows instead of their size.
 //!
 //! All arithmetic is checked: a problem too large to compute is an [`Error`], never a wrapped
 //! number.
@@ -55,9 +55,9 @@ pub use shape::{Layout, Shape, Strides};
 pub use tile::{Tile, Tiling, UnknownTiling};
 pub use window::{Grid, Padding, Rounding, Same, Window};
 
-/// The axes that every problem is extended to: depth, height, width.
+/// Every problem is extended to three axes: depth, height, width.
 pub const AXES: usize = 3;
 
-/// The largest extent, stride or padding on an axis, so that a kernel can hold any coordinate in
-/// 32 bits with its sign.
+/// The largest extent, stride or padding on an axis, so that any coordinate fits in a signed 32-bit
+/// integer.
 pub const LIMIT: usize = i32::MAX as usize;

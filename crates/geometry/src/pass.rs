@@ -1,25 +1,25 @@
 use core::fmt;
 
-/// What of a convolution is computed.
+/// A pass of a convolution: forward, or one of its gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
     /// The output.
     Forward,
-    /// The gradient with respect to the input.
+    /// The data gradient: with respect to the input.
     Data,
-    /// The gradient with respect to the filters.
+    /// The weight gradient: with respect to the filters.
     Filter,
-    /// The gradient with respect to the bias.
+    /// The bias gradient: with respect to the bias.
     Bias,
 }
 
 impl Pass {
-    /// What is computed, in words.
+    /// The name of what is computed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "convolution",
             Self::Data => "convolution's data gradient",
-            Self::Filter => "convolution's filter gradient",
+            Self::Filter => "convolution's weight gradient",
             Self::Bias => "convolution's bias gradient",
         }
     }

@@ -1,6 +1,6 @@
 use crate::{AXES, Error, Grid, LIMIT, Layout, Quantity, Shape, Strides, Window};
 
-/// A pooling problem: a window laid over every channel of every sample of a tensor.
+/// A pooling problem: a window applied to every channel of every sample of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pooling {
     input: Shape,
@@ -10,7 +10,7 @@ pub struct Pooling {
 }
 
 impl Pooling {
-    /// Lays a window over an input, checking every number.
+    /// Applies a window to an input and checks every number.
     pub fn new(input: Shape, window: &Window, layout: Layout) -> Result<Self, Error> {
         let grid = window.over(input.space())?;
         let output = input.with_space(grid.output())?;
@@ -37,7 +37,7 @@ impl Pooling {
         self.layout
     }
 
-    /// Refuses a problem in which an index of this base might not fit in 32 bits with its sign.
+    /// Refuses a problem in which an index of this base might not fit in a signed 32-bit integer.
     pub fn check_indices(&self, base: IndexBase) -> Result<(), Error> {
         let positions = match base {
             IndexBase::Plane => self.input.plane(),
@@ -55,8 +55,8 @@ impl Pooling {
         Ok(())
     }
 
-    /// The steps that make an index of this base: the index of element (`n`, `c`, `position`) is
-    /// its [`Strides::offset`].
+    /// The strides of an index of this base: the index of element (`n`, `c`, `position`) is its
+    /// [`Strides::offset`].
     pub fn index_strides(&self, base: IndexBase) -> Strides {
         match base {
             IndexBase::Plane => {
@@ -71,24 +71,24 @@ impl Pooling {
 /// What the index of a maximum counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IndexBase {
-    /// The position in the plane of that sample and channel, whatever the layout (PyTorch, Caffe).
+    /// The position in the plane of that sample and channel, for any layout (PyTorch, Caffe).
     #[default]
     Plane,
     /// The row-major position in the logical `N, C, D, H, W` tensor (ONNX).
     Tensor,
-    /// The element offset in the buffer as it is laid out (Composable Kernel).
+    /// The element offset in the buffer in its memory layout (Composable Kernel).
     Memory,
 }
 
-/// What the sum of an average is divided by.
+/// The divisor of an average.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Divisor {
-    /// The taps that are inside the input or in its padding; overhang never counts.
+    /// The number of taps inside the input or its padding; overhang never counts.
     #[default]
     Padded,
-    /// The taps that are inside the input.
+    /// The number of taps inside the input.
     Valid,
-    /// A number of the user's, at least 1.
+    /// A fixed number, at least 1.
     Fixed(u32),
 }
 
@@ -121,12 +121,12 @@ impl Divisor {
 /// assert_eq!(Exponent::new(2).get(), 2.0);
 /// assert!(Exponent::new(0.5).check().is_err());
 /// ```
-// As bits, so that it can be compared and hashed like every other option.
+// Stored as bits, so that it can be compared and hashed like every other option.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Exponent(u64);
 
 impl Exponent {
-    /// An exponent, which [`check`](Self::check) may refuse.
+    /// An exponent; [`check`](Self::check) refuses invalid ones.
     pub fn new(p: impl Into<f64>) -> Self {
         Self(p.into().to_bits())
     }
@@ -136,7 +136,7 @@ impl Exponent {
         f64::from_bits(self.0)
     }
 
-    /// Refuses what is not a finite number of at least 1.
+    /// Refuses anything but a finite number of at least 1.
     pub fn check(self) -> Result<(), Error> {
         let p = self.get();
         if p.is_finite() && p >= 1.0 { Ok(()) } else { Err(Error::Exponent { asked: self }) }

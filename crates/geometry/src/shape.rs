@@ -2,13 +2,13 @@ use core::fmt;
 
 use crate::{AXES, AxisName, Error, Extents, Quantity};
 
-/// Where the channels of an element live.
+/// The memory layout of a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// `N[D]HWC`: the channels of a pixel lie together.
+    /// `N[D]HWC`: the channels of a pixel are contiguous.
     #[default]
     ChannelsLast,
-    /// `NC[D]HW`: the pixels of a channel lie together.
+    /// `NC[D]HW`: the pixels of a channel are contiguous.
     ChannelsFirst,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for Layout {
     }
 }
 
-/// A batch of images, volumes or signals, whatever its layout.
+/// The shape of a batch of images, volumes or signals, in any layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     batch: usize,
@@ -30,8 +30,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape, checked: no channels and no extents of 0, and a number of elements that can be
-    /// held. A batch of 0 is fine.
+    /// A checked shape: channels and extents are at least 1, and the number of elements is not too
+    /// large. A batch of 0 is valid.
     pub fn new(batch: usize, channels: usize, space: Extents) -> Result<Self, Error> {
         if channels == 0 {
             return Err(Error::Zero { axis: None, what: Quantity::Channels });
@@ -54,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// The shape that an array with these dimensions, in memory order, has under a layout.
+    /// The shape of an array with these dimensions, in memory order, in a layout.
     pub fn from_dims(dims: &[usize], layout: Layout) -> Result<Self, Error> {
         let rank = dims.len().saturating_sub(2);
         if rank == 0 || rank > AXES {
@@ -67,7 +67,7 @@ impl Shape {
         Self::new(dims[0], channels, Extents::try_from(space)?)
     }
 
-    /// The dimensions in memory order and how many of them there are: `dims[..rank + 2]`.
+    /// The dimensions in memory order, and their number: `dims[..rank + 2]`.
     fn dims_array(&self, layout: Layout) -> ([usize; AXES + 2], usize) {
         let rank = self.space.rank();
         let mut dims = [0; AXES + 2];
@@ -112,12 +112,12 @@ impl Shape {
         self.batch * self.channels * self.plane()
     }
 
-    /// The same batch and channels over other spatial extents.
+    /// The shape with the same batch and channels and other spatial extents.
     pub fn with_space(&self, space: Extents) -> Result<Self, Error> {
         Self::new(self.batch, self.channels, space)
     }
 
-    /// The steps in memory between neighbours.
+    /// The strides in memory.
     pub fn strides(&self, layout: Layout) -> Strides {
         let [_, height, width] = self.space.three(1);
         let plane = self.plane();
@@ -133,7 +133,7 @@ impl Shape {
     }
 }
 
-/// The elements to step over in memory to reach the next neighbour along each dimension.
+/// Strides: the number of elements to the next neighbour along each dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Strides {
     /// To the next sample.
@@ -145,7 +145,7 @@ pub struct Strides {
 }
 
 impl Strides {
-    /// Where element (`n`, `c`, `position`) lies.
+    /// The offset of element (`n`, `c`, `position`).
     pub fn offset(&self, n: usize, c: usize, position: [usize; AXES]) -> usize {
         let space: usize = position.iter().zip(self.space).map(|(x, stride)| x * stride).sum();
         n * self.batch + c * self.channel + space

@@ -1,32 +1,31 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// How the implicit product of matrices is cut up.
+/// The tile sizes of an implicit GEMM.
 ///
-/// A cube of units computes `block_m` windows of `block_n` filters, `block_k` terms at a time. In
-/// it a unit, or where matrix units do the work a plane, computes `ratio_m` by `ratio_n` of the
-/// pieces that its kernel is made of: 4 by 4 sums in registers, one row by one vector on a
-/// processor, 16 by 16 on matrix units.
+/// A block of threads computes `block_m` windows by `block_n` filters, `block_k` terms at a time. A
+/// thread of it, or on matrix units a warp, computes `ratio_m` by `ratio_n` pieces. A piece is 4 by 4
+/// sums in registers, one row by one vector on a CPU, or 16 by 16 on matrix units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
-    /// The windows of a cube.
+    /// Windows per block.
     pub block_m: u32,
-    /// The filters of a cube.
+    /// Filters per block.
     pub block_n: u32,
-    /// The terms that are loaded at a time.
+    /// Terms loaded at a time.
     pub block_k: u32,
-    /// The pieces of a unit, or a plane, along the windows.
+    /// Pieces per thread, or per warp, along the windows.
     pub ratio_m: u32,
-    /// The pieces of a unit, or a plane, along the filters.
+    /// Pieces per thread, or per warp, along the filters.
     pub ratio_n: u32,
-    /// The elements of a load, at most.
+    /// The largest number of elements per load.
     pub elems_per_thread: u32,
-    /// The blocks of terms that are kept at a time: with 2 the next one loads meanwhile.
+    /// Pipeline stages: with 2, the next terms load while the current ones are multiplied.
     pub stages: u32,
 }
 
 impl Tile {
-    /// The names, as they are printed and written on the command line, and the numbers.
+    /// The names, as printed and as on the command line, and the numbers.
     pub fn fields(&self) -> [(&'static str, u32); 7] {
         [
             ("block_m", self.block_m),
@@ -51,7 +50,7 @@ impl fmt::Display for Tile {
     }
 }
 
-/// The numbers of a [`Tile`] that are asked for; the others are the plan's own.
+/// The numbers of a [`Tile`] to override; the plan chooses the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names are those of a tile")]
 pub struct Tiling {
@@ -65,7 +64,7 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// A tile with the numbers that are asked for in the place of its own.
+    /// The tile with these numbers overridden.
     pub fn over(&self, tile: Tile) -> Tile {
         Tile {
             block_m: self.block_m.unwrap_or(tile.block_m),
@@ -92,7 +91,7 @@ impl Tiling {
     }
 }
 
-/// Every number is asked for.
+/// Overrides every number.
 impl From<Tile> for Tiling {
     fn from(tile: Tile) -> Self {
         Self {
@@ -107,7 +106,7 @@ impl From<Tile> for Tiling {
     }
 }
 
-/// What is no list of a tile's numbers: which of its parts, from 1, and what is wrong with it.
+/// The error for an invalid list of tile sizes: which part, from 1, and what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTiling {
     part: usize,
@@ -127,12 +126,12 @@ impl fmt::Display for UnknownTiling {
         write!(f, "part {} of the tile ", self.part)?;
         f.write_str(match self.wrong {
             Wrong::NoPair => "has no `=`; write",
-            Wrong::Name => "has a name that no number of a tile has; write",
-            Wrong::Number => "has no whole number from 1 to 4294967295; write",
-            Wrong::Again => "has a name that an earlier one has; write each once, as",
+            Wrong::Name => "has an unknown name; write",
+            Wrong::Number => "needs a whole number from 1 to 4294967295; write",
+            Wrong::Again => "repeats a name; write each once, as",
         })?;
         f.write_str(
-            " NAME=NUMBER, the names being block_m, block_n, block_k, ratio_m, ratio_n, \
+            " NAME=NUMBER with a name of block_m, block_n, block_k, ratio_m, ratio_n, \
              elems_per_thread and stages",
         )
     }
@@ -185,16 +184,13 @@ mod tests {
         for (bad, saying) in [
             ("", "part 1 of the tile has no `=`"),
             ("block_m", "part 1 of the tile has no `=`"),
-            ("block_m=", "part 1 of the tile has no whole number"),
-            ("block_m=0", "part 1 of the tile has no whole number"),
-            ("stages=2,block_m=+1", "part 2 of the tile has no whole number"),
-            ("block_m=-1", "part 1 of the tile has no whole number"),
-            ("block_m=4294967296", "part 1 of the tile has no whole number"),
-            ("stages=1,m=1", "part 2 of the tile has a name that no number"),
-            (
-                "stages=1,block_m=8,stages=1",
-                "part 3 of the tile has a name that an earlier one has",
-            ),
+            ("block_m=", "part 1 of the tile needs a whole number"),
+            ("block_m=0", "part 1 of the tile needs a whole number"),
+            ("stages=2,block_m=+1", "part 2 of the tile needs a whole number"),
+            ("block_m=-1", "part 1 of the tile needs a whole number"),
+            ("block_m=4294967296", "part 1 of the tile needs a whole number"),
+            ("stages=1,m=1", "part 2 of the tile has an unknown name"),
+            ("stages=1,block_m=8,stages=1", "part 3 of the tile repeats a name"),
         ] {
             let error = bad.parse::<Tiling>().unwrap_err().to_string();
             assert!(error.contains(saying) && error.contains("elems_per_thread"), "{bad}: {error}");

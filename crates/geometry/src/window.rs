@@ -1,23 +1,23 @@
 use crate::axis::{AxisPadding, AxisRequest};
 use crate::{AXES, Axis, AxisName, Error, Extents, Quantity};
 
-/// How the last, partial step of a window is treated.
+/// Whether a partial last window is dropped or kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Rounding {
     /// A window that does not fit is dropped.
     #[default]
     Floor,
-    /// A window that starts in the input, or in the padding before it, is kept, as PyTorch and ONNX do;
-    /// one that would start in the padding after it is not.
+    /// A window that starts in the input or in the padding before it is kept, as in PyTorch and ONNX; one
+    /// that would start in the padding after it is dropped.
     Ceil,
 }
 
 /// Padding that keeps `⌈L/s⌉` outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Same {
-    /// The odd one of an odd total goes at the end.
+    /// If the total is odd, the extra one is at the end.
     Upper,
-    /// The odd one of an odd total goes at the beginning.
+    /// If the total is odd, the extra one is at the beginning.
     Lower,
 }
 
@@ -26,9 +26,9 @@ pub enum Same {
 pub enum Padding {
     /// No padding.
     Valid,
-    /// As much as keeps `⌈L/s⌉` outputs.
+    /// The padding that keeps `⌈L/s⌉` outputs.
     Same(Same),
-    /// So much on each axis, before and after.
+    /// The given padding on each axis, before and after.
     Explicit {
         /// Before the first coordinate.
         before: Extents,
@@ -67,18 +67,18 @@ where
     }
 }
 
-/// What a window is measured by.
+/// How the windows of a problem are defined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Size {
-    /// Its own extents.
+    /// By the size of a window.
     Kernel(Extents),
-    /// How many of it there are.
+    /// By the number of windows.
     Outputs(Extents),
 }
 
-/// A window as a user asks for it, before it meets an input.
+/// The window options of a user, before they are applied to an input.
 ///
-/// Every option but the kernel has the default of one step, no dilation, no padding, floor.
+/// The defaults are stride 1, no dilation, no padding and rounding down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     size: Size,
@@ -89,15 +89,15 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window of this many taps an axis; its length is the rank of the problem.
+    /// A window with the given number of taps per axis; the number of axes is the rank of the problem.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self::sized(Size::Kernel(kernel.into()))
     }
 
-    /// Windows as many as asked for on each axis, whatever the input: window `o` of `O` covers
+    /// A given number of windows on each axis, for any input: window `o` of `O` covers
     /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
     ///
-    /// Stride, dilation, padding and rounding follow from that; to set one of them is an error.
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is an error.
     ///
     /// ```
     /// use windowpane_geometry::{Extents, Window};
@@ -143,7 +143,7 @@ impl Window {
         self
     }
 
-    /// Sets how a partial step is rounded.
+    /// Sets whether a partial last window is dropped or kept.
     pub fn rounding(mut self, rounding: Rounding) -> Self {
         self.rounding = rounding;
         self
@@ -160,7 +160,7 @@ impl Window {
         extents.rank()
     }
 
-    /// The taps on each axis; none for an adaptive window, whose taps follow from the input.
+    /// The taps on each axis; `None` for an adaptive window, whose taps follow from the input.
     pub fn kernel(&self) -> Option<Extents> {
         match self.size {
             Size::Kernel(kernel) => Some(kernel),
@@ -168,7 +168,7 @@ impl Window {
         }
     }
 
-    /// Lays the window over an input, checking every number.
+    /// Applies the window to an input and checks every number.
     pub fn over(&self, input: Extents) -> Result<Grid, Error> {
         self.check_adaptive()?;
         let rank = self.rank();
@@ -195,7 +195,7 @@ impl Window {
         Grid::new(rank, axes)
     }
 
-    /// The numbers of axis `i` of three.
+    /// The options of axis `i` of three.
     fn request(&self, i: usize, input: usize, kernel: usize) -> AxisRequest {
         AxisRequest {
             name: AxisName::of(i),
@@ -215,7 +215,7 @@ impl Window {
         }
     }
 
-    /// Refuses options of an adaptive window, which has none.
+    /// Refuses options that an adaptive window does not take.
     fn check_adaptive(&self) -> Result<(), Error> {
         let ones = Extents::filled(self.rank(), 1);
         let set = [
@@ -231,7 +231,7 @@ impl Window {
     }
 }
 
-/// A window laid over an input: the positions of a problem.
+/// A window applied to an input: the positions of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid {
     rank: usize,
@@ -247,7 +247,7 @@ impl Grid {
         ] {
             let product =
                 axes.iter().try_fold(1usize, |product, axis| product.checked_mul(of(axis)));
-            // Signed positions must hold too.
+            // Signed positions must fit too.
             if product.is_none_or(|product| product > isize::MAX as usize) {
                 let axis = AxisName::of_largest(axes.each_ref().map(of), &[]);
                 let limit = isize::MAX as usize;
@@ -257,7 +257,7 @@ impl Grid {
         Ok(Self { rank, axes })
     }
 
-    /// The number of axes that the problem was asked with.
+    /// The number of axes of the problem, without those added.
     pub fn rank(&self) -> usize {
         self.rank
     }
@@ -270,7 +270,7 @@ impl Grid {
         &self.axes[AXES - self.rank..][i]
     }
 
-    /// Depth, height and width, those that the problem does not have being units.
+    /// Depth, height and width; missing axes have extent 1.
     pub fn axes(&self) -> &[Axis; AXES] {
         &self.axes
     }
@@ -290,13 +290,13 @@ impl Grid {
         Extents::from_three(self.rank, self.axes.map(|axis| axis.kernel()))
     }
 
-    /// The taps of one window, inside or not; of the longest where windows differ.
+    /// The number of taps of one window, inside the input or not; of the longest if windows differ.
     pub fn taps(&self) -> usize {
         self.axes.iter().map(|axis| axis.kernel()).product()
     }
 
-    /// Whether the windows were asked for by their number, so that their extents and steps follow
-    /// from the input's extents.
+    /// Whether the problem was defined by the number of windows, so that sizes and steps follow from the
+    /// input.
     pub fn is_fitted(&self) -> bool {
         self.axes.iter().any(Axis::is_fitted)
     }
@@ -306,12 +306,12 @@ impl Grid {
         self.axes.iter().any(Axis::is_uneven)
     }
 
-    /// The coordinates of the input plane.
+    /// The number of coordinates of the input plane.
     pub fn input_plane(&self) -> usize {
         self.axes.iter().map(|axis| axis.input()).product()
     }
 
-    /// The windows over the input plane.
+    /// The number of windows over the input plane.
     pub fn output_plane(&self) -> usize {
         self.axes.iter().map(|axis| axis.output()).product()
     }

@@ -697,7 +697,7 @@ fn convolutions_check_groups_and_filters() {
     assert_eq!(refused(new(8, 2, [3, 3], 3)).0, filters);
     let (error, text) = refused(new(6, 3, [3, 3], 3));
     assert_eq!(error, Error::FilterChannels { found: 3, expected: 2, channels: 6, groups: 3 });
-    assert!(text.contains("3 channels") && text.contains("ask for 2"), "{text}");
+    assert!(text.contains("3 channels") && text.contains("need 2"), "{text}");
     let (error, text) = refused(new(6, 2, [3, 5], 3));
     assert_eq!(error, Error::FilterKernel { axis: AxisName::Width, window: 3, filter: 5 });
     assert!(text.contains("width") && text.contains('5'), "{text}");

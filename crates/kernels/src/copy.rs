@@ -5,8 +5,9 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
-use crate::Limits;
-use crate::dtype::elem;
+use crate::cube::buffers::{self, BufferError, Given};
+use crate::cube::convert::elem;
+use crate::device::Capabilities;
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -17,24 +18,24 @@ const RUN_BYTES: usize = 16 << 10;
 /// Copies `elements` of `dtype` from one buffer to another.
 ///
 /// The launch is asynchronous.
-///
-/// # Panics
-///
-/// If a buffer holds fewer elements, or `elements` is more than `u32::MAX`: a mistake in the caller,
-/// which made the buffers for so many.
-pub fn copy(client: &Client, dtype: DType, source: &Handle, target: &Handle, elements: usize) {
-    let bytes = elements as u64 * dtype.size() as u64;
-    let fits = source.size() >= bytes && target.size() >= bytes;
-    assert!(fits && u32::try_from(elements).is_ok(), "the caller sizes the buffers");
+pub fn copy(
+    client: &Client,
+    dtype: DType,
+    source: &Handle,
+    target: &Handle,
+    elements: usize,
+) -> Result<(), BufferError> {
+    let device = Capabilities::of(client);
+    let given = |name, handle| Given { name, handle, dtype, elements };
+    buffers::check(&device, &[given("the source", source)], &[given("the copy", target)])?;
     if elements == 0 {
-        return;
+        return Ok(());
     }
-    let limits = Limits::of(client);
-    let lanes = lanes_of(&limits, dtype, elements);
+    let lanes = lanes_of(&device, dtype, elements);
     let vectors = elements / lanes;
     // On a GPU neighbouring units read neighbouring vectors, one each; a core reads on and on.
-    let run = if limits.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };
-    let units = CubeDim::new_1d(limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)));
+    let run = if device.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };
+    let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
     let cubes = cubecl::calculate_cube_count_elemwise(client, vectors.div_ceil(run), units);
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
     unsafe {
@@ -53,11 +54,12 @@ pub fn copy(client: &Client, dtype: DType, source: &Handle, target: &Handle, ele
             elem(dtype),
         );
     }
+    Ok(())
 }
 
 /// The widest vector that the device loads at once and that the elements are a multiple of.
-fn lanes_of(limits: &Limits, dtype: DType, elements: usize) -> usize {
-    let mut lanes = (limits.load_bytes / dtype.size()).max(1);
+fn lanes_of(device: &Capabilities, dtype: DType, elements: usize) -> usize {
+    let mut lanes = (device.load_bytes / dtype.size()).max(1);
     while !elements.is_multiple_of(lanes) {
         lanes /= 2;
     }
@@ -84,23 +86,12 @@ fn copied<S: Numeric, N: Size>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::profiles::PLAIN_GPU;
 
     #[test]
     fn vectors_divide_the_elements() {
-        let limits = Limits {
-            load_bytes: 16,
-            units_per_cube: 1024,
-            cubes: 65_535,
-            cores: None,
-            shared_bytes: 48 << 10,
-            plane: Some(32),
-            matrix: crate::Fragments::default(),
-            holds_fragments: false,
-            buffer_bytes: 1 << 30,
-            hopper: None,
-            llvm: true,
-        };
-        let lanes = |dtype, elements| lanes_of(&limits, dtype, elements);
+        let device = PLAIN_GPU;
+        let lanes = |dtype, elements| lanes_of(&device, dtype, elements);
         assert_eq!((lanes(DType::F32, 1 << 20), lanes(DType::BF16, 1 << 20)), (4, 8));
         assert_eq!((lanes(DType::F32, 6), lanes(DType::F32, 7), lanes(DType::U8, 24)), (2, 1, 8));
     }

@@ -6,8 +6,9 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
-use crate::Limits;
-use crate::dtype::elem;
+use crate::cube::buffers::{self, BufferError, Given};
+use crate::cube::convert::elem;
+use crate::device::Capabilities;
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -16,19 +17,20 @@ const UNITS: u32 = 256;
 /// 0.5, whole ones from 0 to 127 for integers. The same seed gives the same numbers.
 ///
 /// The launch is asynchronous.
-///
-/// # Panics
-///
-/// If the buffer holds fewer elements, or `elements` is more than `u32::MAX`: a mistake in the caller,
-/// which made the buffer for so many.
-pub fn fill_random(client: &Client, dtype: DType, output: &Handle, elements: usize, seed: u32) {
-    let fits = output.size() >= elements as u64 * dtype.size() as u64;
-    assert!(fits && u32::try_from(elements).is_ok(), "the caller sizes the buffer");
+pub fn fill_random(
+    client: &Client,
+    dtype: DType,
+    output: &Handle,
+    elements: usize,
+    seed: u32,
+) -> Result<(), BufferError> {
+    let device = Capabilities::of(client);
+    let given = Given { name: "the output", handle: output, dtype, elements };
+    buffers::check(&device, &[], &[given])?;
     if elements == 0 {
-        return;
+        return Ok(());
     }
-    let limits = Limits::of(client);
-    let units = CubeDim::new_1d(limits.cores.unwrap_or(UNITS.min(limits.units_per_cube)));
+    let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
     let cubes = cubecl::calculate_cube_count_elemwise(client, elements, units);
     // SAFETY: the buffer holds `elements`, and the kernel writes to none beyond.
     unsafe {
@@ -44,6 +46,7 @@ pub fn fill_random(client: &Client, dtype: DType, output: &Handle, elements: usi
             elem(dtype),
         );
     }
+    Ok(())
 }
 
 /// `S` may be an integer: nothing fractional is asked of it then.

@@ -1,13 +1,14 @@
-//! The truth: pooling and convolution as plain loops, written to be read.
+//! The reference: pooling and convolution as plain loops, written to be read.
 //!
-//! Every kernel on every device is compared with this crate. Maxima are the very elements of the
-//! input; every sum is an `f64`, rounded once to the type of the result, and can be had unrounded
-//! as a [`Total`], with what a bound on a kernel's error is made of. Gradients are written as
-//! scatters where the kernels gather, so that one mistake cannot be in both.
+//! Every kernel on every device is compared with this crate. Maxima are elements of the input; every
+//! sum is computed in `f64` and rounded once to the type of the result. It is also available
+//! unrounded, as a [`Total`] with the data for an error bound. Gradients are scatters, while the
+//! kernels gather, so that the same mistake cannot be in both.
 //!
-//! * [`pool`] has the loops and, for large windows, two forms whose work does not grow with the
-//!   window: a monotone deque for the maximum and prefix sums for the average.
+//! * [`pool`] has the loops and, for large windows, two algorithms whose work does not grow with the
+//!   window: a monotone deque for maxima and prefix sums for averages.
 //! * [`conv`] has the forward pass and its gradients.
+//! * [`memory`] bounds what each of them holds, before it runs.
 //!
 //! ```
 //! use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};
@@ -20,11 +21,12 @@
 //! # Ok::<(), windowpane_geometry::Error>(())
 //! ```
 //!
-//! Slices must have the lengths that the geometry says, and indices must fit as
-//! [`check_indices`](windowpane_geometry::Pooling::check_indices) says. Both are the caller's to
-//! check, and panic with a message that names the numbers; nothing else does. All cores are used.
+//! The caller must pass slices with the lengths that the geometry gives, and indices that pass
+//! [`check_indices`](windowpane_geometry::Pooling::check_indices). Otherwise the functions panic with a
+//! message that contains the numbers; nothing else panics. All cores are used.
 
 pub mod conv;
+pub mod memory;
 pub mod pool;
 mod scalar;
 mod taps;
@@ -33,14 +35,14 @@ mod total;
 pub use scalar::Scalar;
 pub use total::Total;
 
-/// What [`with_element!`] names in the crates that use it.
+/// Items that [`with_element!`] refers to in other crates.
 #[doc(hidden)]
 pub mod types {
     pub use half::{bf16, f16};
     pub use windowpane_geometry::DType;
 }
 
-/// Panics when a slice is not what the geometry says: see the crate's documentation.
+/// Panics if the length of a slice does not match the geometry; see the crate documentation.
 #[track_caller]
 fn check_length(what: &str, found: usize, expected: usize) {
     assert_eq!(found, expected, "{what} has {found} elements but its shape has {expected}");

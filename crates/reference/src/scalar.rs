@@ -2,13 +2,13 @@ use core::fmt::Debug;
 
 use half::{bf16, f16};
 
-/// A type of element.
+/// An element type.
 pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
-    /// What an empty window's maximum is: `−∞`, or an integer's minimum.
+    /// The maximum of an empty window: `−∞`, or the minimum of an integer type.
     const LOWEST: Self;
     /// The number zero.
     const ZERO: Self;
-    /// The unit roundoff: the largest relative error of rounding once; 0 for integers.
+    /// The unit roundoff: the largest relative error of one rounding; 0 for integers.
     const ROUNDOFF: f64;
 
     /// The same number as an `f64`, exactly.
@@ -17,17 +17,16 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The nearest number of this type, rounded once, ties to even; integers saturate.
     fn from_f64(value: f64) -> Self;
 
-    /// Whether this element, coming later in a window, takes the maximum from `best`: a greater
-    /// number does, an equal one does not, NaN does from everything and nothing else from NaN.
+    /// Whether this element, later in a window than `best`, replaces it as the maximum: a greater number
+    /// does, an equal one does not, NaN replaces everything, and only NaN replaces NaN.
     fn beats(self, best: Self) -> bool;
 
-    /// Whether this element is the maximum of the two, as IEEE 754 defines it, and `best` is not:
-    /// as [`beats`](Self::beats), but +0 is greater than −0, so that the order of taps is nothing.
+    /// Whether this element, and not `best`, is the maximum of the two as IEEE 754 defines it: like
+    /// [`beats`](Self::beats), but +0 is greater than −0, so that the order of taps does not matter.
     fn exceeds(self, best: Self) -> bool;
 }
 
-/// Runs a block with `$T` standing for the Rust type of a `DType`, or another for a type that has
-/// none.
+/// Runs a block with `$T` as the Rust type of a `DType`, or another block for other types.
 ///
 /// ```
 /// use windowpane_geometry::DType;
@@ -104,8 +103,8 @@ macro_rules! half_float {
                 <$type>::to_f64(self)
             }
 
-            // Not `half`'s own conversion from f64: it goes by way of a rounded or a truncated
-            // number, and so rounds some ties the wrong way.
+            // Not `half`'s conversion from f64: it goes through a rounded or truncated number, so it
+            // rounds some ties the wrong way.
             #[inline]
             fn from_f64(value: f64) -> Self {
                 <$type>::from_f32(to_odd(value))
@@ -131,8 +130,8 @@ half_float!(bf16, 1.0 / 256.0);
 
 /// Rounds to the `f32` towards zero, setting the last bit if that was not exact.
 ///
-/// A number so rounded can be rounded again to a type at least two bits shorter, and the result is
-/// that of rounding once: the set bit keeps a number off the tie that it is not.
+/// The result can be rounded again to a type at least two bits shorter, with the same result as rounding
+/// once: the set bit prevents a false tie.
 fn to_odd(value: f64) -> f32 {
     let nearest = value as f32;
     let exact = f64::from(nearest);
@@ -143,10 +142,10 @@ fn to_odd(value: f64) -> f32 {
     f32::from_bits((nearest.to_bits() - u32::from(away)) | 1)
 }
 
-/// [`Scalar::beats`] for a 16-bit float given by its bits, with no branch, so that it vectorises.
+/// [`Scalar::beats`] for the bits of a 16-bit float, without branches, so that it vectorises.
 #[inline]
 fn half_beats(value: u16, best: u16, infinity: u16) -> bool {
-    /// Orders as the numbers do, the two zeros being equal.
+    /// Ordered as the numbers are, with equal zeros.
     #[inline]
     fn key(bits: u16) -> i16 {
         let magnitude = (bits & 0x7fff) as i16;
@@ -194,8 +193,8 @@ integer!(u8);
 mod tests {
     use super::*;
 
-    /// Rounds to the nearest of a 16-bit type by looking at all of its numbers up to the largest,
-    /// and at what would be the next one.
+    /// Rounds to the nearest number of a 16-bit type by searching all of its numbers, and the one that would
+    /// follow the largest.
     fn nearest<T: Scalar>(value: f64, from_bits: fn(u16) -> T, largest: u16, next: f64) -> T {
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
         let candidates = (0..=largest).map(|bits| (bits, from_bits(bits).to_f64()));
@@ -209,7 +208,7 @@ mod tests {
         from_bits(best | sign)
     }
 
-    /// Ties between two numbers of 16 bits, and what is so near to a tie that an `f32` is one.
+    /// Ties between two 16-bit numbers, and numbers so close to a tie that an `f32` would be one.
     #[test]
     fn halves_are_rounded_once() {
         let between = |a: f64, b: f64| (a + b) / 2.0;
@@ -261,7 +260,7 @@ mod tests {
         }
     }
 
-    /// The comparison without branches is the one of the numbers.
+    /// The comparison without branches agrees with that of the numbers.
     #[test]
     fn halves_beat_as_their_numbers_do() {
         let every = |step| (0..=u16::MAX).step_by(step);

@@ -1,7 +1,7 @@
 use windowpane_geometry::{AXES, Grid};
 
-/// The taps of the window at output position `o` that are inside the input, row-major, each with
-/// the coordinates that it reads.
+/// The inside taps of the window at output position `o` in row-major order, each with the coordinates
+/// that it reads.
 pub(crate) fn inside(
     grid: &Grid,
     o: [usize; AXES],
@@ -17,7 +17,7 @@ pub(crate) fn inside(
     })
 }
 
-/// The position that is `index`-th in the row-major order of these extents.
+/// The position with this index in the row-major order of these extents.
 pub(crate) fn position(index: usize, [_, height, width]: [usize; AXES]) -> [usize; AXES] {
     [index / width / height, index / width % height, index % width]
 }

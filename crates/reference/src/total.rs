@@ -1,4 +1,4 @@
-/// A sum in `f64`, unrounded, with what the bound on a kernel's error is made of.
+/// An unrounded sum in `f64`, with the data for a bound on a kernel's error.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Total {
     /// The sum.
@@ -10,17 +10,16 @@ pub struct Total {
 }
 
 impl Total {
-    /// How far a result may be from the sum that was rounded to a type of unit roundoff `output`
-    /// and accumulated in one of `accumulator`: `u_out·|value| + n·u_acc·Σ|term|`.
+    /// The largest error of a result that was accumulated in a type of unit roundoff `accumulator` and
+    /// rounded to one of `output`: `u_out·|value| + n·u_acc·Σ|term|`.
     ///
-    /// Underflow is not in it: for a result below the output type's smallest normal number, the
-    /// caller adds half of the smallest subnormal.
+    /// Underflow is not included: for a subnormal result, the caller adds half of the smallest subnormal.
     pub fn bound(&self, output: f64, accumulator: f64) -> f64 {
         output * self.value.abs() + self.terms as f64 * accumulator * self.magnitude
     }
 }
 
-/// What a sum is gathered in: an `f64`, or a [`Total`] where the bound is wanted too.
+/// An accumulator: an `f64`, or a [`Total`] if the bound is needed too.
 pub(crate) trait Accumulator: Copy + Default + Send + Sync {
     fn add(&mut self, term: f64);
     fn divided(self, by: f64) -> Self;
@@ -50,12 +49,12 @@ impl Accumulator for Total {
     }
 }
 
-/// A [`Total`] of shares in twice the digits, rounded once at the end: a result in `f64` is held to it too, and has
-/// few roundings of its own.
+/// A [`Total`] of quotients in doubled precision, rounded once at the end, because it is also compared with
+/// results in `f64`, which have few roundings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Shares {
     sum: Total,
-    /// What the sum's own digits lack.
+    /// The part of the sum that its own digits cannot hold.
     rest: f64,
 }
 
@@ -71,7 +70,7 @@ impl Shares {
 
     pub(crate) fn total(self) -> Total {
         let value = self.sum.value;
-        // What is not finite has no rest.
+        // A sum that is not finite has no remainder.
         let value = if value.is_finite() { value + self.rest } else { value };
         Total { value, ..self.sum }
     }
@@ -81,7 +80,7 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Each share lacks digits, and so does their sum where they are added as they are.
+    /// Each quotient is rounded, and so is a plain sum of them.
     #[test]
     fn shares_are_rounded_once() {
         let mut shares = Shares::default();

@@ -3,7 +3,7 @@ use windowpane::Element;
 use windowpane_geometry::DType;
 use windowpane_reference::{Scalar, Total};
 
-/// Fails unless two tensors are the same bit for bit; any NaN is the same as any other.
+/// Fails unless two tensors are identical bit for bit; all NaN count as equal.
 pub fn assert_same<T: Element>(found: &[T], expected: &[T]) -> Result<(), TestCaseError> {
     check_lengths(found.len(), expected.len())?;
     for (i, (y, e)) in found.iter().zip(expected).enumerate() {
@@ -17,8 +17,8 @@ pub fn assert_same<T: Element>(found: &[T], expected: &[T]) -> Result<(), TestCa
 }
 
 /// Fails unless every sum is within the bound of SEMANTICS §7, that is
-/// `u_out·|ref| + n·u_acc·Σ|terms|`, with half of the type's smallest number on top, which is what
-/// rounding costs below its normal numbers. NaN and infinities must match in kind and place.
+/// `u_out·|ref| + n·u_acc·Σ|terms|`, plus half of the type's smallest number for rounding subnormal
+/// results. NaN and infinities must match in kind and position.
 pub fn assert_totals<T: Element>(found: &[T], expected: &[Total]) -> Result<(), TestCaseError> {
     check_lengths(found.len(), expected.len())?;
     let accumulator = if T::DTYPE == DType::F64 { f64::ROUNDOFF } else { f32::ROUNDOFF };
@@ -28,9 +28,9 @@ pub fn assert_totals<T: Element>(found: &[T], expected: &[Total]) -> Result<(), 
         let overflows = T::from_f64(value + bound.copysign(value)).to_f64();
         let same_kind = y == value
             || (y.is_nan() && value.is_nan())
-            // Only the type of the result cannot hold it.
+            // Only the result type overflows.
             || (y.is_infinite() && y == overflows);
-        // Written so that a NaN, or a bound that is none, fails.
+        // Written so that NaN, or a NaN bound, fails.
         let close = y.is_finite() && value.is_finite() && (y - value).abs() <= bound;
         if !same_kind && !close {
             return fail(format!("element {i} is {y:e}, not {value:e} within {bound:e}"));
@@ -45,9 +45,9 @@ pub fn assert_totals_tf32<T: Element>(
     found: &[T],
     expected: &[Total],
 ) -> Result<(), TestCaseError> {
-    /// The unit roundoff of 11 digits.
+    /// The unit roundoff of 11 significant bits.
     const TF32: f64 = 1.0 / 2048.0;
-    // What the bound has for so many more terms is what it lacks.
+    // Expressed as a larger number of terms.
     let wider = expected.iter().map(|total| {
         let share = 2.0 * TF32 / f32::ROUNDOFF / total.terms.max(1) as f64;
         Total { magnitude: total.magnitude * (1.0 + share), ..*total }

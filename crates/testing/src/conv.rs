@@ -137,7 +137,7 @@ impl ConvCase {
         })
     }
 
-    /// Problems of groups of few channels, or of one, that fill whole lines: all of [`any`](Self::any),
+    /// Problems of groups of few channels, or of one, which vectors of eight divide: all of [`any`](Self::any),
     /// with other counts and layouts.
     pub fn few_a_group() -> impl Strategy<Value = Self> {
         let few = proptest::sample::select(vec![
@@ -162,6 +162,28 @@ impl ConvCase {
                 let space = Extents::try_from(&*space).ok().filter(|_| case.space.rank() < 3);
                 let space = space.unwrap_or(case.space);
                 let case = Self { space, groups, channels, filters, layout, filter_layout, ..case };
+                case.convolution().ok().map(|_| case)
+            },
+        )
+    }
+
+    /// Problems whose channels and filters are multiples of 8 in total, but mostly not in each group: those of
+    /// [`any`](Self::any), with other counts. A group's first channel is then not aligned for copies of 16 bytes.
+    pub fn odd_groups() -> impl Strategy<Value = Self> {
+        let count = || proptest::sample::select(vec![1usize, 2, 3, 4, 6, 12, 20]);
+        let same = count().prop_map(|channels| (channels, channels));
+        let counts = prop_oneof![2 => same, 1 => (count(), count())];
+        (Self::any(), counts, 1..=2usize, 1..=4usize).prop_filter_map(
+            "the window does not fit",
+            |(case, (channels, filters), eights, times)| {
+                // The fewest groups with a multiple of 8 channels in total, or twice as many.
+                let whole = |count: usize| 8 >> count.trailing_zeros().min(3);
+                let groups = (whole(channels).max(whole(filters)) * eights).max(2);
+                // More windows than one block has.
+                let space: Vec<usize> = case.space.as_slice().iter().map(|x| x * times).collect();
+                let space = Extents::try_from(&*space).ok().filter(|_| case.space.rank() < 3);
+                let space = space.unwrap_or(case.space);
+                let case = Self { space, groups, channels, filters, ..case };
                 case.convolution().ok().map(|_| case)
             },
         )

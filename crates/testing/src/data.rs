@@ -4,28 +4,28 @@ use windowpane_geometry::DType;
 
 use crate::bounds::smallest;
 
-/// What the numbers of a tensor are like.
+/// The kind of numbers in a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// Small whole numbers: many ties, and every sum exact.
     Ties,
-    /// Fractions around 0, with an outlier here and there.
+    /// Fractions around 0, with some outliers.
     Mixed,
     /// Magnitudes from tiny to huge.
     Scales,
-    /// NaN and zeros of both signs and infinities among ties.
+    /// Ties with NaN, infinities and zeros of both signs.
     Special,
-    /// The least numbers of the type around zeros of both signs, on one side of them or both, and seldom
-    /// a NaN. No sum of them is within a bound on every device, and so they are not among any.
+    /// The smallest numbers of the type around zeros of both signs, of one sign or both, and rarely NaN. Not
+    /// for sums, which no bound covers on every device.
     Least,
 }
 
-/// The numbers of a tensor, as few words: they shrink, and paste.
+/// A compact description of a tensor's numbers, which shrinks well and can be pasted into a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// What they are like.
+    /// Their kind.
     pub flavour: Flavour,
-    /// Which they are.
+    /// The seed.
     pub seed: u64,
 }
 
@@ -47,7 +47,7 @@ impl Fill {
         let small = (bits % 9) as f64 - 4.0;
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
         if !dtype.is_float() {
-            // The type's own ends among the ties; `from_f64` clamps.
+            // Includes the limits of the type among the ties; `from_f64` clamps.
             return match (self.flavour, bits >> 60) {
                 (Flavour::Ties, _) => small,
                 (_, 0) => f64::from(i32::MIN),
@@ -55,7 +55,7 @@ impl Fill {
                 _ => (unit * 300.0 - 150.0).round(),
             };
         }
-        // f16 reaches 65504, and a sum of several must too.
+        // The largest f16 is 65504, and a sum of several numbers must fit.
         let widest: f64 = if dtype == DType::F16 { 4.0 } else { 60.0 };
         match (self.flavour, bits >> 60) {
             (Flavour::Ties, _) => small,
@@ -76,7 +76,7 @@ impl Fill {
     }
 }
 
-/// A generator of 64 random bits: tests want numbers, not secrets.
+/// A generator of 64 pseudo-random bits, not for cryptography.
 fn splitmix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! on_every_device! {
-//!     fn a_property(device, case in PoolCase::any()) {
+//!     fn a_property(device, case in PoolCase::any(), kernel in kernels_of(device)) {
+//!         …
+//!         executed(plan.algorithm(), dtype);
 //!         …
 //!     }
 //! }
@@ -11,7 +13,12 @@
 //!
 //! makes a module `a_property` with one test for each backend. A backend that the build or the
 //! machine lacks is skipped by name, unless `WINDOWPANE_REQUIRE=host,cpu,wgpu` lists it: then its
-//! absence is a failure. `WINDOWPANE_CASES` sets how many cases each test draws (64).
+//! absence is a failure.
+//!
+//! The cases of a test, 32 or as many as `WINDOWPANE_CASES` says, are shared among the kernels; without `kernel in`
+//! there is one share. A case that does not call [`executed`] did not run, and another is drawn in its place; a test
+//! that executes fewer than half of its cases fails. `WINDOWPANE_SEED` draws the cases of a run that failed again, and
+//! `WINDOWPANE_TABLE=1` prints how many cases each kernel executed in each type.
 
 mod bounds;
 mod conv;
@@ -22,7 +29,7 @@ mod pool;
 pub use bounds::{assert_same, assert_totals, assert_totals_tf32};
 pub use conv::{ConvCase, Role};
 pub use data::{Fill, Flavour};
-pub use devices::{Named, named_device, run_cases};
+pub use devices::{Named, executed, named_device, run_cases};
 pub use pool::PoolCase;
 #[doc(hidden)]
 pub use proptest;
@@ -53,14 +60,26 @@ macro_rules! on_one_type {
 /// Runs a property on every device: see the crate's own page.
 #[macro_export]
 macro_rules! on_every_device {
-    ($($(#[$doc:meta])* fn $name:ident($device:ident, $case:ident in $strategy:expr) $body:block)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident(
+            $device:ident, $case:ident in $strategy:expr $(, $kernel:ident in $kernels:expr)?
+        ) $body:block
+    )*) => {$(
         $(#[$doc])*
         mod $name {
             #[allow(unused_imports, reason = "a property need not name what its strategy does")]
             use super::*;
 
+            #[allow(unused_variables, reason = "not every list of kernels asks the device")]
             fn property(backend: windowpane::Backend) {
-                $crate::run_cases(backend, $strategy, |$device, $case| $body);
+                $crate::run_cases(
+                    stringify!($name),
+                    backend,
+                    |$device| $crate::on_every_device!(@kernels $($kernels)?),
+                    || $strategy,
+                    |$device, $crate::on_every_device!(@kernel $($kernel)?), $case| $body,
+                );
             }
 
             $crate::on_every_device!(@tests
@@ -68,6 +87,10 @@ macro_rules! on_every_device {
             );
         }
     )*};
+    (@kernels) => { vec![()] };
+    (@kernels $kernels:expr) => { $kernels };
+    (@kernel) => { () };
+    (@kernel $kernel:ident) => { $kernel };
     (@tests $($test:ident $backend:ident),*) => {$(
         #[test]
         fn $test() {

@@ -21,13 +21,13 @@ pub struct PoolCase {
 }
 
 impl PoolCase {
-    /// Any problem, small enough to be many.
+    /// Any problem, small enough to run many.
     pub fn any() -> impl Strategy<Value = Self> {
         prop_oneof![2 => Self::odd(), 1 => Self::overlapping()]
     }
 
-    /// Problems as people have them: windows that overlap, large ones too, on lines that vectors
-    /// divide, and that they do not.
+    /// Typical problems: overlapping and large windows, on rows whose length is or is not a multiple of the
+    /// vector width.
     fn overlapping() -> impl Strategy<Value = Self> {
         let axis = |longest: usize| {
             let input = prop_oneof![Just(8), Just(12), Just(16), Just(24), Just(32), 5..=33usize];
@@ -61,8 +61,8 @@ impl PoolCase {
         )
     }
 
-    /// Any problem that geometry accepts, adaptive ones too: ties, NaN and infinities, empty
-    /// windows, empty batches, kernels longer than their input.
+    /// Any problem that geometry accepts, including adaptive windows, ties, NaN, infinities, empty windows,
+    /// empty batches and kernels longer than their input.
     fn odd() -> impl Strategy<Value = Self> {
         let problem = (1..=3usize).prop_flat_map(|rank| {
             let axes = proptest::collection::vec(axis(), rank);
@@ -71,14 +71,14 @@ impl PoolCase {
             (axes, padding_kind(), rounding, adaptive)
         });
         let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];
-        // Channel counts that vectors divide, and that they do not.
+        // Channel counts that are and are not multiples of the vector width.
         let channels = prop_oneof![1..=5usize, Just(8), Just(16), Just(24)];
         let batch = prop_oneof![1 => Just(0usize), 9 => 1..=3usize];
         (problem, batch, channels, layout, Fill::any()).prop_filter_map(
             "the window does not fit",
             |((axes, padding, rounding, adaptive), batch, channels, layout, fill)| {
                 let (space, asked) = window_of(&axes, padding, rounding);
-                // As many windows as the kernel has taps.
+                // Uses the kernel's numbers as window counts.
                 let taps = extents(&axes, |axis| axis.kernel);
                 let window = if adaptive { Window::adaptive(taps) } else { asked };
                 let case = Self { batch, channels, space, window, layout, fill };
@@ -87,7 +87,7 @@ impl PoolCase {
         )
     }
 
-    /// The problem as geometry knows it.
+    /// The problem, checked by geometry.
     pub fn pooling(&self) -> Result<Pooling, windowpane_geometry::Error> {
         let shape = Shape::new(self.batch, self.channels, self.space)?;
         Pooling::new(shape, &self.window, self.layout)
@@ -96,7 +96,7 @@ impl PoolCase {
     /// The problem, which geometry has accepted.
     ///
     /// # Panics
-    /// If the case was not drawn but written, and geometry refuses it.
+    /// If geometry refuses a hand-written case.
     pub fn problem(&self) -> Pooling {
         self.pooling().expect("geometry accepts the case")
     }
@@ -113,7 +113,7 @@ impl PoolCase {
     }
 }
 
-/// The extents and the window that axes describe.
+/// The extents and the window described by axes.
 pub(crate) fn window_of(
     axes: &[AxisCase],
     padding: PaddingKind,
@@ -145,14 +145,14 @@ pub(crate) struct AxisCase {
     after: usize,
 }
 
-/// A number of each axis.
+/// One number of each axis.
 fn extents(axes: &[AxisCase], of: fn(&AxisCase) -> usize) -> Extents {
     let numbers: Vec<_> = axes.iter().map(of).collect();
     Extents::try_from(&*numbers).expect("one to three axes")
 }
 
 pub(crate) fn axis() -> impl Strategy<Value = AxisCase> {
-    // Mostly the windows that people use, and now and then a long one.
+    // Mostly common window sizes, sometimes a long one.
     let kernel = prop_oneof![6 => 1..=4usize, 1 => 5..=13usize];
     let padding = || prop_oneof![4 => 0..=2usize, 1 => 3..=9usize];
     (1..=11usize, kernel, 1..=4usize, 1..=3usize, padding(), padding()).prop_map(

@@ -6,32 +6,31 @@ use windowpane_geometry::DType;
 
 use crate::{Backend, Device, Result, Tensor};
 
-/// The bytes that each thread of `host` copies in a round, and the fewest that all do together:
-/// more than caches hold.
+/// The bytes that each thread of `host` copies per round, and the least that all copy together: more
+/// than the caches hold.
 const BYTES_A_THREAD: usize = 32 << 20;
 const BYTES_AT_LEAST: usize = 128 << 20;
 
-/// The bytes that a device's copies read and write, the last being what takes a fast GPU a quarter
-/// of a millisecond.
+/// The bytes that a device's copies read and write; the last takes a fast GPU a quarter of a
+/// millisecond.
 const COPIES: [usize; 3] = [64 << 20, 256 << 20, 1 << 30];
 
-/// How long a copy has to last, in seconds, that no larger one is tried.
+/// If a copy takes at least this long, in seconds, no larger one is tried.
 const LASTING: f64 = 5e-3;
 
-/// The windows of which the fastest counts, and the launches of each.
+/// The number of windows, of which the fastest counts, and the launches in each.
 const WINDOWS: u32 = 8;
 const LAUNCHES: u32 = 4;
 
-/// The rounds of which the fastest counts; the first ones touch the memory for the first time.
+/// The number of rounds, of which the fastest counts; the first rounds touch the memory initially.
 const ROUNDS: usize = 12;
 
 impl Device {
-    /// The bytes a second that a plain copy moves, what it reads and what it writes together: no
-    /// kernel that reads and writes as much can be faster.
+    /// The bandwidth of a plain copy in bytes per second, reads and writes together: the upper limit
+    /// for kernels that read and write memory.
     ///
-    /// Measured when asked, which takes from a fraction of a second to a few, on tensors that are
-    /// larger than caches: a kernel that finds its numbers in them may exceed it. On a GPU that the
-    /// processor emulates, too, kernels may.
+    /// Measured at each call, in up to a few seconds, on tensors larger than the caches. A kernel whose
+    /// data fits in a cache may exceed it; so may kernels on an emulated GPU.
     ///
     /// ```no_run
     /// let device = windowpane::Device::best();
@@ -44,7 +43,7 @@ impl Device {
         }
         let mut found = self.time_copy(COPIES[0])?;
         for bytes in COPIES.into_iter().skip(1) {
-            // What lasts is long beside starting it. A device may have no buffers as large.
+            // A long copy hides its launch overhead. A device may not support buffers as large.
             if bytes as f64 / found > LASTING {
                 break;
             }
@@ -56,7 +55,7 @@ impl Device {
         Ok(found)
     }
 
-    /// The bytes a second of a copy that reads and writes so many, in its fastest window.
+    /// The bandwidth of a copy that reads and writes `bytes`, in its fastest window.
     fn time_copy(&self, bytes: usize) -> Result<f64> {
         let elements = bytes / 2 / DType::F32.size();
         let source = Tensor::random(self, DType::F32, [elements], 1)?;
@@ -74,24 +73,24 @@ impl Device {
     }
 }
 
-/// The units that arithmetic can be done in.
+/// The kinds of units that do arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Unit {
-    /// Numbers by themselves, in vectors: a fused multiplication and addition counts as two.
+    /// Vector units; a fused multiply-add counts as two operations.
     Vector,
-    /// Whole tiles of matrices, summed in f32.
+    /// Matrix units, which multiply tiles and sum in f32.
     Matrix,
-    /// The same of `f32` that is rounded to tf32 first.
+    /// Matrix units with `f32` factors rounded to tf32.
     MatrixTf32,
 }
 
 impl Device {
-    /// The operations a second that the device does at most on elements of a type, in these units;
-    /// nothing where it has none, or for a type that it does not compute with, and on `host`.
+    /// The peak operations per second in a type on these units; `None` if the device has no such units,
+    /// does not compute in the type, or is `host`.
     ///
-    /// Measured when asked, which takes from a fraction of a second to a few. Multiplications and
-    /// additions alone, from registers: what a kernel reaches that has its numbers at hand.
+    /// Measured at each call, in up to a few seconds, with multiplications and additions on registers
+    /// only.
     pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client().filter(|_| self.supports(dtype)) {
@@ -104,7 +103,7 @@ impl Device {
     }
 }
 
-/// CubeCL's probes, without the file in which it keeps what it measured in earlier runs.
+/// CubeCL's probes, without its file of earlier measurements.
 #[cfg(feature = "kernels")]
 mod cube {
     use cubecl::client::Client;
@@ -119,10 +118,10 @@ mod cube {
 
     use super::{DType, Unit};
 
-    /// The widths of vectors that arithmetic is tried in.
+    /// The vector widths that are tried.
     const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 
-    /// A GPU's units of a cube and cubes of a processor, enough to hide what an operation takes.
+    /// The threads per cube on a GPU and the cubes on a CPU, enough to hide the latency of an operation.
     const UNITS: u32 = 256;
     const CUBES: u32 = 32;
 
@@ -137,7 +136,7 @@ mod cube {
             _ => elem,
         };
         let probes: Vec<_> = match unit {
-            // Some devices store and convert a type, and compute in another.
+            // Some devices store and convert a type but compute in another.
             Unit::Vector if !client.features().type_usage(elem).contains(TypeUsage::Arithmetic) => {
                 return Ok(None);
             }
@@ -159,7 +158,7 @@ mod cube {
         fastest(probes)
     }
 
-    /// The fastest of the probes that the device can run; why it can run none.
+    /// The fastest of the probes that the device can run, or the error if it can run none.
     fn fastest(
         probes: Vec<Result<KernelConfig, ThroughputError>>,
     ) -> Result<Option<f64>, ThroughputError> {
@@ -170,12 +169,12 @@ mod cube {
                 Err(error) => refusal = Err(error),
             }
         }
-        // A clock that measured nothing gives no number.
+        // A clock that measured zero gives no result.
         let speeds = speeds.into_iter().filter(|speed| speed.is_finite());
         speeds.reduce(f64::max).map_or(refusal, |speed| Ok(Some(speed)))
     }
 
-    /// The tiles of this type that the device multiplies and sums in f32.
+    /// The matrix tiles of this type that the device sums in f32.
     fn tiles(client: &Client, elem: ElemType) -> Vec<ComputeCmmaConfig> {
         let sum = ElemType::Float(FloatKind::F32);
         let known = &client.features().matmul.cmma;
@@ -190,7 +189,7 @@ mod cube {
     fn config(client: &Client, vector_size: usize) -> LaunchConfig {
         let hardware = &client.properties().hardware;
         let (units, cubes) = match hardware.num_cpu_cores {
-            // A unit is a core, which walks all cubes.
+            // A unit is a core, which runs all cubes.
             Some(cores) => (cores, CUBES),
             None => {
                 let processors = hardware.num_streaming_multiprocessors.unwrap_or(64);
@@ -217,13 +216,13 @@ mod cube {
     }
 }
 
-/// The bytes a second that all cores copy together, each from and to memory of its own.
+/// The bandwidth of all cores copying together, each in its own memory.
 fn host_copy() -> f64 {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let bytes = BYTES_A_THREAD.max(BYTES_AT_LEAST / threads);
     let line_up = Barrier::new(threads);
     let copies = || {
-        // Filled by the thread that uses it, so that it lies near its core.
+        // Filled by the thread that uses it, so that it is allocated near its core.
         let source = vec![1u8; bytes];
         let mut target = vec![2u8; bytes];
         let round = |_| {

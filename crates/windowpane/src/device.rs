@@ -9,7 +9,7 @@ use windowpane_geometry::DType;
 use crate::listen::listen;
 use crate::{Error, Result};
 
-/// A way to reach a device.
+/// An interface through which devices are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
@@ -17,15 +17,15 @@ pub enum Backend {
     Cuda,
     /// AMD GPUs through ROCm's HIP.
     Hip,
-    /// Apple GPUs through Metal's own language.
+    /// Apple GPUs through the Metal shading language.
     Metal,
     /// GPUs through Vulkan, with SPIR-V.
     Vulkan,
-    /// GPUs through WebGPU's shading language, on whatever graphics interface is there.
+    /// GPUs through WGSL, WebGPU's shading language, on any graphics API of the machine.
     Wgpu,
-    /// The processor, with kernels compiled for it at run time.
+    /// The CPU, with kernels compiled at run time.
     Cpu,
-    /// The processor, with the scalar reference; always there.
+    /// The CPU, with the scalar reference; always there, readable and slow.
     Host,
 }
 
@@ -34,7 +34,7 @@ impl Backend {
     pub const ALL: [Self; 7] =
         [Self::Cuda, Self::Hip, Self::Metal, Self::Vulkan, Self::Wgpu, Self::Cpu, Self::Host];
 
-    /// The name, which is the cargo feature's and the command line's too.
+    /// The name, also used for the cargo feature and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -67,10 +67,10 @@ impl Backend {
         }
     }
 
-    /// Whether the backend's language has the type, whatever the device.
+    /// Whether the backend's language has the type, independent of the device.
     #[cfg(feature = "kernels")]
     fn can_say(self, dtype: DType) -> bool {
-        // A device may list types that only its other languages can name.
+        // A device may list types that only another of its languages supports.
         self != Self::Wgpu || matches!(dtype, DType::F32 | DType::F16 | DType::I32)
     }
 
@@ -86,7 +86,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A name that is not that of a backend.
+/// The error for an unknown backend name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown backend `{0}`; use one of cuda, hip, metal, vulkan, wgpu, cpu, host")]
 pub struct UnknownBackend(String);
@@ -104,7 +104,7 @@ impl FromStr for Backend {
 
 /// A device that tensors live on and operators run on.
 ///
-/// Cheap to clone: every clone is the same device.
+/// Cloning is cheap: every clone is the same device.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -114,13 +114,13 @@ struct Inner {
     backend: Backend,
     index: usize,
     name: String,
-    /// Nothing on `host`.
+    /// `None` on `host`.
     #[cfg(feature = "kernels")]
     client: Option<cubecl::client::Client>,
-    /// What its plans are made by; nothing on `host`.
+    /// The limits used for planning; `None` on `host`.
     #[cfg(feature = "kernels")]
-    limits: Option<windowpane_kernels::Limits>,
-    /// Whether the thread that hears of finished work was found to have gone.
+    capabilities: Option<windowpane_kernels::Capabilities>,
+    /// Whether the thread that listens for finished work is known to have ended.
     #[cfg(feature = "kernels")]
     deaf: std::sync::atomic::AtomicBool,
 }
@@ -149,7 +149,7 @@ impl Device {
         }
     }
 
-    /// The processor, served by the scalar reference; always there.
+    /// The CPU, with the scalar reference; always there, readable and slow.
     pub fn host() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         Self {
@@ -160,19 +160,19 @@ impl Device {
                 #[cfg(feature = "kernels")]
                 client: None,
                 #[cfg(feature = "kernels")]
-                limits: None,
+                capabilities: None,
                 #[cfg(feature = "kernels")]
                 deaf: false.into(),
             }),
         }
     }
 
-    /// The processor, with kernels compiled for it.
+    /// The CPU, with compiled kernels.
     pub fn cpu() -> Result<Self> {
         Self::new(Backend::Cpu, 0)
     }
 
-    /// The first device reached through WebGPU's shading language.
+    /// The first device reached through WGSL.
     pub fn wgpu() -> Result<Self> {
         Self::new(Backend::Wgpu, 0)
     }
@@ -197,9 +197,10 @@ impl Device {
         Self::new(Backend::Metal, index)
     }
 
-    /// The best device of this build and machine: a GPU if there is one, else the processor.
+    /// The best device of this build and machine: a GPU if there is one, else `cpu` if it is built in,
+    /// else `host`, which is slow.
     ///
-    /// A GPU that is emulated by the processor is not chosen; ask for it by name.
+    /// An emulated GPU is never chosen; open it by name.
     pub fn best() -> Self {
         Backend::built()
             .filter(|backend| has_hardware(*backend))
@@ -224,7 +225,7 @@ impl Device {
         self.inner.index
     }
 
-    /// The product's name and its driver.
+    /// The name of the product and its driver.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -253,8 +254,8 @@ impl Device {
         Ok(())
     }
 
-    /// How long the device works on what `work` launches: by the device's own clock where it has
-    /// one that this crate can read, else from an idle device until it is idle again.
+    /// The time that the device takes for what `work` launches: by the device's own clock if this crate
+    /// can read it, else by the host's clock from an idle device until it is idle again.
     pub fn time<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send,
@@ -268,17 +269,17 @@ impl Device {
         Ok((result, start.elapsed()))
     }
 
-    /// Whether the device computes in the memory of this program's own process.
+    /// Whether the device computes in the memory of this process.
     pub fn uses_host_memory(&self) -> bool {
         matches!(self.backend(), Backend::Host | Backend::Cpu)
     }
 
-    /// Whether the processor stands for a GPU: it is Mesa's software Vulkan, however reached.
+    /// Whether the CPU emulates the GPU: Mesa's software Vulkan, through any backend.
     pub fn is_emulated(&self) -> bool {
         is_llvmpipe(self.name())
     }
 
-    /// Whether [`time`](Self::time) is by the device's own clock.
+    /// Whether [`time`](Self::time) uses the device's own clock.
     pub fn has_clock(&self) -> bool {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client() {
@@ -299,48 +300,41 @@ impl Device {
         })
     }
 
-    /// Refuses results of `work` on `host` for which there is no memory: Rust ends the program where it
-    /// allocates in vain.
-    pub(crate) fn require_memory(
-        &self,
-        elements: usize,
-        dtype: DType,
-        work: impl fmt::Display,
-    ) -> Result<()> {
-        let bytes = elements.checked_mul(dtype.size());
-        if bytes.is_some_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok()) {
+    /// Refuses `work` on `host` that does not fit in memory; Rust aborts when an allocation fails.
+    pub(crate) fn require_memory(&self, bytes: usize, work: impl fmt::Display) -> Result<()> {
+        if Vec::<u8>::new().try_reserve_exact(bytes).is_ok() {
             return Ok(());
         }
-        let reason = format!("there is no memory for {elements} elements of {dtype}");
+        let reason = format!("there is no memory for {bytes} bytes; make the problem smaller");
         Err(Error::Device { device: self.clone(), work: work.to_string(), reason })
     }
 
-    /// The CubeCL client, for those who launch kernels of their own; none on `host`.
+    /// The CubeCL client, for launching other kernels; `None` on `host`.
     #[cfg(feature = "kernels")]
     pub fn client(&self) -> Option<&cubecl::client::Client> {
         self.inner.client.as_ref()
     }
 
-    /// Whether waits are to count on another stream's listener.
+    /// Whether waits should rely on another stream's listener.
     #[cfg(feature = "kernels")]
     pub(crate) fn deafness(&self) -> &std::sync::atomic::AtomicBool {
         &self.inner.deaf
     }
 
-    /// What plans need to know of the device; nothing on `host`.
+    /// The device's limits for planning; `None` on `host`.
     #[cfg(feature = "kernels")]
-    pub(crate) fn limits(&self) -> Option<&windowpane_kernels::Limits> {
-        self.inner.limits.as_ref()
+    pub(crate) fn capabilities(&self) -> Option<&windowpane_kernels::Capabilities> {
+        self.inner.capabilities.as_ref()
     }
 
-    /// Where kernels are launched; nowhere on `host`.
+    /// Where kernels are launched; `None` on `host`.
     #[cfg(feature = "kernels")]
     pub(crate) fn target(&self) -> Option<windowpane_kernels::Target<'_>> {
-        let (client, limits) = (self.client()?, self.limits()?);
-        Some(windowpane_kernels::Target { client, limits })
+        let (client, capabilities) = (self.client()?, self.capabilities()?);
+        Some(windowpane_kernels::Target { client, device: capabilities })
     }
 
-    /// Waits for what the device tells of `work`.
+    /// Waits for the device's answer about `work`.
     #[cfg(feature = "kernels")]
     pub(crate) fn hear<T>(
         &self,
@@ -353,7 +347,7 @@ impl Device {
             .map_err(|error| self.failure(work, &error))
     }
 
-    /// Reads what `work` has written.
+    /// Reads a buffer that `work` has written.
     #[cfg(feature = "kernels")]
     pub(crate) fn read(
         &self,
@@ -362,7 +356,7 @@ impl Device {
         work: &str,
     ) -> Result<impl core::ops::Deref<Target = [u8]> + use<>> {
         let mut read = self.hear(client, client.read_async(vec![handle.clone()]), work)?;
-        read.pop().ok_or_else(|| self.failure(work, &"it gave back nothing"))
+        read.pop().ok_or_else(|| self.failure(work, &"it returned no data"))
     }
 
     #[cfg(feature = "kernels")]
@@ -403,7 +397,7 @@ fn count(backend: Backend) -> usize {
     }
 }
 
-/// Whether device 0 of a backend is more than an emulation.
+/// Whether device 0 of a backend is real hardware.
 fn has_hardware(backend: Backend) -> bool {
     match backend {
         Backend::Host => true,
@@ -423,14 +417,14 @@ mod cube {
     use cubecl::client::Client;
     use cubecl::device::{DeviceUnavailable, WgpuBackend, WgpuDevice, WgpuDeviceKind};
     use cubecl::profile::TimingMethod;
-    use windowpane_kernels::{Fragments, Limits};
+    use windowpane_kernels::Capabilities;
 
     use super::*;
 
     /// The devices of a backend, as CubeCL names them, real hardware first.
     pub(super) fn devices(backend: Backend) -> Vec<cubecl::Device> {
         static FOUND: Mutex<Vec<(Backend, Vec<cubecl::Device>)>> = Mutex::new(Vec::new());
-        // A poisoned list is whole all the same: an entry is there or it is not.
+        // A poisoned list is still consistent: entries are added in one step.
         let mut found = FOUND.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, devices)) = found.iter().find(|(known, _)| *known == backend) {
             return devices.clone();
@@ -450,8 +444,8 @@ mod cube {
             Backend::Cpu => cubecl::Device::cpu().into_iter().collect(),
             Backend::Vulkan => adapters(WgpuBackend::Vulkan),
             Backend::Metal => adapters(WgpuBackend::Metal),
-            // The automatic choice asks OpenGL too, which is loud where there is no display; so
-            // only where Vulkan has nothing.
+            // The automatic choice also tries OpenGL, which prints errors without a display, so it is
+            // used only if Vulkan finds nothing.
             Backend::Wgpu => match adapters(WgpuBackend::Vulkan) {
                 none if none.is_empty() => adapters(WgpuBackend::Auto),
                 found => found,
@@ -460,7 +454,7 @@ mod cube {
         }
     }
 
-    /// The devices that one graphics interface reaches.
+    /// The devices of one graphics API.
     fn adapters(interface: WgpuBackend) -> Vec<cubecl::Device> {
         use WgpuDeviceKind::{Cpu, DiscreteGpu, IntegratedGpu, Other, VirtualGpu};
         [DiscreteGpu(0), IntegratedGpu(0), VirtualGpu(0), Other(0), Cpu]
@@ -492,7 +486,7 @@ mod cube {
                 n => format!("there are {n}, 0 to {}", n - 1),
             })
         })?;
-        // A runtime panics where its driver does not start; here that is an error like others.
+        // A runtime panics if its driver does not start; turn that into an error.
         let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
             .map_err(|_| no_device("its driver did not start".into()))?;
         let name = match device.description() {
@@ -502,26 +496,15 @@ mod cube {
             },
             None => client.name().into(),
         };
-        let limits = Some(limits(backend, &name, &client));
+        let capabilities = Some(match backend {
+            Backend::Wgpu => Capabilities::of_wgsl(&client),
+            _ => Capabilities::of(&client),
+        });
         let (client, deaf) = (Some(client), false.into());
-        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, limits, deaf }) })
+        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, capabilities, deaf }) })
     }
 
-    /// What a device has, as far as its language and its driver let kernels have it.
-    fn limits(backend: Backend, name: &str, client: &Client) -> Limits {
-        let mut limits = Limits::of(client);
-        if backend == Backend::Wgpu {
-            // WGSL has no words for the matrix units that its device reports.
-            limits.matrix = Fragments::default();
-        }
-        // At least to 22.3 it ends the process where SPIR-V shares memory.
-        if backend == Backend::Vulkan && is_llvmpipe(name) {
-            limits.shared_bytes = 0;
-        }
-        limits
-    }
-
-    /// The driver's version. CUDA tells only which CUDA its driver is for; Linux knows the driver's own.
+    /// The driver's version. CUDA reports only its own version; on Linux the driver's is in /proc.
     fn driver(backend: Backend, told: Option<String>) -> Option<String> {
         let nvidia = || std::fs::read_to_string("/proc/driver/nvidia/version").ok();
         match backend {
@@ -530,7 +513,7 @@ mod cube {
         }
     }
 
-    /// The version in what NVIDIA's kernel module says of itself: the first number with points in it.
+    /// The version in the description of NVIDIA's kernel module: the first number with dots.
     fn nvidia_driver(text: &str) -> Option<String> {
         let is_version = |word: &&str| {
             word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.')
@@ -540,7 +523,7 @@ mod cube {
 
     fn client(backend: Backend, device: &cubecl::Device) -> Client {
         match (backend, device) {
-            // The automatic choice would be SPIR-V where that is built in.
+            // The automatic choice would be SPIR-V if that is built in.
             #[cfg(any(
                 feature = "wgpu",
                 feature = "webgpu",
@@ -556,7 +539,7 @@ mod cube {
     }
 
     pub(super) fn has_clock(device: &Device, client: &Client) -> bool {
-        // The processor's clock is the host's, whatever the runtime calls it.
+        // The CPU's clock is the host's, even if the runtime reports a device clock.
         device.backend() != Backend::Cpu
             && client.properties().timing_method == TimingMethod::Device
     }
@@ -569,9 +552,9 @@ mod cube {
         let (result, profile) =
             client.profile(work, "windowpane").map_err(|error| device.failure("timing", &error))?;
         let result = result?;
-        // What the host waits for is more than the device's work; it must not pass for that.
+        // The host's time includes more than the device's work and must not be reported as device time.
         if has_clock(device, client) && profile.timing_method() != TimingMethod::Device {
-            return Err(device.failure("timing", &"its clock is in use by others"));
+            return Err(device.failure("timing", &"its clock is in use by other work"));
         }
         let ticks = listen(device, client, profile.resolve())
             .map_err(|error| device.failure("timing", &error))?;
@@ -579,7 +562,7 @@ mod cube {
         Ok((result, ticks.duration()))
     }
 
-    /// What an error says, without the trace that some carry.
+    /// The text of an error without its backtrace.
     pub(super) fn one_line(error: &dyn fmt::Display) -> String {
         let text = error.to_string();
         let text = text.split("\nBacktrace").next().unwrap_or_default();

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use windowpane_geometry::DType;
 
-/// A type that tensors hold.
+/// A type of tensor elements.
 ///
 /// Sealed: the types are those of [`DType`].
 pub trait Element: sealed::Sealed + windowpane_reference::Scalar + bytemuck::Pod {
@@ -67,7 +67,7 @@ macro_rules! elements {
                 }
             }
 
-            /// Replaces the elements with as many others, in the same memory if nobody shares it.
+            /// Replaces the elements with as many others, in the same memory unless it is shared.
             pub(crate) fn copy_from(&mut self, source: &Self) {
                 match (self, source) {
                     $((Self::$variant(target), Self::$variant(source)) => {
@@ -77,7 +77,7 @@ macro_rules! elements {
                 }
             }
 
-            /// The elements in these bytes.
+            /// Interprets bytes as elements.
             #[cfg(feature = "kernels")]
             pub(crate) fn from_bytes(dtype: DType, bytes: &[u8]) -> Self {
                 match dtype {

@@ -2,7 +2,7 @@ use windowpane_geometry::{DType, Precision};
 
 use crate::{Algorithm, Backend, ConvAlgorithm, Device};
 
-/// What went wrong: what was asked, what was found, what to do.
+/// An error of this crate; its message says what was asked, what was found and what to do.
 ///
 /// ```
 /// use windowpane::geometry::{AxisName, Error as Misfit};
@@ -18,34 +18,34 @@ pub enum Error {
     /// The window does not fit its input.
     #[error(transparent)]
     Geometry(#[from] windowpane_geometry::Error),
-    /// An index names no position of its input.
+    /// An index is not a position of the input.
     #[error(transparent)]
     Index(#[from] windowpane_reference::pool::backward::IndexOutOfRange),
-    /// No kernel can pool it on this device.
+    /// The device has no kernel for this pooling plan.
     #[cfg(feature = "kernels")]
     #[error("{device}: {reason}")]
     Plan {
         /// The device.
         device: Device,
-        /// What stands against it.
+        /// The reason.
         reason: windowpane_kernels::pool::PlanError,
     },
-    /// No kernel can convolve it on this device.
+    /// The device has no kernel for this convolution plan.
     #[cfg(feature = "kernels")]
     #[error("{device}: {reason}")]
     ConvPlan {
         /// The device.
         device: Device,
-        /// What stands against it: which number of a tile, and which limit.
+        /// The reason: which number of the tile exceeds which limit.
         reason: windowpane_kernels::conv::PlanError,
     },
-    /// The way to convolve that was asked for has no kernel on this device.
+    /// The requested convolution algorithm or tile has no kernel on this device.
     #[error("{}", match algorithm {
         Some(algorithm) => format!(
-            "{device} has no {algorithm} kernel for this; leave the choice to the plan"
+            "{device} has no {algorithm} kernel for this problem; use another algorithm, or auto"
         ),
         None => format!(
-            "a tile was asked for and {device} has no tiled kernel for this; leave it to the plan"
+            "a tile was given but {device} has no tiled kernel for this problem; leave the tile out"
         ),
     })]
     NoConvKernel {
@@ -55,7 +55,7 @@ pub enum Error {
         device: Device,
     },
     /// The device does not compute in this precision.
-    #[error("{device} does not compute {dtype} in {precision}; leave the precision strict")]
+    #[error("{device} cannot compute {dtype} in {precision}; use the precision strict")]
     PrecisionUnsupported {
         /// The precision asked for.
         precision: Precision,
@@ -64,35 +64,35 @@ pub enum Error {
         /// The device.
         device: Device,
     },
-    /// The device's driver ends the loops of a kernel before they are done.
+    /// The device's driver would end the loops of a kernel early.
     #[error(
-        "{device} ends loops after {limit} turns and this may take {turns}; use another device, as \
-         `host` or `cpu`"
+        "{device} ends loops after {limit} iterations but this problem may need {turns}; use another \
+         device, such as `host` or `cpu`"
     )]
     TooManyTurns {
         /// The device.
         device: Device,
-        /// The turns that a unit's loops may take.
+        /// The iterations that the loops of a thread may need.
         turns: usize,
-        /// The most that there are.
+        /// The most that the driver allows.
         limit: usize,
     },
-    /// The algorithm asked for has no kernel on this device.
-    #[error("{device} has no {algorithm} kernel for this; leave the choice to the plan")]
+    /// The requested algorithm has no kernel on this device.
+    #[error("{device} has no {algorithm} kernel for this problem; use another algorithm, or auto")]
     NoKernel {
         /// The algorithm asked for.
         algorithm: Algorithm,
         /// The device.
         device: Device,
     },
-    /// The build has no such backend.
+    /// The backend is not in this build.
     #[error(
         "this build has no {backend} backend; rebuild with `--features {backend}` (it has: {built})"
     )]
     BackendNotBuilt {
         /// The backend asked for.
         backend: Backend,
-        /// Those that there are.
+        /// The backends in this build.
         built: String,
     },
     /// The machine has no such device.
@@ -105,37 +105,37 @@ pub enum Error {
         /// How many there are, or why it did not start.
         reason: String,
     },
-    /// The device cannot hold elements of this type.
+    /// The device does not support this element type.
     #[error("{device} has no {dtype}; use one of {available}")]
     DTypeUnsupported {
         /// The device.
         device: Device,
         /// The type asked for.
         dtype: DType,
-        /// Those that it has.
+        /// The types that it supports.
         available: String,
     },
     /// The operator is not defined for this type.
-    #[error("{operator} was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    #[error("{operator} is not defined for {dtype}; convert to f64, f32, f16 or bf16 first")]
     NotForIntegers {
         /// The operator.
         operator: &'static str,
         /// The type asked for.
         dtype: DType,
     },
-    /// A tensor was read as another type than it holds.
+    /// A tensor was read as a type other than its own.
     #[error(
         "the tensor holds {found}, not {asked}; read it as {found}, or convert it with `to_dtype`"
     )]
     DTypeMismatch {
         /// The type asked for.
         asked: DType,
-        /// The type that it holds.
+        /// The type of the tensor.
         found: DType,
     },
-    /// A slice is not as long as the dimensions say.
+    /// The length of a slice does not match the dimensions.
     #[error(
-        "dimensions {dims:?} need {needed} elements, {found} were given; give that many, or other dimensions"
+        "the dimensions {dims:?} need {needed} elements but {found} were given; change one of them to match"
     )]
     Length {
         /// The dimensions.
@@ -145,32 +145,30 @@ pub enum Error {
         /// The elements found.
         found: usize,
     },
-    /// A tensor was to be copied over one of other dimensions.
+    /// The source of a copy has other dimensions than its target.
     #[error(
-        "a tensor of {found:?} cannot be copied over one of {asked:?}; use one of the same dimensions"
+        "a tensor with dimensions {found:?} cannot be copied to one with {asked:?}; use equal dimensions"
     )]
     DimsMismatch {
-        /// The dimensions copied over.
+        /// The dimensions of the target.
         asked: Vec<usize>,
-        /// Those of the source.
+        /// The dimensions of the source.
         found: Vec<usize>,
     },
-    /// A tensor is on another device than its operator needs.
-    #[error("the tensor is on {found}, {asked} was needed; move it with `to_device`")]
+    /// A tensor is on a device other than its operator's.
+    #[error("the tensor is on {found} but {asked} is needed; move it with `to_device`")]
     DeviceMismatch {
         /// The device needed.
         asked: Device,
         /// The device that it is on.
         found: Device,
     },
-    /// A plan was used with another device, or problem, than it was made for.
-    #[error(
-        "the plan was made for {asked}, this is {found}; give what it was made for, or plan again"
-    )]
+    /// A plan was used with a device or problem that it was not made for.
+    #[error("the plan was made for {asked} but this is {found}; make a plan for this")]
     PlanMismatch {
         /// What the plan was made for.
         asked: String,
-        /// What it was used with.
+        /// What the plan was used with.
         found: String,
     },
     /// The device failed at the work that made a tensor.
@@ -188,19 +186,19 @@ pub enum Error {
     File {
         /// The file.
         path: String,
-        /// What is wrong with it, and how to mend it.
+        /// What is wrong with it, and what to do.
         reason: String,
     },
 }
 
 #[cfg(feature = "kernels")]
 impl Device {
-    /// Says which device it is that a plan of a pooling does not suit.
+    /// The error for a pooling plan that does not suit this device.
     pub(crate) fn refuses(&self, reason: windowpane_kernels::pool::PlanError) -> Error {
         Error::Plan { device: self.clone(), reason }
     }
 
-    /// The same of a convolution's.
+    /// The error for a convolution plan that does not suit this device.
     pub(crate) fn refuses_conv(&self, reason: windowpane_kernels::conv::PlanError) -> Error {
         Error::ConvPlan { device: self.clone(), reason }
     }

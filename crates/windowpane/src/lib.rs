@@ -1,8 +1,10 @@
 //! Pooling and convolution for every GPU, from one source.
 //!
-//! A window slides over a tensor; what happens inside it is a reduction. The kernels are written
-//! once, in CubeCL, and run on CUDA, Vulkan, WebGPU, Metal, ROCm and the CPU; each backend is a
-//! cargo feature. `host` is always there: the scalar reference itself, on all cores.
+//! The kernels are written once, in CubeCL, and run on CUDA, Vulkan, WebGPU, Metal, ROCm and the
+//! CPU; each backend is a cargo feature. The backend `host` is always there: it runs the scalar
+//! reference on all cores, is readable, and is slow.
+//!
+//! Arrays are channels-last by default: `[N, H, W, C]`, with filters as `[F, H, W, C]`.
 //!
 //! ```
 //! use windowpane::{Device, MaxPool, Tensor};
@@ -18,7 +20,7 @@
 //! # Ok::<(), windowpane::Error>(())
 //! ```
 //!
-//! Launches are asynchronous. Reading a tensor waits for it, and tells what went wrong on the way.
+//! Launches are asynchronous. Reading a tensor waits for it and returns errors of the work behind it.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -50,19 +52,19 @@ pub use plan::{Algorithm, Plan, UnknownAlgorithm};
 pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
 pub use recording::Recording;
 pub use tensor::Tensor;
-/// What problems are made of, what else they tell, and what is wrong with those that are refused.
+/// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
     Layout, Padding, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
     UnknownDType, UnknownPrecision, UnknownTiling, Window,
 };
-/// The kernels' own plans, for those who override them, and why there is none.
+/// The crate of the kernels, whose plans can be overridden.
 #[cfg(feature = "kernels")]
 pub use windowpane_kernels as kernels;
 pub use windowpane_reference::{Scalar, pool::backward::IndexOutOfRange};
 
-/// The result of everything here that can fail.
+/// The result type of this crate.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// The README's program, as a test.

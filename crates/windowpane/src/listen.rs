@@ -1,14 +1,14 @@
-//! Waiting for what a device tells, also where its listener has gone.
+//! Waits for a device's answers, even if the thread that listens for them has ended.
 //!
-//! CubeCL hears of a graphics interface's finished work by a thread a stream, which asks wgpu until it is
-//! told. That thread can end before its time: where its wait of a second runs out, and another thread clears
-//! the queue before this one looks, wgpu-core 30.0.1 finds the queue empty and the work not done, and
-//! asserts that this cannot be (mended in wgpu's #9958, which is in no release yet). Long launches on a
-//! loaded machine bring it about, and whoever waits for that thread then waits for ever.
+//! With wgpu, CubeCL has one listening thread per stream, which polls until the work is done. That thread can
+//! end early: if its wait of one second times out and another thread empties the queue before it looks,
+//! wgpu-core 30.0.1 finds the queue empty and the work unfinished and fails an assertion (fixed in wgpu's
+//! #9958, not yet released). This happens with long launches on a loaded machine. Waiting for that thread
+//! would then never end.
 //!
-//! Any stream's thread hears for all of them. So whoever has waited for long lets another stream wait too,
-//! until one of them is told; and where such a stream says that the device is done, and nothing comes all
-//! the same, the wait is an error.
+//! The thread of any stream receives the answers of all streams. So after a long wait another stream, a
+//! witness, waits too, until one of them receives the answer. If witnesses report that the device is done and
+//! the answer is still missing, the wait ends with an error.
 
 use core::fmt;
 use core::future::Future;
@@ -24,39 +24,39 @@ use cubecl::client::Client;
 
 use crate::{Backend, Device};
 
-/// How long the stream's own listener is waited for alone, and how long where it is known to have gone;
-/// each one after it is waited for twice as long as the one before.
+/// How long only the stream's own listener is waited for, and how long if it is known to have ended; the
+/// wait doubles with each further witness.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_WITH_THE_DEAF: Duration = Duration::from_millis(20);
 
-/// What is told so soon after another was asked was there to be heard before.
+/// An answer this soon after a witness was started was already available before.
 const AT_ONCE: Duration = Duration::from_millis(200);
 
-/// How many others may say that the device is done before what has not come is given up.
+/// How many witnesses may report that the device is done before a missing answer becomes an error.
 const WITNESSES: usize = 3;
 
-/// The device is done, and what it should have told has not come.
+/// The device is done, but the expected answer is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unheard;
 
 impl fmt::Display for Unheard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "the device is done but its runtime does not say what became of the work; start the \
-             program anew",
+            "the device is done but its runtime does not report the result of the work; restart the \
+             program",
         )
     }
 }
 
-/// A wait of another listener; it ends when the device has done all that it was given before.
+/// A wait on another stream; it ends when the device has finished all earlier work.
 type Witness = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Whether a device is heard of through wgpu.
+/// Whether the device is reached through wgpu.
 fn can_go_deaf(device: &Device) -> bool {
     matches!(device.backend(), Backend::Wgpu | Backend::Vulkan | Backend::Metal)
 }
 
-/// Does work that waits by itself, on a stream whose listener nobody has used before.
+/// Runs blocking work on a stream with an unused listener.
 pub(crate) fn with_fresh_ears<T: Send>(device: &Device, work: impl FnOnce() -> T + Send) -> T {
     if !can_go_deaf(device) {
         return work();
@@ -65,7 +65,7 @@ pub(crate) fn with_fresh_ears<T: Send>(device: &Device, work: impl FnOnce() -> T
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Waits for what a device tells.
+/// Waits for an answer of the device.
 pub(crate) fn listen<T>(
     device: &Device,
     client: &Client,
@@ -77,11 +77,11 @@ pub(crate) fn listen<T>(
     let deaf = device.deafness();
     let patience = if deaf.load(Relaxed) { PATIENCE_WITH_THE_DEAF } else { PATIENCE };
     let heard = wait(told, patience, || {
-        // A thread of its own has a stream of its own.
+        // A new thread has its own stream.
         let other = client.clone();
         match std::thread::spawn(move || other.sync()).join() {
             Ok(done) => Box::pin(async move {
-                // What went wrong is told by what is waited for.
+                // An error is reported by the awaited answer itself.
                 let _ = done.await;
             }),
             Err(_) => Box::pin(core::future::pending()),
@@ -95,15 +95,15 @@ pub(crate) fn listen<T>(
     Ok(heard.told)
 }
 
-/// What was told.
+/// A received answer.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard<T> {
     told: T,
-    /// How long after a witness was last asked; nothing where none was.
+    /// The time since the last witness was started; `None` if there was none.
     after_witness: Option<Duration>,
 }
 
-/// Waits for what is told, with another witness whenever patience runs out.
+/// Waits for an answer and starts another witness at each timeout.
 fn wait<T>(
     told: impl Future<Output = T>,
     mut patience: Duration,
@@ -158,7 +158,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    /// What is told at once, or by another thread, needs no witness.
+    /// An answer that comes at once, or from another thread, needs no witness.
     #[test]
     fn nobody_else_is_asked_without_need() {
         let never = || -> Witness { unreachable!("there was no need") };
@@ -170,7 +170,7 @@ mod tests {
         thread.join().unwrap().unwrap();
     }
 
-    /// A witness brings about what nobody listened for, without being done itself.
+    /// A witness can bring an answer that nobody listened for, without finishing itself.
     #[test]
     fn a_witness_hears_for_all() {
         let asked = Cell::new(0);
@@ -184,7 +184,7 @@ mod tests {
         assert!(heard.after_witness.is_some());
     }
 
-    /// Where witnesses say that the device is done, a wait for nothing ends.
+    /// A wait ends if witnesses report that the device is done and no answer comes.
     #[test]
     fn what_never_comes_is_given_up() {
         let mut asked = 0;

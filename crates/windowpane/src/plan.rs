@@ -6,81 +6,120 @@ use windowpane_geometry::{DType, Pooling};
 use crate::pool::{Operator, run_again};
 use crate::{Device, Result, Tensor};
 
-/// A way to pool, whatever the device.
+/// A pooling algorithm, independent of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Every tap of every window is read: best for small windows, and there for every problem.
+    /// Reads every tap of every window. Applies to every problem; best for small windows.
     Direct,
-    /// Neighbouring windows are computed together, and what they share is read once.
-    Strip,
-    /// The window slides, at a cost that does not grow with its size: a monotone deque for
-    /// maxima, prefix sums for averages.
+    /// Slides the window at a cost that does not grow with its size: on `host` a monotone deque for maxima and
+    /// prefix sums for averages; elsewhere [`Self::VanHerk`].
     Sliding,
-    /// Many units share the taps of one window: few windows of many taps, as in global pooling.
-    Reduce,
-    /// Small planes of one channel are kept whole in fast memory while they are pooled.
+    /// Computes neighbouring windows together and reads shared taps once.
+    RegisterTile,
+    /// Folds lines in blocks, one axis after the other, at a cost that does not grow with the window.
+    VanHerk,
+    /// The same along both axes of a plane in one launch, without intermediate results in memory.
+    VanHerkFused,
+    /// The same for 16-bit types, two neighbours per thread.
+    VanHerkPaired,
+    /// Many threads reduce one window together, for few windows with many taps as in global pooling.
+    BlockReduce,
+    /// Keeps small planes of one channel in shared memory.
     Plane,
-    /// All planes are one run of elements, wherever their rows end.
-    Flat,
-    /// Units walk down the rows of planes that keep their extents, and keep what the next windows share.
-    Rolling,
-    /// Gradients of maxima: units walk along planes with the windows that they share in fast memory.
-    Staged,
-    /// The window slides along both axes of a plane at once, with nothing kept in memory between.
-    Fused,
-    /// A thread of a processor walks along rows of outputs, and keeps what neighbours share.
-    Walk,
+    /// Averages of 3×3 windows over all planes as one run of elements, regardless of row ends.
+    StencilFlat,
+    /// Averages of 3×3 windows: threads move down the rows, keeping what the next windows share.
+    StencilRolling,
+    /// A CPU thread moves along rows of outputs and keeps what neighbouring windows share.
+    CpuRows,
+    /// Gradients: reads every window over an input.
+    Gather,
+    /// Gradients: computes neighbouring inputs together and reads the windows over them once.
+    GatherTile,
+    /// Gradients of maxima: threads move along planes, with shared windows in shared memory.
+    GatherStaged,
+    /// Norms and their gradients.
+    Lp,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Direct,
-        Self::Strip,
         Self::Sliding,
-        Self::Reduce,
+        Self::RegisterTile,
+        Self::VanHerk,
+        Self::VanHerkFused,
+        Self::VanHerkPaired,
+        Self::BlockReduce,
         Self::Plane,
-        Self::Flat,
-        Self::Rolling,
-        Self::Staged,
-        Self::Fused,
-        Self::Walk,
+        Self::StencilFlat,
+        Self::StencilRolling,
+        Self::CpuRows,
+        Self::Gather,
+        Self::GatherTile,
+        Self::GatherStaged,
+        Self::Lp,
     ];
 
     /// The name as it is written on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
-            Self::Strip => "strip",
             Self::Sliding => "sliding",
-            Self::Reduce => "reduce",
+            Self::RegisterTile => "register_tile",
+            Self::VanHerk => "van_herk",
+            Self::VanHerkFused => "van_herk_fused",
+            Self::VanHerkPaired => "van_herk_paired",
+            Self::BlockReduce => "block_reduce",
             Self::Plane => "plane",
-            Self::Flat => "flat",
-            Self::Rolling => "rolling",
-            Self::Staged => "staged",
-            Self::Fused => "fused",
-            Self::Walk => "walk",
+            Self::StencilFlat => "stencil_flat",
+            Self::StencilRolling => "stencil_rolling",
+            Self::CpuRows => "cpu_rows",
+            Self::Gather => "gather",
+            Self::GatherTile => "gather_tile",
+            Self::GatherStaged => "gather_staged",
+            Self::Lp => "lp",
         }
     }
 }
 
+/// The kernels, each an algorithm of its own.
+#[cfg(feature = "kernels")]
+const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 14] = {
+    use windowpane_kernels::pool::Algorithm as Kernel;
+    [
+        (Algorithm::Direct, Kernel::Direct),
+        (Algorithm::RegisterTile, Kernel::RegisterTile),
+        (Algorithm::VanHerk, Kernel::VanHerk),
+        (Algorithm::VanHerkFused, Kernel::VanHerkFused),
+        (Algorithm::VanHerkPaired, Kernel::VanHerkPaired),
+        (Algorithm::BlockReduce, Kernel::BlockReduce),
+        (Algorithm::Plane, Kernel::Plane),
+        (Algorithm::StencilFlat, Kernel::StencilFlat),
+        (Algorithm::StencilRolling, Kernel::StencilRolling),
+        (Algorithm::CpuRows, Kernel::CpuRows),
+        (Algorithm::Gather, Kernel::Gather),
+        (Algorithm::GatherTile, Kernel::GatherTile),
+        (Algorithm::GatherStaged, Kernel::GatherStaged),
+        (Algorithm::Lp, Kernel::Lp),
+    ]
+};
+
 #[cfg(feature = "kernels")]
 impl Algorithm {
-    /// The kernel that is this algorithm, if there is one.
+    /// The kernel for this algorithm, if there is one.
     pub(crate) fn kernel(self) -> Option<windowpane_kernels::pool::Algorithm> {
-        use windowpane_kernels::pool;
-        match self {
-            Self::Direct => Some(pool::Algorithm::Direct),
-            Self::Strip => Some(pool::Algorithm::Strip),
-            Self::Sliding => Some(pool::Algorithm::Sliding),
-            Self::Reduce => Some(pool::Algorithm::Reduce),
-            Self::Plane => Some(pool::Algorithm::Plane),
-            Self::Flat => Some(pool::Algorithm::Flat),
-            Self::Rolling => Some(pool::Algorithm::Rolling),
-            Self::Staged => Some(pool::Algorithm::Staged),
-            Self::Fused => Some(pool::Algorithm::Fused),
-            Self::Walk => Some(pool::Algorithm::Walk),
+        let own = if self == Self::Sliding { Self::VanHerk } else { self };
+        KERNELS.iter().find(|(algorithm, _)| *algorithm == own).map(|(_, kernel)| *kernel)
+    }
+
+    /// The algorithm that a kernel is.
+    fn of(kernel: windowpane_kernels::pool::Algorithm) -> Self {
+        match KERNELS.iter().find(|(_, own)| *own == kernel) {
+            Some((algorithm, _)) => *algorithm,
+            None => unreachable!("{kernel} has no public name"),
         }
     }
 }
@@ -95,25 +134,35 @@ fn names() -> String {
     Algorithm::ALL.map(Algorithm::name).join(", ")
 }
 
-/// A name that is not that of an algorithm.
+/// The error for an unknown algorithm name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
 pub struct UnknownAlgorithm(String);
+
+/// Names of earlier versions, which files of cases and tables may still have.
+const FORMER: [(&str, Algorithm); 7] = [
+    ("strip", Algorithm::RegisterTile),
+    ("fused", Algorithm::VanHerkFused),
+    ("reduce", Algorithm::BlockReduce),
+    ("flat", Algorithm::StencilFlat),
+    ("rolling", Algorithm::StencilRolling),
+    ("walk", Algorithm::CpuRows),
+    ("staged", Algorithm::GatherStaged),
+];
 
 impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| algorithm.name() == name)
-            .ok_or_else(|| UnknownAlgorithm(name.into()))
+        let named = Self::ALL.into_iter().find(|algorithm| algorithm.name() == name);
+        let former = || FORMER.iter().find(|former| former.0 == name).map(|former| former.1);
+        named.or_else(former).ok_or_else(|| UnknownAlgorithm(name.into()))
     }
 }
 
-/// How an operator will run: the kernel, its tiling and the numbers of the problem.
+/// How an operator will run: the kernel, its configuration and the problem.
 ///
-/// A plan is made before anything is launched, prints as a table, may be changed, and then runs.
+/// A plan is made before anything is launched. It prints as a table, can be changed, and then runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub(crate) device: Device,
@@ -123,7 +172,7 @@ pub struct Plan {
     pub(crate) choice: Choice,
 }
 
-/// What a plan chose.
+/// The choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Choice {
     /// The scalar reference.
@@ -134,29 +183,17 @@ pub(crate) enum Choice {
 }
 
 impl Plan {
-    /// The device that it was made for.
+    /// The device that the plan was made for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The way it pools.
+    /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         match &self.choice {
             Choice::Host(algorithm) => *algorithm,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => match plan.algorithm {
-                windowpane_kernels::pool::Algorithm::Direct => Algorithm::Direct,
-                windowpane_kernels::pool::Algorithm::Strip => Algorithm::Strip,
-                windowpane_kernels::pool::Algorithm::Sliding => Algorithm::Sliding,
-                windowpane_kernels::pool::Algorithm::Reduce => Algorithm::Reduce,
-                windowpane_kernels::pool::Algorithm::Plane => Algorithm::Plane,
-                windowpane_kernels::pool::Algorithm::Flat => Algorithm::Flat,
-                windowpane_kernels::pool::Algorithm::Rolling => Algorithm::Rolling,
-                windowpane_kernels::pool::Algorithm::Staged => Algorithm::Staged,
-                windowpane_kernels::pool::Algorithm::Fused => Algorithm::Fused,
-                windowpane_kernels::pool::Algorithm::Walk => Algorithm::Walk,
-                other => unreachable!("{other} has no public name"),
-            },
+            Choice::Kernel(plan) => Algorithm::of(plan.algorithm()),
         }
     }
 
@@ -165,15 +202,15 @@ impl Plan {
         &self.pooling
     }
 
-    /// The fewest bytes that it moves: every input read once, every output written once, indices
-    /// among them.
+    /// The least number of bytes it moves: every input read once, every output written once, indices
+    /// included.
     pub fn bytes(&self) -> u64 {
-        // A plan on `host` may be for more than there is memory for.
+        // A plan on `host` may describe a problem larger than memory.
         let bytes =
             |elements: usize, dtype: DType| (elements as u64).saturating_mul(dtype.size() as u64);
         let (input, output) = (self.pooling.input().elements(), self.pooling.output().elements());
         let indices = if self.operator.base().is_some() { bytes(output, DType::I32) } else { 0 };
-        // A norm's gradient takes what was pooled too.
+        // The gradient of a norm also reads the input.
         let pooled = match self.operator {
             Operator::NormBackward(_) => bytes(input, self.dtype),
             _ => 0,
@@ -182,12 +219,12 @@ impl Plan {
         ends.saturating_add(indices).saturating_add(pooled)
     }
 
-    /// Runs as planned, again and again with no new memory: `results` are those of the last run,
-    /// or none, and become those of this one. A result that a clone holds is left alone and has
-    /// new memory in its place.
+    /// Runs the plan and reuses the memory of the previous results: `results` holds those of the last
+    /// run, or nothing, and receives the new ones. A result of which a clone exists is not overwritten;
+    /// it gets new memory.
     ///
-    /// `inputs` are what the operator reads: the input forward; backward the output's gradient,
-    /// and a maximum's winners.
+    /// `inputs` are what the operator reads: forward the input; backward the gradient with respect to
+    /// the output, and for maxima the indices.
     ///
     /// ```
     /// use windowpane::{DType, Device, MaxPool, Tensor};
@@ -206,18 +243,18 @@ impl Plan {
         run_again(self, inputs, results)
     }
 
-    /// The bytes of device memory that it needs beside its tensors.
+    /// The bytes of scratch memory that it needs on the device.
     pub fn workspace(&self) -> usize {
         match &self.choice {
             Choice::Host(_) => 0,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => plan.workspace,
+            Choice::Kernel(plan) => plan.settings.workspace,
         }
     }
 
-    /// The kernel's own plan, to override field by field; none on `host`.
+    /// The plan of the kernel, whose fields can be overridden; `None` on `host`.
     ///
-    /// A value that cannot be run is refused when the plan is used.
+    /// An invalid value is refused when the plan is used.
     #[cfg(feature = "kernels")]
     pub fn kernel_mut(&mut self) -> Option<&mut windowpane_kernels::pool::Plan> {
         match &mut self.choice {
@@ -226,7 +263,7 @@ impl Plan {
         }
     }
 
-    /// The choices, and then the symbols of the problem: a name and a value each.
+    /// The choices, then the symbols of the problem, each as a name and a value.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let mut rows = vec![
             ("operator", self.operator.name().into()),
@@ -238,23 +275,47 @@ impl Plan {
         match &self.choice {
             Choice::Host(_) => {}
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => rows.extend([
-                ("lanes", plan.lanes.to_string()),
-                ("lanes along", if plan.across { "the width" } else { "channels" }.into()),
-                ("strip", plan.strip.to_string()),
-                ("team", plan.team.to_string()),
-                ("parts", plan.parts.to_string()),
-                ("units", plan.units.to_string()),
-                ("taps unrolled", if plan.unrolled { "yes" } else { "no" }.into()),
-                ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),
-            ]),
+            Choice::Kernel(windowpane_kernels::pool::Plan { config, settings, .. }) => {
+                rows.extend([
+                    ("configuration", config.to_string()),
+                    ("lanes", settings.lanes.to_string()),
+                    ("lanes along", if settings.across { "the width" } else { "channels" }.into()),
+                    ("units", settings.units.to_string()),
+                    ("taps unrolled", if settings.unrolled { "yes" } else { "no" }.into()),
+                    ("unit's outputs", if settings.runs { "a run" } else { "strided" }.into()),
+                ])
+            }
         }
         rows.push(("workspace", format!("{} B", self.workspace())));
         rows.extend(self.symbols().into_iter().map(|(name, value)| (name, value.to_string())));
         rows
     }
 
-    /// The symbol table: the problem in the letters of its formula.
+    /// What becomes of every kernel when the choice is left to the plan: which is chosen, and why the others
+    /// are not. Nothing on `host`, and for unpooling, which have one way each.
+    pub fn why(&self) -> Vec<(&'static str, String)> {
+        #[cfg(feature = "kernels")]
+        if let Some(capabilities) = self.device.capabilities() {
+            use windowpane_kernels::pool;
+            let gradient = match self.operator {
+                Operator::Max(_) | Operator::Average(_) | Operator::Norm(_) => false,
+                Operator::MaxBackward(_)
+                | Operator::AverageBackward(_)
+                | Operator::NormBackward(_) => true,
+                Operator::Unpool(_) | Operator::UnpoolBackward(_) => return Vec::new(),
+            };
+            let reduction = self.operator.reduction();
+            let verdicts =
+                pool::Plan::explain(&self.pooling, reduction, self.dtype, gradient, capabilities);
+            let row = |(kernel, verdict): (pool::Algorithm, pool::Verdict)| {
+                (kernel.name(), verdict.to_string())
+            };
+            return verdicts.map_or_else(|_| Vec::new(), |it| it.into_iter().map(row).collect());
+        }
+        Vec::new()
+    }
+
+    /// The symbol table: the problem in the letters of the formula.
     pub fn symbols(&self) -> Vec<(&'static str, usize)> {
         let (input, output) = (self.pooling.input(), self.pooling.output());
         let axes = self.pooling.grid().axes();
@@ -275,5 +336,29 @@ impl fmt::Display for Plan {
             writeln!(f, "{name:<16}{value}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_printed() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
+        }
+        for (name, algorithm) in FORMER {
+            assert_eq!(name.parse(), Ok(algorithm));
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "kernels")]
+    fn every_kernel_is_an_algorithm_of_its_name() {
+        for &kernel in windowpane_kernels::pool::Algorithm::ALL {
+            assert_eq!(Algorithm::of(kernel).name(), kernel.name());
+            assert_eq!(Algorithm::of(kernel).kernel(), Some(kernel));
+        }
     }
 }

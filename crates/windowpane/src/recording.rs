@@ -1,4 +1,4 @@
-//! Work that a device keeps, to do it again in one go.
+//! Records launches for replay with less CPU overhead.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use cubecl::client::{Client, Graph};
 
 use crate::{Device, Result};
 
-/// Work that a device has kept, to do it again in one go: see [`Device::record`].
+/// Recorded work that can be replayed: see [`Device::record`].
 ///
 /// It owns the work, so that whatever the work borrows stays borrowed until the recording is dropped:
 ///
@@ -31,16 +31,15 @@ pub struct Recording<F> {
 }
 
 impl Device {
-    /// Does work, and keeps what it launches so that the device can [do it again](Recording::replay) with less
-    /// of the host's between launches: nothing on CUDA and HIP, which make a graph of it; elsewhere kernels
-    /// and their memory are not looked for again.
+    /// Runs work and records its launches, to [replay](Recording::replay) them with less CPU overhead. On CUDA
+    /// and HIP the recording is a graph, without CPU work between launches.
     ///
-    /// The work is called once, and where the device may keep it once more, when it is recorded and not done:
-    /// it must launch the same each time, in memory that the first call has left, neither read nor wait nor
-    /// replay, and give no tensor away. Where the device does not keep it, which may be for numbers that it brings
-    /// from the host or for what another thread allocates meanwhile, it is called again for each replay, and at
-    /// once where a recording was lost. Meanwhile other threads may be refused reading, waiting and timing on
-    /// the device. Replays belong to the thread that has recorded.
+    /// The work is called once and, if the device supports recording, a second time, during which launches are
+    /// recorded but not run. It must launch the same kernels each time, in the memory that the first call left,
+    /// must not read, wait or replay, and must not give a tensor away. If recording fails, for example because
+    /// the work uploads data or another thread allocates memory, the work is called again for each replay.
+    /// During recording, other threads may get errors when they read, wait or time on the device. Only the
+    /// recording thread may replay.
     ///
     /// ```
     /// use windowpane::{Device, MaxPool, Tensor};
@@ -77,7 +76,7 @@ impl Device {
     }
 }
 
-/// Does work once, and once more for a graph of it, if the device can make one.
+/// Runs the work once, and once more to capture a graph if the device supports graphs.
 #[cfg(feature = "kernels")]
 fn graph(client: &Client, work: &mut impl FnMut() -> Result<()>) -> Result<Option<Graph>> {
     let Some(capture) = Capture::prepare(client) else { return work().map(|()| None) };
@@ -88,12 +87,12 @@ fn graph(client: &Client, work: &mut impl FnMut() -> Result<()>) -> Result<Optio
     work()?;
     match capture.end() {
         Some(graph) => Ok(Some(graph)),
-        // What was to be kept was not done, and its results are there for nobody.
+        // Work during the failed capture did not run, so it runs again.
         None => work().map(|()| None),
     }
 }
 
-/// A stream that is prepared for a graph, or makes one, until this ends.
+/// A stream that is prepared for, or in, a graph capture, until dropped.
 #[cfg(feature = "kernels")]
 struct Capture<'a> {
     client: &'a Client,
@@ -102,7 +101,7 @@ struct Capture<'a> {
 
 #[cfg(feature = "kernels")]
 impl<'a> Capture<'a> {
-    /// None on devices that make no graphs, and where one is being made already.
+    /// `None` on devices without graphs, or during another capture.
     fn prepare(client: &'a Client) -> Option<Self> {
         let free = !client.is_capturing() && client.graph_prepare().is_ok();
         free.then_some(Self { client, ended: false })
@@ -116,7 +115,7 @@ impl<'a> Capture<'a> {
 
 #[cfg(feature = "kernels")]
 impl Drop for Capture<'_> {
-    /// Also where the work has failed or panicked: a stream does nothing else until its capture ends.
+    /// Ends the capture even if the work failed or panicked; until then the stream does nothing else.
     fn drop(&mut self) {
         if !self.ended {
             drop(self.client.stop_capture());
@@ -125,7 +124,7 @@ impl Drop for Capture<'_> {
 }
 
 impl<F: FnMut() -> Result<()>> Recording<F> {
-    /// Does the work again.
+    /// Replays the work.
     pub fn replay(&mut self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let Some(graph) = &self.graph {
@@ -136,7 +135,7 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
         (self.work)()
     }
 
-    /// Whether the device has kept the work.
+    /// Whether the device recorded the work.
     pub fn is_kept(&self) -> bool {
         #[cfg(feature = "kernels")]
         return self.graph.is_some();
@@ -146,7 +145,7 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
 }
 
 impl<F> Drop for Recording<F> {
-    /// The graph goes before what it reads and writes.
+    /// Drops the graph before the memory that it reads and writes.
     fn drop(&mut self) {
         #[cfg(feature = "kernels")]
         drop(self.graph.take());

@@ -1,8 +1,8 @@
-//! The memory of earlier results, for later ones.
+//! Reuses the memory of earlier results for later ones.
 
 use crate::{Device, Tensor};
 
-/// Memory that results may use in place of new memory, in their order.
+/// Memory that results can use instead of new memory, in order.
 #[derive(Default)]
 pub(crate) struct Spare {
     #[cfg(feature = "kernels")]
@@ -10,8 +10,7 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// The memory of tensors that will be replaced, where it is the device's and nobody else
-    /// holds it.
+    /// The memory of tensors that will be replaced, if it is on the device and not shared.
     pub(crate) fn of(results: &mut [Tensor], device: &Device) -> Self {
         #[cfg(feature = "kernels")]
         if results.iter().all(|tensor| tensor.device() == device)
@@ -30,7 +29,37 @@ impl Spare {
         client: &cubecl::client::Client,
         bytes: usize,
     ) -> cubecl::server::Handle {
-        let spare = self.memory.pop_front().filter(|handle| handle.size() == bytes as u64);
+        // Not `size`, which counts the bytes that an allocator adds for alignment.
+        let spare = self.memory.pop_front().filter(|handle| handle.size_in_used() == bytes as u64);
         spare.unwrap_or_else(|| client.empty(bytes))
+    }
+}
+
+#[cfg(all(test, feature = "kernels"))]
+mod tests {
+    use cubecl::server::Overlap;
+    use windowpane_geometry::DType;
+
+    use super::*;
+
+    /// Memory that the host has filled serves a result of as many bytes: whoever fills results with a pattern first
+    /// sees what a kernel does not write.
+    #[test]
+    fn memory_from_the_host_is_used_again() {
+        for device in Device::all().into_iter().filter(|device| device.client().is_some()) {
+            let types = [DType::F32, DType::F16].into_iter().filter(|it| device.supports(*it));
+            for (dtype, len) in types.flat_map(|dtype| [1, 7, 4096, 99_999].map(|len| (dtype, len)))
+            {
+                let bytes = len * dtype.size();
+                let tensor = Tensor::from_bytes(&device, dtype, &vec![0xff; bytes], [len]);
+                let mut results = [tensor.expect("memory")];
+                let own = results[0].own_handle().cloned().expect("nobody else's");
+                let mut spare = Spare::of(&mut results, &device);
+                let client = device.client().expect("a client");
+                let taken = spare.take(client, bytes);
+                assert_eq!(taken.overlap(&own), Overlap::Same, "{device} {dtype} {len}");
+                assert_eq!(taken.size_in_used(), bytes as u64, "{device} {dtype} {len}");
+            }
+        }
     }
 }

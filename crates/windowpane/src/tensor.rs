@@ -1,14 +1,16 @@
+use std::borrow::Cow;
 #[cfg(feature = "kernels")]
 use std::sync::Arc;
 
 use windowpane_geometry::{DType, LIMIT, Quantity};
+use windowpane_reference::Scalar;
 
 use crate::element::{HostBuffer, with_element};
 use crate::{Device, Element, Error, Result};
 
-/// An array of numbers on a device, its dimensions in the order of memory.
+/// An array on a device, with its dimensions in memory order.
 ///
-/// Cheap to clone: every clone shares the elements, which never change.
+/// Cloning is cheap: clones share the elements, which never change.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     device: Device,
@@ -22,16 +24,16 @@ enum Data {
     Host(HostBuffer),
     #[cfg(feature = "kernels")]
     Device {
-        /// Counted here, not only by CubeCL: a tensor that holds it alone may be written over.
+        /// Counted here as well as by CubeCL: memory with a single owner may be overwritten.
         handle: Arc<cubecl::server::Handle>,
-        /// What made it, for errors that come to light when it is read.
+        /// The operator that made it, for errors that appear when it is read.
         work: Arc<str>,
-        /// What must hold for it to be trusted, its sources' doubts among them, each once.
+        /// Checks that must pass before it is valid, including those of its inputs, each once.
         doubts: Vec<Arc<Doubt>>,
     },
 }
 
-/// Indices that a kernel found out of range, or did not.
+/// A kernel's report of indices out of range.
 #[cfg(feature = "kernels")]
 #[derive(Debug)]
 struct Doubt {
@@ -40,7 +42,7 @@ struct Doubt {
     indices: cubecl::server::Handle,
 }
 
-/// What errors call the making of random tensors.
+/// The name of random generation in error messages.
 const FILLING: &str = "filling with random numbers";
 
 impl Tensor {
@@ -58,17 +60,30 @@ impl Tensor {
         elements: &[T],
         dims: impl AsRef<[usize]>,
     ) -> Result<Self> {
+        Self::from_elements(device, Cow::Borrowed(elements), dims)
+    }
+
+    /// Elements on a device; on `host` they stay where they are, if they are given away.
+    pub(crate) fn from_elements<T: Element>(
+        device: &Device,
+        elements: Cow<'_, [T]>,
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
         let dims = check_dims(dims.as_ref(), elements.len())?;
         device.require(T::DTYPE)?;
         #[cfg(feature = "kernels")]
-        if let (Some(client), false) = (device.client(), elements.is_empty()) {
-            let handle = client.create_from_slice(bytemuck::cast_slice(elements));
+        if let (Some(target), false) = (device.target(), elements.is_empty()) {
+            check_buffer(device, target.device, T::DTYPE, elements.len())?;
+            let handle = target.client.create_from_slice(bytemuck::cast_slice(&elements));
             return Ok(Self::on_device(device, T::DTYPE, dims, handle, "an upload"));
         }
-        Ok(Self::on_host(device, dims, T::into_host(elements.to_vec())))
+        if let Cow::Borrowed(elements) = &elements {
+            device.require_memory(size_of_val(*elements), "a copy")?;
+        }
+        Ok(Self::on_host(device, dims, T::into_host(elements.into_owned())))
     }
 
-    /// Copies the elements of `bytes`, as they lie in memory, to a device.
+    /// Copies elements, given as bytes in memory order, to a device.
     pub fn from_bytes(
         device: &Device,
         dtype: DType,
@@ -81,8 +96,8 @@ impl Tensor {
         })
     }
 
-    /// Random numbers, made on the device: evenly distributed from −0.5 to 0.5, whole ones from 0
-    /// to 127 for integers. The same seed gives the same numbers on the same device.
+    /// Random numbers, generated on the device: uniform from −0.5 to 0.5, for integer types whole
+    /// numbers from 0 to 127. The same seed gives the same numbers on the same device.
     ///
     /// ```
     /// use windowpane::{DType, Device, Tensor};
@@ -103,21 +118,22 @@ impl Tensor {
         #[cfg(feature = "kernels")]
         if let (Some(target), true) = (device.target(), elements > 0) {
             let handle = memory(device, target, dtype, elements)?;
-            windowpane_kernels::fill_random(target.client, dtype, &handle, elements, seed);
+            windowpane_kernels::fill_random(target.client, dtype, &handle, elements, seed)
+                .map_err(|reason| device.refuses(reason.into()))?;
             return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
-        device.require_memory(elements, dtype, FILLING)?;
+        device.require_memory(elements.saturating_mul(dtype.size()), FILLING)?;
         Ok(Self::on_host(device, dims, with_element!(dtype, T => random::<T>(elements, seed))))
     }
 
-    /// Replaces the elements with other random numbers, in the same memory unless a clone holds
-    /// it.
+    /// Replaces the elements with new random numbers, in the same memory unless a clone exists.
     pub fn randomize(&mut self, seed: u32) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let (Some(client), Some(handle)) = (self.device.client().cloned(), self.own_handle()) {
             let handle = handle.clone();
             let elements = count(&self.dims)?;
-            windowpane_kernels::fill_random(&client, self.dtype, &handle, elements, seed);
+            windowpane_kernels::fill_random(&client, self.dtype, &handle, elements, seed)
+                .map_err(|reason| self.device.refuses(reason.into()))?;
             self.made_by(FILLING, Vec::new());
             return Ok(());
         }
@@ -126,10 +142,10 @@ impl Tensor {
     }
 
     /// Replaces the elements with those of another tensor of the same device, type and dimensions,
-    /// in the same memory unless a clone holds it.
+    /// in the same memory unless a clone exists.
     ///
-    /// On a device it is one kernel that reads and writes everything once, which is what other
-    /// kernels can be measured against.
+    /// On a device this is one kernel that reads and writes every element once, a reference for the
+    /// speed of other kernels.
     ///
     /// ```
     /// use windowpane::{DType, Device, Tensor};
@@ -157,8 +173,9 @@ impl Tensor {
         }
         #[cfg(feature = "kernels")]
         if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
-            windowpane_kernels::copy(client, self.dtype, from, &to, count(&self.dims)?);
-            // What the source may turn out to be, the copy is too.
+            windowpane_kernels::copy(client, self.dtype, from, &to, count(&self.dims)?)
+                .map_err(|reason| self.device.refuses(reason.into()))?;
+            // The copy is valid only if the source is.
             if let Data::Device { work, doubts, .. } = &source.data {
                 self.made_by(work.clone(), doubts.clone());
             }
@@ -169,7 +186,7 @@ impl Tensor {
                 target.copy_from(source);
                 Ok(())
             }
-            // A clone holds the memory.
+            // A clone exists.
             #[cfg(feature = "kernels")]
             _ => {
                 *self = Self::random(&self.device, self.dtype, &self.dims, 0)?;
@@ -178,7 +195,7 @@ impl Tensor {
         }
     }
 
-    /// A tensor whose elements are in the host's memory: on `host`, or empty.
+    /// A tensor whose elements are in host memory: on `host`, or empty.
     pub(crate) fn on_host(device: &Device, dims: Vec<usize>, buffer: HostBuffer) -> Self {
         let dtype = buffer.dtype();
         Self { device: device.clone(), dtype, dims, data: Data::Host(buffer) }
@@ -200,7 +217,7 @@ impl Tensor {
         }
     }
 
-    /// Says what has written the elements anew, and what must hold for them to be trusted.
+    /// Records what rewrote the elements, and which checks must pass before they are valid.
     #[cfg(feature = "kernels")]
     fn made_by(&mut self, maker: impl Into<Arc<str>>, reasons: Vec<Arc<Doubt>>) {
         if let Data::Device { work, doubts, .. } = &mut self.data {
@@ -209,7 +226,7 @@ impl Tensor {
         }
     }
 
-    /// The same tensor, which is to be trusted only if a note of an unpooling says so.
+    /// The same tensor, valid only if the index check of an unpooling passes.
     #[cfg(feature = "kernels")]
     pub(crate) fn doubted(
         mut self,
@@ -222,7 +239,7 @@ impl Tensor {
         self
     }
 
-    /// The same tensor, which is to be trusted only if those are that it was made from.
+    /// The same tensor, valid only if the tensors it was made from are.
     #[cfg(feature = "kernels")]
     pub(crate) fn doubted_with(mut self, sources: &[&Self]) -> Self {
         if let Data::Device { doubts, .. } = &mut self.data {
@@ -238,7 +255,7 @@ impl Tensor {
         self
     }
 
-    /// Waits for what the tensor was made from, and tells whether that can be trusted.
+    /// Waits for the checks of the tensor's inputs and returns the first failure.
     #[cfg(feature = "kernels")]
     fn check_doubts(&self) -> Result<()> {
         use windowpane_kernels::pool::unpool::NONE_OUT_OF_RANGE;
@@ -270,7 +287,7 @@ impl Tensor {
         self.dtype
     }
 
-    /// Its dimensions, in the order of memory.
+    /// Its dimensions, in memory order.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
@@ -285,7 +302,7 @@ impl Tensor {
         self.len() == 0
     }
 
-    /// Reads the elements, waiting for them; errors of the work that made them come out here.
+    /// Waits for the elements and reads them; errors of the work that made them are returned here.
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         if T::DTYPE != self.dtype {
             return Err(Error::DTypeMismatch { asked: T::DTYPE, found: self.dtype });
@@ -293,12 +310,12 @@ impl Tensor {
         Ok(element_slice::<T>(&self.read()?).to_vec())
     }
 
-    /// Reads the elements as they lie in memory, waiting for them.
+    /// Waits for the elements and reads them as bytes in memory order.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         Ok(self.read()?.bytes().to_vec())
     }
 
-    /// Waits for the elements and tells whether they can be trusted, without reading them.
+    /// Waits for the elements and returns errors of the work that made them, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let (Data::Device { handle, work, .. }, Some(client)) =
@@ -318,26 +335,28 @@ impl Tensor {
         Self::from_bytes(device, self.dtype, self.read()?.bytes(), &self.dims)
     }
 
-    /// The same numbers in another type, each rounded once; integers are clamped.
+    /// The same numbers in another type, each rounded once; integer types clamp.
     ///
     /// The conversion happens on the host.
     pub fn to_dtype(&self, dtype: DType) -> Result<Self> {
         if dtype == self.dtype {
             return Ok(self.clone());
         }
+        self.device.require(dtype)?;
+        let bytes = self.len().saturating_mul(dtype.size());
+        self.device.require_memory(bytes, format!("a conversion to {dtype}"))?;
         let buffer = self.read()?;
-        let numbers: Vec<f64> = with_element!(self.dtype, T => {
-            let elements: &[T] = element_slice(&buffer);
-            elements.iter().map(|x| windowpane_reference::Scalar::to_f64(*x)).collect()
-        });
-        with_element!(dtype, T => {
-            let elements: Vec<T> =
-                numbers.into_iter().map(<T as windowpane_reference::Scalar>::from_f64).collect();
-            Self::from_slice(&self.device, &elements, &self.dims)
+        with_element!(dtype, To => {
+            // By name: the types' own conversions from f64 round twice.
+            let elements: Vec<To> = with_element!(self.dtype, From => {
+                let numbers = element_slice::<From>(&buffer).iter().map(|x| Scalar::to_f64(*x));
+                numbers.map(<To as Scalar>::from_f64).collect()
+            });
+            Self::from_elements(&self.device, elements.into(), &self.dims)
         })
     }
 
-    /// The elements, if they are in the host's memory already.
+    /// The elements, if they are already in host memory.
     pub(crate) fn host_buffer(&self) -> Option<&HostBuffer> {
         match &self.data {
             Data::Host(buffer) => Some(buffer),
@@ -364,7 +383,7 @@ impl Tensor {
         }
     }
 
-    /// The elements in the host's memory.
+    /// The elements, in host memory.
     pub(crate) fn read(&self) -> Result<HostBuffer> {
         match &self.data {
             Data::Host(buffer) => Ok(buffer.clone()),
@@ -379,13 +398,13 @@ impl Tensor {
     }
 }
 
-/// The elements of a buffer that is known to hold them.
+/// The elements of a buffer that is known to have this type.
 pub(crate) fn element_slice<T: Element>(buffer: &HostBuffer) -> &[T] {
     T::from_host(buffer).expect("the buffer's type was matched by the caller")
 }
 
-/// How many elements these dimensions hold, if kernels can count so many.
-fn count(dims: &[usize]) -> Result<usize> {
+/// The number of elements, if kernels can index that many.
+pub(crate) fn count(dims: &[usize]) -> Result<usize> {
     let product = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
     match product {
         Some(elements) if elements <= LIMIT => Ok(elements),
@@ -399,7 +418,7 @@ fn count(dims: &[usize]) -> Result<usize> {
     }
 }
 
-/// Memory for so many elements, of which the device may refuse too many at once.
+/// Allocates memory for elements; the device may refuse too large a buffer.
 #[cfg(feature = "kernels")]
 fn memory(
     device: &Device,
@@ -407,17 +426,28 @@ fn memory(
     dtype: DType,
     elements: usize,
 ) -> Result<cubecl::server::Handle> {
-    let bytes = elements as u64 * dtype.size() as u64;
-    let limit = target.limits.buffer_bytes;
-    if bytes > limit {
-        let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
-        return Err(device.refuses(reason));
-    }
+    check_buffer(device, target.device, dtype, elements)?;
     Ok(target.client.empty(elements * dtype.size()))
 }
 
-/// The numbers of `host`: a stretch of them, again and again, for making each would take longer
-/// than what is done with them.
+/// Refuses more elements than the device takes in one buffer.
+#[cfg(feature = "kernels")]
+fn check_buffer(
+    device: &Device,
+    capabilities: &windowpane_kernels::Capabilities,
+    dtype: DType,
+    elements: usize,
+) -> Result<()> {
+    let (bytes, limit) = (elements as u64 * dtype.size() as u64, capabilities.buffer_bytes);
+    if bytes <= limit {
+        return Ok(());
+    }
+    let reason = windowpane_kernels::pool::PlanError::BufferTooLarge { bytes, limit };
+    Err(device.refuses(reason))
+}
+
+/// Random numbers for `host`: one sequence repeated, because generating each number would take longer
+/// than the work done with them.
 fn random<T: Element>(elements: usize, seed: u32) -> HostBuffer {
     const STRETCH: usize = (1 << 20) + 7;
     let mut bits = u64::from(seed);
@@ -431,13 +461,14 @@ fn random<T: Element>(elements: usize, seed: u32) -> HostBuffer {
     T::into_host(stretch.iter().copied().cycle().take(elements).collect())
 }
 
-/// The dimensions, if they hold so many elements.
+/// The dimensions, if their product is the number of elements.
 fn check_dims(dims: &[usize], found: usize) -> Result<Vec<usize>> {
     let needed = dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim));
     if needed != Some(found) {
         let needed = needed.map_or("more than can be counted".into(), |n| n.to_string());
         return Err(Error::Length { dims: dims.to_vec(), needed, found });
     }
+    count(dims)?;
     Ok(dims.to_vec())
 }
 
@@ -445,7 +476,7 @@ fn check_dims(dims: &[usize], found: usize) -> Result<Vec<usize>> {
 mod tests {
     use super::*;
 
-    /// What kernels cannot count is refused before one is launched, whatever made the tensor.
+    /// A tensor with more elements than kernels can index is refused before any launch.
     #[test]
     fn elements_are_as_many_as_kernels_count() {
         assert_eq!(count(&[LIMIT]).ok(), Some(LIMIT));
@@ -454,5 +485,14 @@ mod tests {
             let error = count(dims).expect_err("too many").to_string();
             assert!(error.contains("the largest allowed, 2147483647"), "{error}");
         }
+    }
+
+    #[test]
+    fn elements_that_kernels_cannot_count_are_no_tensor() {
+        // Lazily zero, and never read.
+        let elements = vec![0u8; LIMIT + 1];
+        let error =
+            Tensor::from_slice(&Device::host(), &elements, [LIMIT + 1]).expect_err("too many");
+        assert!(error.to_string().contains("the largest allowed, 2147483647"), "{error}");
     }
 }

@@ -1,18 +1,18 @@
-//! How often the loops of a unit turn, for a device that ends them.
+//! Limits the loop iterations of a thread on drivers that end loops early.
 //!
-//! Mesa's software Vulkan counts the turns of all loops of a unit together, and leaves them at 65535 without
-//! a word: what is summed is then a part of the sum. So a problem that may take more is refused there.
+//! Mesa's software Vulkan counts the iterations of all loops of a thread together and silently leaves them
+//! after 65535, so that a sum would be incomplete. Problems that may need more are refused there.
 
 use windowpane_geometry::{AXES, Axis, Convolution, Pass, Pooling};
-use windowpane_kernels::{conv, pool};
+use windowpane_kernels::{Capabilities, conv, pool};
 
 use crate::pool::Operator;
 use crate::{Device, Error, Result};
 
-/// The turns after which Mesa's software Vulkan ends loops.
+/// The iterations after which Mesa's software Vulkan ends loops.
 const MOST: usize = 65_535;
 
-/// Refuses so many turns where they would not all be made.
+/// Refuses `turns` iterations on a device that would not complete them.
 fn check(device: &Device, turns: usize) -> Result<()> {
     match turns > MOST && device.is_emulated() {
         true => Err(Error::TooManyTurns { device: device.clone(), turns, limit: MOST }),
@@ -20,7 +20,7 @@ fn check(device: &Device, turns: usize) -> Result<()> {
     }
 }
 
-/// Refuses a pooling whose units turn too often.
+/// Refuses a pooling whose threads iterate too often.
 pub(crate) fn check_pooling(
     device: &Device,
     operator: Operator,
@@ -30,25 +30,54 @@ pub(crate) fn check_pooling(
     let axes = pooling.grid().axes();
     let (taps, windows) = (nested(axes.each_ref().map(taps)), nested(axes.each_ref().map(windows)));
     let turns = match operator {
-        // A walk along an axis is cut where it is long; scattering has no loops.
-        _ if plan.algorithm == pool::Algorithm::Sliding => 0,
+        // Long walks along an axis are split; scattering has no loops.
+        _ if plan.algorithm() == pool::Algorithm::VanHerk => 0,
         Operator::Unpool(_) | Operator::UnpoolBackward(_) => 0,
-        Operator::Max(_) | Operator::Average(_) => taps / (plan.team as usize * plan.parts).max(1),
+        Operator::Max(_) | Operator::Average(_) => match plan.config {
+            // The plan is not checked yet.
+            pool::Config::BlockReduce(config) => {
+                taps / (config.team as usize).saturating_mul(config.parts).max(1)
+            }
+            _ => taps,
+        },
         Operator::MaxBackward(_) | Operator::AverageBackward(_) => windows,
-        // The largest number first, and then the sum.
+        // One pass for the largest magnitude, then one for the sum.
         Operator::Norm(_) => taps.saturating_mul(2),
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
     check(device, turns)
 }
 
-/// Refuses a convolution whose units turn too often.
+/// Refuses a convolution whose threads iterate too often.
 pub(crate) fn check_convolution(
     device: &Device,
     pass: Pass,
     problem: &Convolution,
     plan: &conv::Plan,
 ) -> Result<()> {
+    check(device, turns_of(pass, problem).div_ceil(plan.splits.max(1)))
+}
+
+/// A convolution's plan with its sums split so that no unit's loops are ended early; refused if its kernel cannot
+/// split them.
+pub(crate) fn cut_convolution(
+    device: &Device,
+    request: conv::Request,
+    problem: &Convolution,
+    plan: conv::Plan,
+    capabilities: &Capabilities,
+) -> Result<conv::Plan> {
+    let refused = match check_convolution(device, request.pass, problem, &plan) {
+        Ok(()) => return Ok(plan),
+        Err(refused) => refused,
+    };
+    let mut cut = plan;
+    cut.splits = turns_of(request.pass, problem).div_ceil(MOST);
+    cut.check(problem, request, capabilities).map(|()| cut).map_err(|_| refused)
+}
+
+/// The loop iterations of a unit that computes a whole sum.
+fn turns_of(pass: Pass, problem: &Convolution) -> usize {
     let (axes, output) = (problem.grid().axes(), problem.output());
     let (channels, filters) = (problem.filter().channels(), problem.filter().count());
     let inside = axes.each_ref().map(taps);
@@ -56,26 +85,25 @@ pub(crate) fn check_convolution(
     let of = |taps: [usize; AXES], terms: usize| {
         nested(taps).saturating_add(taps.iter().product::<usize>().saturating_mul(terms))
     };
-    let turns = match pass {
+    match pass {
         Pass::Forward => of(inside, channels),
         Pass::Data => of(all, filters / problem.groups()),
         Pass::Filter | Pass::Bias => output.batch() * output.plane(),
-    };
-    check(device, turns.div_ceil(plan.splits.max(1)))
+    }
 }
 
-/// The most taps of a window that are inside the input.
+/// The largest number of taps of a window that are inside the input.
 fn taps(axis: &Axis) -> usize {
     axis.kernel().min(axis.input().div_ceil(axis.dilation()))
 }
 
-/// The most windows over a coordinate.
+/// The largest number of windows that read one coordinate.
 fn windows(axis: &Axis) -> usize {
     let reach = (axis.kernel() - 1) * axis.dilation();
     axis.output().min(reach / axis.stride() + 1)
 }
 
-/// The turns of three loops, each in the one before.
+/// The iterations of three nested loops.
 fn nested([depth, height, width]: [usize; AXES]) -> usize {
     let planes = depth.saturating_mul(height);
     depth.saturating_add(planes).saturating_add(planes.saturating_mul(width))

@@ -4,40 +4,25 @@
 //! come last of all, so that their own output is what a reader of the log finds at its end,
 //! followed by the table of steps.
 
-use std::env;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
-use crate::{Result, test};
+use crate::{Result, conformance, deny, fuzz, test};
 
 /// The backends that any machine can run once provisioned.
 const FEATURES: &str = "cpu,wgpu,vulkan";
 /// The devices that the workspace tests may not skip.
 const REQUIRED: &str = "host,cpu,wgpu,vulkan";
 
-/// How a step that did not fail ended.
-#[derive(Debug)]
-enum Done {
-    Passed,
-    Skipped(&'static str),
-}
-
 /// One step of the gate.
 struct Step {
     name: String,
-    work: Box<dyn Fn() -> Result<Done>>,
+    work: Box<dyn Fn() -> Result<()>>,
 }
 
-/// A step that is one command, or several in a row, with nothing to skip.
 fn step(name: impl Into<String>, work: impl Fn() -> Result<()> + 'static) -> Step {
-    optional(name, move || work().map(|()| Done::Passed))
-}
-
-/// A step that may find that it has nothing to do.
-fn optional(name: impl Into<String>, work: impl Fn() -> Result<Done> + 'static) -> Step {
     Step { name: name.into(), work: Box::new(work) }
 }
 
@@ -52,7 +37,7 @@ fn steps() -> Vec<Step> {
     let mut steps = vec![
         step("format", || shell::run(&mut cargo(&["fmt", "--all", "--check"]))),
         step("chores and architecture", || shell::run(&mut cargo(&["test", "-p", "xtask"]))),
-        optional("licences, bans, sources", deny),
+        step("licences, bans, sources", deny::check),
         step("provision", provision),
         step("first command: pool3d", || first_command("pool3d")),
         step("first command: pool2d", || first_command("pool2d")),
@@ -66,8 +51,9 @@ fn steps() -> Vec<Step> {
     steps.extend([
         step("hip alone", check_hip),
         step("the peer cubek", check_cubek),
-        optional("fuzz targets", fuzz),
+        step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("tests without a backend", host_tests),
+        step("ONNX conformance", || conformance::require(REQUIRED)),
         step("tests on every device", || test::require(REQUIRED)),
     ]);
     steps
@@ -85,7 +71,8 @@ fn first_command(name: &str) -> Result<()> {
     let mut command = cargo(&["run", "--release", "--", name]);
     let nothing = shell::root().join("no-such-driver.json");
     command.env("VK_DRIVER_FILES", &nothing).env("VK_ICD_FILENAMES", &nothing);
-    let output = shell::run_and_read(&mut command)?;
+    let output = shell::read(&mut command)?;
+    print!("{output}");
     if output.contains("valid:y") {
         return Ok(());
     }
@@ -132,34 +119,8 @@ fn check_cubek() -> Result<()> {
     shell::run(command.args(["--features", "cubek"]))
 }
 
-/// The fuzz targets are a workspace of their own, which only a nightly `cargo fuzz` can run.
-fn fuzz() -> Result<Done> {
-    let manifest = "fuzz/Cargo.toml";
-    if !shell::root().join(manifest).exists() {
-        return Ok(Done::Skipped("there is no fuzz/Cargo.toml"));
-    }
-    let mut command = cargo(&["check", "--manifest-path", manifest]);
-    shell::run(command.env("CARGO_TARGET_DIR", target_folder()))?;
-    Ok(Done::Passed)
-}
-
-fn target_folder() -> PathBuf {
-    let set = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    shell::root().join(set.unwrap_or_else(|| "target".into()))
-}
-
 fn host_tests() -> Result<()> {
     shell::run(&mut alone("test", None))
-}
-
-fn deny() -> Result<Done> {
-    if !shell::has_program("cargo-deny") {
-        return Ok(Done::Skipped("cargo-deny is not installed"));
-    }
-    // It judges the dependencies on every platform, and a build fetches only this one's.
-    shell::run(&mut cargo(&["fetch"]))?;
-    shell::run(&mut cargo(&["deny", "--offline", "check", "licenses", "bans", "sources"]))?;
-    Ok(Done::Passed)
 }
 
 /// Runs the steps in order until one fails.
@@ -173,11 +134,7 @@ fn follow(steps: &[Step]) -> Log {
         println!("\n== {}", step.name);
         let start = Instant::now();
         let verdict = match (step.work)() {
-            Ok(Done::Passed) => Verdict::Passed,
-            Ok(Done::Skipped(reason)) => {
-                println!("skipped: {reason}");
-                Verdict::Skipped
-            }
+            Ok(()) => Verdict::Passed,
             Err(error) => {
                 println!("failed: {error}");
                 Verdict::Failed
@@ -206,7 +163,6 @@ struct Row {
 enum Verdict {
     Passed,
     Failed,
-    Skipped,
     NotRun,
 }
 
@@ -221,7 +177,6 @@ impl Verdict {
         match self {
             Self::Passed => "passed",
             Self::Failed => "FAILED",
-            Self::Skipped => "skipped",
             Self::NotRun => "not run",
         }
     }
@@ -247,10 +202,10 @@ impl Log {
         let total = self.rows.iter().map(|row| row.time).sum::<Duration>().as_secs_f64();
         table += &format!("{:width$}  {:7}  {total:8.1} s\n", "all steps", "");
         table += &format!(
-            "steps: {} passed, {} failed, {} skipped",
+            "steps: {} passed, {} failed, {} not run",
             self.count(Verdict::Passed),
             self.count(Verdict::Failed),
-            self.count(Verdict::Skipped) + self.count(Verdict::NotRun),
+            self.count(Verdict::NotRun),
         );
         table
     }
@@ -264,15 +219,14 @@ mod tests {
     fn a_failure_ends_the_run_and_the_table_says_so() {
         let log = follow(&[
             step("good", || Ok(())),
-            optional("absent", || Ok(Done::Skipped("no need"))),
             step("bad", || Err("broken".into())),
             step("never", || panic!("ran after a failure")),
         ]);
         assert!(!log.passed());
         let verdicts: Vec<_> = log.rows.iter().map(|row| row.verdict).collect();
-        use Verdict::{Failed, NotRun, Passed, Skipped};
-        assert_eq!(verdicts, [Passed, Skipped, Failed, NotRun]);
-        assert!(log.table().ends_with("steps: 1 passed, 1 failed, 2 skipped"), "{}", log.table());
+        use Verdict::{Failed, NotRun, Passed};
+        assert_eq!(verdicts, [Passed, Failed, NotRun]);
+        assert!(log.table().ends_with("steps: 1 passed, 1 failed, 1 not run"), "{}", log.table());
     }
 
     #[test]

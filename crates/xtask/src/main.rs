@@ -1,11 +1,14 @@
 //! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`,
-//! `cargo xtask record`.
+//! `cargo xtask conformance`, `cargo xtask fuzz`, `cargo xtask record`.
 //!
 //! What a person would otherwise have to remember, as programs that say what they do. Nothing
 //! here is part of the product, and nothing here depends on it, so that `xtask` compiles in
 //! seconds on a machine that cannot build the rest yet.
 
 mod ci;
+mod conformance;
+mod deny;
+mod fuzz;
 mod machine;
 mod provision;
 mod record;
@@ -34,6 +37,10 @@ enum Chore {
     Test(test::Options),
     /// Run the whole gate: formatting, lints, documentation, every backend, all tests
     Ci,
+    /// Run ONNX's own tests of our operators on every device of this machine
+    Conformance(conformance::Options),
+    /// Search for inputs that break the readers, the geometry or the operators
+    Fuzz(fuzz::Options),
     /// Measure ours and the peers on this machine, keep the runs, and make their pages
     Record(Box<record::Options>),
 }
@@ -43,6 +50,8 @@ fn main() -> ExitCode {
         Chore::Provision => provision::run(),
         Chore::Test(options) => test::run(&options),
         Chore::Ci => ci::run(),
+        Chore::Conformance(options) => conformance::run(&options),
+        Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Record(options) => record::run(&options),
     };
     match done {

@@ -8,6 +8,7 @@ mod apt;
 mod cpp;
 pub(crate) mod llvm;
 pub(crate) mod vulkan;
+pub(crate) mod wheels;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! `cargo xtask record`: one machine's whole record, ours and the peers', and its pages.
+//! `cargo xtask record`: records a whole machine, ours and the peers, and makes its pages.
 //!
-//! Ratios mean something where both sides ran on one machine in one go; so one command runs
-//! them all, one after the other, into `benches/results/NAME/DATE*.jsonl`, and makes the pages and
-//! the README's tables anew. A peer that this machine lacks is left out, and the last lines say so. A case that fails
-//! is a row that says why, and no reason to throw the others away.
+//! A ratio is meaningful only if both sides ran on the same machine in the same session. So one command
+//! runs everything in turn, writes `benches/results/NAME/DATE*.jsonl`, and updates the pages and the README's
+//! tables. A missing peer is skipped, and the last lines say so. A failing case gets a row with its error;
+//! the other cases continue.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -14,61 +14,61 @@ use time::{Date, Month, OffsetDateTime};
 use crate::Result;
 use crate::shell::{self, cargo};
 
-/// Where the runs are that the README shows.
+/// The folder of the runs that the README shows.
 const RESULTS: &str = "benches/results";
 
-/// What `cargo xtask record` takes.
+/// The arguments of `cargo xtask record`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The device, as its folder and its page are called: nvidia-h200
+    /// Name of the device, used for its folder and page, such as nvidia-h200
     #[arg(value_parser = file_name)]
     name: String,
-    /// The cases, a JSON object a line
+    /// The cases, one JSON object per line
     #[arg(long, value_name = "FILE.jsonl", default_value = "benches/cases.jsonl")]
     cases: PathBuf,
-    /// Ours, side by side, as `windowpane bench --backend` takes them
+    /// Our backends, side by side, as in `windowpane bench --backend`
     #[arg(long, value_name = "BACKEND,…")]
     backend: String,
-    /// Only cases that have this text in them
+    /// Run only cases whose name/kind/pass/dtype/layout contains this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Follow this table of tuned convolutions
+    /// Use this file of tuned convolutions
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
-    /// Record cold caches too
+    /// Also record with cold caches
     #[arg(long)]
     cold: bool,
-    /// Let the device rest before each case, ours and PyTorch's alike, as `windowpane bench --rest` does
+    /// Let the device rest before each case, for us and for PyTorch, as in `windowpane bench --rest`
     #[arg(long, value_name = "SECONDS")]
     rest: Option<f64>,
-    /// Run ours once more at the end; cases on which the two do not agree are marked in the pages
+    /// Repeat our run at the end; the pages mark cases on which the two disagree
     #[arg(long)]
     twice: bool,
-    /// Leave out what has this in its name: torch, torch-compile, onnxruntime, cubek
+    /// Skip peers by name: torch, torch-compile, onnxruntime, cubek
     #[arg(long, value_name = "PEER,…", value_delimiter = ',')]
     without: Vec<String>,
-    /// A `windowpane` that is built already, in place of building one
+    /// Use this `windowpane` binary instead of building one
     #[arg(long, value_name = "PROGRAM")]
     windowpane: Option<PathBuf>,
-    /// A `cubek` that is built already, in place of building one
+    /// Use this `cubek` binary instead of building one
     #[arg(long, value_name = "PROGRAM")]
     cubek: Option<PathBuf>,
-    /// The backend that `cubek` runs on [default: the first of ours]
+    /// The backend of `cubek` [default: the first of ours]
     #[arg(long, value_name = "BACKEND")]
     cubek_backend: Option<String>,
-    /// The Python that has the peers in Python
+    /// The Python interpreter for the Python peers
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: String,
-    /// The day that the files are called by [default: today, UTC]
+    /// The date in the file names [default: today, UTC]
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     date: Option<String>,
-    /// Where the runs go
+    /// Folder for the runs
     #[arg(long, value_name = "FOLDER", default_value = RESULTS)]
     results: PathBuf,
-    /// Where the pages of all runs there go
+    /// Folder for the pages of all runs
     #[arg(long, value_name = "FOLDER", default_value = "docs/benchmarks")]
     pages: PathBuf,
-    /// The page whose tables are filled from all runs there [default: README.md, if the runs go to
+    /// Page whose tables are filled from all runs [default: README.md, if the runs go to
     /// benches/results]
     #[arg(long, value_name = "PAGE.md")]
     fill: Option<PathBuf>,
@@ -100,10 +100,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let file = folder.join(format!("{date}{end}.jsonl"));
         let rows = keep(command.current_dir(&root), &file)?;
         if rows == 0 && name.is_empty() {
-            return Err("`windowpane bench` gave no rows; what it printed above says why".into());
+            return Err("`windowpane bench` printed no rows; see its output above".into());
         }
         told.push(match rows {
-            0 => format!("{name}: nothing came of it"),
+            0 => format!("{name}: no rows"),
             _ => format!("{}: {rows} lines", file.display()),
         });
     }
@@ -123,7 +123,9 @@ fn root() -> Result<PathBuf> {
     let here = std::env::current_dir()?;
     match here.join("benches/peers").is_dir() {
         true => Ok(here),
-        false => Err("there is no benches/peers here; start this in the repository's root".into()),
+        false => {
+            Err("there is no benches/peers here; run this in the root of the repository".into())
+        }
     }
 }
 
@@ -176,7 +178,7 @@ fn report(options: &Options, windowpane: &Path) -> Command {
 fn ours(options: &Options, windowpane: &Path) -> Vec<Contestant> {
     let warm = Contestant { name: String::new(), command: bench(options, windowpane) };
     let mut cold = bench(options, windowpane);
-    // The same kernels, which the warm run has held to the reference.
+    // The same kernels, which the warm run has compared with the reference.
     cold.args(["--flush-cache", "--unchecked"]);
     let cold = Contestant { name: "cold".into(), command: cold };
     [warm].into_iter().chain(options.cold.then_some(cold)).collect()
@@ -185,7 +187,7 @@ fn ours(options: &Options, windowpane: &Path) -> Vec<Contestant> {
 /// Ours once more, by the name that `windowpane report` knows a second run by.
 fn again(options: &Options, windowpane: &Path) -> Contestant {
     let mut command = bench(options, windowpane);
-    // The same kernels, which the first run has held to the reference.
+    // The same kernels, which the first run has compared with the reference.
     command.arg("--unchecked");
     Contestant { name: "again".into(), command }
 }
@@ -250,7 +252,7 @@ fn of_cases(mut command: Command, options: &Options) -> Command {
 fn keep(command: &mut Command, file: &Path) -> Result<usize> {
     let part = file.with_extension("part");
     let status = shell::status(command.stdout(Stdio::from(File::create(&part)?)));
-    // What did not start has left nothing to keep.
+    // A command that did not start left nothing to keep.
     let status = status.inspect_err(|_| drop(fs::remove_file(&part)))?;
     let rows = fs::read_to_string(&part)?.lines().filter(|line| !line.trim().is_empty()).count();
     if !status.success() {
@@ -268,7 +270,7 @@ fn file_name(text: &str) -> std::result::Result<String, String> {
     let known = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     match !text.is_empty() && !text.starts_with('.') && text.chars().all(known) {
         true => Ok(text.into()),
-        false => Err("use letters, digits, -, _ and . alone, as nvidia-h200".into()),
+        false => Err("use only letters, digits, -, _ and ., as in nvidia-h200".into()),
     }
 }
 
@@ -281,7 +283,7 @@ fn day(text: &str) -> std::result::Result<String, String> {
     };
     match known().filter(|known| known.to_string() == text) {
         Some(_) => Ok(text.into()),
-        None => Err("write a day as 2026-11-21".into()),
+        None => Err("write the date as 2026-11-21".into()),
     }
 }
 
@@ -350,6 +352,22 @@ mod tests {
         assert_eq!(again.name, "again");
         assert_eq!(args(&again.command), [&warm[..], &["--unchecked"]].concat());
         assert_eq!(features(&options.backend), "cuda");
+    }
+
+    /// All pages that document the record have the same command, and it parses.
+    #[test]
+    fn pages_say_one_command() {
+        let pages = ["benches/README.md", "docs/MEASURING.md"]
+            .map(|page| fs::read_to_string(shell::root().join(page)).unwrap());
+        let lines = pages.iter().flat_map(|page| page.lines());
+        let mut found: Vec<_> =
+            lines.filter_map(|line| line.strip_prefix("cargo xtask ")).collect();
+        found.retain(|line| line.starts_with("record "));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert_eq!(found[0], found[1]);
+        let options = typed(found[0]);
+        assert_eq!((options.rest, options.twice), (Some(0.3), true));
+        assert!(shell::root().join(&options.cases).is_file());
     }
 
     /// Runs that are kept elsewhere are not what the README shows.

@@ -13,12 +13,19 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// A cargo command that starts in the root of the repository.
+/// A cargo command that starts in the root of the repository, and takes `Cargo.lock` as it is: one
+/// that lacks something is an error, and no reason to pick versions that nobody has tested.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     // Cargo names itself to what it runs: the same toolchain serves the whole chore.
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root());
+    command.arg("--locked").args(args).current_dir(root());
     command
+}
+
+/// Where cargo builds.
+pub(crate) fn target_folder() -> PathBuf {
+    let set = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(set.unwrap_or_else(|| "target".into()))
 }
 
 /// Prints a command, runs it with its output in plain sight and gives its exit status.
@@ -33,15 +40,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     succeeded(command, status)
 }
 
-/// As [`run`], but gives what the command wrote to its standard output, which is shown as well.
-pub(crate) fn run_and_read(command: &mut Command) -> Result<String> {
+/// As [`run`], but gives what the command wrote to its standard output.
+pub(crate) fn read(command: &mut Command) -> Result<String> {
     println!("$ {}", line(command));
     let Output { status, stdout, .. } =
         command.stderr(Stdio::inherit()).output().map_err(|error| cannot_start(command, &error))?;
-    let text = String::from_utf8_lossy(&stdout).into_owned();
-    print!("{text}");
     succeeded(command, status)?;
-    Ok(text)
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
 /// What a command wrote to its standard output, or nothing if it could not start or failed.
@@ -90,6 +95,11 @@ mod tests {
     #[test]
     fn the_root_holds_the_workspace() {
         assert!(root().join("Cargo.lock").is_file());
+    }
+
+    #[test]
+    fn the_lock_file_is_never_changed() {
+        assert_eq!(line(&cargo(&["test", "--workspace"])), "cargo --locked test --workspace");
     }
 
     #[test]

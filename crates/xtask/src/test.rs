@@ -8,12 +8,22 @@ use crate::{Result, provision, shell};
 /// The variable by which the device tests are told which devices may not be missing.
 pub(crate) const REQUIRE: &str = "WINDOWPANE_REQUIRE";
 
+/// The variable by which the device tests draw the cases of an earlier run again.
+const SEED: &str = "WINDOWPANE_SEED";
+
+/// The gate draws the same cases each time, so that it says the same of the same commit. `cargo xtask test`
+/// draws others in each run.
+const SEED_OF_GATE: u64 = 1;
+
 /// What `cargo xtask test` takes.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Devices that may not be missing, as `host,cpu,wgpu`
     #[arg(long, value_name = "LIST")]
     require: Option<String>,
+    /// Draw the random cases of the device tests by this seed, which a failure prints
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
     /// Passed on to `cargo test`, as `--release`
     #[arg(value_name = "CARGO ARGS", allow_hyphen_values = true)]
     cargo: Vec<String>,
@@ -41,7 +51,12 @@ pub(crate) fn require(devices: &str) -> Result<()> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
     let cargo = vec!["--no-fail-fast".into()];
-    let options = Options { require: Some(devices.into()), cargo, harness: Vec::new() };
+    let options = Options {
+        require: Some(devices.into()),
+        seed: Some(SEED_OF_GATE),
+        cargo,
+        harness: Vec::new(),
+    };
     shell::run(&mut command(&choice, &options))
 }
 
@@ -54,6 +69,9 @@ fn command(choice: &Choice, options: &Options) -> Command {
     }
     if let Some(devices) = &options.require {
         command.env(REQUIRE, devices);
+    }
+    if let Some(seed) = options.seed {
+        command.env(SEED, seed.to_string());
     }
     command
 }
@@ -77,7 +95,7 @@ mod tests {
     }
 
     fn args(command: &Command) -> Vec<&str> {
-        command.get_args().filter_map(|arg| arg.to_str()).skip(4).collect()
+        command.get_args().filter_map(|arg| arg.to_str()).skip(5).collect()
     }
 
     #[test]
@@ -98,5 +116,13 @@ mod tests {
         let set =
             command.get_envs().any(|var| var == (REQUIRE.as_ref(), Some("host,cpu".as_ref())));
         assert!(set);
+    }
+
+    #[test]
+    fn a_seed_is_a_variable() {
+        let command = typed("test --seed 42 --release");
+        assert_eq!(args(&command), ["--release"]);
+        assert!(command.get_envs().any(|var| var == (SEED.as_ref(), Some("42".as_ref()))));
+        assert!(typed("test").get_envs().all(|(name, _)| name != SEED));
     }
 }

@@ -1,4 +1,4 @@
-//! What moved since an earlier run.
+//! Compares a run with an earlier one: which cases became faster or slower, were added or removed.
 
 use std::fmt;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::print::percent;
 use super::row::{self, Line, Row, Time};
 use crate::failure::Failure;
 
-/// The rows of an earlier run, each by what it is of, in their order.
+/// The rows of an earlier run with their keys, in order.
 pub(super) struct Earlier {
     rows: Vec<(String, Row)>,
-    /// By how much a time may change, as a share of it.
+    /// The relative change of a time that is tolerated.
     threshold: f64,
 }
 
@@ -22,13 +22,13 @@ pub(super) struct Earlier {
 pub(super) enum Verdict {
     Faster,
     Slower,
-    /// It ran, and does no more.
+    /// It ran before and fails now.
     Broken,
-    /// It did not run, and does.
+    /// It failed before and runs now.
     Mended,
     /// The earlier run has no such case.
     New,
-    /// The earlier run has it, and this one, which was asked for such cases, has not.
+    /// The earlier run has it, and this run does not, although its options include such cases.
     Gone,
 }
 
@@ -44,36 +44,36 @@ impl Verdict {
         }
     }
 
-    /// Whether a run with such a case has failed.
+    /// Whether such a case makes the run fail.
     pub(super) fn is_bad(self) -> bool {
         matches!(self, Self::Slower | Self::Broken)
     }
 }
 
-/// A case that moved, came or went.
+/// A case that changed, was added or was removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Moved {
-    /// The case, in one word.
+    /// The path of the case.
     pub(super) moved: String,
     pub(super) backend: String,
     pub(super) verdict: Verdict,
     pub(super) before_ms: Option<f64>,
     pub(super) after_ms: Option<f64>,
-    /// What may be noise, as a share.
+    /// The relative difference that noise can explain.
     pub(super) noise: f64,
 }
 
-/// How far two runs agree, noise and all: what a run can be trusted to tell.
+/// How well two runs agree, noise included, which shows how reproducible a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Agreement {
-    /// The cases whose times differ by no more than a share, of those that have two.
+    /// How many cases have times that differ by at most `within`, `of` those with two times.
     pub(super) agree: usize,
     pub(super) of: usize,
     pub(super) within: f64,
-    /// Those of the others that a run has marked as noisy.
+    /// How many of the other cases are marked as noisy in one of the runs.
     pub(super) noisy: usize,
-    /// The rows of the earlier run that this one was not asked for: of other backends, of caches
-    /// that are not as this run's are, and those that a filter leaves out.
+    /// The rows of the earlier run that this run's options exclude: other backends, another cache
+    /// mode, or cases that the filter removes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) unasked: usize,
 }
@@ -82,24 +82,24 @@ fn is_zero(rows: &usize) -> bool {
     *rows == 0
 }
 
-/// Prints `27 of 30 cases agree within 5 %; of the others 2 are marked as noisy`, and how many rows
-/// of the earlier run this one was not asked for.
+/// Prints `27 of 30 cases agree within 5 %; 2 of the others are marked as noisy`, and how many rows
+/// of the earlier run this run's options exclude.
 impl fmt::Display for Agreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { agree, of, within, noisy, unasked } = self;
         write!(f, "{agree} of {of} cases agree within {}", percent(*within))?;
         if agree < of {
-            write!(f, "; of the others {noisy} are marked as noisy")?;
+            write!(f, "; {noisy} of the others are marked as noisy")?;
         }
         match unasked {
             0 => Ok(()),
-            _ => write!(f, "; this run was not asked for {unasked} of the earlier one's rows"),
+            _ => write!(f, "; this run's options exclude {unasked} rows of the earlier run"),
         }
     }
 }
 
 impl Earlier {
-    /// How far these rows of a run with this filter agree with the earlier ones.
+    /// How well these rows, of a run with this filter, agree with the earlier ones.
     pub(super) fn agreement(&self, rows: &[&Row], filter: &str) -> Agreement {
         let within = self.threshold;
         let unasked = self.lost(rows).filter(|row| !asked(row, rows, filter)).count();
@@ -124,13 +124,14 @@ impl Earlier {
         let earlier = Self::of(rows, threshold);
         if earlier.rows.is_empty() {
             let file = path.display();
-            let message = format!("{file}: has no case's row; write it with `--format json`");
+            let message =
+                format!("{file}: has no rows of cases; write it with `bench --format json`");
             return Err(Failure::Failed(message));
         }
         Ok(earlier)
     }
 
-    /// Of several rows of the same the last one counts.
+    /// The last of several rows with the same key counts.
     fn of(rows: impl Iterator<Item = Row>, threshold: f64) -> Self {
         let mut earlier = Self { rows: Vec::new(), threshold };
         for row in rows {
@@ -145,22 +146,21 @@ impl Earlier {
         self.rows.iter().find(|(known, _)| known == key).map(|(_, row)| row)
     }
 
-    /// What these rows of a run with this filter tell of the cases that moved, of those that came,
-    /// and of those that went.
+    /// The cases that changed, were added or were removed, given these rows of a run with this filter.
     pub(super) fn changes(&self, rows: &[&Row], filter: &str) -> Vec<Moved> {
         let gone = self.lost(rows).filter(|row| asked(row, rows, filter));
         let gone = gone.map(|before| Moved::of(Verdict::Gone, 0.0, Some(before), None));
         rows.iter().filter_map(|row| self.moved(row)).chain(gone).collect()
     }
 
-    /// The rows of ours that these have not; no run of `bench` has those of peers.
+    /// Our earlier rows that have no counterpart here; `bench` never measures peers.
     fn lost(&self, rows: &[&Row]) -> impl Iterator<Item = &Row> {
         let known: Vec<String> = rows.iter().map(|row| key(row)).collect();
         let lost = self.rows.iter().filter(move |(key, _)| !known.contains(key));
         lost.map(|(_, row)| row).filter(|row| row.peer.is_none())
     }
 
-    /// How a case moved, if it did, or that it is new.
+    /// How a case changed, if it did, or that it is new.
     fn moved(&self, after: &Row) -> Option<Moved> {
         let before = self.row(&key(after));
         let (verdict, noise) = match before.map(|before| (before.time(), after.time())) {
@@ -173,9 +173,9 @@ impl Earlier {
         Some(Moved::of(verdict, noise, before, Some(after)))
     }
 
-    /// A time has changed where its median has by more than the threshold and the noise of both
-    /// runs, and where its fastest window has gone the same way: others on the machine slow
-    /// windows down, and make none faster.
+    /// A time has changed if its median did by more than the threshold and the noise of both runs,
+    /// and the fastest window changed in the same direction: other processes can slow windows down
+    /// but cannot make them faster.
     fn change(&self, before: &Time, after: &Time) -> Option<(Verdict, f64)> {
         let noise = before.spread + after.spread;
         let (least, limit) = (1.0 + self.threshold, 1.0 + self.threshold.max(noise));
@@ -190,7 +190,7 @@ impl Earlier {
 }
 
 impl Moved {
-    /// Of a row as it was, as it is, or both.
+    /// The change from an earlier row, to a later row, or between both.
     fn of(verdict: Verdict, noise: f64, before: Option<&Row>, after: Option<&Row>) -> Self {
         let ms = |row: Option<&Row>| row.and_then(Row::time).map(|time| time.ms);
         let either = after.or(before);
@@ -205,12 +205,12 @@ impl Moved {
     }
 }
 
-/// Whether a run with this filter, whose rows these are, was asked for such a row.
+/// Whether the options of a run with these rows and this filter include such a row.
 fn asked(row: &Row, rows: &[&Row], filter: &str) -> bool {
-    row.case().contains(filter) && rows.iter().any(|own| own.whose() == row.whose())
+    row.case_contains(filter) && rows.iter().any(|own| own.whose() == row.whose())
 }
 
-/// What a row is of.
+/// The key of a row: case and contestant.
 fn key(row: &Row) -> String {
     format!("{} {}", row.case(), row.whose())
 }
@@ -255,11 +255,11 @@ mod tests {
             time.cache = "cold".into();
         }
         assert_eq!(verdict(quiet(), &cold), Some(Verdict::New));
-        // A median that others on the machine have moved.
+        // A median changed by other processes.
         assert_eq!(verdict(quiet(), &row(1.3, 1.01, 0.02)), None);
     }
 
-    /// Two runs agree where their medians are close, whatever may have moved them apart.
+    /// Two runs agree if their medians are close, whatever the noise.
     #[test]
     fn agreement_is_of_times_as_they_are() {
         let earlier = Earlier::of([row(1.0, 1.0, 0.0)].into_iter(), 0.05);
@@ -276,16 +276,13 @@ mod tests {
         assert_eq!(agreement(noisy), (0, 1, 1));
         assert_eq!(agreement(broken()), (0, 0, 0));
         let told = Agreement { agree: 27, of: 30, within: 0.05, noisy: 2, unasked: 0 };
-        let words = "27 of 30 cases agree within 5 %; of the others 2 are marked as noisy";
+        let words = "27 of 30 cases agree within 5 %; 2 of the others are marked as noisy";
         assert_eq!(told.to_string(), words);
         let told = Agreement { unasked: 7, ..told }.to_string();
-        assert_eq!(
-            told,
-            format!("{words}; this run was not asked for 7 of the earlier one's rows")
-        );
+        assert_eq!(told, format!("{words}; this run's options exclude 7 rows of the earlier run"));
     }
 
-    /// Cases that one run alone has are told, and those that no one asked for are counted.
+    /// Cases that only one run has are listed; those that the options exclude are counted.
     #[test]
     fn cases_come_and_go() {
         let named = |name: &str, backend: &str| {

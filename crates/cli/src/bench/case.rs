@@ -1,57 +1,77 @@
 use std::path::Path;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use windowpane::{DType, Layout, Precision};
 
-use super::lines;
+use super::forced::{self, Auto, Forced};
+use super::{lines, row};
 use crate::failure::Failure;
 
-/// A line of the file: what every case has, and the rest, which its kind reads.
-#[derive(Debug, Deserialize)]
+/// A line of the file: the fields of every case, and the rest, which its kind reads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) kind: String,
     pub(super) pass: String,
     pub(super) dtype: String,
     pub(super) layout: String,
-    /// How exact the products of f32 are, where it is not strict.
-    #[serde(default)]
+    /// The precision of f32 products, if not strict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) precision: Option<String>,
+    /// The kernel to force; the plan chooses if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) algorithm: Option<String>,
     #[serde(flatten)]
-    rest: Map<String, Value>,
+    pub(super) rest: Map<String, Value>,
 }
 
-/// The fields that some kind reads.
-const FIELDS: [&str; 10] = ["n", "c", "size", "k", "s", "p", "d", "indices", "cout", "groups"];
+/// The fields that kinds read.
+const FIELDS: [&str; 14] = [
+    "n", "c", "size", "k", "s", "p", "d", "ceil", "indices", "divisor", "exponent", "cout",
+    "groups", "filters",
+];
 
 impl Case {
-    /// Reads a file of cases. A line that is none refuses the file before anything has run, and so does
-    /// a case that is found by what another one is: rows of the two could not be told apart.
+    /// Reads a file of cases. An invalid line refuses the file before anything runs. So does a second case
+    /// with the same path, because rows of the two could not be distinguished.
     pub(super) fn read(path: &Path) -> Result<Vec<Self>, Failure> {
-        let (file, text) = (path.display(), lines::text(path)?);
+        Self::parse(&path.display().to_string(), &lines::text(path)?)
+    }
+
+    /// Reads the text of a file of this name.
+    pub(super) fn parse(file: &str, text: &str) -> Result<Vec<Self>, Failure> {
         let mut cases: Vec<Self> = Vec::new();
-        for (i, line) in lines::of(&text) {
+        for (i, line) in lines::of(text) {
             let wrong = |what: String| Failure::Failed(format!("{file}, line {i}: {what}"));
             let case: Self = serde_json::from_str(line)
                 .map_err(|error| wrong(format!("is not a case: {error}")))?;
             if cases.iter().any(|known| known.path() == case.path()) {
                 let path = case.path();
-                return Err(wrong(format!("there is a `{path}` already; give one another name")));
+                return Err(wrong(format!("there is a `{path}` already; rename one of the two")));
             }
             cases.push(case);
         }
         Ok(cases)
     }
 
-    /// What it is found by.
+    /// The path that identifies it.
     pub(super) fn path(&self) -> String {
-        [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
+        row::path(self.parts())
     }
 
-    /// The fields that its kind reads. One that no kind has is refused, for the case would be another than
-    /// was meant.
+    /// Whether its path contains a text.
+    pub(super) fn path_contains(&self, text: &str) -> bool {
+        row::path_contains(self.parts(), text)
+    }
+
+    fn parts(&self) -> [&str; 5] {
+        [&self.name, &self.kind, &self.pass, &self.dtype, &self.layout]
+    }
+
+    /// The fields that its kind reads. A field that no kind has is refused: a misspelled option would be
+    /// ignored.
     pub(super) fn fields<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         if let Some(unknown) = self.rest.keys().find(|field| !FIELDS.contains(&field.as_str())) {
             let known = FIELDS.join(", ");
@@ -81,22 +101,46 @@ impl Case {
         name.parse().map_err(|error| Failure::Failed(format!("`{name}`: {error}")))
     }
 
-    /// A pass that the kind has not.
+    /// The kernel and tile that the case forces, or those forced on all cases if it names none.
+    pub(super) fn forced(&self, all: Forced) -> Result<Forced, Failure> {
+        let Some(name) = &self.algorithm else { return Ok(all) };
+        let Auto(algorithm) = forced::algorithm(name)
+            .map_err(|error| Failure::Failed(format!("`algorithm` is `{name}`: {error}")))?;
+        Ok(Forced { algorithm, ..all })
+    }
+
+    /// The error for a pass that the kind does not have.
     pub(super) fn unknown_pass(&self, known: &str) -> Failure {
         let (kind, pass) = (&self.kind, &self.pass);
         Failure::Failed(format!("{kind} has no pass `{pass}`; use one of {known}"))
     }
 }
 
-/// Refuses a value that its field cannot have; what is missing is found when the fields are read.
+/// The most channels and filters: lists of them are made before anything is computed.
+const MOST_CHANNELS: u64 = 1 << 20;
+
+/// Refuses a value that its field cannot have; missing fields are reported when they are read.
 fn check(field: &str, value: &Value) -> Result<(), Failure> {
     let whole = |value: &Value| value.as_u64().is_some();
     let (is_right, what) = match field {
         "size" | "k" | "s" | "p" | "d" => (
             value.as_array().is_some_and(|axes| axes.iter().all(whole)),
-            "a list of whole numbers from 0, one an axis",
+            "a list of whole numbers from 0, one per axis",
         ),
-        "indices" => (value.is_boolean(), "true or false"),
+        "c" | "cout" => (
+            value.as_u64().is_some_and(|number| number <= MOST_CHANNELS),
+            "a whole number from 0 to 1048576",
+        ),
+        "indices" | "ceil" => (value.is_boolean(), "true or false"),
+        "divisor" => (
+            value == "padded" || value == "valid" || value.as_u64().is_some_and(|n| n > 0),
+            "padded, valid or a whole number from 1",
+        ),
+        "exponent" => (value.as_f64().is_some_and(|p| p >= 1.0), "a number from 1"),
+        "filters" => (
+            ["fhwc", "hwcf", "fchw"].iter().any(|layout| value == layout),
+            "one of fhwc, hwcf, fchw",
+        ),
         _ => (whole(value), "a whole number from 0"),
     };
     match is_right {
@@ -113,6 +157,22 @@ mod tests {
 
     use super::*;
 
+    /// A failure prints the case that failed with its kernel.
+    #[test]
+    fn cases_are_written_as_they_are_read() {
+        let line = json!({
+            "name": "x", "kind": "avgpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+            "n": 1, "c": 2, "size": [6], "k": [2], "s": [1], "p": [0], "d": [1], "ceil": true,
+            "divisor": 3, "algorithm": "sliding",
+        });
+        let case: Case = serde_json::from_value(line.clone()).expect("a case");
+        assert_eq!(serde_json::to_value(&case).expect("a line"), line);
+        let forced = case.forced(Forced::default()).expect("a kernel");
+        assert_eq!(forced.of_pooling().ok(), Some(Some(windowpane::Algorithm::Sliding)));
+        let unknown = Case { algorithm: Some("fast".into()), ..case };
+        assert!(unknown.forced(Forced::default()).is_err());
+    }
+
     #[test]
     fn bad_values_are_named() {
         for (field, value) in [
@@ -122,8 +182,14 @@ mod tests {
             ("s", json!([1.5, 2])),
             ("n", json!(1e3)),
             ("c", json!("64")),
+            ("cout", json!(MOST_CHANNELS + 1)),
             ("groups", json!(-1)),
             ("indices", json!(1)),
+            ("ceil", json!(0)),
+            ("divisor", json!("fixed")),
+            ("divisor", json!(0)),
+            ("exponent", json!(0.5)),
+            ("filters", json!("nhwc")),
         ] {
             let error = check(field, &value).expect_err("it is bad").to_string();
             assert!(error.contains(&format!("`{field}` is {value}; give it")), "{error}");

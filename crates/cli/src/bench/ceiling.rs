@@ -1,4 +1,4 @@
-//! What a device can do at most, measured in the run by the stopwatch that measures the cases.
+//! The peaks of a device, measured in the run by the stopwatch that times the cases.
 
 use serde_json::json;
 use windowpane::{Backend, DType, Device, Precision, Result, Tensor, Unit};
@@ -10,19 +10,19 @@ use super::measure::Stopwatch;
 use super::row::{Against, Ceiling};
 use crate::failure::Failure;
 
-/// The bytes that the copies read and write, from what caches hold to what they do not.
+/// The bytes that the copies read and write, from sizes that fit in caches to sizes that do not.
 const COPIES: [u64; 4] = [1 << 20, 8 << 20, 64 << 20, 256 << 20];
 
-/// What a device copies that is so fast that the largest of those does not last.
+/// The size for devices that copy the largest of those too quickly to time.
 const LARGEST: u64 = 1 << 30;
 const LASTING: f64 = 5e-3;
 
-/// The ceilings of a device.
+/// The measured peaks of a device.
 pub(super) struct Ceilings {
     lines: Vec<Ceiling>,
-    /// Bytes, and bytes a second, the fewest first.
+    /// Bytes and bytes per second, smallest size first.
     copies: Vec<(u64, f64)>,
-    /// Types and operations a second, in the units that do the most.
+    /// Types and operations per second, on the faster kind of unit.
     arithmetic: Vec<(String, f64)>,
 }
 
@@ -34,19 +34,19 @@ impl Ceilings {
         mut progress: impl FnMut(String),
     ) -> std::result::Result<Self, Failure> {
         let device = stopwatch.device().clone();
-        progress(format!("measuring how fast {device} copies"));
+        progress(format!("measuring the bandwidth of {device}"));
         let copies = match device.backend() {
-            // All cores copy together, which no tensor is large enough for.
+            // All cores copy together; a tensor would not use them all.
             Backend::Host => vec![(LARGEST, device.copy_ceiling()?)],
             _ => copies(stopwatch)?,
         };
         let mut lines: Vec<_> =
             copies.iter().map(|(bytes, per_s)| Ceiling::copy(&device, *bytes, *per_s)).collect();
-        // The largest first: it is what cases are measured by.
+        // The largest first: cases are compared with it.
         lines.reverse();
         let mut arithmetic: Vec<(String, f64)> = Vec::new();
         for factors in factors(cases).into_iter().filter(|_| device.backend() != Backend::Host) {
-            progress(format!("measuring how fast {device} computes in {}", factors.name));
+            progress(format!("measuring the {} arithmetic of {device}", factors.name));
             for line in arithmetic_lines(stopwatch, &factors) {
                 if let Some(tflops) = line.tflops {
                     arithmetic.push((factors.name.into(), tflops * 1e12));
@@ -59,12 +59,12 @@ impl Ceilings {
         Ok(Self { lines, copies, arithmetic })
     }
 
-    /// The lines that tell of them, the largest copy's first.
+    /// The output lines, with the largest copy first.
     pub(super) fn lines(&self) -> impl Iterator<Item = &Ceiling> {
         self.lines.iter()
     }
 
-    /// What a case is compared with that computes on these factors and moves so many bytes.
+    /// The peaks for a case that computes in this type and moves this many bytes.
     pub(super) fn against(&self, factors: &str, bytes: u64) -> Against {
         let own = self.arithmetic.iter().filter(|(name, _)| name == factors);
         Against {
@@ -86,30 +86,30 @@ fn copies(stopwatch: &mut Stopwatch) -> std::result::Result<Vec<(u64, f64)>, Fai
         let copy = Copy::new(stopwatch.device(), bytes);
         match (copy, copies.is_empty()) {
             (Ok(mut copy), _) => {
-                // The fastest window: a ceiling is what was reached once.
+                // The fastest window, because a peak only has to be reached once.
                 let measured = stopwatch.measure(&mut copy)?;
                 copies.push((bytes, bytes as f64 / measured.fastest));
             }
             (Err(error), true) => return Err(error.into()),
-            // The device has no buffers as large.
+            // The device does not support a buffer this large.
             (Err(_), false) => break,
         }
     }
     Ok(copies)
 }
 
-/// What products are made of: a type, or `f32` rounded to tf32.
+/// The type of products: an element type, or `f32` rounded to tf32.
 struct Factors {
     name: &'static str,
     dtype: DType,
     precision: Precision,
 }
 
-/// The rows, columns and terms of the product of matrices that shows what matrix units reach.
+/// The size of the matrix product that measures matrix units.
 const PRODUCT: usize = 8192;
 
-/// What the vector units of a device do at most, and what its matrix units do: in a loop from registers,
-/// or in a large product of matrices, whichever is more, for there are units that no such loop reaches.
+/// The peaks of a device's vector units and matrix units. For matrix units the larger of a loop on registers
+/// and a large matrix product counts, because some units cannot be used from such a loop.
 fn arithmetic_lines(stopwatch: &mut Stopwatch, factors: &Factors) -> Vec<Ceiling> {
     let device = stopwatch.device().clone();
     let Factors { name, dtype, precision } = *factors;
@@ -121,7 +121,7 @@ fn arithmetic_lines(stopwatch: &mut Stopwatch, factors: &Factors) -> Vec<Ceiling
         Precision::Tf32 => ((None, None), measured(Unit::MatrixTf32, "matrix")),
         _ => (measured(Unit::Vector, "vector"), measured(Unit::Matrix, "matrix")),
     };
-    // Products of f32 may be made of several of tf32.
+    // Strict f32 products may be split into several tf32 products.
     let in_parts = || dtype == DType::F32 && measured(Unit::MatrixTf32, "matrix").0.is_some();
     let product = match matrix.is_some() || in_parts() {
         true => product(stopwatch, factors).filter(|product| vector.is_none_or(|v| *product > v)),
@@ -134,8 +134,8 @@ fn arithmetic_lines(stopwatch: &mut Stopwatch, factors: &Factors) -> Vec<Ceiling
     vector.into_iter().chain(matrix).collect()
 }
 
-/// The operations a second of a large product of matrices, a convolution with windows of one pixel; nothing
-/// where the device has no room for it.
+/// The operations per second of a large matrix product, computed as a 1×1 convolution; `None` if it does not
+/// fit on the device.
 fn product(stopwatch: &mut Stopwatch, factors: &Factors) -> Option<f64> {
     let case = json!({
         "name": "product", "kind": "conv", "pass": "fwd", "layout": "nhwc",
@@ -149,7 +149,7 @@ fn product(stopwatch: &mut Stopwatch, factors: &Factors) -> Option<f64> {
     measured.operations.map(|operations| operations as f64 / measured.fastest)
 }
 
-/// What the cases make products of.
+/// The types of the cases' products.
 fn factors(cases: &[Case]) -> Vec<Factors> {
     let mut all: Vec<Factors> = Vec::new();
     for case in cases {
@@ -167,7 +167,7 @@ fn factors(cases: &[Case]) -> Vec<Factors> {
     all
 }
 
-/// The speed at so many bytes: between two sizes along the logarithm, outside of all the nearest.
+/// The bandwidth at a size: interpolated logarithmically between two sizes, or that of the nearest size.
 fn between(copies: &[(u64, f64)], bytes: u64) -> f64 {
     let above = copies.iter().position(|(size, _)| *size >= bytes);
     match above {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(between(&copies, 1 << 30), 50.0);
     }
 
-    /// A pooling is compared with copies alone, a convolution with arithmetic too.
+    /// A pooling is compared only with copies, a convolution also with arithmetic.
     #[test]
     fn cases_are_compared_with_their_own_type() {
         let arithmetic = vec![("f32".into(), 60e12), ("f16".into(), 120e12), ("f16".into(), 9e14)];

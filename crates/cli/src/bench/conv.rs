@@ -1,16 +1,18 @@
 //! Convolution as a case: the kind `conv`.
 
 use serde::Deserialize;
-use windowpane::{Conv, ConvPlan, DType, Device, FilterLayout, Layout, Precision, Result, Tensor};
+use windowpane::{
+    Conv, ConvAlgorithm, ConvPlan, DType, Device, FilterLayout, Layout, Precision, Result, Tensor,
+};
 use windowpane_reference::conv::{
-    Epilogue, data_gradient_totals, filter_gradient_totals, forward_totals,
+    Epilogue, bias_gradient_totals, data_gradient_totals, filter_gradient_totals, forward_totals,
 };
 use windowpane_reference::{Scalar, Total};
 
 use super::case::Case;
-use super::sliding::Sliding;
-use super::{Checked, Forced, Work};
-use crate::element::{self, Comparable, Comparison, with_element};
+use super::sliding::{Sliding, channel_axis, planes, select, spread};
+use super::{Checked, Forced, Held, Weight, Work};
+use crate::element::{self, Comparable, Comparison, poisoned, with_element};
 use crate::failure::Failure;
 use crate::memory;
 
@@ -22,37 +24,39 @@ struct Fields {
     cout: usize,
     #[serde(default = "one")]
     groups: usize,
+    /// The layout of the filters, if it is not the default for the data's layout.
+    #[serde(default)]
+    filters: Option<String>,
 }
 
 fn one() -> usize {
     1
 }
 
-/// What of a convolution is computed.
+/// A pass of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operator {
     Forward,
     Data,
     Filter,
+    Bias,
 }
 
-/// A convolution with what it reads and what it wrote last.
+/// A convolution with its inputs and its last result.
 struct Convolving {
     operator: Operator,
     plan: ConvPlan,
-    inputs: [Tensor; 2],
+    inputs: Vec<Tensor>,
     results: Vec<Tensor>,
 }
 
-/// The reference computes the results of so many filters or channels at least, where all are more
-/// than it may.
+/// The reference computes results for at least this many filters or channels, if all are too many.
 const SOME: usize = 8;
 
-/// The samples that are kept, however long their sums are: blocks of windows reach from one into
-/// the next.
+/// The least number of samples, however long their sums: blocks of windows extend across samples.
 const FEWEST_SAMPLES: usize = 2;
 
-/// The unit roundoff of tf32, which has 11 digits.
+/// The unit roundoff of tf32, which has 11 significant bits.
 const TF32: f64 = 1.0 / 2048.0;
 
 pub(super) fn ready(
@@ -65,57 +69,161 @@ pub(super) fn ready(
     Ok(Box::new(fields.ready(case, device, forced, random)?))
 }
 
-/// Picks kernel and tile by measuring. Where nothing is forced, plans of the case now have them by
-/// themselves.
+/// Chooses kernel and tile by measuring. If nothing is forced, later plans of the case use them.
 pub(super) fn tune(case: &Case, device: &Device, forced: Forced) -> Result<Forced, Failure> {
     let (_, plan) = case.fields::<Fields>()?.plan(case, device, forced)?;
     let tuned = plan.tune()?;
     Ok(if forced.is_free() { forced } else { Forced::of_plan(&tuned) })
 }
 
-/// Runs the case on fewer and smaller samples if the reference would multiply more often than it
-/// may, and compares with it all results, or those of some filters and channels.
+/// Plans the case, and the part of it that [`check`] would run.
+pub(super) fn plan(case: &Case, device: &Device, products: u64) -> Result<(), Failure> {
+    case.fields::<Fields>()?.smaller(case, device, Forced::default(), products).map(drop)
+}
+
+/// Runs the case, on fewer and smaller samples if the reference would need too many products, and
+/// compares all results, or those of some filters and channels.
 pub(super) fn check(
     case: &Case,
     device: &Device,
     forced: Forced,
     products: u64,
 ) -> Result<Checked, Failure> {
-    let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
-    // Whatever the case's own size is planned or tuned to, a part of it runs the same kernel.
-    let (_, plan) = whole.plan(case, device, forced)?;
-    let forced = Forced::of_plan(&plan);
+    let whole = case.fields::<Fields>()?;
+    // A part of the case runs the kernel that is planned or tuned for its full size.
+    let (operator, plan) = whole.plan(case, device, forced)?;
+    let forced = if operator == Operator::Bias { forced } else { Forced::of_plan(&plan) };
     let (fields, part) = whole.smaller(case, device, forced, products)?;
-    let (sliding, of) = (&fields.sliding, whole.sliding.n);
-    let size = (sliding.size != whole.sliding.size).then(|| sliding.size.clone());
+    held_to(case, device, forced, fields, part)?.run(forced)
+}
+
+/// Prepares a case on the device. The reference computes as many of its results as `products` multiplications
+/// allow. If one filter of one sample needs far more, a smaller case is launched.
+pub(super) fn held<'a>(
+    case: &'a Case,
+    device: &'a Device,
+    forced: Forced,
+    products: u64,
+) -> Result<Box<dyn Held + 'a>, Failure> {
+    let whole = case.fields::<Fields>()?;
+    let (fields, part) = match weigh(case)?.slice <= products.max(super::LARGEST_SLICE) {
+        true => {
+            let part = whole.part(case, products)?;
+            (whole, part)
+        }
+        false => whole.smaller(case, device, forced, products)?,
+    };
+    held_to(case, device, forced, fields, part)
+}
+
+fn held_to<'a>(
+    case: &'a Case,
+    device: &'a Device,
+    forced: Forced,
+    fields: Fields,
+    part: Part,
+) -> Result<Box<dyn Held + 'a>, Failure> {
+    let dtype = case.dtype()?;
     with_element!(dtype, T => {
-        let mut convolving = fields.ready(case, device, forced, |dims, seed, scale| {
+        let convolving = fields.ready(case, device, forced, |dims, seed, scale| {
             let len = dims.iter().product::<usize>() + seed as usize;
-            // Another seed is another place in the same numbers.
+            // Another seed selects another part of the same numbers.
             let numbers = element::numbers::<f64>(len).skip(seed as usize);
             let numbers: Vec<T> = numbers.map(|number| T::from_f64(number * scale)).collect();
             Tensor::from_slice(device, &numbers, dims)
         })?;
-        convolving.launch()?;
-        let (comparison, outputs) = convolving.compare::<T>(&fields, &part, case)?;
-        let algorithm = convolving.algorithm();
-        let of_outputs = convolving.results.first().map_or(0, Tensor::len);
-        Ok(Checked { algorithm, samples: sliding.n, of, size, outputs, of_outputs, comparison })
+        let expected = convolving.expected::<T>(&fields, &part, case)?;
+        let numbers = std::marker::PhantomData::<T>;
+        Ok(Box::new(Verified { case, device, fields, part, convolving, expected, numbers }))
     })
 }
 
-/// The filters and channels that the reference computes with, as it numbers them in the whole
-/// problem.
+/// The memory and the work of a case.
+pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
+    let fields = case.fields::<Fields>()?;
+    let operator = operator(case)?;
+    let plan = fields.forward(case)?;
+    let (problem, work) = (plan.problem(), plan.operations() / 2);
+    let (filter, plane) = (problem.filter(), problem.output().plane() as u64);
+    let each = |channels: usize| plane.saturating_mul((filter.taps() * channels) as u64);
+    let samples = fields.sliding.n as u64;
+    let slice = match operator {
+        Operator::Forward => each(filter.channels()),
+        Operator::Data => each(filter.count() / problem.groups().max(1)),
+        Operator::Filter => each(1).saturating_mul(samples),
+        Operator::Bias => plane.saturating_mul(samples),
+    };
+    Ok(Weight { bytes: plan.bytes(), slice, work })
+}
+
+/// The kernels that can compute a case, the plan's choice first.
+pub(super) fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
+    let fields = case.fields::<Fields>()?;
+    let (operator, plan) = fields.plan(case, device, Forced::default())?;
+    let own = plan.algorithm();
+    let others = ConvAlgorithm::ALL.into_iter().filter(|algorithm| {
+        // The gradient of a bias ignores the forced kernel.
+        operator != Operator::Bias
+            && *algorithm != own
+            && fields.plan(case, device, Forced::conv(*algorithm)).is_ok()
+    });
+    Ok([own].into_iter().chain(others).map(ConvAlgorithm::name).collect())
+}
+
+fn operator(case: &Case) -> Result<Operator, Failure> {
+    Ok(match &*case.pass {
+        "fwd" => Operator::Forward,
+        "dgrad" | "data" => Operator::Data,
+        "wgrad" | "weight" => Operator::Filter,
+        "bias" => Operator::Bias,
+        _ => return Err(case.unknown_pass("fwd, dgrad, wgrad, bias")),
+    })
+}
+
+/// A convolution with its inputs and the reference's results.
+struct Verified<'a, T> {
+    case: &'a Case,
+    device: &'a Device,
+    fields: Fields,
+    part: Part,
+    convolving: Convolving,
+    expected: Vec<Total>,
+    numbers: std::marker::PhantomData<T>,
+}
+
+impl<T: Comparable> Held for Verified<'_, T> {
+    fn run(&mut self, forced: Forced) -> Result<Checked, Failure> {
+        let Self { case, device, fields, part, convolving, expected, .. } = self;
+        convolving.plan = fields.plan(case, device, forced)?.1;
+        let dims = fields.result_dims(convolving.operator, &convolving.plan, case)?;
+        convolving.results = vec![poisoned::<T>(device, &dims)?];
+        convolving.launch()?;
+        let found = convolving.found::<T>(fields, part, case)?;
+        let sliding = &case.fields::<Fields>()?.sliding;
+        let is_cut = fields.sliding.size != sliding.size;
+        Ok(Checked {
+            algorithm: convolving.algorithm(),
+            samples: part.samples.len(),
+            of: sliding.n,
+            size: is_cut.then(|| fields.sliding.size.clone()),
+            outputs: found.len(),
+            of_outputs: convolving.results.first().map_or(0, Tensor::len),
+            comparison: Comparison::of_sums(&found, expected),
+        })
+    }
+}
+
+/// The samples, filters and channels that the reference computes, by their numbers in the whole problem.
 #[derive(Debug, PartialEq)]
 struct Part {
+    samples: Vec<usize>,
     groups: usize,
     filters: Vec<usize>,
     channels: Vec<usize>,
 }
 
 impl Part {
-    /// As many results as make `most` a window, from first to last; of the filters and channels
-    /// that are summed over, all.
+    /// At most `most` results per window, from first to last; sums always run over all terms.
     fn of(fields: &Fields, operator: Operator, most: usize) -> Self {
         let Fields { groups, cout, sliding, .. } = fields;
         let kept = spread(*groups, most);
@@ -127,25 +235,18 @@ impl Part {
             kept.iter().flat_map(of).collect()
         };
         Self {
+            samples: spread(sliding.n, sliding.n),
             groups: kept.len(),
             filters: of_group(*cout, operator == Operator::Data),
             channels: of_group(sliding.c, operator == Operator::Forward),
         }
     }
 
-    /// The multiplications of so many windows.
+    /// The multiplications of this many windows.
     fn products(&self, windows: usize, taps: usize) -> u64 {
         let pairs = self.filters.len() * self.channels.len() / self.groups.max(1);
         (windows as u64).saturating_mul((taps * pairs) as u64)
     }
-}
-
-/// At most so many of these, the first and the last among them.
-fn spread(all: usize, most: usize) -> Vec<usize> {
-    if all <= most {
-        return (0..all).collect();
-    }
-    (0..most).map(|i| i * (all - 1) / (most - 1).max(1)).collect()
 }
 
 impl Fields {
@@ -154,24 +255,89 @@ impl Fields {
         Ok(Conv::over(self.sliding.window()?)
             .groups(self.groups)
             .layout(layout)
-            .filter_layout(filter_layout(layout))
+            .filter_layout(self.filter_layout(layout))
             .precision(case.precision()?)
             .algorithm(forced.of_convolution()?)
             .tile(forced.tile.unwrap_or_default()))
     }
 
-    /// The filters' dimensions, in the order of memory.
+    /// The filters' dimensions, in memory order.
     fn filter_dims(&self, layout: Layout) -> Vec<usize> {
         let channels = self.sliding.c / self.groups.max(1);
-        let (before, after) = match filter_layout(layout) {
-            FilterLayout::Fchw => (Some(channels), None),
-            _ => (None, Some(channels)),
-        };
         let taps = self.sliding.k.iter().copied();
-        [self.cout].into_iter().chain(before).chain(taps).chain(after).collect()
+        match self.filter_layout(layout) {
+            FilterLayout::Fchw => [self.cout, channels].into_iter().chain(taps).collect(),
+            FilterLayout::Hwcf => taps.chain([channels, self.cout]).collect(),
+            _ => [self.cout].into_iter().chain(taps).chain([channels]).collect(),
+        }
     }
 
-    /// What the case computes and how, without a launch.
+    /// The layout of the filters: the case's, or by default the one with its channels where the data has them.
+    fn filter_layout(&self, layout: Layout) -> FilterLayout {
+        match (self.filters.as_deref(), layout) {
+            (Some("fhwc"), _) => FilterLayout::Fhwc,
+            (Some("hwcf"), _) => FilterLayout::Hwcf,
+            (Some("fchw"), _) | (_, Layout::ChannelsFirst) => FilterLayout::Fchw,
+            (_, Layout::ChannelsLast) => FilterLayout::Fhwc,
+        }
+    }
+
+    /// The forward pass on `host`.
+    fn forward(&self, case: &Case) -> Result<ConvPlan, Failure> {
+        let layout = case.layout()?;
+        let conv = Conv::over(self.sliding.window()?)
+            .groups(self.groups)
+            .layout(layout)
+            .filter_layout(self.filter_layout(layout));
+        let (x, w) = (self.sliding.dims(layout), self.filter_dims(layout));
+        Ok(conv.plan(&Device::host(), case.dtype()?, &x, &w)?)
+    }
+
+    /// The dimensions of a pass's result.
+    fn result_dims(
+        &self,
+        operator: Operator,
+        plan: &ConvPlan,
+        case: &Case,
+    ) -> Result<Vec<usize>, Failure> {
+        let layout = case.layout()?;
+        Ok(match operator {
+            Operator::Forward => plan.problem().output().dims(layout).collect(),
+            Operator::Data => self.sliding.dims(layout),
+            Operator::Filter => self.filter_dims(layout),
+            Operator::Bias => vec![self.cout],
+        })
+    }
+
+    /// The results of the whole case that the reference computes within `most` multiplications: at least one per
+    /// window.
+    fn part(&self, case: &Case, most: u64) -> Result<Part, Failure> {
+        let (operator, plan) = (operator(case)?, self.forward(case)?);
+        let (taps, plane) = (plan.problem().filter().taps(), plan.problem().output().plane());
+        let taps = if operator == Operator::Bias { 1 } else { taps };
+        // Gradients of filters and bias sum over all samples.
+        let long = matches!(operator, Operator::Filter | Operator::Bias);
+        let windows = if long { plane * self.sliding.n } else { plane };
+        let fits = |part: &Part| part.products(windows, taps) <= most;
+        let some = (0..).map(|doublings| Part::of(self, operator, 1 << doublings));
+        let all = Part::of(self, operator, usize::MAX);
+        let mut part = Part::of(self, operator, 1);
+        for larger in some.take_while(fits) {
+            let is_all = (&larger.filters, &larger.channels) == (&all.filters, &all.channels);
+            part = larger;
+            if is_all {
+                break;
+            }
+        }
+        if !long {
+            let each = part.products(plane, taps).max(1);
+            let samples = usize::try_from(most / each).unwrap_or(usize::MAX).max(1);
+            part.samples = spread(self.sliding.n, samples);
+        }
+        Ok(part)
+    }
+
+    /// Plans the case without a launch.
     fn plan(
         &self,
         case: &Case,
@@ -180,17 +346,22 @@ impl Fields {
     ) -> Result<(Operator, ConvPlan), Failure> {
         let (dtype, layout, conv) = (case.dtype()?, case.layout()?, self.conv(case, forced)?);
         let (x, w) = (self.sliding.dims(layout), self.filter_dims(layout));
-        Ok(match &*case.pass {
-            "fwd" => (Operator::Forward, conv.plan(device, dtype, &x, &w)?),
-            "dgrad" => (Operator::Data, conv.plan_backward_data(device, dtype, &x, &w)?),
-            "wgrad" => (Operator::Filter, conv.plan_backward_filter(device, dtype, &x, &w)?),
-            _ => return Err(case.unknown_pass("fwd, dgrad, wgrad")),
-        })
+        let operator = operator(case)?;
+        let plan = match operator {
+            Operator::Forward => conv.plan(device, dtype, &x, &w)?,
+            Operator::Data => conv.plan_backward_data(device, dtype, &x, &w)?,
+            Operator::Filter => conv.plan_backward_filter(device, dtype, &x, &w)?,
+            Operator::Bias => {
+                let dy: Vec<_> = self.forward(case)?.problem().output().dims(layout).collect();
+                conv.plan_backward_bias(device, dtype, &dy)?
+            }
+        };
+        Ok((operator, plan))
     }
 
-    /// As much of the case as makes at most so many multiplications: results of some filters and
-    /// channels, fewer samples, and smaller ones. What runs on the device has all filters and
-    /// channels, so that it is the case's own kernel.
+    /// As much of the case as needs at most this many multiplications: results of some filters and
+    /// channels, and fewer or smaller samples. The device computes all filters and channels, so that
+    /// the same kernel runs.
     fn smaller(
         &self,
         case: &Case,
@@ -199,7 +370,7 @@ impl Fields {
         most: u64,
     ) -> Result<(Self, Part), Failure> {
         let mut fields = self.clone();
-        // What the whole case is asked for is refused for what it is.
+        // Errors of the whole case are reported for the whole case.
         let (operator, plan) = self.plan(case, device, forced)?;
         let taps = plan.problem().filter().taps();
         let windows =
@@ -226,15 +397,15 @@ impl Fields {
             if !halved.sliding.halve() {
                 break;
             }
-            // A tile may be for large images alone: then more is compared than need be.
+            // A tile may apply only to large images; then more than necessary is compared.
             let Ok((_, smaller)) = halved.plan(case, device, forced) else { break };
             (fields, plan) = (halved, smaller);
         }
+        part.samples = spread(fields.sliding.n, fields.sliding.n);
         Ok((fields, part))
     }
 
-    /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions, from this
-    /// seed, of numbers so large.
+    /// Makes the inputs of a launch: `fill` makes a tensor with these dimensions, seed and magnitude.
     fn ready(
         &self,
         case: &Case,
@@ -253,109 +424,125 @@ impl Fields {
         let output: Vec<usize> = problem.output().dims(layout).collect();
         let (filter, groups) = (problem.filter(), problem.groups().max(1));
         let (input, filters) = (self.sliding.dims(layout), self.filter_dims(layout));
+        let windows = problem.output().batch() * problem.output().plane();
         let (first, second, terms) = match operator {
-            Operator::Forward => (input, filters, filter.taps() * filter.channels()),
-            Operator::Data => (output, filters, filter.taps() * filter.count() / groups),
-            Operator::Filter => {
-                (output, input, problem.output().batch() * problem.output().plane())
-            }
+            Operator::Forward => (input, Some(filters), filter.taps() * filter.channels()),
+            Operator::Data => (output, Some(filters), filter.taps() * filter.count() / groups),
+            Operator::Filter => (output, Some(input), windows),
+            Operator::Bias => (output, None, windows),
         };
-        // Such that sums of outliers, too, are far from the largest f16.
+        // Small enough that sums of outliers stay far below the largest f16.
         let small = 1.0 / (16.0 * (terms.max(1) as f64).sqrt());
-        let inputs = [fill(&first, 1, 1.0)?, fill(&second, 2, small)?];
+        let inputs = match second {
+            Some(second) => vec![fill(&first, 1, 1.0)?, fill(&second, 2, small)?],
+            None => vec![fill(&first, 1, small)?],
+        };
         Ok(Convolving { operator, plan, inputs, results: Vec::new() })
     }
 }
 
-/// The layout that suits the data's: channels where the data has them.
-fn filter_layout(layout: Layout) -> FilterLayout {
-    match layout {
-        Layout::ChannelsLast => FilterLayout::Fhwc,
-        Layout::ChannelsFirst => FilterLayout::Fchw,
-    }
-}
-
 impl Convolving {
-    /// Holds the results of the last launch, or a part of them, to the reference; and how many.
-    fn compare<T: Comparable>(
+    /// The reference's results for a part of the case.
+    fn expected<T: Comparable>(
         &self,
         fields: &Fields,
         part: &Part,
         case: &Case,
-    ) -> Result<(Comparison, usize), Failure> {
-        let layout = case.layout()?;
+    ) -> Result<Vec<Total>, Failure> {
+        let (n, c) = (part.samples.len(), part.channels.len());
         let some = Fields {
-            sliding: Sliding { c: part.channels.len(), ..fields.sliding.clone() },
+            sliding: Sliding { n, c, ..fields.sliding.clone() },
             cout: part.filters.len(),
             groups: part.groups,
+            filters: fields.filters.clone(),
         };
-        let (x, w) = (some.sliding.dims(layout), some.filter_dims(layout));
-        let conv = Conv::over(some.sliding.window()?)
-            .groups(some.groups)
-            .layout(layout)
-            .filter_layout(filter_layout(layout));
-        let plan = conv.plan(&Device::host(), case.dtype()?, &x, &w)?;
+        let plan = some.forward(case)?;
         let problem = plan.problem();
-        // Channels are as far in as the data's layout has them; those of filters are a group's own.
-        let channel = match layout {
-            Layout::ChannelsLast => self.inputs[0].dims().len() - 1,
-            Layout::ChannelsFirst => 1,
-        };
-        let own = fields.sliding.c / fields.groups.max(1);
-        let of_group = &part.channels[..part.channels.len() / part.groups.max(1)];
-        let of_group: Vec<usize> = of_group.iter().map(|c| c % own.max(1)).collect();
-        let data = |tensor: &Tensor, picks: &[usize]| -> Result<Vec<T>> {
-            Ok(select(&tensor.to_vec::<T>()?, tensor.dims(), channel, picks))
-        };
-        let filters = |tensor: &Tensor| -> Result<Vec<T>> {
-            let mut dims = tensor.dims().to_vec();
-            let picked = select(&tensor.to_vec::<T>()?, &dims, 0, &part.filters);
-            dims[0] = part.filters.len();
-            Ok(select(&picked, &dims, channel, &of_group))
-        };
-        let ([first, second], result) = (&self.inputs, &self.results[0]);
-        let (found, totals) = match self.operator {
-            Operator::Forward => {
-                let (x, w) = (data(first, &part.channels)?, filters(second)?);
-                let totals = forward_totals(problem, &x, &w, Epilogue::NONE);
-                (data(result, &part.filters)?, totals)
+        let first = |picks| part.data::<T>(&self.inputs[0], picks, case);
+        let totals = match (self.operator, self.inputs.get(1)) {
+            (Operator::Forward, Some(w)) => {
+                let (x, w) = (first(&part.channels)?, part.filters_of(w, fields, case)?);
+                forward_totals(problem, &x, &w, Epilogue::NONE)
             }
-            Operator::Data => {
-                let (dy, w) = (data(first, &part.filters)?, filters(second)?);
-                (data(result, &part.channels)?, data_gradient_totals(problem, &dy, &w))
+            (Operator::Data, Some(w)) => {
+                let (dy, w) = (first(&part.filters)?, part.filters_of(w, fields, case)?);
+                data_gradient_totals(problem, &dy, &w)
             }
-            Operator::Filter => {
-                let (dy, x) = (data(first, &part.filters)?, data(second, &part.channels)?);
-                (filters(result)?, filter_gradient_totals(problem, &dy, &x))
+            (Operator::Filter, Some(x)) => {
+                let (dy, x) = (first(&part.filters)?, part.data(x, &part.channels, case)?);
+                filter_gradient_totals(problem, &dy, &x)
             }
+            _ => bias_gradient_totals(problem, &first(&part.filters)?),
         };
-        let totals = match case.precision()? {
-            Precision::Tf32 => totals.into_iter().map(rounded_factors).collect(),
+        Ok(match case.precision()? {
+            Precision::Tf32 if self.operator != Operator::Bias => {
+                totals.into_iter().map(rounded_factors).collect()
+            }
             _ => totals,
-        };
-        Ok((Comparison::of_sums(&found, &totals), found.len()))
+        })
+    }
+
+    /// The same part of the last launch's results.
+    fn found<T: Comparable>(
+        &self,
+        fields: &Fields,
+        part: &Part,
+        case: &Case,
+    ) -> Result<Vec<T>, Failure> {
+        let result = &self.results[0];
+        match self.operator {
+            Operator::Forward => part.data(result, &part.filters, case),
+            Operator::Data => part.data(result, &part.channels, case),
+            Operator::Filter => part.filters_of(result, fields, case),
+            Operator::Bias => Ok(select(&result.to_vec()?, result.dims(), 0, &part.filters)),
+        }
     }
 }
 
-/// A sum whose bound has room for factors that are rounded to tf32 first: `2·u·Σ|terms|` more.
+impl Part {
+    /// The given channels of the part's samples.
+    fn data<T: Comparable>(
+        &self,
+        tensor: &Tensor,
+        picks: &[usize],
+        case: &Case,
+    ) -> Result<Vec<T>, Failure> {
+        planes(tensor, case.layout()?, &self.samples, picks)
+    }
+
+    /// The part's filters, each with the part's channels of its own group.
+    fn filters_of<T: Comparable>(
+        &self,
+        tensor: &Tensor,
+        fields: &Fields,
+        case: &Case,
+    ) -> Result<Vec<T>, Failure> {
+        let own = (fields.sliding.c / fields.groups.max(1)).max(1);
+        let of_group = &self.channels[..self.channels.len() / self.groups.max(1)];
+        let of_group: Vec<usize> = of_group.iter().map(|c| c % own).collect();
+        let mut dims = tensor.dims().to_vec();
+        let last = dims.len() - 1;
+        let (filter, channel) = match fields.filter_layout(case.layout()?) {
+            FilterLayout::Hwcf => (last, last - 1),
+            FilterLayout::Fchw => (0, channel_axis(Layout::ChannelsFirst, &dims)),
+            _ => (0, last),
+        };
+        let picked = select(&tensor.to_vec::<T>()?, &dims, filter, &self.filters);
+        dims[filter] = self.filters.len();
+        Ok(select(&picked, &dims, channel, &of_group))
+    }
+}
+
+/// A sum whose bound allows for factors rounded to tf32: `2·u·Σ|terms|` more.
 fn rounded_factors(total: Total) -> Total {
-    // As many more roundings of f32 as those are worth.
+    // Expressed as additional roundings of f32.
     let more = 2.0 * TF32 * f64::from(2u32.pow(24)) / total.terms.max(1) as f64;
     Total { magnitude: total.magnitude * (1.0 + more), ..total }
 }
 
-/// Of an array only these positions of an axis.
-fn select<T: Copy>(array: &[T], dims: &[usize], axis: usize, picks: &[usize]) -> Vec<T> {
-    let inner: usize = dims[axis + 1..].iter().product();
-    let rows = array.chunks((dims[axis] * inner).max(1));
-    rows.flat_map(|row| picks.iter().flat_map(move |i| &row[i * inner..][..inner]))
-        .copied()
-        .collect()
-}
-
 impl Work for Convolving {
     fn launch(&mut self) -> Result<()> {
-        self.plan.run(&[&self.inputs[0], &self.inputs[1]], &mut self.results)
+        self.plan.run(&self.inputs.iter().collect::<Vec<_>>(), &mut self.results)
     }
 
     fn wait(&self) -> Result<()> {
@@ -379,7 +566,7 @@ impl Work for Convolving {
     }
 }
 
-/// The type that a case's products are made in, as ceilings name it.
+/// The type of a case's products, as measured peaks name it.
 pub(super) fn arithmetic(case: &Case) -> String {
     match (case.dtype(), case.precision()) {
         (Ok(DType::F32), Ok(Precision::Tf32)) => "tf32".into(),
@@ -407,7 +594,7 @@ mod tests {
 
     #[test]
     fn right_kernels_are_right_in_whole_and_in_part() {
-        for pass in ["fwd", "dgrad", "wgrad"] {
+        for pass in ["fwd", "data", "weight"] {
             for (dtype, layout) in [("f32", "nhwc"), ("f16", "nchw")] {
                 let case = case(line(pass, dtype, layout));
                 let checked = |most| {
@@ -421,7 +608,7 @@ mod tests {
                 // The windows are 5 by 6; filters are 3 by 2 by 12 channels.
                 let (all, some) = match pass {
                     "fwd" => (3 * 30 * 36, 2 * 30 * 8),
-                    "dgrad" => (3 * 72 * 24, 2 * 72 * 8),
+                    "data" => (3 * 72 * 24, 2 * 72 * 8),
                     _ => (36 * 6 * 12, 8 * 6 * 4),
                 };
                 assert_eq!((checked(u64::MAX), checked(0)), ((3, all), (2, some)), "{pass}");
@@ -429,10 +616,43 @@ mod tests {
         }
     }
 
-    /// Results that are all there, each an element off.
+    /// A large case is launched whole, and some of its results are compared, in every layout.
+    #[test]
+    fn parts_of_whole_cases_are_compared() {
+        for pass in ["fwd", "dgrad", "wgrad", "bias"] {
+            for (layout, filters) in
+                [("nhwc", "fhwc"), ("nhwc", "hwcf"), ("nchw", "fchw"), ("nchw", "hwcf")]
+            {
+                let mut line = line(pass, "f32", layout);
+                line["filters"] = json!(filters);
+                let case = case(line);
+                let checked = |most| {
+                    let (host, free) = (Device::host(), Forced::default());
+                    let mut held = held(&case, &host, free, most).expect("it is ready");
+                    let checked = held.run(free).expect("it runs");
+                    assert_eq!(checked.comparison.wrong, None, "{pass} {layout} {filters}");
+                    assert_eq!((checked.of, checked.size), (3, None), "{pass}");
+                    (checked.samples, checked.outputs, checked.of_outputs)
+                };
+                let (plane, all, one) = match pass {
+                    "fwd" => (30, 36, (1, 30)),
+                    "dgrad" => (72, 24, (1, 72)),
+                    // One filter and one channel of it, of six taps.
+                    "wgrad" => (12 * 6, 36, (3, 6)),
+                    _ => (1, 36, (3, 1)),
+                };
+                let samples = if ["fwd", "dgrad"].contains(&pass) { 3 } else { 1 };
+                let all = plane * all * samples;
+                assert_eq!(checked(u64::MAX), (3, all, all), "{pass}");
+                assert_eq!(checked(0), (one.0, one.1, all), "{pass}");
+            }
+        }
+    }
+
+    /// Correct values, each shifted by one element.
     #[test]
     fn wrong_kernels_are_found() {
-        for pass in ["fwd", "dgrad", "wgrad"] {
+        for pass in ["fwd", "data", "weight"] {
             for most in [u64::MAX, 0] {
                 let case = case(line(pass, "f32", "nhwc"));
                 let fields: Fields = case.fields().expect("fields");
@@ -443,9 +663,10 @@ mod tests {
                 let mut convolving =
                     fields.ready(&case, &host, free, numbers).expect("it is ready");
                 convolving.launch().expect("it runs");
+                let expected = convolving.expected::<f32>(&fields, &part, &case).expect("sums");
                 let wrong = |convolving: &Convolving| {
-                    let compared = convolving.compare::<f32>(&fields, &part, &case);
-                    compared.expect("it is compared").0.wrong
+                    let found = convolving.found::<f32>(&fields, &part, &case).expect("results");
+                    Comparison::of_sums(&found, &expected).wrong
                 };
                 assert_eq!(wrong(&convolving), None, "{pass}");
                 let mut off: Vec<f32> = convolving.results[0].to_vec().expect("numbers");
@@ -470,13 +691,6 @@ mod tests {
         let part = Part::of(&depthwise, Operator::Data, SOME);
         assert_eq!((&part.filters, part.groups), (&part.channels, 8));
         assert_eq!(part.filters.last(), Some(&23));
-    }
-
-    #[test]
-    fn arrays_are_cut_along_an_axis() {
-        let array = [0, 1, 2, 10, 11, 12];
-        assert_eq!(select(&array, &[2, 3], 1, &[0, 2]), [0, 2, 10, 12]);
-        assert_eq!(select(&array, &[2, 3], 0, &[1]), [10, 11, 12]);
     }
 
     #[test]

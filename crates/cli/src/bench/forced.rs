@@ -1,28 +1,28 @@
-//! What is forced on every case in place of its plan's own choice.
+//! The algorithm and tile that are forced on every case.
 
 use windowpane::{Algorithm, ConvAlgorithm, ConvPlan, Tiling};
 
 use crate::failure::Failure;
 
-/// An algorithm and the numbers of a tile, where they are asked for.
+/// The requested algorithm and tile sizes, if any.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Forced {
     pub(super) algorithm: Option<Named>,
     pub(super) tile: Option<Tiling>,
 }
 
-/// What a name stands for: a way to pool, a way to convolve, or both.
+/// What a name stands for: a pooling algorithm, a convolution algorithm, or both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Named {
     pool: Option<Algorithm>,
     conv: Option<ConvAlgorithm>,
 }
 
-/// An algorithm by its name, or the plan's own choice.
+/// An algorithm by name, or `None` for the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Auto(pub(super) Option<Named>);
 
-/// `auto`, or a name that pooling or convolution has.
+/// Parses `auto` or the name of an algorithm.
 pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
     let named = Named { pool: text.parse().ok(), conv: text.parse().ok() };
     if text == "auto" {
@@ -34,34 +34,47 @@ pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
     let pools = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
     let convs = ConvAlgorithm::ALL.iter().map(|algorithm| algorithm.name());
     let (pools, convs) = (pools.collect::<Vec<_>>(), convs.collect::<Vec<_>>());
-    Err(format!("use auto, to pool {}, or to convolve {}", pools.join(", "), convs.join(", ")))
+    Err(format!(
+        "use auto, for pooling {}, or for convolution {}",
+        pools.join(", "),
+        convs.join(", ")
+    ))
 }
 
 impl Forced {
-    /// What a plan has chosen.
-    pub(super) fn of_plan(plan: &ConvPlan) -> Self {
-        let named = Named { pool: None, conv: Some(plan.algorithm()) };
-        Self { algorithm: Some(named), tile: plan.tile().map(Tiling::from) }
+    /// A pooling algorithm.
+    pub(super) fn pool(algorithm: Algorithm) -> Self {
+        Self { algorithm: Some(Named { pool: Some(algorithm), conv: None }), tile: None }
     }
 
-    /// Whether nothing is.
+    /// A convolution algorithm.
+    pub(super) fn conv(algorithm: ConvAlgorithm) -> Self {
+        Self { algorithm: Some(Named { pool: None, conv: Some(algorithm) }), tile: None }
+    }
+
+    /// The choice of a plan.
+    pub(super) fn of_plan(plan: &ConvPlan) -> Self {
+        Self { tile: plan.tile().map(Tiling::from), ..Self::conv(plan.algorithm()) }
+    }
+
+    /// Whether nothing is forced.
     pub(super) fn is_free(self) -> bool {
         self.algorithm.is_none() && self.tile.is_none()
     }
 
-    /// The way to pool.
+    /// The forced pooling algorithm.
     pub(super) fn of_pooling(self) -> Result<Option<Algorithm>, Failure> {
         if self.tile.is_some() {
             return Err(Failure::Failed("a pooling has no tile; leave --tile out".into()));
         }
         let Some(named) = self.algorithm else { return Ok(None) };
-        named.pool.map(Some).ok_or_else(|| named.is_not("pool"))
+        named.pool.map(Some).ok_or_else(|| named.is_not("pooling"))
     }
 
-    /// The way to convolve.
+    /// The forced convolution algorithm.
     pub(super) fn of_convolution(self) -> Result<Option<ConvAlgorithm>, Failure> {
         let Some(named) = self.algorithm else { return Ok(None) };
-        named.conv.map(Some).ok_or_else(|| named.is_not("convolve"))
+        named.conv.map(Some).ok_or_else(|| named.is_not("convolution"))
     }
 }
 
@@ -69,7 +82,9 @@ impl Named {
     fn is_not(self, what: &str) -> Failure {
         let pool = self.pool.map(|algorithm| algorithm.name());
         let name = pool.or(self.conv.map(|algorithm| algorithm.name())).unwrap_or_default();
-        Failure::Failed(format!("`{name}` is no way to {what}; filter such cases out"))
+        Failure::Failed(format!(
+            "there is no {what} algorithm `{name}`; leave such cases out with --filter"
+        ))
     }
 }
 
@@ -86,9 +101,9 @@ mod tests {
         assert_eq!(of("auto").of_pooling().ok(), Some(None));
         assert_eq!(of("direct").of_pooling().ok(), Some(Some(Algorithm::Direct)));
         assert_eq!(of("direct").of_convolution().ok(), Some(Some(ConvAlgorithm::Direct)));
-        assert_eq!(of("tiled").of_convolution().ok(), Some(Some(ConvAlgorithm::Tiled)));
-        assert!(of("tiled").of_pooling().is_err_and(|error| error.to_string().contains("`tiled`")));
+        assert_eq!(of("tiled").of_convolution().ok(), Some(Some(ConvAlgorithm::Simt)));
+        assert!(of("tiled").of_pooling().is_err_and(|error| error.to_string().contains("`simt`")));
         assert!(of("sliding").of_convolution().is_err());
-        assert!(algorithm("fast").is_err_and(|error| error.contains("walk, or to convolve")));
+        assert!(algorithm("fast").is_err_and(|error| error.contains("lp, or for convolution")));
     }
 }

@@ -1,10 +1,10 @@
-//! Timing: launches back to back inside windows that the device's clock times, out of a recording where
-//! the device makes one, so that as little of the host's as can be is between them.
+//! Timing: windows of launches back to back, timed by the device's clock and replayed from a recording if the
+//! device supports it, to keep CPU overhead out.
 //!
-//! With cold caches a window is one launch, and before it a tensor larger than any cache is filled
-//! with random numbers, outside of the window. A fill inside and subtracted would add its own noise,
-//! which is larger than what most launches take. The fill also keeps the device busy while the host
-//! queues the launch, so that the window holds the launch alone.
+//! With cold caches a window is one launch. Before it, outside the window, a tensor larger than any cache is
+//! filled with random numbers. Timing the fill and subtracting it would add noise larger than most launches.
+//! The fill also keeps the device busy while the host queues the launch, so that the window contains only the
+//! launch.
 
 use std::time::{Duration, Instant};
 
@@ -13,62 +13,62 @@ use windowpane::{DType, Device, Tensor};
 use super::Work;
 use crate::failure::Failure;
 
-/// How long a window should last: long beside what starting and ending it costs.
+/// The target duration of a window: long compared with the cost of starting and ending it.
 const WINDOW: Duration = Duration::from_micros(2500);
 
-/// The most launches of a window, which a driver's queue holds easily.
+/// The most launches of a window; drivers can queue that many.
 const MOST_LAUNCHES: u32 = 400;
 
-/// How long all windows of a case together should last, the fewest and the most of them.
+/// The target duration of all windows of a case, and their least and largest number.
 const ALL_WINDOWS: Duration = Duration::from_millis(50);
 const FEWEST_WINDOWS: u32 = 5;
 const MOST_WINDOWS: u32 = 20;
 
-/// A launch that takes longer than this is not made more often than a median needs.
+/// A launch that takes longer than this runs only as often as a median needs.
 const SLOW: Duration = Duration::from_millis(500);
 
-/// More than what starting a window takes the host, its first launch among it.
+/// More than the host needs to start a window, including its first launch.
 const START: Duration = Duration::from_micros(200);
 
-/// How long filling the head start's tensor should last, long beside queuing it, the elements that
-/// it may have, and how long all fills before a window may last.
+/// The head start before a window: the target duration of one fill (long compared with queuing it), the
+/// elements it may have, and the longest total duration of all fills.
 const FILL: Duration = Duration::from_micros(50);
 const SCRATCH: [usize; 3] = [1 << 22, 1 << 24, 1 << 26];
 const LONGEST_HEAD_START: Duration = Duration::from_millis(20);
 
-/// What is filled before each launch with cold caches: more than the caches of GPUs and of
-/// processors hold, 256 MiB being the largest of the former; or what a device can have.
+/// The size of the fill before each launch with cold caches: more than the caches of GPUs (at most 256 MiB)
+/// and CPUs hold, or the largest buffer of the device.
 const FLUSH_ELEMENTS: [usize; 3] = [96 << 20, 32 << 20, 16 << 20];
 
-/// The windows of a case with cold caches, each a launch; fewer where filling takes the host.
+/// The windows of a case with cold caches, one launch each; fewer if the host does the filling.
 const COLD_WINDOWS: u32 = 15;
 
-/// Windows that differ by more than this share of their median are noise.
+/// Windows that differ by more than this share of their median count as noisy.
 pub(super) const NOISE: f64 = 0.05;
 
-/// What one launch of a case took.
+/// The measured time of a case.
 pub(super) struct Measured {
     /// The median over the windows.
     pub(super) seconds: f64,
-    /// The fastest window's.
+    /// The time of the fastest window.
     pub(super) fastest: f64,
-    /// The distance of the quarters of the windows, as a share of the median.
+    /// The interquartile range of the windows, relative to the median.
     pub(super) spread: f64,
     pub(super) windows: u32,
-    /// The launches of a window.
+    /// The number of launches in a window.
     pub(super) launches: u32,
-    /// Whether they came out of a recording.
+    /// Whether they were replayed from a recording.
     pub(super) recorded: bool,
     pub(super) algorithm: String,
-    /// How a product of matrices is cut up.
+    /// The tile sizes, if there are any.
     pub(super) tile: Option<String>,
     pub(super) bytes: u64,
     pub(super) operations: Option<u64>,
-    /// All operations, those of a pooling among them.
+    /// All operations, including those of a pooling.
     pub(super) arithmetic: u64,
-    /// The worst error of a result, in units of its bound, if it was looked for.
+    /// The worst error in units of its bound, if results were checked.
     pub(super) error: Option<f64>,
-    /// Whether the caches were filled with other things before each launch.
+    /// Whether the caches were evicted before each launch.
     pub(super) cold: bool,
 }
 
@@ -82,36 +82,36 @@ impl Measured {
 pub(super) struct Stopwatch {
     device: Device,
     head_start: Option<HeadStart>,
-    /// What is filled before each launch with cold caches.
+    /// The tensor filled before each launch with cold caches.
     flush: Option<Tensor>,
     /// How long the device rests before its windows.
     rest: Duration,
 }
 
-/// A large tensor, and how long the device takes to fill it.
+/// A large tensor and the time that the device takes to fill it.
 struct HeadStart {
     scratch: Tensor,
     lasts: Duration,
 }
 
-/// What a launch took in each window, and the launches of a window.
+/// The time of a launch in each window, and the number of launches in a window.
 struct Timed {
     seconds: Vec<f64>,
     launches: u32,
     recorded: bool,
 }
 
-/// A launch, as a window saw it.
+/// The time of a launch within one window.
 #[derive(Clone, Copy)]
 struct Launch {
-    /// What the device took.
+    /// The device time.
     device: Duration,
-    /// What the host took to queue it.
+    /// The time that the host needed to queue it.
     host: Duration,
 }
 
 impl Stopwatch {
-    /// A stopwatch for warm caches, or cold ones, and for a device that rests so long before its windows.
+    /// A stopwatch for warm or cold caches; the device rests for `rest` before its windows.
     pub(super) fn new(device: Device, cold: bool, rest: Duration) -> Result<Self, Failure> {
         let flush = if cold { Some(flush(&device)?) } else { None };
         Ok(Self { device, head_start: None, flush, rest })
@@ -121,13 +121,13 @@ impl Stopwatch {
         &self.device
     }
 
-    /// Whether the caches are filled with other things before each launch.
+    /// Whether the caches are evicted before each launch.
     pub(super) fn is_cold(&self) -> bool {
         self.flush.is_some()
     }
 
     pub(super) fn measure(&mut self, work: &mut dyn Work) -> Result<Measured, Failure> {
-        // The first launch compiles; a kernel that fails says so here.
+        // The first launch compiles the kernel; a failing kernel reports its error here.
         work.launch()?;
         work.wait()?;
         std::thread::sleep(self.rest);
@@ -135,7 +135,7 @@ impl Stopwatch {
             Some(_) => self.cold_windows(work)?,
             None => self.warm_windows(work)?,
         };
-        // A failure between the first launch and the last must not pass for a fast one.
+        // A failure between the first and the last launch must not look like a fast launch.
         work.wait()?;
         let Windows { median, fastest, spread } = Windows::of(&mut seconds)?;
         Ok(Measured {
@@ -157,7 +157,7 @@ impl Stopwatch {
 
     /// Windows of launches back to back.
     fn warm_windows(&mut self, work: &mut dyn Work) -> Result<Timed, Failure> {
-        // Twice, for a window that the host was late for makes a launch look longer than it is.
+        // Measured twice, because a late host makes a launch look longer than it is.
         let mut launch = self.window(3, None, || (0..3).try_for_each(|_| work.launch()))?;
         let mut launches = launches_of(launch.device);
         if launches > 1 || launch.device < WINDOW {
@@ -175,7 +175,7 @@ impl Stopwatch {
         Ok(Timed { seconds, launches, recorded: recording.is_kept() })
     }
 
-    /// Windows of a launch each, other things filling the caches before it.
+    /// Windows of one launch each, with the caches evicted before it.
     fn cold_windows(&mut self, work: &mut dyn Work) -> Result<Timed, Failure> {
         let mut seconds = Vec::new();
         let windows = if self.device.has_clock() { COLD_WINDOWS } else { FEWEST_WINDOWS };
@@ -186,7 +186,7 @@ impl Stopwatch {
                 flush.randomize(seed)?;
             }
             if !self.device.has_clock() {
-                // Without the device's clock the fill would be timed too.
+                // Without the device's clock the fill would be included in the time.
                 self.device.wait()?;
             }
             let ((), took) = self.device.time(|| recording.replay())?;
@@ -198,7 +198,7 @@ impl Stopwatch {
         Ok(Timed { seconds, launches: 1, recorded: recording.is_kept() })
     }
 
-    /// One window of so many launches. `before` is how long they took so far.
+    /// One window of `launches` launches; `before` is the estimated time of one.
     fn window(
         &mut self,
         launches: u32,
@@ -214,16 +214,16 @@ impl Stopwatch {
             Ok(start.elapsed())
         })?;
         let host = host / launches;
-        // A queue that the head start has filled makes the host wait, which is not queuing.
+        // If the head start fills the queue, the host waits, and that wait is not queuing time.
         let host = before.map_or(host, |before| host.min(before.host));
         Ok(Launch { device: device / launches, host })
     }
 
-    /// Gives the device something to do while the host starts a window and queues launches that are shorter
-    /// than queuing them; else the window would hold the host's time too.
+    /// Keeps the device busy while the host starts a window and queues launches that run faster than the
+    /// host can queue them; otherwise the window would include CPU time.
     fn occupy(&mut self, launch: Launch, launches: u32) -> Result<(), Failure> {
         let long = launch.device > 2 * launch.host;
-        // Where the processor stands for the device neither is ever ahead of the other.
+        // An emulated device runs on the CPU, so neither side can get ahead.
         if !self.device.has_clock() || (long && self.device.is_emulated()) {
             return Ok(());
         }
@@ -231,7 +231,7 @@ impl Stopwatch {
             self.head_start = Some(HeadStart::new(&self.device)?);
         }
         let Some(HeadStart { scratch, lasts }) = &mut self.head_start else { return Ok(()) };
-        // Half as much again, for queuing is not always as fast.
+        // 50 % more, because queuing time varies.
         let queuing = launch.host.as_secs_f64() * f64::from(launches) * 1.5;
         let queuing = if long { 0.0 } else { queuing };
         let needed = (START.as_secs_f64() + queuing).min(LONGEST_HEAD_START.as_secs_f64());
@@ -242,18 +242,18 @@ impl Stopwatch {
     }
 }
 
-/// What the windows of a case tell.
+/// The statistics of a case's windows.
 #[derive(Debug, PartialEq)]
 struct Windows {
     median: f64,
     fastest: f64,
-    /// The distance of their quarters, as a share of the median.
+    /// The interquartile range, relative to the median.
     spread: f64,
 }
 
 impl Windows {
-    /// Sorts the windows' times and sums them up. A time that is none, of one window or of all, is a
-    /// failure of the clock, never a fast launch.
+    /// Sorts and summarises the windows' times. A time of zero is a failure of the clock, never a fast
+    /// launch.
     fn of(seconds: &mut [f64]) -> Result<Self, Failure> {
         let is_time = |seconds: &f64| *seconds > 0.0 && seconds.is_finite();
         if let Some(bad) = seconds.iter().find(|seconds| !is_time(seconds)) {
@@ -271,7 +271,7 @@ impl Windows {
     }
 }
 
-/// The largest tensor to flush caches with that the device can have.
+/// The largest tensor for evicting caches that the device can allocate.
 fn flush(device: &Device) -> windowpane::Result<Tensor> {
     let [largest, smaller @ ..] = FLUSH_ELEMENTS;
     let make = |elements| {
@@ -284,7 +284,7 @@ fn flush(device: &Device) -> windowpane::Result<Tensor> {
 }
 
 impl HeadStart {
-    /// The smallest tensor that takes long enough, or the largest that the device can have.
+    /// The smallest tensor that takes long enough to fill, or the largest that the device can allocate.
     fn new(device: &Device) -> Result<Self, Failure> {
         let mut found = Self::of(device, SCRATCH[0])?;
         for elements in SCRATCH.into_iter().skip(1) {
@@ -309,19 +309,19 @@ impl HeadStart {
     }
 }
 
-/// The launches that make a window.
+/// The number of launches for a window.
 fn launches_of(launch: Duration) -> u32 {
     let launches = WINDOW.as_secs_f64() / launch.as_secs_f64().max(1e-9);
     (launches as u32).clamp(1, MOST_LAUNCHES)
 }
 
-/// The windows that make a median.
+/// The number of windows for a median.
 fn windows_of(window: Duration) -> u32 {
     let windows = ALL_WINDOWS.as_secs_f64() / window.as_secs_f64().max(1e-9);
     (windows as u32).clamp(FEWEST_WINDOWS, MOST_WINDOWS)
 }
 
-/// The number below which this share of sorted numbers is, between two of them if need be.
+/// The quantile of sorted numbers, interpolated between two of them if necessary.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let place = share * last as f64;
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(quantile(&[7.0], 0.25), 7.0);
     }
 
-    /// However few they are among times that are right.
+    /// Even if only a few times are zero.
     #[test]
     fn times_that_are_none_are_failures() {
         let windows = |seconds: &[f64]| Windows::of(&mut seconds.to_vec());
@@ -355,7 +355,7 @@ mod tests {
         assert!(windows(&[]).is_err());
     }
 
-    /// Work that does nothing but tell when it was launched.
+    /// Work that only records when it was launched.
     struct Idle(Vec<Instant>);
 
     impl Work for Idle {
@@ -387,7 +387,7 @@ mod tests {
         let rest = Duration::from_millis(300);
         let mut stopwatch = Stopwatch::new(Device::host(), false, rest).expect("a stopwatch");
         let mut idle = Idle(Vec::new());
-        // Whether nothing at all takes any time is another matter.
+        // The measured time may be zero and is not checked.
         let _ = stopwatch.measure(&mut idle);
         assert!(idle.0[1] - idle.0[0] >= rest);
     }

@@ -1,7 +1,7 @@
-//! `windowpane bench`, `verify` and `report`: many cases, several backends side by side, what they
-//! compute held to the reference, and peers beside them.
+//! `windowpane bench`, `verify` and `report`: many cases on several backends side by side, compared
+//! with the reference and with other libraries.
 //!
-//! A new kind of case is a file beside [`pool`] and [`conv`], and a line of [`ready`] and of [`check`].
+//! A new kind of case needs a file beside [`pool`] and [`conv`], and a line in [`ready`] and [`check`].
 
 mod against;
 mod case;
@@ -13,18 +13,20 @@ mod measure;
 mod plot;
 mod pool;
 mod print;
+mod random;
 mod report;
 mod row;
 mod sliding;
+mod tally;
 mod verify;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use windowpane::{Backend, Device, Tiling};
+use windowpane::{Backend, Device, MaxPool, Tensor, Tiling};
 
 use crate::args::number;
 use crate::element::Comparison;
@@ -46,57 +48,55 @@ pub(crate) use report::Report;
 pub(crate) use verify::Verify;
 
 const EXAMPLE: &str = "\
-Example: the average cases of a file on two backends, an object a line
+Example: the average-pooling cases of a file on two backends, as JSON lines
   windowpane bench --cases cases.jsonl --backend cuda,vulkan --filter avgpool --format json
 
-A case a line, here in three: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8, \"c\": 64,
-\"size\": [56, 56], \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\",
+One case per line, wrapped here: {\"name\": \"stem\", \"kind\": \"maxpool\", \"pass\": \"fwd\", \"n\": 8,
+\"c\": 64, \"size\": [56, 56], \"k\": [3, 3], \"s\": [2, 2], \"p\": [1, 1], \"d\": [1, 1], \"dtype\": \"f32\",
 \"layout\": \"nhwc\", \"indices\": false}.
-A convolution (kind conv, pass fwd, dgrad or wgrad) has no indices and has \"cout\" and \"groups\",
-and may have \"precision\": \"tf32\"; its filters are laid out as its data.
-Times are the device's own, the median of several windows of many launches each, out of a recording
-such as CUDA's graphs where the device makes one; with --flush-cache a window is one launch, and
-before it, untimed, 384 MB are filled with random numbers. Before a case is timed, a part of it is
-computed and held to the reference.
+A convolution (kind conv, pass fwd, data, weight or bias) has \"cout\" and \"groups\" and no indices,
+and may have \"precision\": \"tf32\"; its filters have the layout of its data, or the one in
+\"filters\": fhwc, hwcf or fchw. dgrad and wgrad are accepted as other names of data and weight.
+benches/README.md lists all fields.
+A time is device time: the median of several windows of many launches, replayed from a recording
+(such as a CUDA graph) if the device supports it. With --flush-cache a window is one launch, and 384
+MB of random numbers are written before it, untimed. Before a case is timed, part of it is compared
+with the reference.
 
-Example: the fastest kernels and tiles of this GPU, kept for later runs and for `conv`
+Example: find the fastest kernels and tiles of this GPU and save them for later runs and for `conv`
   windowpane bench --cases cases.jsonl --filter conv --tune --tuned gpu.tuned";
 
-/// The taps that the reference computes for the check before a case is timed, and the
-/// multiplications, of which a tap has one a channel.
+/// How much the reference computes for the check before a case is timed: taps of a pooling, products
+/// of a convolution.
 const QUICK_CHECK: u64 = 1 << 22;
 const QUICK_PRODUCTS: u64 = 1 << 24;
 
 /// The cases, and where they run.
 #[derive(Args)]
 struct Cases {
-    /// The cases, a JSON object a line
-    #[arg(long, value_name = "FILE.jsonl")]
-    cases: PathBuf,
-    /// One or more of cuda, hip, metal, vulkan, wgpu, cpu, host [default: the best of this build
-    /// and machine]
+    /// One or more of cuda, hip, metal, vulkan, wgpu, cpu, host [default: the best available]
     #[arg(long, value_name = "BACKEND,…", value_delimiter = ',')]
     backend: Vec<Backend>,
-    /// The device's number among those of each backend
+    /// Index of the device within each backend
     #[arg(long, value_name = "N", value_parser = number, default_value_t = 0)]
     device: usize,
-    /// Only cases whose name, kind, pass, type and layout, as in stem/maxpool/fwd/f32/nhwc, have
-    /// this text in them
+    /// Run only cases whose name/kind/pass/dtype/layout, as in stem/maxpool/fwd/f32/nhwc, contains
+    /// this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// auto, or one way for all cases, by the name that `plan pool` or `plan conv` prints
+    /// auto, or one algorithm for all cases, by the name that `plan pool` or `plan conv` prints
     #[arg(long, value_name = "NAME", value_parser = forced::algorithm, default_value = "auto")]
     algorithm: Auto,
-    /// The tiling of all convolutions, or some of its numbers, as `conv` takes them
+    /// Tile sizes to override for all convolutions, as in `conv`
     #[arg(long, value_name = "NAME=NUMBER,…")]
     tile: Option<Tiling>,
-    /// Follow a table of tuned convolutions; with `bench --tune` it is written, and need not be there
+    /// Use the tuned choices in this file; with `bench --tune`, write them (the file need not exist)
     #[arg(long, value_name = "FILE")]
     tuned: Option<PathBuf>,
-    /// How the results are printed [default: table on a terminal, else json]
+    /// Output format [default: table on a terminal, else json]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Print results only: no progress
+    /// Print only results: no progress
     #[arg(long)]
     quiet: bool,
 }
@@ -105,111 +105,201 @@ struct Cases {
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Bench {
+    /// The cases, a JSON object a line
+    #[arg(long = "cases", value_name = "FILE.jsonl")]
+    file: PathBuf,
     #[command(flatten)]
     cases: Cases,
-    /// Time with cold caches
+    /// Evict the caches before each launch
     #[arg(long)]
     flush_cache: bool,
-    /// Let the device rest for so long before each case is timed: hot work lowers its clock
+    /// Let the device rest before each case, because a hot device lowers its clock
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0")]
     rest: Duration,
-    /// Pick kernel and tile of each convolution by measuring first
+    /// First measure which kernel and tile is fastest for each convolution
     #[arg(long)]
     tune: bool,
-    /// Time without comparing with the reference first
+    /// Do not compare with the reference before timing
     #[arg(long)]
     unchecked: bool,
-    /// Tell what moved, came and went since this run, in JSON lines, and exit 1 if a case is slower
-    /// or broken
+    /// Compare with an earlier run in JSON lines; exit with status 1 if a case is slower or broken
     #[arg(long, value_name = "OLD.jsonl")]
     against: Option<PathBuf>,
-    /// The share of its time by which a case may change; more where its windows differ by more
+    /// Relative change of a time that is tolerated; more if its windows differ by more
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "0.05")]
     threshold: f64,
-    /// Draw the cases on their devices' rooflines, and the backends side by side
+    /// Draw the cases on rooflines, and the backends side by side
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     plot: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
-    // No help texts: with them clap sets every flag's help on lines of its own.
+    // No help texts: they would make clap print every flag's help on separate lines.
     Table,
     Markdown,
     Json,
 }
 
-/// Seconds from 0, as 0.3.
+/// Seconds, at least 0, such as 0.3.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| "use seconds from 0, as 0.3".into())
+    seconds.ok_or_else(|| "use a number of seconds from 0, such as 0.3".into())
 }
 
-/// A share from 0, as 0.05 for five per cent.
+/// A fraction, at least 0, such as 0.05 for 5 %.
 fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.0..f64::INFINITY).contains(&share) => Ok(share),
-        _ => Err("use a number from 0, as 0.05 for five per cent".into()),
+        _ => Err("use a number from 0, such as 0.05 for 5 %".into()),
     }
 }
 
-/// A case made ready on a device: everything that it needs is there, and it can be launched.
+/// A case prepared on a device: its tensors exist, and it can be launched.
 trait Work: Send {
-    /// Launches it once more.
+    /// Launches it once.
     fn launch(&mut self) -> windowpane::Result<()>;
-    /// Waits for the last launch, and tells whether it went well.
+    /// Waits for the last launch and returns its error, if any.
     fn wait(&self) -> windowpane::Result<()>;
     /// The algorithm that was chosen.
     fn algorithm(&self) -> String;
-    /// How its product of matrices is cut up, if it is one.
+    /// The tile sizes, if it is an implicit GEMM.
     fn tile(&self) -> Option<String> {
         None
     }
-    /// The fewest bytes that a launch moves.
+    /// The least number of bytes that a launch must move.
     fn bytes(&self) -> u64;
-    /// The additions and multiplications of a launch, where they are what it is measured by.
+    /// The additions and multiplications of a launch, if TFLOP/s are reported for it.
     fn operations(&self) -> Option<u64>;
-    /// All operations of a launch: one a tap for a pooling.
+    /// All operations of a launch; a pooling has one per tap.
     fn arithmetic(&self) -> u64 {
         self.operations().unwrap_or_default()
     }
 }
 
-/// What came of a case's comparison with the reference.
+/// The result of comparing a case with the reference.
 struct Checked {
     algorithm: String,
-    /// The samples that were computed, of all that the case has.
+    /// The samples that were computed, out of all samples of the case.
     samples: usize,
     of: usize,
     /// The extents of a sample, where they are smaller than the case's.
     size: Option<Vec<usize>>,
-    /// The results that were compared, of all that were computed.
+    /// The results that were compared, out of all that were computed.
     outputs: usize,
     of_outputs: usize,
     comparison: Comparison,
 }
 
-/// Makes a case ready on a device.
+/// A case with its inputs on a device and the reference's results.
+trait Held {
+    /// Launches it into poisoned memory and compares the results with the reference's.
+    fn run(&mut self, forced: Forced) -> Result<Checked, Failure>;
+}
+
+/// The memory and the work of a case.
+#[derive(Clone, Copy, Debug)]
+struct Weight {
+    /// The bytes of its tensors.
+    bytes: u64,
+    /// The taps or multiplications of the smallest part that can be compared with the reference.
+    slice: u64,
+    /// The taps or multiplications of the whole case.
+    work: u64,
+}
+
+/// If the smallest part of a case needs more taps or multiplications than this and than `--taps`, a smaller case is
+/// launched.
+const LARGEST_SLICE: u64 = 1 << 26;
+
+/// Prepares a case on a device.
 fn ready(case: &Case, device: &Device, forced: Forced) -> Result<Box<dyn Work>, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" => pool::ready(case, device, forced),
+        "maxpool" | "avgpool" | "lppool" => pool::ready(case, device, forced),
         "conv" => conv::ready(case, device, forced),
         other => Err(no_kind(other)),
     }
 }
 
 fn no_kind(other: &str) -> Failure {
-    Failure::Failed(format!("there is no kind `{other}`; use one of maxpool, avgpool, conv"))
+    Failure::Failed(format!(
+        "there is no kind `{other}`; use one of maxpool, avgpool, lppool, conv"
+    ))
 }
 
-/// Runs as much of a case as makes at most so many taps, and compares the results with the
-/// reference's.
+/// Runs as much of a case as has at most `taps` taps and compares the results with the reference.
 fn check(case: &Case, device: &Device, forced: Forced, taps: u64) -> Result<Checked, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" => pool::check(case, device, forced, taps),
+        "maxpool" | "avgpool" | "lppool" => pool::check(case, device, forced, taps),
         "conv" => conv::check(case, device, forced, taps),
         other => Err(no_kind(other)),
     }
+}
+
+/// Reads lines of cases and plans each on `host`, whole and as the part that would be checked.
+pub(crate) fn plan_cases(text: &str) -> Result<(), Failure> {
+    let host = Device::host();
+    Case::parse("cases", text)?.iter().try_for_each(|case| match &*case.kind {
+        "maxpool" | "avgpool" => pool::plan(case, &host, quick(case)),
+        "conv" => conv::plan(case, &host, quick(case)),
+        other => Err(no_kind(other)),
+    })
+}
+
+/// Prepares a case on a device. The reference computes as many of its results as `taps` allows.
+fn held<'a>(
+    case: &'a Case,
+    device: &'a Device,
+    forced: Forced,
+    taps: u64,
+) -> Result<Box<dyn Held + 'a>, Failure> {
+    match &*case.kind {
+        "maxpool" | "avgpool" | "lppool" => pool::held(case, device, forced, taps),
+        "conv" => conv::held(case, device, forced, taps),
+        other => Err(no_kind(other)),
+    }
+}
+
+/// The memory and the work of a case.
+fn weigh(case: &Case) -> Result<Weight, Failure> {
+    match &*case.kind {
+        "maxpool" | "avgpool" | "lppool" => pool::weigh(case),
+        "conv" => conv::weigh(case),
+        other => Err(no_kind(other)),
+    }
+}
+
+/// The kernels that can compute a case on a device, the plan's choice first.
+fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
+    match &*case.kind {
+        "maxpool" | "avgpool" | "lppool" => pool::kernels(case, device),
+        "conv" => conv::kernels(case, device),
+        other => Err(no_kind(other)),
+    }
+}
+
+/// Whether a device that has just failed cannot compute anymore. A failed launch may leave an error for the next
+/// call, but not for the one after it.
+fn is_lost(device: &Device) -> bool {
+    let works = || {
+        guarded(|| {
+            let x = Tensor::from_slice(device, &[1.0f32, 3.0, 2.0, 0.0], [1, 4, 1])?;
+            let y = MaxPool::new([2]).forward(&x)?.to_vec::<f32>()?;
+            match y == [3.0, 2.0] {
+                true => Ok(()),
+                false => Err(Failure::Failed("a maximum is wrong".into())),
+            }
+        })
+    };
+    works().is_err() && works().is_err()
+}
+
+/// The failure that ends a run when its device is lost.
+fn lost(device: &Device, case: &Case, error: &str) -> Failure {
+    Failure::Failed(format!(
+        "{device} is lost since {}: {error}; nothing more runs on it before the program starts again",
+        case.path()
+    ))
 }
 
 /// How much of a case the reference computes before it is timed.
@@ -220,7 +310,7 @@ fn quick(case: &Case) -> u64 {
     }
 }
 
-/// The type of the factors of a case's products, as ceilings name it.
+/// The type that a case computes in, as measured peaks name it.
 fn factors(case: &Case) -> String {
     match &*case.kind {
         "conv" => conv::arithmetic(case),
@@ -230,7 +320,7 @@ fn factors(case: &Case) -> String {
 
 impl Bench {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let cases = self.cases.read()?;
+        let cases = self.cases.read(&self.file)?;
         let earlier = self.against.as_ref().map(|path| Earlier::read(path, self.threshold));
         let earlier = earlier.transpose()?;
         let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
@@ -258,8 +348,17 @@ impl Bench {
                 let measured = self.measure(case, contestant);
                 failed += usize::from(measured.is_err());
                 let row = Row::new(case, device, self.flush_cache, measured);
+                let error = row.error().map(str::to_owned);
                 printer.add(&progress, Line::Row(row))?;
                 progress.step();
+                // A device without ceilings has failed before any case.
+                if let (Some(error), Ok(_)) = (error, &contestant)
+                    && is_lost(device)
+                {
+                    drop(progress);
+                    printer.finish()?;
+                    return Err(lost(device, case, &error));
+                }
             }
         }
         drop(progress);
@@ -279,21 +378,20 @@ impl Bench {
         }
     }
 
-    /// What is forced on a case: with `--tune`, what was measured to be the fastest where it is
-    /// not what plans now choose by themselves.
+    /// The kernel and tile forced on a case: with `--tune` the fastest measured, if it differs from the
+    /// planned one.
     fn forced(&self, case: &Case, device: &Device) -> Result<Forced, Failure> {
-        let forced = self.cases.forced();
+        let forced = case.forced(self.cases.forced())?;
         if !self.tune || case.kind != "conv" {
             return Ok(forced);
         }
         let tuned = conv::tune(case, device, forced)?;
-        // At once, so that a run that is ended has kept what it found.
+        // Saved after each case, so that an interrupted run keeps its results.
         self.cases.tuned.as_deref().map_or(Ok(()), tuned::keep)?;
         Ok(tuned)
     }
 
-    /// Measures what a device can do at most. One that fails at it ends its own rows, not those of
-    /// the devices beside it.
+    /// Measures the peaks of a device. A failure affects only this device's rows.
     fn prepare(&self, device: &Device, cases: &[Case], progress: &Progress) -> Contestant {
         guarded(|| {
             let mut stopwatch = Stopwatch::new(device.clone(), self.flush_cache, self.rest)?;
@@ -302,7 +400,7 @@ impl Bench {
         })
     }
 
-    /// Makes a case ready and times it. Whatever goes wrong ends the case, not the run.
+    /// Prepares a case and times it. An error ends the case, not the run.
     fn measure(
         &self,
         case: &Case,
@@ -310,7 +408,7 @@ impl Bench {
     ) -> Result<(Measured, Against), String> {
         let (ceilings, stopwatch) = match contestant {
             Ok(ready) => (&ready.0, &mut ready.1),
-            Err(error) => return Err(format!("the device's ceilings were not measured: {error}")),
+            Err(error) => return Err(format!("the device's peaks could not be measured: {error}")),
         };
         guarded(|| {
             let device = stopwatch.device().clone();
@@ -327,10 +425,10 @@ impl Bench {
     }
 }
 
-/// A device's ceilings and what times cases on it, or why it has none.
+/// A device's peaks and the stopwatch for its cases, or an error.
 type Contestant = Result<(Ceilings, Stopwatch), String>;
 
-/// The worst error of a case that is right; a wrong one is a failure, however fast.
+/// The worst error of a correct case; a wrong result is a failure.
 fn right(checked: &Checked) -> Result<f64, Failure> {
     match &checked.comparison.wrong {
         None => Ok(checked.comparison.worst),
@@ -338,7 +436,7 @@ fn right(checked: &Checked) -> Result<f64, Failure> {
     }
 }
 
-/// Does something of which a failure, and a panic too, is what is told of it.
+/// Runs `work` and turns a failure or a panic into a message.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|failure| failure.to_string()),
@@ -347,26 +445,26 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, String> {
 }
 
 impl Cases {
-    /// The cases of the file that the filter lets through.
-    fn read(&self) -> Result<Vec<Case>, Failure> {
-        let mut cases = Case::read(&self.cases)?;
+    /// The cases of a file that pass the filter.
+    fn read(&self, file: &Path) -> Result<Vec<Case>, Failure> {
+        let mut cases = Case::read(file)?;
         let filter = self.filter.as_deref().unwrap_or_default();
         let all = cases.len();
-        cases.retain(|case| case.path().contains(filter));
+        cases.retain(|case| case.path_contains(filter));
         if cases.is_empty() {
-            let file = self.cases.display();
+            let file = file.display();
             return Err(Failure::Failed(match all {
-                0 => format!("{file}: has no cases; write a JSON object a line"),
+                0 => format!("{file}: has no cases; write one JSON object per line"),
                 _ => format!("{file}: none of the {all} cases has `{filter}` in it"),
             }));
         }
         Ok(cases)
     }
 
-    /// Makes plans follow the table that is named; one that will be written need not be there.
+    /// Makes plans use the named file of tuned choices; one that will be written need not exist.
     fn follow_tuned(&self, written: bool) -> Result<(), Failure> {
         match &self.tuned {
-            // Whether it can be written is seen before hours of measuring.
+            // Checked before hours of measuring.
             Some(path) if written && !path.exists() => Output::new(path).map(drop),
             Some(path) => tuned::follow(path),
             None => Ok(()),
@@ -391,7 +489,7 @@ impl Cases {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("it said nothing").into()
@@ -430,6 +528,12 @@ mod tests {
         assert!(row.time().is_none());
     }
 
+    /// A device that works is not lost.
+    #[test]
+    fn devices_that_work_are_not_lost() {
+        assert!(!is_lost(&Device::host()));
+    }
+
     /// A device that is lost before its first case leaves rows that say so, and others theirs.
     #[test]
     fn a_device_without_ceilings_has_rows_that_say_so() {
@@ -449,7 +553,7 @@ mod tests {
             Row::new(&case, &host, false, line.bench.measure(&case, contestant))
         };
         let lost = row(&mut Err("it is lost".into()));
-        assert_eq!(lost.error(), Some("the device's ceilings were not measured: it is lost"));
+        assert_eq!(lost.error(), Some("the device's peaks could not be measured: it is lost"));
         let progress = Progress::new(true, "");
         let mut ready = line.bench.prepare(&host, std::slice::from_ref(&case), &progress);
         assert!(row(&mut ready).time().is_some_and(|time| time.ms > 0.0));

@@ -1,14 +1,17 @@
-//! Pooling as a case: the kinds `maxpool` and `avgpool`.
+//! Pooling as a case: the kinds `maxpool`, `avgpool` and `lppool`.
 
 use serde::Deserialize;
-use windowpane::{AvgPool, Device, Divisor, IndexBase, MaxPool, Plan, Result, Tensor};
+use serde_json::Value;
+use windowpane::{
+    Algorithm, AvgPool, Device, Divisor, Exponent, IndexBase, LpPool, MaxPool, Plan, Result, Tensor,
+};
 use windowpane_reference::Total;
-use windowpane_reference::pool::{backward, direct};
+use windowpane_reference::pool::{backward, direct, lp};
 
 use super::case::Case;
-use super::sliding::Sliding;
-use super::{Checked, Forced, Work};
-use crate::element::{self, Comparable, Comparison, with_element};
+use super::sliding::{Sliding, planes, spread};
+use super::{Checked, Forced, Held, Weight, Work};
+use crate::element::{self, Comparable, Comparison, poisoned, with_element};
 use crate::failure::Failure;
 use crate::memory;
 
@@ -19,6 +22,10 @@ struct Fields {
     sliding: Sliding,
     #[serde(default)]
     indices: bool,
+    #[serde(default)]
+    divisor: Option<Value>,
+    #[serde(default)]
+    exponent: Option<f64>,
 }
 
 /// What a pooling computes.
@@ -29,12 +36,11 @@ enum Operator {
     MaxGradient,
     Average,
     AverageGradient,
+    Norm,
+    NormGradient,
 }
 
-/// Average cases divide by the taps that are in the input.
-const DIVISOR: Divisor = Divisor::Valid;
-
-/// A pooling with what it reads and what it wrote last.
+/// A pooling with its inputs and its last result.
 struct Pooling {
     operator: Operator,
     plan: Plan,
@@ -53,43 +59,148 @@ pub(super) fn ready(
     Ok(Box::new(pooling))
 }
 
-/// Runs the case on as much of it as makes at most so many taps, and compares all results with the
-/// reference's.
+/// Plans the case, and the part of it that [`check`] would run.
+pub(super) fn plan(case: &Case, device: &Device, taps: u64) -> Result<(), Failure> {
+    case.fields::<Fields>()?.smaller(case, device, Forced::default(), taps).map(drop)
+}
+
+/// Runs as much of the case as has at most this many taps, and compares all results with the reference.
 pub(super) fn check(
     case: &Case,
     device: &Device,
     forced: Forced,
     taps: u64,
 ) -> Result<Checked, Failure> {
-    let (whole, dtype) = (case.fields::<Fields>()?, case.dtype()?);
-    let fields = whole.smaller(case, device, forced, taps)?;
+    let part = case.fields::<Fields>()?.smaller(case, device, forced, taps)?;
+    let planes = Planes::of(&part, u64::MAX, 1);
+    held_to(case, device, forced, part, planes)?.run(forced)
+}
+
+/// Prepares a case on the device. The reference computes as many of its planes as `taps` allows. If one plane has
+/// far more taps, a smaller case is launched.
+pub(super) fn held<'a>(
+    case: &'a Case,
+    device: &'a Device,
+    forced: Forced,
+    taps: u64,
+) -> Result<Box<dyn Held + 'a>, Failure> {
+    let whole = case.fields::<Fields>()?;
+    let plane = weigh(case)?.slice;
+    let fields = match plane <= taps.max(super::LARGEST_SLICE) {
+        true => whole,
+        false => whole.smaller(case, device, forced, taps)?,
+    };
+    let planes = Planes::of(&fields, taps, plane);
+    held_to(case, device, forced, fields, planes)
+}
+
+fn held_to<'a>(
+    case: &'a Case,
+    device: &'a Device,
+    forced: Forced,
+    fields: Fields,
+    planes: Planes,
+) -> Result<Box<dyn Held + 'a>, Failure> {
+    let dtype = case.dtype()?;
     let (_, plan) = fields.plan(case, device, forced)?;
     memory::check_pooling(plan.pooling(), 2 * dtype.size() + size_of::<Total>())?;
-    let size = (fields.sliding.size != whole.sliding.size).then(|| fields.sliding.size.clone());
     with_element!(dtype, T => {
-        let mut pooling = fields.ready(case, device, forced, |dims, seed| {
+        let pooling = fields.ready(case, device, forced, |dims, seed| {
             let len = dims.iter().product::<usize>() + seed as usize;
-            // Another seed is another place in the same numbers.
+            // Another seed selects another part of the same numbers.
             let numbers: Vec<T> = element::numbers(len).skip(seed as usize).collect();
             Tensor::from_slice(device, &numbers, dims)
         })?;
-        pooling.launch()?;
-        let comparison = pooling.compare::<T>()?;
-        let outputs = pooling.results.first().map_or(0, Tensor::len);
-        Ok(Checked {
-            algorithm: pooling.algorithm(),
-            samples: fields.sliding.n,
-            of: whole.sliding.n,
-            size,
-            outputs,
-            of_outputs: outputs,
-            comparison,
-        })
+        let expected = pooling.expected::<T>(&fields, &planes, case)?;
+        Ok(Box::new(Verified { case, device, fields, planes, pooling, expected }))
     })
 }
 
+/// The memory and the work of a case.
+pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
+    let fields = case.fields::<Fields>()?;
+    let (operator, plan) = fields.plan(case, &Device::host(), Forced::default())?;
+    let (pooling, taps) = (plan.pooling(), plan.pooling().grid().taps() as u64);
+    let gradient = matches!(operator, Operator::MaxGradient | Operator::NormGradient);
+    let bytes = plan.bytes().saturating_mul(if gradient { 2 } else { 1 });
+    let slice = (pooling.output().plane() as u64).saturating_mul(taps);
+    Ok(Weight { bytes, slice, work: arithmetic(&plan) })
+}
+
+/// The kernels that can compute a case, the plan's choice first.
+pub(super) fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
+    let fields = case.fields::<Fields>()?;
+    let own = fields.plan(case, device, Forced::default())?.1.algorithm();
+    let others = Algorithm::ALL.into_iter().filter(|algorithm| {
+        let planned = fields.plan(case, device, Forced::pool(*algorithm));
+        // Some names ask for the kernel of another one.
+        *algorithm != own && planned.is_ok_and(|(_, plan)| plan.algorithm() == *algorithm)
+    });
+    Ok([own].into_iter().chain(others).map(Algorithm::name).collect())
+}
+
+/// The planes that are compared: those of some channels of some samples.
+struct Planes {
+    samples: Vec<usize>,
+    channels: Vec<usize>,
+}
+
+impl Planes {
+    /// The planes that the reference computes within `most` taps, at least one: up to 16 channels first, because
+    /// most kernels compute several channels of a sample together, then samples.
+    fn of(fields: &Fields, most: u64, taps: u64) -> Self {
+        const CHANNELS: usize = 16;
+        let Sliding { n, c, .. } = fields.sliding;
+        let planes = usize::try_from(most / taps.max(1)).unwrap_or(usize::MAX).max(1);
+        let channels = c.min(planes.min((planes / n.max(1)).max(CHANNELS)));
+        let samples = spread(n, (planes / channels.max(1)).max(1));
+        Self { samples, channels: spread(c, channels) }
+    }
+}
+
+/// The reference's results.
+enum Expected<T> {
+    Same(Vec<T>),
+    Indexed(Vec<T>, Vec<i32>),
+    Sums(Vec<Total>),
+}
+
+/// A pooling with its inputs and the reference's results.
+struct Verified<'a, T> {
+    case: &'a Case,
+    device: &'a Device,
+    fields: Fields,
+    planes: Planes,
+    pooling: Pooling,
+    expected: Expected<T>,
+}
+
+impl<T: Comparable> Held for Verified<'_, T> {
+    fn run(&mut self, forced: Forced) -> Result<Checked, Failure> {
+        let Self { case, device, fields, planes, pooling, expected } = self;
+        pooling.plan = fields.plan(case, device, forced)?.1;
+        pooling.poison::<T>(case)?;
+        pooling.launch()?;
+        let comparison = pooling.compare(expected, planes, case)?;
+        let whole = case.fields::<Fields>()?;
+        let of_outputs = pooling.results.first().map_or(0, Tensor::len);
+        let all = fields.sliding.n * fields.sliding.c;
+        let outputs = of_outputs / all.max(1) * planes.samples.len() * planes.channels.len();
+        let size = (fields.sliding.size != whole.sliding.size).then(|| fields.sliding.size.clone());
+        Ok(Checked {
+            algorithm: pooling.algorithm(),
+            samples: planes.samples.len(),
+            of: whole.sliding.n,
+            size,
+            outputs,
+            of_outputs,
+            comparison,
+        })
+    }
+}
+
 impl Fields {
-    /// What the case computes and how, without a launch.
+    /// Plans the case without a launch.
     fn plan(
         &self,
         case: &Case,
@@ -100,7 +211,9 @@ impl Fields {
         let algorithm = forced.of_pooling()?;
         let (window, dims) = (self.sliding.window()?, self.sliding.dims(layout));
         let max = MaxPool::over(window).layout(layout).algorithm(algorithm);
-        let average = AvgPool::over(window).layout(layout).divisor(DIVISOR).algorithm(algorithm);
+        let average = AvgPool::over(window).layout(layout).divisor(self.divisor());
+        let average = average.algorithm(algorithm);
+        let norm = LpPool::over(self.exponent(), window).layout(layout).algorithm(algorithm);
         Ok(match (&*case.kind, &*case.pass) {
             ("maxpool", "fwd") if self.indices => {
                 (Operator::MaxWithIndices, max.plan_with_indices(device, dtype, &dims)?)
@@ -111,13 +224,30 @@ impl Fields {
             ("avgpool", "bwd") => {
                 (Operator::AverageGradient, average.plan_backward(device, dtype, &dims)?)
             }
+            ("lppool", "fwd") => (Operator::Norm, norm.plan(device, dtype, &dims)?),
+            ("lppool", "bwd") => {
+                (Operator::NormGradient, norm.plan_backward(device, dtype, &dims)?)
+            }
             _ => return Err(case.unknown_pass("fwd, bwd")),
         })
     }
 
-    /// As much of the case as has at most so many taps: fewer samples, and where one has more,
-    /// smaller ones, in which every window still meets all edges. Kernels are the same for all
-    /// batches and extents.
+    /// The divisor of averages; by default the taps inside the input.
+    fn divisor(&self) -> Divisor {
+        match &self.divisor {
+            Some(Value::String(name)) if name == "padded" => Divisor::Padded,
+            Some(Value::Number(n)) => Divisor::Fixed(n.as_u64().unwrap_or(0) as u32),
+            _ => Divisor::Valid,
+        }
+    }
+
+    /// The exponent of norms; by default 2.
+    fn exponent(&self) -> f64 {
+        self.exponent.unwrap_or(2.0)
+    }
+
+    /// As much of the case as has at most this many taps: fewer samples, or smaller ones if one sample has
+    /// more, still with windows at all edges. The kernel is the same for all batches and extents.
     fn smaller(
         &self,
         case: &Case,
@@ -126,7 +256,7 @@ impl Fields {
         most: u64,
     ) -> Result<Self, Failure> {
         let mut fields = self.clone();
-        // What the whole case is asked for is refused for what it is.
+        // Errors of the whole case are reported for the whole case.
         let all = arithmetic(&self.plan(case, device, forced)?.1);
         let each = (all / self.sliding.n.max(1) as u64).max(1);
         fields.sliding.n =
@@ -135,7 +265,7 @@ impl Fields {
         Ok(fields)
     }
 
-    /// Makes everything that a launch reads: `fill` makes a tensor of these dimensions.
+    /// Makes the inputs of a launch: `fill` makes a tensor with these dimensions.
     fn ready(
         &self,
         case: &Case,
@@ -150,8 +280,11 @@ impl Fields {
         let layout = case.layout()?;
         let output: Vec<usize> = plan.pooling().output().dims(layout).collect();
         let inputs = match operator {
-            Operator::Max | Operator::MaxWithIndices | Operator::Average => {
+            Operator::Max | Operator::MaxWithIndices | Operator::Average | Operator::Norm => {
                 vec![fill(&self.sliding.dims(layout), 1)?]
+            }
+            Operator::NormGradient => {
+                vec![fill(&output, 2)?, fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::MaxGradient => {
                 let pool = MaxPool::over(self.sliding.window()?).layout(layout);
@@ -166,32 +299,89 @@ impl Fields {
 }
 
 impl Pooling {
-    /// Holds the results of the last launch to the reference.
-    fn compare<T: Comparable>(&self) -> Result<Comparison, Failure> {
-        let (pooling, base) = (self.plan.pooling(), IndexBase::default());
-        let x = self.inputs[0].to_vec::<T>()?;
-        let found = self.results[0].to_vec::<T>()?;
+    /// The reference's results for these planes.
+    fn expected<T: Comparable>(
+        &self,
+        fields: &Fields,
+        planes: &Planes,
+        case: &Case,
+    ) -> Result<Expected<T>, Failure> {
+        let (n, c) = (planes.samples.len(), planes.channels.len());
+        let sliding = Sliding { n, c, ..fields.sliding.clone() };
+        let some = Fields { sliding, ..fields.clone() };
+        let (_, plan) = some.plan(case, &Device::host(), Forced::default())?;
+        let (pooling, base) = (plan.pooling(), IndexBase::default());
+        let x = planes.cut::<T>(&self.inputs[0], case)?;
         Ok(match self.operator {
-            Operator::Max => Comparison::of_same(&found, &direct::max(pooling, &x)),
+            Operator::Max => Expected::Same(direct::max(pooling, &x)),
             Operator::MaxWithIndices => {
                 let (values, indices) = direct::max_with_indices(pooling, base, &x);
-                let positions = self.results[1].to_vec::<i32>()?;
-                Comparison::of_same(&found, &values)
-                    .and(Comparison::of_same(&positions, &indices).named("the indices: "))
+                Expected::Indexed(values, indices)
             }
             Operator::MaxGradient => {
-                let winners = self.inputs[1].to_vec::<i32>()?;
+                let winners = planes.cut::<i32>(&self.inputs[1], case)?;
                 let totals = backward::max_backward_totals(pooling, base, &x, &winners);
-                Comparison::of_sums(&found, &totals.map_err(windowpane::Error::from)?)
+                Expected::Sums(totals.map_err(windowpane::Error::from)?)
             }
             Operator::Average => {
-                Comparison::of_sums(&found, &direct::average_totals(pooling, DIVISOR, &x))
+                Expected::Sums(direct::average_totals(pooling, fields.divisor(), &x))
             }
             Operator::AverageGradient => {
-                let totals = backward::average_backward_totals(pooling, DIVISOR, &x);
-                Comparison::of_sums(&found, &totals)
+                Expected::Sums(backward::average_backward_totals(pooling, fields.divisor(), &x))
+            }
+            Operator::Norm => {
+                Expected::Sums(lp::norm_totals(pooling, Exponent::new(fields.exponent()), &x))
+            }
+            Operator::NormGradient => {
+                let (dy, x) = (x, planes.cut::<T>(&self.inputs[1], case)?);
+                let p = Exponent::new(fields.exponent());
+                Expected::Sums(lp::norm_backward_totals(pooling, p, &dy, &x))
             }
         })
+    }
+
+    /// Compares the last launch's results with the reference's.
+    fn compare<T: Comparable>(
+        &self,
+        expected: &Expected<T>,
+        planes: &Planes,
+        case: &Case,
+    ) -> Result<Comparison, Failure> {
+        let found = planes.cut::<T>(&self.results[0], case)?;
+        Ok(match expected {
+            Expected::Same(values) => Comparison::of_same(&found, values),
+            Expected::Sums(totals) => Comparison::of_sums(&found, totals),
+            Expected::Indexed(values, indices) => {
+                let positions = planes.cut::<i32>(&self.results[1], case)?;
+                Comparison::of_same(&found, values)
+                    .and(Comparison::of_same(&positions, indices).named("the indices: "))
+            }
+        })
+    }
+
+    /// Makes the next launch write into poisoned memory.
+    fn poison<T: Comparable>(&mut self, case: &Case) -> Result<(), Failure> {
+        let (pooling, layout) = (self.plan.pooling(), case.layout()?);
+        let dims: Vec<usize> = match self.operator {
+            Operator::MaxGradient | Operator::AverageGradient | Operator::NormGradient => {
+                pooling.input().dims(layout).collect()
+            }
+            _ => pooling.output().dims(layout).collect(),
+        };
+        let device = self.plan.device();
+        let mut results = vec![poisoned::<T>(device, &dims)?];
+        if self.operator == Operator::MaxWithIndices {
+            results.push(poisoned::<i32>(device, &dims)?);
+        }
+        self.results = results;
+        Ok(())
+    }
+}
+
+impl Planes {
+    /// These planes of a tensor.
+    fn cut<T: Comparable>(&self, tensor: &Tensor, case: &Case) -> Result<Vec<T>, Failure> {
+        planes(tensor, case.layout()?, &self.samples, &self.channels)
     }
 }
 
@@ -221,7 +411,7 @@ impl Work for Pooling {
     }
 }
 
-/// One operation a tap.
+/// One operation per tap.
 fn arithmetic(plan: &Plan) -> u64 {
     let pooling = plan.pooling();
     pooling.output().elements() as u64 * pooling.grid().taps() as u64
@@ -260,7 +450,7 @@ mod tests {
         assert_eq!((checked.samples, checked.outputs), (2, 2 * 100));
         let checked =
             check(&case("avgpool", "fwd"), &Device::host(), Forced::default(), 0).expect("it runs");
-        // As small already as it is halved to.
+        // Already too small to be halved.
         assert_eq!((checked.samples, checked.size), (1, None));
     }
 
@@ -280,8 +470,8 @@ mod tests {
         assert_eq!(smaller(0).size, [67, 67]);
     }
 
-    /// Kernels that are wrong in one corner only: a divisor that counts padding, and a maximum of
-    /// windows that are a column off.
+    /// Kernels that are wrong in one corner only: a divisor that counts padding, and windows shifted by one
+    /// column.
     #[test]
     fn wrong_kernels_are_found() {
         let host = Device::host();
@@ -297,7 +487,9 @@ mod tests {
             let right = std::mem::replace(&mut pooling.plan, plan);
             pooling.launch().expect("it runs");
             pooling.plan = right;
-            pooling.compare::<f32>().expect("it is compared").wrong
+            let (case, planes) = (case(kind, "fwd"), Planes::of(&fields, u64::MAX, 1));
+            let expected = pooling.expected::<f32>(&fields, &planes, &case).expect("it is pooled");
+            pooling.compare(&expected, &planes, &case).expect("it is compared").wrong
         };
         let (dims, window) = ([3, 9, 9, 4], Window::new([3, 3]).stride([2, 2]));
         let average = AvgPool::over(window.padding([1, 1])).divisor(Divisor::Padded);
@@ -307,5 +499,43 @@ mod tests {
         let max = MaxPool::over(window.padding([(1, 1), (0, 2)]));
         let max = max.plan_with_indices(&host, DType::F32, &dims).expect("a plan");
         assert!(wrong("maxpool", max).is_some(), "a window that is a column off is wrong");
+    }
+
+    /// A large case is launched whole, and some of its planes are compared.
+    #[test]
+    fn planes_of_whole_cases_are_compared() {
+        let host = Device::host();
+        for (kind, pass) in [
+            ("maxpool", "fwd"),
+            ("maxpool", "bwd"),
+            ("avgpool", "fwd"),
+            ("avgpool", "bwd"),
+            ("lppool", "fwd"),
+            ("lppool", "bwd"),
+        ] {
+            let case = case(kind, pass);
+            let mut held = held(&case, &host, Forced::default(), 2 * 25 * 9).expect("it is ready");
+            let checked = held.run(Forced::default()).expect("it runs");
+            assert_eq!(checked.comparison.wrong, None, "{kind} {pass}");
+            let plane = if pass == "fwd" { 25 } else { 81 };
+            assert_eq!((checked.samples, checked.outputs), (1, 2 * plane), "{kind} {pass}");
+            assert_eq!(checked.of_outputs, 3 * 4 * plane, "{kind} {pass}");
+        }
+    }
+
+    /// An element that a kernel does not write is wrong.
+    #[test]
+    fn elements_that_are_left_out_are_wrong() {
+        let host = Device::host();
+        let case = case("maxpool", "fwd");
+        let fields: Fields = case.fields().expect("fields");
+        let numbers = |dims: &[usize], seed| Tensor::random(&host, DType::F32, dims, seed);
+        let mut pooling =
+            fields.ready(&case, &host, Forced::default(), numbers).expect("it is ready");
+        let planes = Planes::of(&fields, u64::MAX, 1);
+        let expected = pooling.expected::<f32>(&fields, &planes, &case).expect("it is pooled");
+        pooling.poison::<f32>(&case).expect("memory");
+        let found = pooling.compare(&expected, &planes, &case).expect("it is compared").wrong;
+        assert!(found.is_some_and(|found| found.contains("element 0 is NaN")));
     }
 }

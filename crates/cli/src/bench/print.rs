@@ -1,4 +1,4 @@
-//! How the lines of a run are shown: as they come, or as one table.
+//! Prints the lines of a run: each as it is measured, or all as one table.
 
 use std::io::{self, IsTerminal};
 
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::progress::{Progress, say};
 use crate::table as tables;
 
-/// The letters of an error that a cell has room for.
+/// The number of characters of an error that a cell shows.
 const CELL: usize = 48;
 
 /// Prints a run.
@@ -25,8 +25,7 @@ impl Printer {
         Self { format: format(asked), lines: Vec::new() }
     }
 
-    /// A line that the run has given: printed at once in JSON, so that a run that is ended has
-    /// told what it knew.
+    /// Adds a line. JSON is printed at once, so that an interrupted run has printed all it measured.
     pub(super) fn add(&mut self, progress: &Progress, line: Line) -> Result<(), Failure> {
         if self.format == Format::Json {
             progress.say(row::json(&line)?)?;
@@ -39,7 +38,7 @@ impl Printer {
         &self.lines
     }
 
-    /// Prints the table, if that is what was asked for.
+    /// Prints the table, unless the format is JSON.
     pub(super) fn finish(&self) -> Result<(), Failure> {
         if self.format == Format::Json {
             return Ok(());
@@ -49,7 +48,7 @@ impl Printer {
         }
         let rows = rows(&self.lines);
         say(table_of(self.format, &rows))?;
-        // Cells have no room for all of a reason.
+        // A cell is too narrow for a whole error.
         let failed = rows.iter().filter_map(|row| Some((row, row.error()?)));
         for (row, error) in failed.filter(|(_, error)| error.chars().count() > CELL) {
             say(format!("{} on {}: {error}", row.case(), row.whose()))?;
@@ -57,8 +56,8 @@ impl Printer {
         Ok(())
     }
 
-    /// Prints what moved, came and went since an earlier run, of the cases that this filter lets
-    /// through; how many of them are slower or broken.
+    /// Prints which of the filtered cases changed, were added or were removed since an earlier run, and
+    /// returns how many are slower or broken.
     pub(super) fn moved(&self, earlier: &Earlier, filter: &str) -> Result<usize, Failure> {
         let rows = rows(&self.lines);
         let moved = earlier.changes(&rows, filter);
@@ -70,7 +69,7 @@ impl Printer {
             }
         } else {
             let mut table = table(self.format);
-            table.set_header(["moved", "backend", "", "before, ms", "after, ms", "noise"]);
+            table.set_header(["case", "backend", "change", "before, ms", "after, ms", "noise"]);
             for moved in &moved {
                 let ms = |ms: Option<f64>| ms.map_or("–".into(), |ms| format!("{ms}"));
                 table.add_row([
@@ -83,7 +82,7 @@ impl Printer {
                 ]);
             }
             match moved.len() {
-                0 => say("nothing moved")?,
+                0 => say("no case changed")?,
                 _ => say(table)?,
             }
             say(agreement)?;
@@ -92,7 +91,7 @@ impl Printer {
     }
 }
 
-/// What was asked for, else a table for people and JSON for programs.
+/// The requested format, else a table on a terminal and JSON in a pipe.
 pub(super) fn format(asked: Option<Format>) -> Format {
     let usual = if io::stdout().is_terminal() { Format::Table } else { Format::Json };
     asked.unwrap_or(usual)
@@ -113,7 +112,7 @@ pub(super) fn rows(lines: &[Line]) -> Vec<&Row> {
     rows.collect()
 }
 
-/// A line for each device of ours: what it can do at most.
+/// One line for each of our devices, with its measured peaks.
 pub(super) fn ceilings(lines: &[Line]) -> Vec<String> {
     let mut devices: Vec<(&str, &str, Vec<String>)> = Vec::new();
     for line in lines {
@@ -125,7 +124,7 @@ pub(super) fn ceilings(lines: &[Line]) -> Vec<String> {
         }
     }
     let told = |(backend, device, texts): (&str, &str, Vec<String>)| {
-        format!("{backend} ({device}): {}", texts.join(", "))
+        format!("{backend} ({device}): {}", texts.join("; "))
     };
     devices.into_iter().map(told).collect()
 }
@@ -133,12 +132,12 @@ pub(super) fn ceilings(lines: &[Line]) -> Vec<String> {
 fn words(ceiling: &Ceiling) -> Option<String> {
     let words = match (ceiling.gbs, ceiling.tflops) {
         (Some(gbs), _) => match ceiling.bytes {
-            Some(bytes) => format!("copies {} MB at {gbs} GB/s", bytes >> 20),
-            None => format!("copies at {gbs} GB/s"),
+            Some(bytes) => format!("copy of {} MB {gbs} GB/s", bytes >> 20),
+            None => format!("copy {gbs} GB/s"),
         },
         (None, Some(tflops)) => {
             let dtype = ceiling.dtype.as_deref().unwrap_or_default();
-            format!("{tflops} TFLOP/s of {dtype} in {} units", ceiling.ceiling)
+            format!("{dtype} on {} units {tflops} TFLOP/s", ceiling.ceiling)
         }
         (None, None) => return None,
     };
@@ -148,9 +147,8 @@ fn words(ceiling: &Ceiling) -> Option<String> {
     })
 }
 
-/// A row a case. One contestant has columns for all that is known of it; several stand side by
-/// side, and where peers are among them a last column says how many times as fast the fastest of
-/// ours is as the fastest of theirs.
+/// One row per case. A single contestant gets a column per measurement; several contestants get a
+/// column each, and if there are peers, a last column with the fastest peer's time over our fastest.
 pub(super) fn table_of(format: Format, rows: &[&Row]) -> Table {
     let mut whose: Vec<String> = Vec::new();
     for row in rows {
@@ -165,16 +163,7 @@ pub(super) fn table_of(format: Format, rows: &[&Row]) -> Table {
 }
 
 fn alone(mut table: Table, rows: &[&Row]) -> Table {
-    table.set_header([
-        "case",
-        "type",
-        "algorithm",
-        "ms",
-        "GB/s",
-        "TFLOP/s",
-        "of the ceiling",
-        "spread",
-    ]);
+    table.set_header(["case", "type", "algorithm", "ms", "GB/s", "TFLOP/s", "of peak", "spread"]);
     right_from(&mut table, 3);
     for row in rows {
         let (case, of_type) = named(&[row]);
@@ -227,7 +216,7 @@ fn side_by_side(mut table: Table, rows: &[&Row], whose: &[String]) -> Table {
     table
 }
 
-/// The rows of each case, in the order of the first of each.
+/// The rows of each case, in order of first appearance.
 pub(super) fn by_case<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     let mut cases: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -240,8 +229,8 @@ pub(super) fn by_case<'a>(rows: &[&'a Row]) -> Vec<Vec<&'a Row>> {
     cases.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// How many times as fast the fastest of ours is as the fastest peer of its day, with warm caches, as
-/// peers are timed.
+/// The time of the fastest peer over our fastest time on the same day. Only warm caches count, because
+/// peers are timed with warm caches.
 pub(super) fn ratio(rows: &[&Row]) -> Option<f64> {
     let fastest = |fits: &dyn Fn(&Row) -> bool| {
         let fitting = rows.iter().filter(|row| fits(row) && !row.is_cold());
@@ -260,7 +249,10 @@ pub(super) fn mean(ratios: &[f64]) -> f64 {
 
 fn named(rows: &[&Row]) -> (String, String) {
     let (row, factors) = (rows[0], row::factors(rows));
-    (format!("{} {} {}", row.name, row.kind, row.pass), format!("{factors} {}", row.layout))
+    (
+        format!("{} {} {}", row.name, row.kind, row::pass_name(&row.pass)),
+        format!("{factors} {}", row.layout),
+    )
 }
 
 /// Why a case has no time, short enough for a cell.

@@ -1,9 +1,10 @@
-//! The lines of a run: what each device can do at most, and then a row for each case on it.
+//! The lines of a run: first the measured peaks of each device, then a row for each case on it.
 
 use std::borrow::Cow;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use windowpane::Device;
 
 use super::against::{Agreement, Moved};
@@ -12,23 +13,48 @@ use super::lines;
 use super::measure::Measured;
 use crate::failure::Failure;
 
+/// The name of a pass in tables, paths and pictures: the gradients that other libraries call `dgrad`
+/// and `wgrad` are `data` and `weight`.
+pub(super) fn pass_name(pass: &str) -> &str {
+    match pass {
+        "dgrad" => "data",
+        "wgrad" => "weight",
+        _ => pass,
+    }
+}
+
+/// A case's path, `name/kind/pass/dtype/layout`.
+pub(super) fn path([name, kind, pass, dtype, layout]: [&str; 5]) -> String {
+    [name, kind, pass_name(pass), dtype, layout].join("/")
+}
+
+/// A path, or a pattern of paths, with its pass spelled as [`path`] spells it.
+pub(super) fn respelled(pattern: &str) -> String {
+    pattern.split('/').map(pass_name).collect::<Vec<_>>().join("/")
+}
+
+/// Whether a case's path contains a text, in either spelling of its pass.
+pub(super) fn path_contains(parts: [&str; 5], text: &str) -> bool {
+    path(parts).contains(text) || parts.join("/").contains(text)
+}
+
 /// A line of a run, ours or a peer's.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
     Ceiling(Ceiling),
     Row(Row),
-    /// What `--against` tells after the rows.
+    /// Printed by `--against` after the rows.
     Agreement(Agreement),
     Moved(Moved),
 }
 
-/// What a device can do at most, measured in the run.
+/// A peak of a device, measured in the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ceiling {
     /// `copy`, `vector` or `matrix`.
     pub(super) ceiling: String,
-    /// The bytes that a copy reads and writes; the type that arithmetic is done in.
+    /// For a copy the bytes that it reads and writes; for arithmetic `dtype`, the type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,13 +63,13 @@ pub(super) struct Ceiling {
     pub(super) gbs: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tflops: Option<f64>,
-    /// Why it is not known.
+    /// Why it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// `cold`: the caches filled with other things before each launch.
+    /// `cold` if the caches were evicted before each launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) cache: Option<String>,
-    /// Whose it is: a backend of ours, or a peer.
+    /// Our backend, or the peer, that measured it.
     #[serde(default)]
     pub(super) backend: String,
     #[serde(default)]
@@ -51,29 +77,29 @@ pub(super) struct Ceiling {
 }
 
 impl Ceiling {
-    /// The bytes a second that a plain copy of so many reads and writes.
+    /// The bandwidth of a copy that reads and writes `bytes`.
     pub(super) fn copy(device: &Device, bytes: u64, bytes_per_s: f64) -> Self {
         let gbs = Some(rounded(bytes_per_s / 1e9));
         Self { bytes: Some(bytes), gbs, ..Self::of("copy", device) }
     }
 
-    /// The operations a second on a type, in `vector` or `matrix` units.
+    /// The arithmetic throughput in a type, on `vector` or `matrix` units.
     pub(super) fn arithmetic(device: &Device, unit: &str, dtype: &str, per_s: f64) -> Self {
         let (dtype, tflops) = (Some(dtype.into()), Some(rounded(per_s / 1e12)));
         Self { dtype, tflops, ..Self::of(unit, device) }
     }
 
-    /// Arithmetic that could not be measured.
+    /// Arithmetic throughput that could not be measured.
     pub(super) fn failed(device: &Device, unit: &str, dtype: &str, error: String) -> Self {
         Self { dtype: Some(dtype.into()), error: Some(error), ..Self::of(unit, device) }
     }
 
-    /// Who has it, as rows name it: with cold caches another one.
+    /// The contestant, as rows name it; cold caches count as a separate one.
     pub(super) fn whose(&self) -> Cow<'_, str> {
         whose(&self.backend, self.cache.as_deref() == Some("cold"))
     }
 
-    /// Whether both are the same contestant's.
+    /// Whether both belong to the same contestant.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         self.whose() == other.whose()
     }
@@ -93,7 +119,7 @@ impl Ceiling {
     }
 }
 
-/// A case on a device: its time, or why it has none.
+/// A case on a device: its time, or an error.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -101,21 +127,52 @@ pub(super) struct Row {
     pub(super) pass: String,
     pub(super) dtype: String,
     pub(super) layout: String,
-    /// How exact the products of f32 are, where it is not strict.
+    /// The precision of f32 products, if not strict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) precision: Option<String>,
-    /// Ours; a peer's rows have its name instead.
+    /// Our backend; a peer's rows have `peer` instead.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) backend: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) device: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) peer: Option<String>,
-    /// The day of its record, by which its file is called.
+    /// The program that measured it; peers' rows and older rows have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) build: Option<Build>,
+    /// When it was measured, in UTC, as 2026-11-23T08:30:00Z.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) at: Option<String>,
+    /// The date of the record, taken from the file name.
     #[serde(skip)]
     pub(super) day: String,
     #[serde(flatten)]
     pub(super) result: Outcome,
+}
+
+/// The source and the compiler of a program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Build {
+    pub(super) version: Cow<'static, str>,
+    /// The commit, with a `+` if there were uncommitted changes at build time; empty outside a repository.
+    pub(super) commit: Cow<'static, str>,
+    pub(super) compiler: Cow<'static, str>,
+}
+
+impl Build {
+    /// This program.
+    const OWN: Self = Self {
+        version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+        commit: Cow::Borrowed(env!("WINDOWPANE_COMMIT")),
+        compiler: Cow::Borrowed(env!("WINDOWPANE_COMPILER")),
+    };
+}
+
+/// Now, in UTC.
+fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (hour, minute, second) = (now.hour(), now.minute(), now.second());
+    format!("{}T{hour:02}:{minute:02}:{second:02}Z", now.date())
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,7 +181,7 @@ pub(super) enum Outcome {
     Time(Box<Time>),
     Error {
         error: String,
-        /// `cold`, where a time would have been one with cold caches.
+        /// `cold` if the time would have been measured with cold caches.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cache: Option<String>,
     },
@@ -135,62 +192,62 @@ pub(super) enum Outcome {
 pub(super) struct Time {
     #[serde(default)]
     pub(super) algorithm: String,
-    /// How a product of matrices is cut up, as `--tile` takes it.
+    /// The tile sizes, as `--tile` takes them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tile: Option<String>,
     pub(super) ms: f64,
-    /// Of the fastest window.
+    /// The time of the fastest window.
     #[serde(default)]
     pub(super) ms_fastest: Option<f64>,
     #[serde(default)]
     pub(super) gbs: f64,
     #[serde(default)]
     pub(super) tflops: Option<f64>,
-    /// Operations a byte, where a pooling has one a tap and a convolution two.
+    /// Operations per byte; a pooling has one per tap, a convolution two.
     #[serde(default)]
     pub(super) intensity: Option<f64>,
-    /// Of the device's largest copy, or of its arithmetic where the case has more of that.
+    /// Share of the largest copy's bandwidth, or of the arithmetic peak where that share is larger.
     #[serde(default)]
     pub(super) ceiling_fraction: Option<f64>,
-    /// Of a copy of as many bytes as the case moves.
+    /// Share of the bandwidth of a copy of as many bytes.
     #[serde(default)]
     pub(super) copy_fraction: Option<f64>,
-    /// The worst element's error, in units of its bound; 0 is bit for bit. On fewer samples than
-    /// were timed, where all would have taken long.
+    /// The worst element's error in units of its bound; 0 means identical bits. Large cases are checked
+    /// on fewer samples than are timed.
     #[serde(default)]
     pub(super) error_in_bounds: Option<f64>,
-    /// `warm`: launches back to back. `cold`: the caches filled with other things before each.
+    /// `warm`: launches back to back. `cold`: caches evicted before each launch.
     #[serde(default)]
     pub(super) cache: String,
     #[serde(default)]
     pub(super) spread: f64,
     #[serde(default)]
     pub(super) noisy: bool,
-    /// Whose clock it was: `device` or `host`.
+    /// Which clock measured it: `device` or `host`.
     #[serde(default)]
     pub(super) clock: String,
     #[serde(default)]
     pub(super) windows: u32,
     #[serde(default)]
     pub(super) launches: u32,
-    /// Whether they came out of a recording.
+    /// Whether the launches were replayed from a recording.
     #[serde(default)]
     pub(super) recorded: bool,
 }
 
-/// What a case is compared with: ceilings in bytes and operations a second.
+/// The peaks that a case is compared with, in bytes and operations per second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Against {
-    /// The largest copy's.
+    /// The bandwidth of the largest copy.
     pub(super) copy: f64,
-    /// A copy of as many bytes.
+    /// The bandwidth of a copy of as many bytes.
     pub(super) sized: Option<f64>,
-    /// The arithmetic's that a case of its type could use.
+    /// The arithmetic peak for the case's type.
     pub(super) arithmetic: Option<f64>,
 }
 
 impl Row {
-    /// Of a case that was timed, or not, on a device with warm caches or cold ones.
+    /// The row of a case on a device, timed or failed, with warm or cold caches.
     pub(super) fn new(
         case: &Case,
         device: &Device,
@@ -207,6 +264,8 @@ impl Row {
             backend: device.backend().name().into(),
             device: device.name().into(),
             peer: None,
+            build: Some(Build::OWN),
+            at: Some(now()),
             day: String::new(),
             result: match measured {
                 Ok((measured, against)) => {
@@ -217,18 +276,27 @@ impl Row {
         }
     }
 
-    /// The case that it is of, in one word.
+    /// The path of its case.
     pub(super) fn case(&self) -> String {
-        [&*self.name, &self.kind, &self.pass, &self.dtype, &self.layout].join("/")
+        path(self.parts())
     }
 
-    /// What it computes on, as ceilings name it; a peer's row does not say how exact it is.
+    /// Whether the path of its case contains a text.
+    pub(super) fn case_contains(&self, text: &str) -> bool {
+        path_contains(self.parts(), text)
+    }
+
+    fn parts(&self) -> [&str; 5] {
+        [&self.name, &self.kind, &self.pass, &self.dtype, &self.layout]
+    }
+
+    /// The type it computes in, as peaks name it; a peer's row does not give its precision.
     fn factors(&self) -> &str {
         computed_in(&self.dtype, self.precision.as_deref())
     }
 
-    /// Who ran it. With cold caches a contestant is another one: its times stand beside those with
-    /// warm ones, and neither takes the other's place.
+    /// The contestant. Cold caches count as a separate contestant: its times are shown beside those
+    /// with warm caches, and neither replaces the other.
     pub(super) fn whose(&self) -> Cow<'_, str> {
         whose(self.peer.as_deref().unwrap_or(&self.backend), self.is_cold())
     }
@@ -256,7 +324,7 @@ impl Row {
 }
 
 impl Time {
-    /// Whether another time of the same differs by no more than a share.
+    /// Whether another time of the same case differs by at most a fraction.
     pub(super) fn agrees(&self, other: &Self, within: f64) -> bool {
         self.ms.max(other.ms) <= self.ms.min(other.ms) * (1.0 + within)
     }
@@ -297,18 +365,18 @@ fn whose(name: &str, cold: bool) -> Cow<'_, str> {
     }
 }
 
-/// What numbers of a type are computed in: their type, or the precision that was asked for.
+/// What a type is computed in: the type itself, or the requested precision.
 pub(super) fn computed_in<'a>(dtype: &'a str, precision: Option<&'a str>) -> &'a str {
     precision.filter(|precision| *precision != "strict").unwrap_or(dtype)
 }
 
-/// What the rows of a case compute on: those of ours know.
+/// The type that a case computes in, according to our rows.
 pub(super) fn factors<'a>(rows: &[&'a Row]) -> &'a str {
     let ours = rows.iter().find(|row| row.precision.is_some()).or(rows.first());
     ours.map_or("", |row| row.factors())
 }
 
-/// Whether a text is a day, as 2026-01-31.
+/// Whether a text is a date such as 2026-01-31.
 fn is_day(text: &str) -> bool {
     let digits = text.bytes().enumerate().all(|(at, byte)| match at {
         4 | 7 => byte == b'-',
@@ -317,18 +385,19 @@ fn is_day(text: &str) -> bool {
     digits && text.len() == 10
 }
 
-/// Reads the lines of a run. A line that is none refuses the file, and so does a file without lines.
+/// Reads the lines of a run. An invalid line, or no lines at all, refuses the file.
 pub(super) fn read(path: &Path) -> Result<Vec<Line>, Failure> {
     let (file, text) = (path.display(), lines::text(path)?);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let day = name.split('.').next().filter(|day| is_day(day)).unwrap_or_default().to_owned();
     let lines = lines::of(&text).map(|(i, line)| {
         let wrong = |what: &str| Failure::Failed(format!("{file}, line {i}: {what}"));
-        let what = "is neither a ceiling nor a case's row; write it with `--format json`";
+        let what =
+            "is neither a measured peak nor the row of a case; write it with `--format json`";
         let mut line = serde_json::from_str(line).map_err(|_| wrong(what))?;
         if let Line::Row(row) = &mut line {
             if row.time().is_some_and(|time| time.ms <= 0.0) {
-                return Err(wrong("has a time that is none; measure the case again"));
+                return Err(wrong("has a time of zero or less; measure the case again"));
             }
             row.day.clone_from(&day);
         }
@@ -348,7 +417,7 @@ pub(super) fn json(line: &impl Serialize) -> Result<String, Failure> {
         .map_err(|error| Failure::Failed(format!("a row cannot be written: {error}")))
 }
 
-/// Five digits: no clock gives more.
+/// Five significant digits; clocks are not more precise.
 pub(super) fn rounded(number: f64) -> f64 {
     if number == 0.0 || !number.is_finite() {
         return number;
@@ -362,6 +431,18 @@ pub(super) fn rounded(number: f64) -> f64 {
 mod tests {
     use super::*;
 
+    /// Both spellings of a convolution's gradients name one case, in paths, patterns and filters.
+    #[test]
+    fn gradients_have_one_name() {
+        let parts = ["a", "conv", "dgrad", "f32", "nhwc"];
+        assert_eq!(path(parts), "a/conv/data/f32/nhwc");
+        assert_eq!(path(["a", "conv", "data", "f32", "nhwc"]), path(parts));
+        assert_eq!(respelled("*/conv/wgrad/*"), "*/conv/weight/*");
+        for (text, found) in [("dgrad", true), ("/data/", true), ("weight", false)] {
+            assert_eq!(path_contains(parts, text), found, "{text}");
+        }
+    }
+
     #[test]
     fn numbers_keep_five_digits() {
         assert_eq!(rounded(0.012_345_67), 0.012346);
@@ -370,7 +451,7 @@ mod tests {
         assert_eq!(rounded(0.0), 0.0);
     }
 
-    /// A time that is none is in no file that is read, and so no case's fastest.
+    /// A time of zero or less is refused, so it can never be the fastest.
     #[test]
     fn times_that_are_none_are_refused() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -386,14 +467,36 @@ mod tests {
         assert_eq!(told(&format!("{}\r\n{}", row("1.5"), row("1e-9"))), Ok(2));
         for bad in ["0", "0.0", "-0.0", "-1"] {
             let error = told(&(row("1") + &row(bad))).expect_err("no time");
-            assert!(error.contains("line 2: has a time that is none"), "{error}");
+            assert!(error.contains("line 2: has a time of zero or less"), "{error}");
         }
-        // A number without an end is written as none, and is no row.
+        // Infinity is written as null, which is not a row.
         for bad in ["null", "1e999", "NaN"] {
             let error = told(&(row("1") + &row(bad))).expect_err("no row");
             assert!(error.contains("line 2: is neither"), "{error}");
         }
         assert!(told("\n").expect_err("no lines").contains("no lines of a run"));
+    }
+
+    /// Rows carry their build and their time; older rows without them are still read.
+    #[test]
+    fn rows_say_what_measured_them() {
+        let case: Case = serde_json::from_value(serde_json::json!({
+            "name": "x", "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+        }))
+        .expect("a case");
+        let row = Row::new(&case, &Device::host(), false, Err("it failed".into()));
+        let text = json(&row).expect("a line");
+        let Ok(Line::Row(read)) = serde_json::from_str(&text) else { panic!("no row: {text}") };
+        let build = read.build.expect("a build");
+        assert_eq!(build, Build::OWN);
+        assert!(build.compiler.starts_with("rustc ") && !build.version.is_empty(), "{build:?}");
+        let at = read.at.expect("a time");
+        assert!(is_day(&at[..10]) && at.len() == 20 && at.ends_with('Z'), "{at}");
+        let (before, after) = text.split_once(",\"build\"").expect("a build");
+        let (_, after) = after.split_once(",\"error\"").expect("an error");
+        let old = format!("{before},\"error\"{after}");
+        let Ok(Line::Row(old)) = serde_json::from_str(&old) else { panic!("no row: {old}") };
+        assert!(old.build.is_none() && old.at.is_none() && old.error() == Some("it failed"));
     }
 
     #[test]

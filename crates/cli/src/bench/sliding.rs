@@ -1,7 +1,7 @@
-//! What every case of a sliding window has.
+//! The fields that all cases with a sliding window share.
 
 use serde::Deserialize;
-use windowpane::{Extents, Layout, Window};
+use windowpane::{Element, Extents, Layout, Rounding, Tensor, Window};
 
 use crate::failure::Failure;
 
@@ -15,6 +15,8 @@ pub(super) struct Sliding {
     pub(super) s: Vec<usize>,
     pub(super) p: Vec<usize>,
     pub(super) d: Vec<usize>,
+    #[serde(default)]
+    pub(super) ceil: bool,
 }
 
 impl Sliding {
@@ -26,10 +28,11 @@ impl Sliding {
         Ok(Window::new(extents("k", &self.k)?)
             .stride(extents("s", &self.s)?)
             .padding(extents("p", &self.p)?)
-            .dilation(extents("d", &self.d)?))
+            .dilation(extents("d", &self.d)?)
+            .rounding(if self.ceil { Rounding::Ceil } else { Rounding::Floor }))
     }
 
-    /// The input's dimensions, in the order of memory.
+    /// The input's dimensions, in memory order.
     pub(super) fn dims(&self, layout: Layout) -> Vec<usize> {
         let (before, after) = match layout {
             Layout::ChannelsLast => (None, Some(self.c)),
@@ -39,10 +42,10 @@ impl Sliding {
         [self.n].into_iter().chain(before).chain(space).chain(after).collect()
     }
 
-    /// Halves the first axis that is not short already; whether there was one. The width comes last: there
-    /// are kernels and tiles for wide images alone.
+    /// Halves the first axis that is not already short, and returns whether there was one. The width comes
+    /// last, because some kernels and tiles apply only to wide images.
     pub(super) fn halve(&mut self) -> bool {
-        // The window, and as many steps as strips and vectors of outputs are long.
+        // The window, and as many steps as register tiles and vectors of outputs need.
         let steps = 32;
         let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];
         let Some(first) = (0..self.size.len()).find(|i| self.size[*i] > least(*i)) else {
@@ -50,5 +53,73 @@ impl Sliding {
         };
         self.size[first] = (self.size[first] / 2).max(least(first));
         true
+    }
+}
+
+/// At most `most` of the positions below `all`, with the first and the last.
+pub(super) fn spread(all: usize, most: usize) -> Vec<usize> {
+    if all <= most {
+        return (0..all).collect();
+    }
+    (0..most).map(|i| i * (all - 1) / (most - 1).max(1)).collect()
+}
+
+/// The elements of an array at these positions of an axis.
+pub(super) fn select<T: Copy>(array: &[T], dims: &[usize], axis: usize, picks: &[usize]) -> Vec<T> {
+    let inner: usize = dims[axis + 1..].iter().product();
+    let rows = array.chunks((dims[axis] * inner).max(1));
+    rows.flat_map(|row| picks.iter().flat_map(move |i| &row[i * inner..][..inner]))
+        .copied()
+        .collect()
+}
+
+/// The axis of the channels of such an array.
+pub(super) fn channel_axis(layout: Layout, dims: &[usize]) -> usize {
+    match layout {
+        Layout::ChannelsLast => dims.len() - 1,
+        Layout::ChannelsFirst => 1,
+    }
+}
+
+/// The elements of these samples and channels of a tensor.
+pub(super) fn planes<T: Element>(
+    tensor: &Tensor,
+    layout: Layout,
+    samples: &[usize],
+    channels: &[usize],
+) -> Result<Vec<T>, Failure> {
+    let (elements, mut dims) = (tensor.to_vec::<T>()?, tensor.dims().to_vec());
+    let channel = channel_axis(layout, &dims);
+    let whole = |picks: &[usize], all: usize| picks.len() == all;
+    if whole(samples, dims[0]) && whole(channels, dims[channel]) {
+        return Ok(elements);
+    }
+    let elements = select(&elements, &dims, 0, samples);
+    dims[0] = samples.len();
+    Ok(select(&elements, &dims, channel, channels))
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane::Device;
+
+    use super::*;
+
+    #[test]
+    fn arrays_are_cut_along_an_axis() {
+        let array = [0, 1, 2, 10, 11, 12];
+        assert_eq!(select(&array, &[2, 3], 1, &[0, 2]), [0, 2, 10, 12]);
+        assert_eq!(select(&array, &[2, 3], 0, &[1]), [10, 11, 12]);
+    }
+
+    #[test]
+    fn planes_are_of_samples_and_channels() {
+        let elements: Vec<i32> = (0..3 * 2 * 4).collect();
+        let cut = |dims, layout| {
+            let tensor = Tensor::from_slice(&Device::host(), &elements, dims).expect("a tensor");
+            planes::<i32>(&tensor, layout, &[0, 2], &[1]).expect("numbers")
+        };
+        assert_eq!(cut([3, 2, 4], Layout::ChannelsFirst), [4, 5, 6, 7, 20, 21, 22, 23]);
+        assert_eq!(cut([3, 2, 4], Layout::ChannelsLast), [1, 5, 17, 21]);
     }
 }

@@ -1,30 +1,53 @@
 //! `windowpane verify`: the same cases, held to the reference.
 
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::Args;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 use windowpane::Device;
 
 use super::case::Case;
-use super::row::{self, rounded};
-use super::{Cases, Checked, Format, check, guarded, print};
+use super::random::{Drawn, Draws, Sizes};
+use super::row::{self, pass_name, rounded};
+use super::tally::Tally;
+use super::{Cases, Checked, Forced, Format, guarded, held, is_lost, lost, print};
 use crate::args::number;
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 
 const EXAMPLE: &str = "\
-Example: every case of a file on two backends
+Example: every case of a file on two backends, and then random problems
   windowpane verify --cases cases.jsonl --backend cuda,host
+  windowpane verify --random 2000 --large --seed 7 --backend cuda
 
-The error is the worst element's, in units of its bound: 0 is bit for bit, above 1 is wrong. Of a
-case with more taps than --taps only so many samples are computed, and smaller ones if one has more;
-its row says how many of how many, and of what extents. Of a convolution so large all filters and
-channels are computed, and results of some are compared; the row says of how many.";
+The error is the worst element's, in units of its bound: 0 is bit for bit, above 1 is wrong. A whole
+case is launched, over memory that holds no result. Where the reference would take more taps than
+--taps, only some samples, channels and filters are compared, and the row says how many. A case of
+which one plane is too much for the reference is launched smaller, and the row says how small.
+
+--random draws problems of all kinds, passes, types and layouts that a device has, and runs each by
+the plan's own kernel and by each other that can. A failing case is printed as a line that --cases
+takes. At the end stands how often each kernel computed each pass in each type.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
 #[command(after_help = EXAMPLE)]
 pub(crate) struct Verify {
+    /// The cases, a JSON object a line
+    #[arg(long = "cases", value_name = "FILE.jsonl", required_unless_present = "random")]
+    file: Option<PathBuf>,
+    /// Draw N random problems in place of a file's cases
+    #[arg(long, value_name = "N", value_parser = number,
+          conflicts_with_all = ["file", "algorithm", "tile"])]
+    random: Option<usize>,
+    /// The seed of random problems, to draw the same again [default: the time]
+    #[arg(long, value_name = "S", requires = "random", conflicts_with = "file")]
+    seed: Option<u64>,
+    /// Random problems of up to 1 GiB, not 16 MiB
+    #[arg(long, requires = "random", conflicts_with = "file")]
+    large: bool,
     #[command(flatten)]
     cases: Cases,
     /// The most taps, or for a convolution multiplications, that the reference computes of a case
@@ -66,44 +89,187 @@ enum Outcome {
     },
 }
 
+/// The outcome of random problems.
+#[derive(Default, Serialize)]
+struct Summary {
+    seed: u64,
+    problems: usize,
+    cases: usize,
+    failures: usize,
+    /// The fewest cases that any kernel executed for a pass and type, and which cell that is.
+    fewest: usize,
+    fewest_of: String,
+}
+
 impl Verify {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let (cases, devices) = (self.cases.read()?, self.cases.devices()?);
-        let forced = self.cases.forced();
+        match (self.random, &self.file) {
+            (Some(problems), _) => self.run_random(problems),
+            (None, Some(file)) => self.run_cases(self.cases.read(file)?),
+            (None, None) => Err(Failure::Arguments("give --cases or --random".into())),
+        }
+    }
+
+    fn run_cases(&self, cases: Vec<Case>) -> Result<(), Failure> {
+        let devices = self.cases.devices()?;
         self.cases.follow_tuned(false)?;
         let format = print::format(self.cases.format);
         let total = cases.len() * devices.len();
         let progress = Progress::of(self.cases.quiet, total);
         let mut rows = Vec::new();
-        for case in &cases {
+        let mut end = Ok(());
+        'cases: for case in &cases {
             for device in &devices {
                 progress.now(format!("{} on {device}", case.path()));
-                let row = Row::new(
-                    case,
-                    device,
-                    guarded(|| check(case, device, forced, self.taps as u64)),
-                );
+                let checked = guarded(|| {
+                    let forced = case.forced(self.cases.forced())?;
+                    held(case, device, forced, self.taps as u64)?.run(forced)
+                });
+                let row = Row::new(case, device, checked);
                 if format == Format::Json {
                     progress.say(row::json(&row)?)?;
                 }
                 rows.push(row);
                 progress.step();
+                if let Some(error) = rows.last().and_then(Row::error)
+                    && is_lost(device)
+                {
+                    end = Err(lost(device, case, error));
+                    break 'cases;
+                }
             }
         }
         drop(progress);
         if format != Format::Json {
             say(table(format, &rows))?;
         }
-        match rows.iter().filter(|row| matches!(row.result, Outcome::Error { .. })).count() {
+        end?;
+        match rows.iter().filter(|row| row.error().is_some()).count() {
             0 => Ok(()),
             bad => Err(Failure::Failed(format!(
                 "{bad} of {total} cases are wrong or did not run; their rows say why"
             ))),
         }
     }
+
+    /// Draws problems for each device, and runs each by every kernel that can.
+    fn run_random(&self, problems: usize) -> Result<(), Failure> {
+        let devices = self.cases.devices()?;
+        self.cases.follow_tuned(false)?;
+        // Thousands of rows are only useful to programs, which ask for JSON.
+        let format = self.cases.format.unwrap_or(Format::Table);
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH);
+        let seed = self.seed.unwrap_or_else(|| now().map_or(0, |since| since.as_secs()));
+        let filter = self.cases.filter.as_deref().unwrap_or_default();
+        let progress = Progress::of(self.cases.quiet, problems * devices.len());
+        let mut summary = Summary { seed, fewest: usize::MAX, ..Summary::default() };
+        for device in &devices {
+            let mut tally = Tally::default();
+            let sizes = Sizes::new(self.large, device);
+            let mut draws = Draws::new(device, sizes, seed, filter);
+            for _ in 0..problems {
+                let Some(drawn) = draws.next(&mut tally) else {
+                    return Err(Failure::Failed(format!(
+                        "{device} has no problem of `{filter}`; use a part of kind/pass/type, as \
+                         conv/wgrad"
+                    )));
+                };
+                progress.now(format!("{} on {device}", drawn.case.path()));
+                self.run_drawn(&drawn, device, format, &progress, &mut tally, &mut summary)?;
+                progress.step();
+            }
+            let backend = device.backend().name();
+            if let Some((cell, fewest)) = tally.fewest().filter(|(_, n)| *n < summary.fewest) {
+                summary.fewest = fewest;
+                summary.fewest_of = format!("{} on {backend}", cell.words());
+            }
+            match format {
+                Format::Json => {
+                    tally.lines(backend).try_for_each(|line| progress.say(row::json(&line)?))?;
+                }
+                _ => progress.say(tally.table(format, backend))?,
+            }
+        }
+        drop(progress);
+        summary.close(format)
+    }
+
+    /// Runs a problem by every kernel that can. A failure is printed, with its case.
+    fn run_drawn(
+        &self,
+        drawn: &Drawn,
+        device: &Device,
+        format: Format,
+        progress: &Progress,
+        tally: &mut Tally,
+        summary: &mut Summary,
+    ) -> Result<(), Failure> {
+        summary.problems += 1;
+        let free = Forced::default();
+        let mut ready = guarded(|| held(&drawn.case, device, free, self.taps as u64));
+        for (i, kernel) in drawn.kernels.iter().enumerate() {
+            let mut case = drawn.case.clone();
+            if i > 0 {
+                case.name = format!("{}-{kernel}", case.name);
+                case.algorithm = Some((*kernel).into());
+            }
+            let checked = match &mut ready {
+                Ok(ready) => guarded(|| ready.run(case.forced(free)?)),
+                Err(error) => Err(error.clone()),
+            };
+            summary.cases += 1;
+            if checked.is_ok() {
+                tally.add(&case, kernel);
+            }
+            let row = Row::new(&case, device, checked);
+            if format == Format::Json {
+                progress.say(row::json(&row)?)?;
+            }
+            let Some(error) = row.error() else { continue };
+            summary.failures += 1;
+            if format != Format::Json {
+                progress.say(format!("{}: {error}", device.backend()))?;
+            }
+            progress.say(row::json(&case)?)?;
+            if is_lost(device) {
+                return Err(lost(device, &case, error));
+            }
+            if ready.is_err() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Summary {
+    /// Prints the closing line; fails if a case failed.
+    fn close(self, format: Format) -> Result<(), Failure> {
+        let Self { seed, problems, cases, failures, fewest, fewest_of } = &self;
+        match format {
+            Format::Json => say(row::json(&self)?)?,
+            _ => say(format!(
+                "{cases} cases of {problems} problems, seed {seed}: {failures} failures; the fewest \
+                 of a kernel, pass and type: {fewest} ({fewest_of})"
+            ))?,
+        }
+        match failures {
+            0 => Ok(()),
+            _ => Err(Failure::Failed(format!(
+                "{failures} of {cases} cases are wrong or did not run; --cases takes their lines"
+            ))),
+        }
+    }
 }
 
 impl Row {
+    fn error(&self) -> Option<&str> {
+        match &self.result {
+            Outcome::Right { .. } => None,
+            Outcome::Error { error } => Some(error),
+        }
+    }
+
     fn new(case: &Case, device: &Device, checked: Result<Checked, String>) -> Self {
         let result = match checked {
             Err(error) => Outcome::Error { error },
@@ -148,7 +314,7 @@ fn table(format: Format, rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for row in rows {
-        let case = format!("{} {} {}", row.name, row.kind, row.pass);
+        let case = format!("{} {} {}", row.name, row.kind, pass_name(&row.pass));
         let of_type =
             format!("{} {}", row::computed_in(&row.dtype, row.precision.as_deref()), row.layout);
         let [algorithm, error, samples] = match &row.result {
@@ -188,6 +354,42 @@ mod tests {
 
     use super::*;
     use crate::element::Comparison;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        verify: Verify,
+    }
+
+    /// A kernel that cannot run is counted as a failure, and the other kernels still run.
+    #[test]
+    fn failures_of_random_problems_are_counted() {
+        let line = <Line as clap::Parser>::parse_from(["verify", "--random", "1"]);
+        let case: Case = serde_json::from_value(json!({
+            "name": "x", "kind": "maxpool", "pass": "fwd", "dtype": "f32", "layout": "nhwc",
+            "n": 1, "c": 2, "size": [6], "k": [2], "s": [1], "p": [0], "d": [1],
+        }))
+        .expect("a case");
+        let kernels = vec!["direct", "plane", "sliding"];
+        let (host, progress) = (Device::host(), Progress::new(true, ""));
+        let (mut tally, mut summary) = (Tally::default(), Summary::default());
+        let drawn = Drawn { case, kernels };
+        let run = line.verify.run_drawn(
+            &drawn,
+            &host,
+            Format::Table,
+            &progress,
+            &mut tally,
+            &mut summary,
+        );
+        run.expect("the device is there");
+        assert_eq!((summary.problems, summary.cases, summary.failures), (1, 3, 1));
+        assert_eq!(tally.seen(&drawn.case, "direct"), 1);
+        assert_eq!(tally.seen(&drawn.case, "plane"), 0);
+        assert_eq!(tally.seen(&drawn.case, "sliding"), 1);
+        let closed = summary.close(Format::Table).expect_err("one has failed").to_string();
+        assert!(closed.starts_with("1 of 3 cases are wrong or did not run"), "{closed}");
+    }
 
     /// A wrong result is a row that says what is wrong, and has nothing that could pass for good.
     #[test]

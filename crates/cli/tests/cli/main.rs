@@ -5,6 +5,8 @@ mod conv;
 mod devices;
 mod example;
 #[cfg(unix)]
+mod faults;
+#[cfg(unix)]
 mod files;
 mod help;
 mod plan;

@@ -26,6 +26,19 @@ fn plans_are_tables() {
     run(&["plan", "pool", "--shape", "1,4,4", "--kernel", "3,3"]).refused(2, "needs 4: N,H,W,C");
 }
 
+/// Every kernel with a reason, where there are kernels.
+#[test]
+fn why_says_what_became_of_every_kernel() {
+    let plan = ["plan", "pool", "--shape", "8,112,112,64", "--kernel", "3,3", "--why"];
+    for backend in ["wgpu", "cpu"] {
+        let Ok(device) = Device::new(backend.parse().expect("a backend"), 0) else { continue };
+        let ran = run_with(&plan, &["--backend", backend]).succeeded();
+        for row in ["register_tile", "chosen", "van_herk", "not taken", "gather", "does not"] {
+            assert!(ran.out.contains(row), "{device}: `{row}` is not in {}", ran.out);
+        }
+    }
+}
+
 #[test]
 fn a_plan_of_a_convolution_prints_its_symbols() {
     let shapes = ["--shape", "2,9,8,6", "--weight-shape", "4,3,2,3", "--groups", "2"];
@@ -59,5 +72,25 @@ fn a_plan_of_a_convolution_prints_its_symbols() {
         assert!(ran.out.contains("BLOCK_M") && ran.out.contains("RATIO_N"), "{device}: {ran:?}");
         let bad = [&plan[..], &["--tile", "ratio_m=1000"]].concat();
         run_with(&bad, &["--backend", backend]).refused(1, "ratio_m");
+    }
+}
+
+/// `--why` gives each kernel a line: one is chosen, and the others say why they are not.
+#[test]
+fn a_plan_of_a_convolution_says_why() {
+    let plan = ["plan", "conv", "--shape", "2,9,8,6", "--weight-shape", "4,3,3,6", "--why"];
+    let host = run(&plan).succeeded().out;
+    assert!(host.contains("chosen: there is no other on this device"), "{host}");
+    for backend in ["wgpu", "cpu"] {
+        let Ok(device) = Device::new(backend.parse().expect("a backend"), 0) else { continue };
+        let on = ["--backend", backend];
+        let out = run_with(&plan, &on).succeeded().out;
+        assert_eq!(out.matches("chosen").count(), 1, "{device}: {out}");
+        let other = if backend == "cpu" { "it is for GPUs" } else { "it is for processors" };
+        assert!(out.contains(&format!("does not apply: {other}")), "{device}: {out}");
+        let forced = run_with(&[&plan[..], &["--algorithm", "direct"]].concat(), &on);
+        let forced = forced.succeeded().out;
+        assert!(forced.contains("asked for"), "{device}: {forced}");
+        assert!(!run_with(&plan[..plan.len() - 1], &on).succeeded().out.contains("chosen"));
     }
 }

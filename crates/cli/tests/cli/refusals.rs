@@ -193,7 +193,7 @@ fn bad_input_is_refused_in_one_line() {
             "an exponent of a maximum",
             &["pool", &x, "-o", &y, "--kernel", "2,2", "--p", "3"],
             2,
-            "--p is for --op lp",
+            "--p applies only to --op lp",
         ),
         (
             "an exponent below 1",
@@ -221,7 +221,7 @@ fn bad_input_is_refused_in_one_line() {
             2,
             "at most 2147483647",
         ),
-        ("too few outputs", &["pool", &x, "-o", &y, "--adaptive", "2"], 1, "--adaptive of 1"),
+        ("too few outputs", &["pool", &x, "-o", &y, "--adaptive", "2"], 1, "--adaptive with 1"),
         (
             "a step of an adaptive window",
             &["pool", &x, "-o", &y, "--adaptive", "2,2", "--stride", "2,2"],

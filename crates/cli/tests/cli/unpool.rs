@@ -27,9 +27,9 @@ fn maxima_go_back_to_their_places() {
         run_with(&small, &on).refused(1, "index 6 of element 1");
     }
     let small = ["unpool", &y, "--output-size", "2,4", "-o", &back, "--indices"];
-    run(&[&small[..], &[&x]].concat()).refused(1, "use the positions that pool wrote");
+    run(&[&small[..], &[&x]].concat()).refused(1, "use the indices that pool wrote");
     let floats = folder.write("floats.npy", &[1, 1, 2, 1], &[0.0f32; 2]);
-    run(&[&small[..], &[&floats]].concat()).refused(1, "positions are int32");
+    run(&[&small[..], &[&floats]].concat()).refused(1, "indices must be int32");
     run(&["unpool", &y, "--indices", &at, "--output-size", "8", "-o", &back]).refused(1, "N,W,C");
     run(&small[..6]).refused(2, "--indices");
     fs::remove_file(floats).expect("it was written");

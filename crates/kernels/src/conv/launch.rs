@@ -1,15 +1,18 @@
-//! Tensors and a plan in, launches out: what a caller gives is checked, and goes to the plan's kernel.
+//! The entry point: checks the tensors and the plan that a caller gives, and launches the plan's kernel.
 
-use cubecl::client::Client;
-use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::{Activation, Convolution, DType, Precision};
 
-use super::epilogue::Epilogue;
-use super::plan::{Algorithm, Pass, Plan, PlanError, Request, results, windows};
-use super::{banded, depthwise, direct, grouped, hopper, matrix, reduce, tiled, wide};
-use crate::Target;
-use crate::dtype::accumulator;
+use super::common::arguments::Arguments;
+use super::common::epilogue::Epilogue;
+use super::common::split_k;
+use super::error::PlanError;
+use super::problem::{Pass, Request, results, windows};
+use super::select::Plan;
+use crate::cube::buffers::BufferError;
+use crate::cube::buffers::{self, Given};
+use crate::cube::convert::accumulator;
+use crate::device::{Capabilities, Target};
 
 /// The tensors of a launch, all of one type.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +27,7 @@ pub enum Operands<'a> {
         bias: Option<&'a Handle>,
         /// A tensor of the output's shape.
         residual: Option<&'a Handle>,
-        /// What becomes of a sum at last.
+        /// The function applied to each sum at the end.
         activation: Activation,
         /// The output.
         y: &'a Handle,
@@ -57,7 +60,7 @@ pub enum Operands<'a> {
 }
 
 impl Operands<'_> {
-    /// What the launch computes.
+    /// The pass that the launch computes.
     pub fn pass(&self) -> Pass {
         match self {
             Self::Forward { .. } => Pass::Forward,
@@ -67,7 +70,7 @@ impl Operands<'_> {
         }
     }
 
-    /// What the sums are made of, where they go, and what follows them.
+    /// The two factors, the results, and the epilogue.
     fn parts(&self) -> ([&Handle; 2], &Handle, Epilogue<'_>) {
         match *self {
             Self::Forward { x, w, bias, residual, activation, y } => {
@@ -79,42 +82,49 @@ impl Operands<'_> {
         }
     }
 
-    /// Refuses buffers that are smaller than their tensors.
-    fn check(&self, conv: &Convolution, dtype: DType) -> Result<(), PlanError> {
-        let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
-        let (weights, filters) = (conv.filter().elements(), conv.filter().count());
-        let check = |pairs: &[(&Handle, usize)]| {
-            pairs.iter().try_for_each(|(handle, elements)| holds(handle, dtype, *elements))
-        };
+    /// Refuses buffers that kernels cannot access without checks.
+    fn check(
+        &self,
+        conv: &Convolution,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<(), BufferError> {
+        let given = |name, handle, elements| Given { name, handle, dtype, elements };
+        let filters = conv.filter().count();
+        let input = |name, handle| given(name, handle, conv.input().elements());
+        let output = |name, handle| given(name, handle, conv.output().elements());
+        let weights = |name, handle| given(name, handle, conv.filter().elements());
         match *self {
             Self::Forward { x, w, bias, residual, y, .. } => {
-                check(&[(x, inputs), (w, weights), (y, outputs)])?;
-                bias.map_or(Ok(()), |bias| holds(bias, dtype, filters))?;
-                residual.map_or(Ok(()), |residual| holds(residual, dtype, outputs))
+                let bias = bias.map(|bias| given("the bias", bias, filters));
+                let residual = residual.map(|residual| output("the residual", residual));
+                let read = [input("the input", x), weights("the filters", w)];
+                let read: Vec<_> = read.into_iter().chain(bias).chain(residual).collect();
+                buffers::check(device, &read, &[output("the output", y)])
             }
-            Self::Data { dy, w, dx } => check(&[(dy, outputs), (w, weights), (dx, inputs)]),
-            Self::Filter { dy, x, dw } => check(&[(dy, outputs), (x, inputs), (dw, weights)]),
-            Self::Bias { dy, db } => check(&[(dy, outputs), (db, filters)]),
+            Self::Data { dy, w, dx } => {
+                let read = [output("the output's gradient", dy), weights("the filters", w)];
+                buffers::check(device, &read, &[input("the input's gradient", dx)])
+            }
+            Self::Filter { dy, x, dw } => {
+                let read = [output("the output's gradient", dy), input("the input", x)];
+                buffers::check(device, &read, &[weights("the filters' gradient", dw)])
+            }
+            Self::Bias { dy, db } => {
+                let read = [output("the output's gradient", dy)];
+                buffers::check(device, &read, &[given("the bias's gradient", db, filters)])
+            }
         }
     }
 }
 
-/// Refuses a buffer that is smaller than its tensor.
-fn holds(handle: &Handle, dtype: DType, elements: usize) -> Result<(), PlanError> {
-    let (needed, found) = (elements as u64 * dtype.size() as u64, handle.size());
-    if found < needed {
-        return Err(PlanError::BufferTooSmall { needed, found });
-    }
-    Ok(())
-}
-
 /// Launches a convolution or one of its gradients.
 ///
-/// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
+/// The launch is asynchronous; what goes wrong on the device is reported by the call that reads the
 /// result. A gradient of the filters or the bias over no windows is refused: nothing would be
 /// launched, and its zeros are the caller's to make.
 pub fn launch(
-    Target { client, limits }: Target<'_>,
+    Target { client, device }: Target<'_>,
     conv: &Convolution,
     dtype: DType,
     precision: Precision,
@@ -122,75 +132,35 @@ pub fn launch(
     operands: Operands<'_>,
 ) -> Result<(), PlanError> {
     let request = Request { pass: operands.pass(), dtype, precision };
-    plan.check(conv, request, limits)?;
-    operands.check(conv, dtype)?;
+    plan.check(conv, request, device)?;
+    operands.check(conv, dtype, device)?;
     if results(conv, request.pass) == 0 {
         return Ok(());
     }
     if windows(conv) == 0 {
         return Err(PlanError::NoWindows);
     }
-    let (tensors, out, epilogue) = operands.parts();
-    let epilogue = Epilogue { rounds: limits.llvm, ..epilogue };
-    in_parts(client, conv, request, plan, out, epilogue, |out, epilogue| {
-        let (pass, [a, b]) = (request.pass, tensors);
-        let all = [a, b, out];
-        match (plan.algorithm, pass) {
-            (_, Pass::Bias) => {
-                reduce::sum_rows(client, &conv.output(), conv.layout(), dtype, plan, [a, out]);
-            }
-            (Algorithm::Banded, _) => {
-                banded::launch(client, conv, pass, dtype, plan, all, epilogue);
-            }
-            (Algorithm::Depthwise, _) => {
-                depthwise::launch(client, conv, pass, dtype, plan, all, epilogue);
-            }
-            (Algorithm::Grouped, _) => {
-                grouped::launch(client, conv, pass, dtype, plan, all, epilogue);
-            }
-            (Algorithm::Wide, Pass::Filter) => {
-                wide::filter::launch(client, conv, dtype, plan, [b, a, out]);
-            }
-            (Algorithm::Wide, _) => wide::launch(client, conv, pass, dtype, plan, all, epilogue),
-            (Algorithm::Hopper, _) => {
-                hopper::launch(client, conv, request, plan, limits, all, epilogue);
-            }
-            (Algorithm::Matrix, _) => {
-                matrix::launch(client, conv, request, plan, limits, all, epilogue);
-            }
-            (Algorithm::Tiled, _) => tiled::launch(client, conv, pass, dtype, plan, all, epilogue),
-            (Algorithm::Direct, Pass::Filter) => {
-                direct::launch_filter(client, conv, dtype, plan, [b, a, out]);
-            }
-            (Algorithm::Direct, _) => direct::launch(client, conv, dtype, plan, operands),
-        }
-    });
-    Ok(())
-}
-
-/// Has sums finished and written where they belong, or where the plan cuts them into parts, the parts
-/// written elsewhere, and then added and finished.
-fn in_parts(
-    client: &Client,
-    conv: &Convolution,
-    request: Request,
-    plan: &Plan,
-    out: &Handle,
-    epilogue: Epilogue<'_>,
-    sum: impl FnOnce(&Handle, Epilogue<'_>),
-) {
-    if !plan.cuts(request.pass, request.dtype) {
-        return sum(out, epilogue);
+    let (factors, out, epilogue) = operands.parts();
+    let arguments = Arguments {
+        client,
+        device,
+        conv,
+        request,
+        units: plan.units,
+        runs: plan.runs,
+        splits: plan.splits,
+        stored: plan.stored(request.pass, dtype),
+        operands: factors,
+        out,
+        epilogue: Epilogue { rounds: device.rounds_bf16, ..epilogue },
+    };
+    if !plan.cuts(request.pass, dtype) {
+        return plan.launch(&arguments);
     }
-    let elements = results(conv, request.pass);
-    let parts = client.empty(plan.splits * elements * accumulator(request.dtype).size());
-    sum(&parts, Epilogue { rounds: epilogue.rounds, ..Epilogue::NONE });
-    reduce::add_parts(client, conv, request, plan, [&parts, out], epilogue);
-}
-
-/// A tensor of so many elements, or vectors of them.
-pub(super) fn buffer(handle: &Handle, elements: usize) -> BufferArg {
-    // SAFETY: `Operands::check` has seen that the handle holds the elements, or they are a
-    // workspace that was made for them.
-    unsafe { BufferArg::from_raw_parts(handle.clone(), elements) }
+    let elements = plan.splits * results(conv, request.pass);
+    let parts = client.empty(elements * accumulator(dtype).size());
+    let epilogue = Epilogue { rounds: device.rounds_bf16, ..Epilogue::NONE };
+    plan.launch(&Arguments { out: &parts, epilogue, ..arguments })?;
+    split_k::add_parts(&arguments, &parts);
+    Ok(())
 }

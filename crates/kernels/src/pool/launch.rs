@@ -1,23 +1,25 @@
-//! The launch of a pooling: what is given is checked, and the plan's kernel launched. Beside it what all
-//! launches have in common.
+//! The launches of pooling: the plan and the buffers are checked here, once, and then the plan's kernel is
+//! launched.
 
 use cubecl::client::Client;
-use cubecl::prelude::*;
 use cubecl::server::Handle;
-use windowpane_geometry::{DType, Pooling};
+use windowpane_geometry::{DType, Exponent, IndexBase, Pooling};
 
-use super::plan::{Algorithm, Output, Plan, PlanError, Reduction};
-use super::{direct, flat, fused, lp, paired, plane, reduce, rolling, sliding, strip, walk};
-use crate::Target;
-use crate::limits::has_powers;
+use super::common::buffers::Buffers;
+use super::error::PlanError;
+use super::problem::{Gradient, Output, Problem, Reduction};
+use super::select::Plan;
+use super::unpool;
+use crate::cube::buffers::{Given, check};
+use crate::device::Target;
+use crate::device::has_powers;
 
 /// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
 /// each output where the reduction returns them.
 ///
-/// The launch is asynchronous; what goes wrong on the device is told by the call that reads the
-/// output.
+/// The launch is asynchronous; errors of the device are returned by the call that reads the output.
 pub fn launch(
-    Target { client, limits }: Target<'_>,
+    Target { client, device }: Target<'_>,
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
@@ -25,123 +27,144 @@ pub fn launch(
     [input, output]: [&Handle; 2],
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
+    let problem = Problem { pooling, reduction, dtype, gradient: false };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    plan.check(pooling, reduction, dtype, limits)?;
+    plan.check_for(problem, device)?;
     check_powers(client, reduction, dtype)?;
-    check_buffers(dtype, [(input, inputs), (output, outputs)])?;
-    check_indices(reduction, indices, outputs)?;
+    check_indices(reduction, indices)?;
+    let read = [given("the input", input, dtype, inputs)];
+    let written = given("the output", output, dtype, outputs);
+    match indices {
+        None => check(device, &read, &[written])?,
+        Some(indices) => {
+            check(device, &read, &[written, given("the indices", indices, DType::I32, outputs)])?;
+        }
+    }
     if outputs == 0 {
         return Ok(());
     }
-    if let Reduction::Norm(p) = reduction {
-        lp::launch(client, pooling, p, dtype, plan, [input, output]);
+    plan.launch(client, problem, Buffers { input, output, indices, pooled: None })
+}
+
+/// Launches the gradient of a pooling: `dy` has the output's elements, `dx` the input's, and
+/// `winners`, for a maximum, one `i32` for each output.
+///
+/// Asynchronous, as the forward launch is.
+pub fn launch_backward(
+    Target { client, device }: Target<'_>,
+    pooling: &Pooling,
+    gradient: Gradient,
+    dtype: DType,
+    plan: &Plan,
+    [dy, dx]: [&Handle; 2],
+    winners: Option<&Handle>,
+) -> Result<(), PlanError> {
+    let reduction = gradient.reduction();
+    let problem = Problem { pooling, reduction, dtype, gradient: true };
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    plan.check_for(problem, device)?;
+    check_indices(reduction, winners)?;
+    let read = given("the output's gradient", dy, dtype, outputs);
+    let written = [given("the input's gradient", dx, dtype, inputs)];
+    match winners {
+        None => check(device, &[read], &written)?,
+        Some(winners) => {
+            check(device, &[read, given("the indices", winners, DType::I32, outputs)], &written)?;
+        }
+    }
+    if inputs == 0 {
         return Ok(());
     }
-    match plan.algorithm {
-        Algorithm::Sliding => {
-            sliding::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
-        }
-        Algorithm::Fused if paired::serves(reduction, dtype, plan) => {
-            paired::launch(client, pooling, reduction, dtype, plan, [input, output]);
-        }
-        Algorithm::Fused => {
-            fused::launch(client, pooling, reduction, dtype, plan, [input, output]);
-        }
-        Algorithm::Plane => {
-            plane::launch(client, pooling, reduction, dtype, plan, [input, output], false);
-        }
-        Algorithm::Flat => {
-            flat::launch(client, pooling, reduction, dtype, plan, [input, output], false);
-        }
-        Algorithm::Rolling => {
-            rolling::launch(client, pooling, reduction, dtype, plan, [input, output], false);
-        }
-        // Of gradients alone: no plan of a pooling has it.
-        Algorithm::Staged => {}
-        Algorithm::Walk => {
-            walk::launch(client, pooling, reduction, dtype, plan, [input, output]);
-        }
-        Algorithm::Reduce => {
-            reduce::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
-        }
-        Algorithm::Direct => {
-            direct::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
-        }
-        Algorithm::Strip => {
-            strip::launch(client, pooling, reduction, dtype, plan, [input, output], indices);
-        }
+    plan.launch(client, problem, Buffers { input: dy, output: dx, indices: winners, pooled: None })
+}
+
+/// Launches the gradient of a norm: `dy` has the output's elements, `x` and `dx` the input's.
+///
+/// Asynchronous, as the forward launch is.
+pub fn launch_lp_backward(
+    target: Target<'_>,
+    pooling: &Pooling,
+    p: Exponent,
+    dtype: DType,
+    plan: &Plan,
+    [dy, x, dx]: [&Handle; 3],
+) -> Result<(), PlanError> {
+    let reduction = Reduction::Norm(p);
+    let problem = Problem { pooling, reduction, dtype, gradient: true };
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    plan.check_for(problem, target.device)?;
+    check_powers(target.client, reduction, dtype)?;
+    let read =
+        [given("the output's gradient", dy, dtype, outputs), given("the input", x, dtype, inputs)];
+    check(target.device, &read, &[given("the input's gradient", dx, dtype, inputs)])?;
+    if inputs == 0 {
+        return Ok(());
     }
-    Ok(())
+    let buffers = Buffers { input: dy, output: dx, indices: None, pooled: Some(x) };
+    plan.launch(target.client, problem, buffers)
+}
+
+/// Launches unpooling: `y` and `indices` have the elements of `pooling`'s output, `x` those of its
+/// input.
+///
+/// Returns one `i32`, to be read with the result: the first element whose index is out of range, or
+/// [`unpool::NONE_OUT_OF_RANGE`].
+pub fn launch_unpool(
+    Target { client, device }: Target<'_>,
+    pooling: &Pooling,
+    base: IndexBase,
+    dtype: DType,
+    plan: &Plan,
+    [y, indices, x]: [&Handle; 3],
+) -> Result<Handle, PlanError> {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    plan.check_for(unpooled(pooling, base, dtype), device)?;
+    let read =
+        [given("the input", y, dtype, outputs), given("the indices", indices, DType::I32, outputs)];
+    check(device, &read, &[given("the output", x, dtype, inputs)])?;
+    Ok(unpool::launch(client, pooling, base, dtype, &plan.settings, [y, indices, x]))
+}
+
+/// Launches the gradient of unpooling: `dx` has the elements of `pooling`'s input, `indices` and `dy`
+/// those of its output. Returns what [`launch_unpool`] does.
+pub fn launch_unpool_backward(
+    Target { client, device }: Target<'_>,
+    pooling: &Pooling,
+    base: IndexBase,
+    dtype: DType,
+    plan: &Plan,
+    [dx, indices, dy]: [&Handle; 3],
+) -> Result<Handle, PlanError> {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    plan.check_for(unpooled(pooling, base, dtype), device)?;
+    let read = [
+        given("the output's gradient", dx, dtype, inputs),
+        given("the indices", indices, DType::I32, outputs),
+    ];
+    check(device, &read, &[given("the input's gradient", dy, dtype, outputs)])?;
+    Ok(unpool::launch_backward(client, pooling, base, dtype, &plan.settings, [dx, indices, dy]))
+}
+
+/// The pooling whose maxima go back.
+fn unpooled(pooling: &Pooling, base: IndexBase, dtype: DType) -> Problem<'_> {
+    let reduction = Reduction::Max(Output::ValuesAndIndices(base));
+    Problem { pooling, reduction, dtype, gradient: false }
+}
+
+fn given<'a>(name: &'static str, handle: &'a Handle, dtype: DType, elements: usize) -> Given<'a> {
+    Given { name, handle, dtype, elements }
 }
 
 /// Refuses a norm whose powers the device cannot compute.
-pub(super) fn check_powers(
-    client: &Client,
-    reduction: Reduction,
-    dtype: DType,
-) -> Result<(), PlanError> {
+fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
         Reduction::Norm(p) if !has_powers(client, p, dtype) => Err(PlanError::NoPowers { dtype }),
         _ => Ok(()),
     }
 }
 
-/// Refuses buffers that are smaller than their tensors.
-pub(super) fn check_buffers<const N: usize>(
-    dtype: DType,
-    buffers: [(&Handle, usize); N],
-) -> Result<(), PlanError> {
-    for (handle, elements) in buffers {
-        let (needed, found) = (elements as u64 * dtype.size() as u64, handle.size());
-        if found < needed {
-            return Err(PlanError::BufferTooSmall { needed, found });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses indices that a reduction does not have, none where it has them, and too few of them.
-pub(super) fn check_indices(
-    reduction: Reduction,
-    indices: Option<&Handle>,
-    outputs: usize,
-) -> Result<(), PlanError> {
-    let needed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
-    match indices {
-        Some(indices) if needed => check_buffers(DType::I32, [(indices, outputs)]),
-        None if !needed => Ok(()),
-        _ => Err(PlanError::Indices { needed }),
-    }
-}
-
-/// A tensor of so many elements as a kernel's vectors.
-pub(super) fn buffer(handle: &Handle, elements: usize, plan: &Plan) -> BufferArg {
-    vectors(handle, elements, plan.lanes)
-}
-
-/// The same, where the kernel may have it or not.
-pub(super) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
-    handle: Option<&Handle>,
-    elements: usize,
-    plan: &Plan,
-) -> ComptimeOptionArgs<T> {
-    optional_vectors(handle, elements, plan.lanes)
-}
-
-/// A tensor of so many elements as vectors of so many lanes.
-pub(super) fn vectors(handle: &Handle, elements: usize, lanes: usize) -> BufferArg {
-    // SAFETY: `check_buffers` has seen that the handle holds `elements` elements, or it was made so.
-    unsafe { BufferArg::from_raw_parts(handle.clone(), elements / lanes) }
-}
-
-/// The same, where the kernel may have it or not.
-pub(super) fn optional_vectors<T: LaunchArg<RuntimeArg = BufferArg>>(
-    handle: Option<&Handle>,
-    elements: usize,
-    lanes: usize,
-) -> ComptimeOptionArgs<T> {
-    match handle {
-        Some(handle) => ComptimeOptionArgs::Some(vectors(handle, elements, lanes)),
-        None => ComptimeOptionArgs::None,
-    }
+/// Refuses indices that a reduction does not have, and none where it has them.
+fn check_indices(reduction: Reduction, indices: Option<&Handle>) -> Result<(), PlanError> {
+    let needed = reduction.has_indices();
+    if needed == indices.is_some() { Ok(()) } else { Err(PlanError::Indices { needed }) }
 }

@@ -4,67 +4,59 @@
 //! y[n, o, c] = reduce over the taps t inside the input of  x[n, o·s − before + t·d, c]
 //! ```
 //!
-//! Seen as Composable Kernel's example sees it, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
-//! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The ladder:
+//! In the terms of Composable Kernel's example, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
+//! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The kernels:
 //!
-//! * [`direct`]: one unit an output vector reads every tap of its window. Right for every problem, and
-//!   chosen where no other kernel is: few taps far apart, and what the others do not compute.
-//! * [`strip`]: one unit a strip of outputs, for windows of few taps. What overlapping windows share is
-//!   loaded and reduced once; with channels first, lanes lie along the width. Of values alone, without
-//!   positions, the taps are folded in the order that costs least.
-//! * [`walk`]: the same on a processor with channels first: a thread walks along the rows of a strip and
-//!   keeps what neighbours share.
-//! * [`sliding`]: windows of many taps, one axis after the other, at a cost that does not grow with them.
-//! * [`fused`]: the same for planes, both axes in one launch: on a GPU with channels first.
-//! * `paired`: what `fused` is, for numbers of two bytes: two neighbours a unit, and averages with channels last
-//!   too.
-//! * [`plane`]: small planes, whole in a GPU's shared memory: channels-first images whose rows no vector
-//!   divides, and the gradients of averages there.
-//! * [`flat`]: averages of three by three there, and their gradients, without shared memory: all planes as
-//!   one run.
-//! * [`rolling`]: the same averages with channels last, where there are many: units walk down the rows, and keep what
-//!   the next windows share.
-//! * [`reduce`]: a team of units a window, on a GPU, for few windows of many taps: global pooling.
-//! * [`backward`]: the gradients, as gathers: one unit an input vector. Right for every problem.
-//! * [`backward_strip`]: one unit a block of inputs, the windows over which are read once, where they are
-//!   few.
-//! * [`staged`]: the same of maxima with channels last, where there are many: cubes walk along the planes, with their
-//!   windows in shared memory.
-//! * [`lp`], [`lp_backward`]: the norm, whose taps are visited twice, and its gradient.
-//! * [`unpool`]: maxima back to where they were, the last of several.
+//! | kernel | how it computes | serves |
+//! |---|---|---|
+//! | [`direct`] | one unit an output vector reads every tap | every problem |
+//! | [`register_tile`] | one unit a strip of outputs: what overlapping windows share is loaded and reduced once | few taps |
+//! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
+//! | [`van_herk`] | one axis after the other, at a cost that does not grow with the window | many taps |
+//! | [`van_herk_fused`] | both axes of a plane in one launch | the same on a GPU, channels first |
+//! | [`van_herk_paired`] | the same, with two neighbours a unit | numbers of two bytes; averages with channels last too |
+//! | [`plane`] | whole planes in shared memory, and gradients of averages | small planes whose rows no vector divides |
+//! | [`stencil_flat`] | all planes as one run of elements, and the gradient | averages of 3×3 there |
+//! | [`stencil_rolling`] | units walk down the rows and keep what the next windows share, and the gradient | averages of 3×3, many channels last |
+//! | [`block_reduce`] | a team of units a window | few windows of many taps: global pooling |
+//! | [`gather`] | gradients: one unit an input vector | every problem |
+//! | [`gather_tile`] | gradients: one unit a block of inputs, the windows over which are read once | few windows over an input |
+//! | [`gather_staged`] | gradients of maxima: cubes walk along planes with windows in shared memory | many channels last |
+//! | [`lp`] | the norm, whose taps are visited twice, and its gradient | norms |
+//! | [`unpool`] | maxima back to where they were, and the gradient | unpooling |
 //!
-//! [`plan`] says which of them a problem gets. What they have in common is `window`: a problem's numbers,
-//! where an output is, how taps are folded. `runs` folds once what neighbouring windows share, `reach` says
-//! where lanes along the width find their taps.
+//! `problem` is what is computed, `common` what several kernels share, and each folder a kernel: its plan, its
+//! check, its launch and its code. `select` is the registry that chooses among them, `launch` the door where
+//! plans and buffers are checked.
 //!
 //! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
 //! both, the lanes of a vector lying along the channels where there are several.
 
-pub mod backward;
-pub mod backward_strip;
-mod bits;
+pub mod block_reduce;
+mod common;
+pub mod cpu_rows;
 pub mod direct;
-pub mod flat;
-pub mod fused;
+mod error;
+pub mod gather;
+pub mod gather_staged;
+pub mod gather_tile;
 mod launch;
 pub mod lp;
-pub mod lp_backward;
-mod paired;
-pub mod plan;
 pub mod plane;
-mod reach;
-pub mod reduce;
-pub mod rolling;
-mod runs;
-pub mod sliding;
-pub mod staged;
-pub mod strip;
+mod problem;
+pub mod register_tile;
+mod select;
+pub mod stencil_flat;
+pub mod stencil_rolling;
 pub mod unpool;
-pub mod walk;
-mod window;
+pub mod van_herk;
+pub mod van_herk_fused;
+pub mod van_herk_paired;
 
-pub use backward::{Gradient, launch_backward};
-pub use launch::launch;
-pub use lp_backward::launch_lp_backward;
-pub use plan::{Algorithm, Output, Plan, PlanError, Reduction};
-pub use unpool::{launch_unpool, launch_unpool_backward};
+pub use common::settings::Settings;
+pub use error::PlanError;
+pub use launch::{
+    launch, launch_backward, launch_lp_backward, launch_unpool, launch_unpool_backward,
+};
+pub use problem::{Gradient, Output, Reduction};
+pub use select::{Algorithm, Config, Plan, Verdict};

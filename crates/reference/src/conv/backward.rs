@@ -4,34 +4,34 @@ use windowpane_geometry::{AXES, Convolution};
 use crate::total::Accumulator;
 use crate::{Scalar, Total, check_length, taps};
 
-/// The gradient with respect to the input:
+/// The data gradient, with respect to the input:
 /// `dx[n, x(o, t), c] += dy[n, o, f] · w[f, t, c]` for every output and each of its terms.
 pub fn data_gradient<T: Scalar>(conv: &Convolution, dy: &[T], w: &[T]) -> Vec<T> {
     scatter_data(conv, dy, w, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
-/// The gradient with respect to the input, unrounded, with what a bound needs.
+/// The data gradient, unrounded, with the data for an error bound.
 pub fn data_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], w: &[T]) -> Vec<Total> {
     scatter_data(conv, dy, w, Total::default(), |sum: Total| sum)
 }
 
-/// The gradient with respect to the filters:
+/// The weight gradient, with respect to the filters:
 /// `dw[f, t, c] += dy[n, o, f] · x[n, x(o, t), c]` for every output and each of its terms.
 pub fn filter_gradient<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<T> {
     scatter_filter(conv, dy, x, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
-/// The gradient with respect to the filters, unrounded, with what a bound needs.
+/// The weight gradient, unrounded, with the data for an error bound.
 pub fn filter_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T], x: &[T]) -> Vec<Total> {
     scatter_filter(conv, dy, x, Total::default(), |sum: Total| sum)
 }
 
-/// The gradient with respect to the bias: `db[f] += dy[n, o, f]` for every output.
+/// The bias gradient: `db[f] += dy[n, o, f]` for every output.
 pub fn bias_gradient<T: Scalar>(conv: &Convolution, dy: &[T]) -> Vec<T> {
     sum_outputs(conv, dy, |sum: f64| T::from_f64(sum))
 }
 
-/// The gradient with respect to the bias, unrounded, with what a bound needs.
+/// The bias gradient, unrounded, with the data for an error bound.
 pub fn bias_gradient_totals<T: Scalar>(conv: &Convolution, dy: &[T]) -> Vec<Total> {
     sum_outputs(conv, dy, |sum: Total| sum)
 }
@@ -82,7 +82,7 @@ fn scatter_filter<T: Scalar, A: Accumulator, Y: Copy + Send>(
     let dw_steps = filter.strides(conv.filter_layout());
     let [_, height, width] = filter.kernel().three(1);
 
-    // The sums of one filter, tap by tap, so that filters can be summed on all cores.
+    // The sums of one filter are independent, so filters run on all cores.
     let sums: Vec<Vec<A>> = (0..filter.count())
         .into_par_iter()
         .map(|f| {
@@ -138,8 +138,8 @@ fn sum_outputs<T: Scalar, A: Accumulator, Y: Send>(
         .collect()
 }
 
-/// Calls `each` with every filter and output position of a sample, positions row-major and all
-/// filters of one together.
+/// Calls `each` with every filter and output position of a sample, positions in row-major order with all
+/// filters of one position together.
 fn for_each_window(conv: &Convolution, mut each: impl FnMut(usize, [usize; AXES])) {
     let outputs = conv.output().space().three(1);
     for o in 0..conv.output().plane() {

@@ -4,20 +4,19 @@ use windowpane_geometry::Activation;
 
 use crate::Total;
 
-/// What follows a sum, in this order: a bias is added, a residual is added, an activation is
-/// applied; and then it is rounded.
+/// The operations after a sum, in this order: add a bias, add a residual, apply an activation, round.
 #[derive(Clone, Copy, Debug)]
 pub struct Epilogue<'a, T> {
-    /// A number for each filter.
+    /// One number per filter.
     pub bias: Option<&'a [T]>,
     /// A tensor of the output's shape.
     pub residual: Option<&'a [T]>,
-    /// What becomes of the sum at last.
+    /// The activation, applied last.
     pub activation: Activation,
 }
 
 impl<T> Epilogue<'_, T> {
-    /// Nothing follows: the sum is the result.
+    /// No operation: the sum is the result.
     pub const NONE: Self = Self { bias: None, residual: None, activation: Activation::None };
 }
 
@@ -32,7 +31,7 @@ impl<'a, T> Epilogue<'a, T> {
 pub fn activate(activation: Activation, v: f64) -> f64 {
     match activation {
         Activation::None => v,
-        // Written so that a NaN stays one.
+        // Written so that NaN stays NaN.
         Activation::Relu => {
             if v < 0.0 {
                 0.0
@@ -54,16 +53,16 @@ pub fn activate(activation: Activation, v: f64) -> f64 {
     }
 }
 
-/// An activation of a sum, its error included.
+/// An activation of a sum, including its error.
 ///
-/// The sum's own error is carried on by the activation's steepest slope `s`, and evaluating it
-/// costs `e` roundings of the sum's size:
+/// The activation's steepest slope `s` multiplies the error of the sum, and evaluating it adds `e`
+/// roundings of the sum's size:
 ///
 /// ```text
 /// |f(v + δ) + ε − f(v)| ≤ s·|δ| + e·u·|v|          |δ| ≤ n·u·Σ|terms|
 /// ```
 ///
-/// The magnitude that is returned holds both, so that the bound of a [`Total`] stays what it is.
+/// The returned magnitude contains both, so that the bound of a [`Total`] needs no change.
 pub(super) fn activate_total(activation: Activation, total: Total) -> Total {
     let Total { value, magnitude, terms } = total;
     // The steepest slopes of v·Φ(v), at √2, and of v/(1 + e⁻ᵛ), near 2.4, rounded up.
@@ -77,14 +76,13 @@ pub(super) fn activate_total(activation: Activation, total: Total) -> Total {
     Total { value: activate(activation, value), magnitude: slope * magnitude + evaluation, terms }
 }
 
-/// The roundings that evaluating an exponential or an error function costs, of the argument's
-/// size. WebGPU's exponential is within 3 + 2|v| units in the last place, each of two roundings,
-/// and is damped by its own size; the error function that devices use is within 1.5·10⁻⁷, of which
-/// half counts.
+/// The roundings, of the argument's size, for evaluating an exponential or an error function. WebGPU's
+/// exponential is within 3 + 2|v| units in the last place, each worth two roundings, and is damped by its
+/// own size; the error function that devices use is within 1.5·10⁻⁷, of which half counts.
 const EVALUATION: f64 = 16.0;
 
-/// The error function: near 0 by a series all of whose terms have one sign, further out by the
-/// continued fraction of what is missing to 1, where the series would lose digits.
+/// The error function: near 0 by a series whose terms all have one sign; further out, where the series
+/// would lose digits, by the continued fraction of its distance to 1.
 ///
 /// ```text
 /// erf(z)     = 2/√π · e⁻ᶻ² · Σ 2ⁿ z²ⁿ⁺¹ / (1·3·…·(2n+1))
@@ -147,7 +145,7 @@ mod tests {
         }
     }
 
-    /// The slopes that the bound is made of are the steepest there are.
+    /// The slopes in the bound are the steepest ones.
     #[test]
     fn no_activation_is_steeper_than_its_bound() {
         let step = 1e-4;

@@ -5,7 +5,7 @@ use super::epilogue::{Epilogue, activate, activate_total};
 use crate::total::Accumulator;
 use crate::{Scalar, Total, check_length, taps};
 
-/// The convolution of `x` with the filters `w`, and what follows it.
+/// The convolution of `x` with the filters `w`, followed by the epilogue.
 pub fn forward<T: Scalar>(
     conv: &Convolution,
     x: &[T],
@@ -16,7 +16,7 @@ pub fn forward<T: Scalar>(
     convolve(conv, x, w, epilogue, round)
 }
 
-/// The convolution, unrounded, with what a bound needs. Bias and residual are two of the terms.
+/// The convolution, unrounded, with the data for an error bound. Bias and residual count as terms.
 pub fn forward_totals<T: Scalar>(
     conv: &Convolution,
     x: &[T],
@@ -80,7 +80,7 @@ fn dot<T: Scalar, A: Accumulator>(
     sum
 }
 
-/// The sample, filter and position of the output that lies `i`-th in memory.
+/// The sample, filter and position of the `i`-th output in memory.
 fn element(conv: &Convolution, i: usize) -> (usize, usize, [usize; AXES]) {
     let (filters, plane) = (conv.output().channels(), conv.output().plane());
     let (n, f, o) = match conv.layout() {

@@ -1,4 +1,4 @@
-//! Convolution: the dot product of what is inside a window with each filter.
+//! Convolution: the dot product of each window with each filter.
 //!
 //! ```text
 //! y[n, o, f] = f(Σ { x[n, x(o, t), c] · w[f, t, c] : t inside, c in f's group } + bias + residual)
@@ -6,11 +6,11 @@
 //! x(o, t) = o·s − before + t·d         on each axis, as windowpane-geometry says
 //! ```
 //!
-//! * [`forward()`]: the sum as it stands, and the [`Epilogue`] that follows it.
+//! * [`forward()`]: the sum, followed by the [`Epilogue`].
 //! * [`data_gradient`], [`filter_gradient`], [`bias_gradient`]: its derivatives, as scatters.
 //!
-//! Each is a sum in `f64` rounded once; the same name with `_totals` gives the unrounded sum with
-//! what a bound on a kernel's error is made of.
+//! Each is a sum in `f64`, rounded once. The function of the same name with `_totals` returns the unrounded
+//! sum with the data for an error bound.
 
 mod backward;
 mod epilogue;

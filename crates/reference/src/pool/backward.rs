@@ -5,8 +5,8 @@
 //! average dx[x(o, t)]   += dy[o] / divisor(o)                   for each inside tap t
 //! ```
 //!
-//! Sums are `f64`, in the row-major order of the outputs, rounded once. Planes are worked on by
-//! all cores; no two outputs of different planes add to one element.
+//! Sums are computed in `f64`, in the row-major order of the outputs, and rounded once. Planes run on all
+//! cores; outputs of different planes never add to the same element.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::{check_input, check_output, divisors, index_strides};
 use crate::total::{Accumulator, Shares};
 use crate::{Scalar, Total, taps};
 
-/// An index that does not name an element of its own sample and channel.
+/// The error for an index that is not a position in its own sample and channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexOutOfRange {
     /// The element of the indices, in memory order.
@@ -42,7 +42,7 @@ impl fmt::Display for IndexOutOfRange {
 
 impl std::error::Error for IndexOutOfRange {}
 
-/// Refuses the first index that names no element of the input plane of its own sample and channel.
+/// Refuses the first index that is not a position in the input plane of its sample and channel.
 pub fn check_indices(
     pooling: &Pooling,
     base: IndexBase,
@@ -55,7 +55,7 @@ pub fn check_indices(
     wrong.map_or(Ok(()), Err)
 }
 
-/// The gradient of a maximum, from the indices that the forward pass gave.
+/// The gradient of a maximum, from the indices of the forward pass.
 pub fn max_backward<T: Scalar>(
     pooling: &Pooling,
     base: IndexBase,
@@ -65,7 +65,7 @@ pub fn max_backward<T: Scalar>(
     scatter_to_winners(pooling, base, dy, indices, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
-/// The gradient of a maximum, unrounded, with what a bound needs.
+/// The gradient of a maximum, unrounded, with the data for an error bound.
 pub fn max_backward_totals<T: Scalar>(
     pooling: &Pooling,
     base: IndexBase,
@@ -75,7 +75,7 @@ pub fn max_backward_totals<T: Scalar>(
     scatter_to_winners(pooling, base, dy, indices, Total::default(), |sum: Total| sum)
 }
 
-/// The gradient of a maximum, from the input: the winners are found again.
+/// The gradient of a maximum, from the input: the maxima are located again.
 pub fn max_backward_from_input<T: Scalar>(pooling: &Pooling, dy: &[T], x: &[T]) -> Vec<T> {
     check_input(pooling, x);
     check_output(pooling, "the output gradient", dy);
@@ -109,8 +109,8 @@ pub fn average_backward<T: Scalar>(pooling: &Pooling, divisor: Divisor, dy: &[T]
     spread(pooling, divisor, dy, T::ZERO, |total| T::from_f64(total.value))
 }
 
-/// The gradient of an average, unrounded, with what a bound needs. Its terms are the output
-/// gradients divided.
+/// The gradient of an average, unrounded, with the data for an error bound. The terms are the divided
+/// output gradients.
 pub fn average_backward_totals<T: Scalar>(
     pooling: &Pooling,
     divisor: Divisor,
@@ -142,7 +142,7 @@ fn scatter_to_winners<T: Scalar, A: Accumulator, Y: Copy + Send + Sync>(
     })
 }
 
-/// The element of its plane that the index of output element `at` names, if any.
+/// The position in its plane of the index of output element `at`, if any.
 pub(super) fn place(
     field: &Field,
     strides: &Strides,
@@ -200,8 +200,7 @@ pub(super) fn planes(field: &Field) -> (usize, usize) {
     (field.grid.input_plane() * field.lanes, field.grid.output_plane() * field.lanes)
 }
 
-/// Lets `scatter` add to the sums of one outer position after the other, on all cores, and
-/// finishes the sums.
+/// Calls `scatter` for the sums of each outer position, on all cores, and finishes the sums.
 pub(super) fn scatter_planes<A: Copy + Default, Y: Copy + Send + Sync, E: Send>(
     field: &Field,
     zero: Y,

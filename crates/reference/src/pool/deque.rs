@@ -26,8 +26,10 @@ use rayon::prelude::*;
 use windowpane_geometry::{Axis, IndexBase, Pooling, Strides};
 
 use super::field::{Field, sweep};
+use super::memory::passes;
 use super::{add_index_base, check_input, index_strides, passes_unchanged};
 use crate::Scalar;
+use crate::memory::{GROWTH, product};
 
 /// The maximum of each window.
 pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
@@ -35,7 +37,7 @@ pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
     slide(&Field::of(pooling), Cow::Borrowed(x)).into_owned()
 }
 
-/// The maximum of each window and where it is.
+/// The maximum of each window and its index.
 ///
 /// The indices must fit, as [`Pooling::check_indices`] says.
 pub fn max_with_indices<T: Scalar>(
@@ -46,7 +48,7 @@ pub fn max_with_indices<T: Scalar>(
     check_input(pooling, x);
     let strides = index_strides(pooling, base);
     let field = Field::of(pooling);
-    // Of equal zeros the first is the winner, but +0 the maximum: two deques.
+    // With zeros of both signs the index is the first zero's but the value is +0: two deques.
     let y = slide(&field, Cow::Borrowed(x)).into_owned();
     let candidates = slide(&field, Cow::Owned(candidates(&field, &strides, x)));
     let mut winners: Vec<i32> = candidates.par_iter().map(|candidate| candidate.index).collect();
@@ -56,7 +58,28 @@ pub fn max_with_indices<T: Scalar>(
     (y, winners)
 }
 
-/// What competes to be a maximum: an element alone, or with its index.
+/// The bytes that passes over values hold: see [`memory`](super::memory).
+pub(super) fn bytes<T: Scalar>(field: &Field) -> usize {
+    slide_bytes::<T>(field)
+}
+
+/// The bytes that passes over values with indices hold, from the input's to the winners.
+pub(super) fn indexed_bytes<T: Scalar>(field: &Field) -> usize {
+    let inputs = [field.outer, field.grid.input_plane(), field.lanes, size_of::<Indexed<T>>()];
+    slide_bytes::<Indexed<T>>(field).saturating_add(product(inputs))
+}
+
+fn slide_bytes<K: Candidate>(field: &Field) -> usize {
+    let spans =
+        field.grid.axes().iter().map(|axis| product([axis.output(), size_of::<Range<usize>>()]));
+    let passes = passes(field, size_of::<K>(), |axis| {
+        let longest = axis.kernel().min(axis.input()) + 1;
+        product([GROWTH, longest.next_power_of_two(), size_of::<(usize, K)>()])
+    });
+    spans.fold(passes, usize::saturating_add)
+}
+
+/// A candidate for a maximum: an element, or an element with its index.
 trait Candidate: Copy + Send + Sync {
     const EMPTY: Self;
     fn beats(self, best: Self) -> bool;
@@ -86,7 +109,7 @@ impl<T: Scalar> Candidate for Indexed<T> {
     }
 }
 
-/// Every element with its position in the plane, as these steps count.
+/// Every element with its index, counted with these strides.
 fn candidates<T: Scalar>(field: &Field, strides: &Strides, x: &[T]) -> Vec<Indexed<T>> {
     let [depth, height, width] = field.grid.axes().map(|axis| axis.input());
     let mut candidates = vec![Indexed::EMPTY; x.len()];
@@ -102,7 +125,7 @@ fn candidates<T: Scalar>(field: &Field, strides: &Strides, x: &[T]) -> Vec<Index
     candidates
 }
 
-/// Slides along each axis in turn, the last first.
+/// Slides along one axis after another, the last one first.
 fn slide<'a, K: Candidate>(field: &Field, mut x: Cow<'a, [K]>) -> Cow<'a, [K]> {
     let mut outer = field.outer * field.grid.input_plane();
     let mut lanes = field.lanes;
@@ -132,7 +155,7 @@ fn slide_along<K: Candidate>(axis: &Axis, outer: usize, lanes: usize, x: &[K]) -
     })
 }
 
-/// Slides over the windows of one class, which read from one sequence of coordinates.
+/// Slides over the windows of one group, which read one sequence of coordinates.
 #[inline]
 fn slide_class<K: Candidate>(
     axis: &Axis,
@@ -145,7 +168,7 @@ fn slide_class<K: Candidate>(
     let mut next = 0;
     for o in class {
         let span = &spans[o];
-        // What no window reads is never pushed.
+        // Elements that no window reads are never pushed.
         next = span.start.max(next);
         while next < span.end {
             let new = read(next);

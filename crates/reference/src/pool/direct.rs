@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! for each row of outputs (n, d, h):          in memory order, rows on all cores
-//!     for each tap, row-major:                so that ties and NaN fall as they must
+//!     for each tap, row-major:                so that ties and NaN are resolved in order
 //!         for each window it is inside of:    along the row, all channels together
 //!             the window's result ← the tap's element
 //! ```
@@ -29,7 +29,7 @@ pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
     y
 }
 
-/// The maximum of each window and where it is.
+/// The maximum of each window and its index.
 ///
 /// The indices must fit, as [`Pooling::check_indices`] says.
 pub fn max_with_indices<T: Scalar>(
@@ -53,7 +53,7 @@ pub fn max_with_indices<T: Scalar>(
     (y, winners)
 }
 
-/// Lets one tap compete in the windows of a row.
+/// Compares one tap with the current maxima of a row's windows.
 #[inline]
 fn take_maxima<T: Scalar>(
     field: &Field,
@@ -70,7 +70,7 @@ fn take_maxima<T: Scalar>(
     for (i, ((y, winners), x)) in pixels.zip(x[tap.input..].chunks(stride * lanes)).enumerate() {
         let index = (first + i * step) as i32;
         for ((best, winner), &v) in y.iter_mut().zip(winners).zip(x) {
-            // The first tap wins even with the lowest number.
+            // The first tap wins even if it is the lowest number.
             let wins = *winner < 0 || v.beats(*best);
             *best = if wins || v.exceeds(*best) { v } else { *best };
             *winner = if wins { index } else { *winner };
@@ -83,8 +83,8 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
     averages(pooling, divisor, x, T::ZERO, |sum: f64| T::from_f64(sum))
 }
 
-/// The average of each window, unrounded, with what a bound needs. Its terms are the elements
-/// divided.
+/// The average of each window, unrounded, with the data for an error bound. The terms are the divided
+/// elements.
 pub fn average_totals<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<Total> {
     averages(pooling, divisor, x, Total::default(), |sum: Total| sum)
 }

@@ -1,15 +1,22 @@
+use std::borrow::Cow;
 use std::ops::Range;
 
 use rayon::prelude::*;
 use windowpane_geometry::{AXES, Grid, Layout, Pooling, Strides};
 
-/// The outputs that are worth a task of their own.
+/// The least number of outputs per task.
 const TASK: usize = 4096;
 
-/// A pooling problem as `outer × depth × height × width × lanes`, whatever its layout.
+/// The taps of the last axis that are listed at once. Those beyond are found again for each row.
+pub(super) const MOST_LISTED: usize = 4096;
+
+/// A tap of the last axis, and the windows for which it is inside.
+pub(super) type Tap = (usize, Range<usize>);
+
+/// A pooling problem as `outer × depth × height × width × lanes`, for any layout.
 ///
-/// Channels-last has the samples outside and the channels as lanes; channels-first has sample and
-/// channel outside and one lane. The loops are the same for both, and run along memory.
+/// With channels last, `outer` is the samples and the lanes are the channels; with channels first, `outer`
+/// is samples and channels, with one lane. The same loops serve both and run in memory order.
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) grid: &'a Grid,
@@ -30,7 +37,7 @@ impl<'a> Field<'a> {
         Self { grid, outer, lanes, channels, layout }
     }
 
-    /// What an index of (`outer`, `lane`) has on top of its place in the plane.
+    /// The offset that (`outer`, `lane`) adds to an index within the plane.
     pub(crate) fn index_base(&self, strides: &Strides, outer: usize, lane: usize) -> usize {
         let (n, c) = match self.layout {
             Layout::ChannelsLast => (outer, lane),
@@ -44,7 +51,7 @@ impl<'a> Field<'a> {
         self.grid.axes()[2].output() * self.lanes
     }
 
-    /// The output position with which row `row` of all outputs begins, and its outer position.
+    /// The first output position of row `row`, and its outer position.
     pub(crate) fn row_position(&self, row: usize) -> (usize, [usize; AXES]) {
         let [depth, height, _] = self.grid.axes().map(|axis| axis.output());
         (row / height / depth, [row / height % depth, row % height, 0])
@@ -62,27 +69,32 @@ impl<'a> Field<'a> {
             .for_each(|(row, y)| each(row, y));
     }
 
-    /// The taps of the last axis, each with windows for which it is inside and which are one step
-    /// apart; a window meets its taps in order.
-    pub(crate) fn width_taps(&self) -> Vec<(usize, Range<usize>)> {
-        let width = &self.grid.axes()[2];
-        if width.is_uneven() {
-            // No two windows need be a step apart.
-            let each = |o| width.inside(o).map(move |t| (t, o..o + 1));
-            return (0..width.output()).flat_map(each).collect();
-        }
-        // Windows further on have their inside taps further in front.
-        let taps = width.inside(width.output() - 1).start..width.inside(0).end;
-        taps.map(|t| (t, width.windows_inside(t))).filter(|(_, o)| !o.is_empty()).collect()
+    /// The first taps of the last axis, for [`for_each_tap`](Self::for_each_tap).
+    pub(crate) fn width_taps(&self) -> Vec<Tap> {
+        self.all_width_taps().take(MOST_LISTED).collect()
     }
 
-    /// Calls `each` with the taps of a row of windows, row-major: those of one tap at a time, from
-    /// the first to the last window for which it is inside.
+    /// The taps of the last axis, each with windows for which it is inside and which are one step
+    /// apart; a window meets its taps in order.
+    fn all_width_taps(&self) -> impl Iterator<Item = Tap> + use<'a> {
+        let width = &self.grid.axes()[2];
+        // On an uneven axis no two windows need be a step apart.
+        let each = if width.is_uneven() { 0..width.output() } else { 0..0 };
+        let uneven = each.flat_map(|o| width.inside(o).map(move |t| (t, o..o + 1)));
+        // Else windows further on have their inside taps further in front.
+        let last = width.inside(width.output() - 1).start;
+        let taps = if width.is_uneven() { 0..0 } else { last..width.inside(0).end };
+        let even = taps.map(|t| (t, width.windows_inside(t))).filter(|(_, o)| !o.is_empty());
+        uneven.chain(even)
+    }
+
+    /// Calls `each` with the taps of a row of windows, row-major: for each tap, the range of windows for which
+    /// it is inside.
     #[inline]
     pub(crate) fn for_each_tap(
         &self,
         row: usize,
-        width_taps: &[(usize, Range<usize>)],
+        width_taps: &[Tap],
         mut each: impl FnMut(RowTap),
     ) {
         let (outer, o) = self.row_position(row);
@@ -90,19 +102,27 @@ impl<'a> Field<'a> {
         for d in depth.inside(o[0]).map(|t| depth.coordinate(o[0], t) as usize) {
             for h in height.inside(o[1]).map(|t| height.coordinate(o[1], t) as usize) {
                 let input_row = (outer * depth.input() + d) * height.input() + h;
-                for (t, windows) in width_taps {
-                    let w = width.coordinate(windows.start, *t) as usize;
-                    each(RowTap {
-                        outputs: windows.start * self.lanes..windows.end * self.lanes,
-                        input: (input_row * width.input() + w) * self.lanes,
-                        position: [d, h, w],
-                    });
+                let (mut taps, mut rest) = (Cow::Borrowed(width_taps), None);
+                loop {
+                    for (t, windows) in &*taps {
+                        let w = width.coordinate(windows.start, *t) as usize;
+                        each(RowTap {
+                            outputs: windows.start * self.lanes..windows.end * self.lanes,
+                            input: (input_row * width.input() + w) * self.lanes,
+                            position: [d, h, w],
+                        });
+                    }
+                    if taps.len() < MOST_LISTED {
+                        break;
+                    }
+                    let rest = rest.get_or_insert_with(|| self.all_width_taps().skip(MOST_LISTED));
+                    taps = rest.by_ref().take(MOST_LISTED).collect();
                 }
             }
         }
     }
 
-    /// Calls `each` with every output of a row that a tap belongs to and the input that it reads.
+    /// Calls `each` with every output of a row that has the tap, and the input that it reads.
     #[inline]
     pub(crate) fn zip<Y, X: Copy>(
         &self,
@@ -126,7 +146,7 @@ impl<'a> Field<'a> {
 
 /// One tap of the windows of a row of outputs.
 pub(crate) struct RowTap {
-    /// The outputs of the row that it belongs to.
+    /// The outputs of the row that have it.
     pub(crate) outputs: Range<usize>,
     /// The input that it reads for the first of them.
     pub(crate) input: usize,
@@ -134,8 +154,8 @@ pub(crate) struct RowTap {
     pub(crate) position: [usize; AXES],
 }
 
-/// The lanes that one task of a [`sweep`] works on.
-const LANES: usize = 32;
+/// The lanes per task of a [`sweep`].
+pub(super) const LANES: usize = 32;
 
 /// Passes along one axis, from `outer × L × lanes` to `outer × outputs × lanes`, on all cores.
 ///

@@ -2,23 +2,20 @@
 //!
 //! ```text
 //! m  = max |x|
-//! y  = m · (Σ (|x|/m)^p)^(1/p)                 nothing overflows or vanishes on the way
+//! y  = m · (Σ (|x|/m)^p)^(1/p)                 no intermediate value overflows or vanishes
 //! dx = Σ over the windows of  dy · sign(x) · (|x|/y)^(p−1)
 //! ```
 //!
-//! That is the same number: `m` is in every term and comes out of the root. `m` itself is the
-//! result where it is 0, infinite or NaN. An `x` of 0 gets nothing from any window, so that a window
-//! of zeros, where the derivative is `0/0`, has the gradient 0, as in PyTorch. For `p = 1` no
-//! window's norm matters.
+//! This equals the plain formula, because the factor `m` of every term moves out of the root. If `m` is 0,
+//! infinite or NaN, it is the result. An `x` of 0 gets nothing from any window, so a window of zeros, where
+//! the derivative is `0/0`, has the gradient 0, as in PyTorch. For `p = 1` the norm is not needed.
 //!
-//! # How far a kernel may be off
+//! # The error bound of a kernel
 //!
-//! What follows counts roundings `u` of the type that sums are gathered in, to first order, for a
-//! window of `n` taps. A quotient or a root is good to 9u or better, a power to 16 ULP = 32u, or it is
+//! The following counts roundings `u` of the accumulating type, to first order, for a window of `n` taps. A quotient or a root is good to 9u or better, a power to 16 ULP = 32u, or it is
 //! `exp2(q·log2(t))` with `log2` good to `max(2⁻²¹, 3 ULP)` and `exp2` to `3 + 2|a|` ULP, `a` being its
 //! argument: the tables of Vulkan and WGSL; CUDA, ROCm, Metal and the C library promise no less.
-//! Scaling by a power of two is exact. Underflow is not counted: where a ratio is less than the type
-//! can hold, it is 0.
+//! Scaling by a power of two is exact. Underflow is not counted: a ratio too small for the type is 0.
 //!
 //! * `p = 1`: n − 1 additions.
 //! * `p = 2`: each square 1, their sum n − 1, of which the root keeps half and adds 9: n/2 + 10.
@@ -57,8 +54,8 @@ pub fn norm<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<T> {
     norms(pooling, p, x).into_iter().map(T::from_f64).collect()
 }
 
-/// The norm of each window, unrounded. The magnitude is what the roundings that the module counts
-/// may move it by, in unit roundoffs, and so there is one term.
+/// The norm of each window, unrounded. The magnitude is the error in unit roundoffs that the module
+/// derives, so there is one term.
 pub fn norm_totals<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<Total> {
     let (grid, lanes) = (pooling.grid(), Field::of(pooling).lanes);
     let extents = grid.axes().map(|axis| axis.output());
@@ -70,7 +67,7 @@ pub fn norm_totals<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<To
     totals.collect()
 }
 
-/// What the module's count comes to for the norm of `n` numbers.
+/// The derived error of the norm of `n` numbers, in unit roundoffs.
 fn norm_roundings(p: f64, n: f64) -> f64 {
     match p {
         1.0 => n,
@@ -98,7 +95,7 @@ fn norms<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<f64> {
                 *largest = if size.beats(*largest) { size } else { *largest };
             });
         });
-        // A sum of the numbers themselves overflows only where their norm does.
+        // A sum of the numbers themselves overflows only if their norm does.
         let scales: Vec<f64> = match p {
             1.0 => vec![1.0; y.len()],
             _ => largest.clone(),
@@ -117,7 +114,13 @@ fn norms<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<f64> {
     y
 }
 
-/// A sum of powers of numbers over a scale.
+/// The bytes that each output of a row takes: the largest number, its scale, and a sum of powers.
+pub(super) const ROW_BYTES: usize = 2 * size_of::<f64>() + size_of::<Powers>();
+
+/// The bytes of a gradient's element until it is rounded.
+pub(super) const SUM_BYTES: usize = size_of::<Sum>();
+
+/// A sum of powers of scaled numbers.
 #[derive(Clone, Copy)]
 struct Powers {
     scale: f64,
@@ -145,7 +148,7 @@ pub fn norm_backward<T: Scalar>(pooling: &Pooling, p: Exponent, dy: &[T], x: &[T
     spread(pooling, p, dy, x, T::ZERO, |sum: Sum| T::from_f64(sum.value))
 }
 
-/// The gradient of the norm, unrounded, with the magnitude that [`norm_totals`] has.
+/// The gradient of the norm, unrounded, with a magnitude as in [`norm_totals`].
 pub fn norm_backward_totals<T: Scalar>(
     pooling: &Pooling,
     p: Exponent,
@@ -165,7 +168,7 @@ struct Sum {
     value: f64,
     /// The sum of the terms' magnitudes.
     size: f64,
-    /// What roundings may move the terms by, in unit roundoffs.
+    /// The error of the terms, in unit roundoffs.
     moved: f64,
     windows: f64,
 }
@@ -211,7 +214,7 @@ fn spread<T: Scalar, Y: Copy + Send + Sync>(
     dx
 }
 
-/// What `x` gets from a window whose norm is `y`.
+/// The contribution to `x` of a window whose norm is `y`.
 fn share(p: f64, dy: f64, x: f64, y: f64) -> f64 {
     if x == 0.0 {
         return 0.0;
@@ -220,7 +223,7 @@ fn share(p: f64, dy: f64, x: f64, y: f64) -> f64 {
     dy * size * x.signum()
 }
 
-/// What the module's count comes to for one term of the gradient.
+/// The derived error of one term of the gradient, in unit roundoffs.
 fn share_roundings(p: f64, n: f64) -> f64 {
     let q = p - 1.0;
     q * (5.0 + 6.0 + norm_roundings(p, n)) + 33.0

@@ -1,4 +1,4 @@
-//! Pooling: what is inside a window becomes one number.
+//! Pooling: every window is reduced to one number.
 //!
 //! ```text
 //! x(o, t) = o·s − before + t·d                     on each axis, as windowpane-geometry says
@@ -10,22 +10,23 @@
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
 //! ```
 //!
-//! The ladder:
+//! The algorithms:
 //!
-//! * [`direct`]: visits every tap of every window; what the operators mean.
-//! * [`deque`]: maximum by monotone deques, one axis after another; work an element, not a tap.
-//! * [`prefix`]: average by prefix sums, likewise.
-//! * [`lp`]: the norm and its gradient, plain loops too, and what bounds the error of a kernel's.
-//! * [`unpool`]: maxima back to where they were, and the gradient of that.
+//! * [`direct`]: visits every tap of every window; defines what the operators mean.
+//! * [`deque`]: maxima with monotone deques, one axis at a time; work per element, not per tap.
+//! * [`prefix`]: averages with prefix sums, with the same property.
+//! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
+//! * [`unpool`]: writes maxima back to their positions, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
-//! [`max()`], [`max_with_indices`] and [`average`] take the rung that [`choose`] names.
+//! [`max()`], [`max_with_indices`] and [`average`] use the algorithm that [`choose`] returns.
 
 pub mod backward;
 pub mod deque;
 pub mod direct;
 mod field;
 pub mod lp;
+pub(crate) mod memory;
 pub mod prefix;
 pub mod unpool;
 
@@ -36,14 +37,14 @@ use windowpane_geometry::{Divisor, IndexBase, Pooling, Strides};
 use crate::{Scalar, check_length};
 use field::Field;
 
-/// How a window's content is found.
+/// How the windows are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
     /// Every tap of every window is visited.
     Direct,
-    /// One axis after another, with what one window knows passed on to the next: the deque for a
-    /// maximum, prefix sums for an average.
+    /// One axis at a time, reusing results of the previous window: a deque for maxima, prefix sums for
+    /// averages.
     Sliding,
 }
 
@@ -56,19 +57,18 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// How many taps the direct loops visit in the time of one step of the sliding forms.
+/// How many taps the direct loops visit in the time of one step of the sliding algorithms.
 ///
 /// Measured by the ignored test `sliding_against_direct`, which prints both times.
 const TAPS_A_STEP: usize = 16;
 
-/// How many times its input or output, the larger, a sliding form may hold between two axes.
+/// The largest intermediate result between two axes, relative to the larger of input and output.
 const MOST_HELD: usize = 4;
 
 /// The algorithm that is likely the faster one for a problem.
 ///
-/// The direct loops visit `outputs · taps` elements, in order and many at a time. The sliding
-/// forms visit the elements that go into and come out of each axis' pass, which costs more for
-/// each of them.
+/// The direct loops visit `outputs · taps` elements, in order and vectorised. The sliding algorithms
+/// visit the inputs and outputs of each axis' pass, at a higher cost per element.
 pub fn choose(pooling: &Pooling) -> Algorithm {
     let axes = pooling.grid().axes();
     let mut plane: usize = axes.iter().map(|axis| axis.input()).product();
@@ -76,7 +76,7 @@ pub fn choose(pooling: &Pooling) -> Algorithm {
     let mut steps = 0usize;
     for axis in axes.iter().rev().filter(|axis| !passes_unchanged(axis)) {
         let after = (plane / axis.input()).saturating_mul(axis.output());
-        // Padding may widen one axis before the next narrows.
+        // Padding may enlarge one axis before the next one shrinks.
         if after > held {
             return Algorithm::Direct;
         }
@@ -87,7 +87,7 @@ pub fn choose(pooling: &Pooling) -> Algorithm {
     if visits / TAPS_A_STEP > steps { Algorithm::Sliding } else { Algorithm::Direct }
 }
 
-/// The maximum of each window, by the algorithm that [`choose`] names.
+/// The maximum of each window, with the algorithm that [`choose`] returns.
 pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
     match choose(pooling) {
         Algorithm::Direct => direct::max(pooling, x),
@@ -95,7 +95,7 @@ pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
     }
 }
 
-/// The maximum of each window and where it is, by the algorithm that [`choose`] names.
+/// The maximum of each window and its index, with the algorithm that [`choose`] returns.
 ///
 /// The indices must fit, as [`Pooling::check_indices`] says.
 pub fn max_with_indices<T: Scalar>(
@@ -109,7 +109,7 @@ pub fn max_with_indices<T: Scalar>(
     }
 }
 
-/// The average of each window, by the algorithm that [`choose`] names.
+/// The average of each window, with the algorithm that [`choose`] returns.
 pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T> {
     match choose(pooling) {
         Algorithm::Direct => direct::average(pooling, divisor, x),
@@ -117,13 +117,13 @@ pub fn average<T: Scalar>(pooling: &Pooling, divisor: Divisor, x: &[T]) -> Vec<T
     }
 }
 
-/// Whether a window along this axis is the one element of the same position.
+/// Whether each window along this axis is just the element at the same position.
 fn passes_unchanged(axis: &windowpane_geometry::Axis) -> bool {
     let unit = (axis.kernel(), axis.stride(), axis.before(), axis.after()) == (1, 1, 0, 0);
     unit && !axis.is_uneven()
 }
 
-/// What each window of a plane is divided by, row-major; 1 where it is empty, its sum being 0.
+/// The divisor of each window of a plane, row-major; 1 for an empty window, whose sum is 0.
 fn divisors(pooling: &Pooling, divisor: Divisor) -> Vec<f64> {
     let grid = pooling.grid();
     let outputs = grid.axes().map(|axis| axis.output());
@@ -132,7 +132,7 @@ fn divisors(pooling: &Pooling, divisor: Divisor) -> Vec<f64> {
         .collect()
 }
 
-/// The steps of an index, after checking what a caller has to check.
+/// The strides of an index, after checking the caller's obligations.
 #[track_caller]
 fn index_strides(pooling: &Pooling, base: IndexBase) -> Strides {
     if let Err(error) = pooling.check_indices(base) {
@@ -141,7 +141,7 @@ fn index_strides(pooling: &Pooling, base: IndexBase) -> Strides {
     pooling.index_strides(base)
 }
 
-/// Makes positions in a plane, in a row of outputs, indices of the base that has these steps.
+/// Converts positions in a plane, for a row of outputs, to indices with these strides.
 fn add_index_base(field: &Field, strides: &Strides, outer: usize, row: &mut [i32]) {
     if strides.batch == 0 && strides.channel == 0 {
         return;

@@ -1,9 +1,9 @@
-//! Average by prefix sums: constant work an element, however large the window.
+//! Averages with prefix sums: constant work per element for any window size.
 //!
-//! The usual form takes the difference of two running sums, and so lets everything before a window
-//! into it: a NaN or an infinity never leaves the running sum, and a large number leaves its
-//! rounding errors behind. Here nothing is ever subtracted. The axis is cut into blocks as long as
-//! the window, and sums run within a block only, from its start and to its end:
+//! The usual method subtracts two running sums, so that every element before a window affects it: a NaN
+//! or an infinity never leaves the running sum, and a large number leaves its rounding errors behind.
+//! Here nothing is subtracted. The axis is divided into blocks of the window's length, and sums run only
+//! within a block, from its start and to its end:
 //!
 //! ```text
 //! blocks      |  a b c d  |  e f g h  |          k = 4
@@ -12,16 +12,16 @@
 //! window          [ c d      e f ]               suffix[c] + prefix[f]
 //! ```
 //!
-//! A window as long as a block is a suffix of one block and a prefix of the next. A window that the
-//! input cuts short starts with the first block, or ends with the last one, which ends where the
-//! input does; so one of the two parts, or both, still make it up. A sum thus has the terms of its
-//! own window and no other, in any case: what is outside has no influence, whatever it is.
+//! A window as long as a block is a suffix of one block and a prefix of the next. A window at the edge of
+//! the input is shorter: it starts with the first block or ends with the last one, so it is still made of
+//! one or both parts. A sum therefore has only the terms of its own window; elements outside have no
+//! influence.
 //!
-//! Axes follow one another, the last first. With a dilation `d`, the windows whose starts differ by
-//! a multiple of it share the sequence of every `d`-th element, which is cut into blocks by itself.
+//! The axes are processed one after another, the last one first. With a dilation `d`, windows whose starts
+//! differ by a multiple of `d` share the sequence of every `d`-th element, which has blocks of its own.
 //!
-//! The windows of an uneven axis are not as long as each other, but share hardly a coordinate with
-//! their neighbours: there they are summed one by one, which is as little work.
+//! The windows of an uneven axis differ in length but share few coordinates with their neighbours. They
+//! are summed one by one, which is as little work.
 
 use std::borrow::Cow;
 

@@ -1,13 +1,12 @@
-//! Unpooling: maxima go back to where they were.
+//! Max unpooling: writes maxima back to their positions.
 //!
 //! ```text
-//! x = 0;  for each o in row-major order:  x[winner(o)] = y[o]    an index of −1 goes nowhere
+//! x = 0;  for each o in row-major order:  x[winner(o)] = y[o]    an index of −1 is ignored
 //! gradient:                               dy[o] = dx[winner(o)]  and 0 for an index of −1
 //! ```
 //!
-//! Only the indices say where an element goes; windows matter for their number alone. Where
-//! several windows have one winner the last of them counts, and so the others have no influence;
-//! their gradient is 0.
+//! The indices alone determine the positions; only the number of windows matters. If several windows
+//! have the same index, the last one wins; the others have no influence and their gradient is 0.
 
 use rayon::prelude::*;
 use windowpane_geometry::{IndexBase, Pooling};
@@ -17,8 +16,8 @@ use super::field::Field;
 use super::{check_input, check_output, index_strides};
 use crate::Scalar;
 
-/// Zeros with each `y` at the place that its index names; where windows have the same winner, the
-/// last in row-major order counts.
+/// Zeros with each element of `y` at its index; if several windows have the same index, the last in
+/// row-major order wins.
 pub fn max_unpool<T: Scalar>(
     pooling: &Pooling,
     base: IndexBase,
@@ -39,7 +38,7 @@ pub fn max_unpool_backward<T: Scalar>(
     indices: &[i32],
 ) -> Result<Vec<T>, IndexOutOfRange> {
     check_input(pooling, dx);
-    // Which element went where is found as the elements were: the last stays.
+    // The winners are determined in the same order as forward: the last one stays.
     let mut sources = vec![None; pooling.input().elements()];
     for_each_plane(pooling, base, &mut sources, indices, |at, place, sources| {
         sources[place] = Some(at);
@@ -53,8 +52,8 @@ pub fn max_unpool_backward<T: Scalar>(
     Ok(dy)
 }
 
-/// Calls `each` with every element that has an index, its place in its plane, and the plane; the
-/// elements of a plane one after the other, planes on all cores.
+/// Calls `each` with every element that has an index, its position in its plane, and the plane. The
+/// elements of a plane come in order; planes run on all cores.
 fn for_each_plane<X: Send>(
     pooling: &Pooling,
     base: IndexBase,
@@ -77,6 +76,6 @@ fn for_each_plane<X: Send>(
             None
         })
     });
-    // The same one always, however the planes fall to the cores.
+    // Always the same one, however planes are assigned to cores.
     failures.min_by_key(|failure| failure.at).map_or(Ok(()), Err)
 }

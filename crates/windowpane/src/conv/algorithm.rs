@@ -1,4 +1,4 @@
-//! The ways to convolve by their public names, which are there without any kernel.
+//! The convolution algorithms by their public names, available in builds without kernels too.
 
 use core::fmt;
 use core::str::FromStr;
@@ -6,54 +6,66 @@ use core::str::FromStr;
 #[cfg(feature = "kernels")]
 use windowpane_kernels::conv::Algorithm;
 
-/// A way to convolve, whatever the device.
+/// A convolution algorithm, independent of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConvAlgorithm {
-    /// Every element of the result for itself: there for every problem, best for none but the
+    /// Computes every element of the result separately. Applies to every problem; best only for the
     /// smallest.
     Direct,
-    /// Groups of few channels, or one, their filters as matrices of bands for matrix units.
-    Banded,
-    /// A filter a channel, a run of windows at a time.
+    /// Groups with few channels, or one, on matrix units: the filters become banded matrices.
+    GroupedMma,
+    /// Depthwise: one filter per channel, several windows at a time.
     Depthwise,
-    /// Groups of few channels, a run of windows by a vector of a group's filters at a time.
+    /// Groups with few channels: several windows by a vector of the group's filters per thread.
     Grouped,
-    /// Blocks of windows by filters in shared memory, summed in registers.
-    Tiled,
-    /// The same, multiplied by matrix units.
-    Matrix,
-    /// The same on Hopper's warpgroups, fed by its tensor copy engine.
-    Hopper,
-    /// On a processor, a few windows by a few vectors of filters a thread.
-    Wide,
+    /// Implicit GEMM: tiles in shared memory, multiply-adds in registers.
+    Simt,
+    /// Implicit GEMM on matrix units.
+    Mma,
+    /// Implicit GEMM with Hopper's warpgroup instructions and tensor copy engine.
+    Wgmma,
+    /// On a CPU: a few windows by a few vectors of filters per thread.
+    Cpu,
 }
 
 impl ConvAlgorithm {
     /// Every algorithm.
     pub const ALL: [Self; 8] = [
         Self::Direct,
-        Self::Banded,
+        Self::GroupedMma,
         Self::Depthwise,
         Self::Grouped,
-        Self::Tiled,
-        Self::Matrix,
-        Self::Hopper,
-        Self::Wide,
+        Self::Simt,
+        Self::Mma,
+        Self::Wgmma,
+        Self::Cpu,
     ];
 
     /// The name as it is printed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
-            Self::Banded => "banded",
+            Self::GroupedMma => "grouped_mma",
             Self::Depthwise => "depthwise",
             Self::Grouped => "grouped",
-            Self::Tiled => "tiled",
-            Self::Matrix => "matrix",
-            Self::Hopper => "hopper",
-            Self::Wide => "wide",
+            Self::Simt => "simt",
+            Self::Mma => "mma",
+            Self::Wgmma => "wgmma",
+            Self::Cpu => "cpu",
         }
+    }
+
+    /// The algorithm by the name that it had before: case files and tuned tables may have it.
+    fn by_former_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "banded" => Self::GroupedMma,
+            "tiled" => Self::Simt,
+            "matrix" => Self::Mma,
+            "hopper" => Self::Wgmma,
+            "wide" => Self::Cpu,
+            _ => return None,
+        })
     }
 }
 
@@ -63,7 +75,7 @@ impl fmt::Display for ConvAlgorithm {
     }
 }
 
-/// A name that is not that of a way to convolve.
+/// The error for an unknown algorithm name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
 pub struct UnknownConvAlgorithm(String);
@@ -79,24 +91,25 @@ impl FromStr for ConvAlgorithm {
         Self::ALL
             .into_iter()
             .find(|algorithm| algorithm.name() == name)
+            .or_else(|| Self::by_former_name(name))
             .ok_or_else(|| UnknownConvAlgorithm(name.into()))
     }
 }
 
-/// The kernel by its public name. The two enums are two because a name is there without any kernel, and
-/// because the kernels' planner is to decide about every one of its own.
+/// The public name of a kernel. There are two enums because the names exist in builds without kernels, and
+/// because the planner must handle every variant of its own.
 #[cfg(feature = "kernels")]
 impl From<Algorithm> for ConvAlgorithm {
     fn from(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::Direct => Self::Direct,
-            Algorithm::Banded => Self::Banded,
+            Algorithm::GroupedMma => Self::GroupedMma,
             Algorithm::Depthwise => Self::Depthwise,
             Algorithm::Grouped => Self::Grouped,
-            Algorithm::Hopper => Self::Hopper,
-            Algorithm::Matrix => Self::Matrix,
-            Algorithm::Tiled => Self::Tiled,
-            Algorithm::Wide => Self::Wide,
+            Algorithm::Simt => Self::Simt,
+            Algorithm::Mma => Self::Mma,
+            Algorithm::Wgmma => Self::Wgmma,
+            Algorithm::Cpu => Self::Cpu,
             // The enum may grow; this crate grows with it.
             other => unreachable!("{other} has no public name"),
         }
@@ -108,13 +121,36 @@ impl From<ConvAlgorithm> for Algorithm {
     fn from(algorithm: ConvAlgorithm) -> Self {
         match algorithm {
             ConvAlgorithm::Direct => Self::Direct,
-            ConvAlgorithm::Banded => Self::Banded,
+            ConvAlgorithm::GroupedMma => Self::GroupedMma,
             ConvAlgorithm::Depthwise => Self::Depthwise,
             ConvAlgorithm::Grouped => Self::Grouped,
-            ConvAlgorithm::Hopper => Self::Hopper,
-            ConvAlgorithm::Matrix => Self::Matrix,
-            ConvAlgorithm::Tiled => Self::Tiled,
-            ConvAlgorithm::Wide => Self::Wide,
+            ConvAlgorithm::Simt => Self::Simt,
+            ConvAlgorithm::Mma => Self::Mma,
+            ConvAlgorithm::Wgmma => Self::Wgmma,
+            ConvAlgorithm::Cpu => Self::Cpu,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was written with the names of before is still read, and printed with those of today.
+    #[test]
+    fn former_names_are_read() {
+        for (former, name) in [
+            ("banded", "grouped_mma"),
+            ("tiled", "simt"),
+            ("matrix", "mma"),
+            ("hopper", "wgmma"),
+            ("wide", "cpu"),
+        ] {
+            assert_eq!(former.parse(), name.parse::<ConvAlgorithm>());
+            assert_eq!(former.parse::<ConvAlgorithm>().map(ConvAlgorithm::name), Ok(name));
+        }
+        for algorithm in ConvAlgorithm::ALL {
+            assert_eq!(algorithm.name().parse(), Ok(algorithm));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! How a plan is made: the problem that dimensions describe, and the kernel that computes it: the one that was
-//! found by measuring, or the planner's own choice, or the reference.
+//! Makes plans: derives the problem from dimensions and chooses the kernel: a tuned one, the planner's
+//! choice, or the reference.
 
 use windowpane_geometry::{
     Convolution, DType, Extents, Filter, FilterLayout, Pass, Precision, Shape, Tiling, Window,
@@ -22,7 +22,7 @@ pub(super) fn plan(
     choose(conv, pass, device, dtype, problem)
 }
 
-/// The bias's gradient is that of any convolution with this output: of one tap, say.
+/// Plans the bias gradient, which depends only on the output, as that of a convolution with one tap.
 pub(super) fn plan_bias(
     conv: &Conv,
     device: &Device,
@@ -40,7 +40,7 @@ pub(super) fn plan_bias(
     let window = Window::new(one);
     let problem =
         Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
-    // Whatever kernel and tile are asked for, they are those of products of matrices.
+    // A requested kernel or tile applies to implicit GEMMs.
     let conv = conv.algorithm(None).tile(Tiling::default());
     choose(&conv, Pass::Bias, device, dtype, problem)
 }
@@ -68,24 +68,33 @@ fn choice(
     problem: &Convolution,
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
-    if let Some(limits) = device.limits() {
+    if let Some(capabilities) = device.capabilities() {
         use windowpane_kernels::conv as kernels;
         let request = kernels::Request { pass, dtype, precision: conv.precision };
         if is_free(conv)
             && let Some(found) =
                 super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
-            && let Some(plan) = follow(&found, problem, request, limits)
+            && let Some(plan) = follow(&found, problem, request, capabilities)
             && crate::turns::check_convolution(device, pass, problem, &plan).is_ok()
         {
             return Ok(Choice::Kernel(plan));
         }
         let wish = kernels::Wish { algorithm: conv.algorithm.map(Into::into), tiling: conv.tiling };
-        let plan = match kernels::Plan::new(problem, request, wish, limits) {
+        let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
             Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
             Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
             plan => plan.map_err(|reason| device.refuses_conv(reason))?,
         };
-        crate::turns::check_convolution(device, pass, problem, &plan)?;
+        let cut =
+            |plan| crate::turns::cut_convolution(device, request, problem, plan, capabilities);
+        let plan = match cut(plan) {
+            // Another kernel may be able to split sums that the first cannot.
+            Err(refused) if is_free(conv) => {
+                let others = kernels::Plan::beginnings(problem, request, capabilities);
+                others.into_iter().find_map(|plan| cut(plan).ok()).ok_or(refused)?
+            }
+            plan => plan?,
+        };
         return Ok(Choice::Kernel(plan));
     }
     let _ = (pass, dtype, problem);
@@ -98,31 +107,31 @@ fn choice(
     }
 }
 
-/// The plan that was found by measuring, unless this device cannot run it: the table may be of
-/// another version or driver.
+/// The tuned plan, unless this device cannot run it: the table may come from another version or
+/// driver.
 #[cfg(feature = "kernels")]
 fn follow(
     found: &super::tuned::Found,
     problem: &Convolution,
     request: windowpane_kernels::conv::Request,
-    limits: &windowpane_kernels::Limits,
+    capabilities: &windowpane_kernels::Capabilities,
 ) -> Option<windowpane_kernels::conv::Plan> {
     use windowpane_kernels::conv::{Plan, Wish};
     let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
     let wish = Wish { algorithm: Some(found.algorithm.into()), tiling };
-    let mut plan = Plan::new(problem, request, wish, limits).ok()?;
+    let mut plan = Plan::new(problem, request, wish, capabilities).ok()?;
     plan.splits = found.splits;
-    plan.check(problem, request, limits).ok()?;
+    plan.check(problem, request, capabilities).ok()?;
     Some(plan)
 }
 
-/// Whether the choice of kernel and tile is left to the plan.
+/// Whether the choice of kernel and tile is automatic.
 #[cfg(feature = "kernels")]
 pub(super) fn is_free(conv: &Conv) -> bool {
     conv.algorithm.is_none() && conv.tiling == Tiling::default()
 }
 
-/// A problem in words: all that a choice depends on.
+/// A problem as text: everything that a choice depends on.
 #[cfg(feature = "kernels")]
 pub(super) fn key(pass: Pass, dtype: DType, precision: Precision, problem: &Convolution) -> String {
     let pass = match pass {
@@ -168,11 +177,11 @@ pub(super) fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<Convoluti
     Ok(Convolution::new(input, filter, &window, groups, layout, filter_layout)?)
 }
 
-/// The dimensions of the filters that made an output of one from an input.
+/// The dimensions of the filters that turn this input into this output.
 pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
     let output = Shape::from_dims(dy, conv.layout)?;
     let input = Shape::from_dims(x, conv.layout)?;
-    // Where groups do not divide the channels, the problem says so.
+    // If the groups do not divide the channels, checking the problem reports it.
     let channels = input.channels() / conv.groups.max(1);
     let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
     let filter = Filter::new(output.channels(), channels.max(1), kernel)?;

@@ -18,10 +18,10 @@ use windowpane_geometry::{
 
 use crate::{Device, Result, Tensor};
 
-/// Convolution, as networks mean it: the dot product of each window with each filter.
+/// Convolution as in neural networks: the dot product of each window with each filter.
 ///
-/// What follows a sum happens in this order, in the sum's own precision: a bias is added, a
-/// residual is added, an activation is applied, and the result is rounded once.
+/// Each sum is completed in this order, in the precision of the sum: add the bias, add the residual,
+/// apply the activation, round once.
 ///
 /// ```
 /// use windowpane::{Activation, Conv, Device, Same, Tensor};
@@ -34,7 +34,7 @@ use crate::{Device, Result, Tensor};
 /// # Ok::<(), windowpane::Error>(())
 /// ```
 ///
-/// The gradients are those of the sum: `dy` is what comes back through activation and residual.
+/// The gradients are those of the sum: `dy` is the gradient before the activation and the residual.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub(crate) window: Window,
@@ -48,12 +48,12 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// A convolution with filters of so many taps on each axis, one step apart.
+    /// A convolution with kernels of the given size, one number per axis, and stride 1.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self::over(Window::new(kernel))
     }
 
-    /// A convolution over a window that is described already.
+    /// A convolution over a configured [`Window`].
     pub fn over(window: Window) -> Self {
         Self {
             window,
@@ -86,8 +86,8 @@ impl Conv {
         self
     }
 
-    /// Sets how many groups channels and filters are divided into: the filters of a group see
-    /// only its channels. As many groups as channels is a depthwise convolution.
+    /// Sets the number of groups that channels and filters are divided into; the filters of a group see
+    /// only its channels. A convolution with as many groups as channels is depthwise.
     pub fn groups(mut self, groups: usize) -> Self {
         self.groups = groups;
         self
@@ -105,25 +105,25 @@ impl Conv {
         self
     }
 
-    /// Sets what becomes of a sum after bias and residual; nothing by default.
+    /// Sets the activation, applied after bias and residual; none by default.
     pub fn activation(mut self, activation: Activation) -> Self {
         self.activation = activation;
         self
     }
 
-    /// Sets how exact the products of `f32` are; strict by default.
+    /// Sets the precision of `f32` products; strict by default.
     pub fn precision(mut self, precision: Precision) -> Self {
         self.precision = precision;
         self
     }
 
-    /// Forces an algorithm in place of the plan's own choice.
+    /// Forces an algorithm instead of the automatic choice.
     pub fn algorithm(mut self, algorithm: impl Into<Option<ConvAlgorithm>>) -> Self {
         self.algorithm = algorithm.into();
         self
     }
 
-    /// Sets the tile, or some of its numbers, in place of the plan's own.
+    /// Overrides the tile sizes, or some of them.
     ///
     /// ```
     /// use windowpane::{Conv, Tiling};
@@ -137,8 +137,8 @@ impl Conv {
         self
     }
 
-    /// Says how [`forward`](Self::forward) would run, without running it; `x` and `w` are the
-    /// dimensions of input and filters.
+    /// Plans [`forward`](Self::forward) without running it; `x` and `w` are the dimensions of input
+    /// and filters.
     pub fn plan(
         &self,
         device: &Device,
@@ -149,13 +149,13 @@ impl Conv {
         choice::plan(self, Pass::Forward, device, dtype, x, w)
     }
 
-    /// Convolves, adding a number for each filter.
+    /// Convolves `x` with the filters `w`; a bias has one number per filter.
     pub fn forward(&self, x: &Tensor, w: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
         let plan = self.plan(x.device(), x.dtype(), x.dims(), w.dims())?;
         self.forward_as(&plan, x, w, bias, None)
     }
 
-    /// Convolves, adding a number for each filter and a tensor of the output's shape.
+    /// Convolves and adds a residual with the dimensions of the output.
     pub fn forward_with_residual(
         &self,
         x: &Tensor,
@@ -167,7 +167,7 @@ impl Conv {
         self.forward_as(&plan, x, w, bias, Some(residual))
     }
 
-    /// Convolves as planned.
+    /// Convolves according to a plan.
     pub fn forward_as(
         &self,
         plan: &ConvPlan,
@@ -179,8 +179,8 @@ impl Conv {
         run::forward(self, plan, [x, w], bias, residual)
     }
 
-    /// Says how [`backward_data`](Self::backward_data) would run; `x` and `w` are the dimensions
-    /// of input and filters.
+    /// Plans [`backward_data`](Self::backward_data); `x` and `w` are the dimensions of input and
+    /// filters.
     pub fn plan_backward_data(
         &self,
         device: &Device,
@@ -191,19 +191,19 @@ impl Conv {
         choice::plan(self, Pass::Data, device, dtype, x, w)
     }
 
-    /// The gradient with respect to an input of dimensions `dims`.
+    /// The data gradient: with respect to an input of dimensions `dims`.
     pub fn backward_data(&self, dy: &Tensor, w: &Tensor, dims: &[usize]) -> Result<Tensor> {
         let plan = self.plan_backward_data(dy.device(), dy.dtype(), dims, w.dims())?;
         self.backward_data_as(&plan, dy, w)
     }
 
-    /// The gradient with respect to the input, as planned.
+    /// The data gradient, computed according to a plan.
     pub fn backward_data_as(&self, plan: &ConvPlan, dy: &Tensor, w: &Tensor) -> Result<Tensor> {
         run::backward(self, plan, Pass::Data, &[dy, w])
     }
 
-    /// Says how [`backward_filter`](Self::backward_filter) would run; `x` and `w` are the
-    /// dimensions of input and filters.
+    /// Plans [`backward_filter`](Self::backward_filter); `x` and `w` are the dimensions of input and
+    /// filters.
     pub fn plan_backward_filter(
         &self,
         device: &Device,
@@ -214,26 +214,24 @@ impl Conv {
         choice::plan(self, Pass::Filter, device, dtype, x, w)
     }
 
-    /// The dimensions of the filters that make an output of dimensions `dy` from an input of
-    /// dimensions `x`.
+    /// The dimensions of filters that turn an input of dimensions `x` into an output of dimensions `dy`.
     pub fn filter_dims(&self, dy: &[usize], x: &[usize]) -> Result<Vec<usize>> {
         choice::filter_dims(self, dy, x)
     }
 
-    /// The gradient with respect to the filters, of which there are as many as `dy` has channels.
+    /// The weight gradient: with respect to the filters, as many as `dy` has channels.
     pub fn backward_filter(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         let w = self.filter_dims(dy.dims(), x.dims())?;
         let plan = self.plan_backward_filter(dy.device(), dy.dtype(), x.dims(), &w)?;
         self.backward_filter_as(&plan, dy, x)
     }
 
-    /// The gradient with respect to the filters, as planned.
+    /// The weight gradient, computed according to a plan.
     pub fn backward_filter_as(&self, plan: &ConvPlan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         run::backward(self, plan, Pass::Filter, &[dy, x])
     }
 
-    /// Says how [`backward_bias`](Self::backward_bias) would run; `dy` are the dimensions of the
-    /// output.
+    /// Plans [`backward_bias`](Self::backward_bias); `dy` are the dimensions of the output.
     pub fn plan_backward_bias(
         &self,
         device: &Device,
@@ -243,13 +241,13 @@ impl Conv {
         choice::plan_bias(self, device, dtype, dy)
     }
 
-    /// The gradient with respect to the bias: the sum of all windows, for each filter.
+    /// The bias gradient: for each filter the sum of `dy` over all windows.
     pub fn backward_bias(&self, dy: &Tensor) -> Result<Tensor> {
         let plan = self.plan_backward_bias(dy.device(), dy.dtype(), dy.dims())?;
         self.backward_bias_as(&plan, dy)
     }
 
-    /// The gradient with respect to the bias, as planned.
+    /// The bias gradient, computed according to a plan.
     pub fn backward_bias_as(&self, plan: &ConvPlan, dy: &Tensor) -> Result<Tensor> {
         run::backward(self, plan, Pass::Bias, &[dy])
     }

@@ -1,4 +1,4 @@
-//! The plan as a value: what it says of itself, how it is printed, and how it runs again.
+//! Plans of convolutions: their contents, how they print, and how they run repeatedly.
 
 use core::fmt;
 
@@ -10,9 +10,9 @@ use super::run::run_again;
 use super::{Conv, ConvAlgorithm};
 use crate::{Device, Result, Tensor};
 
-/// How a convolution or a gradient of it will run: the kernel, its tiling and its symbol table.
+/// How a convolution or its gradient will run: the kernel, its tile sizes and its symbol table.
 ///
-/// A plan is made before anything is launched, prints as a table, may be changed, and then runs.
+/// A plan is made before anything is launched. It prints as a table, can be changed, and then runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvPlan {
     pub(super) device: Device,
@@ -24,7 +24,7 @@ pub struct ConvPlan {
     pub(super) choice: Choice,
 }
 
-/// What a plan chose.
+/// The choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
     /// The scalar reference.
@@ -35,42 +35,42 @@ pub(super) enum Choice {
 }
 
 impl ConvPlan {
-    /// The device that it was made for.
+    /// The device that the plan was made for.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// What it computes.
+    /// The pass that it computes.
     pub fn pass(&self) -> Pass {
         self.pass
     }
 
-    /// The way it convolves.
+    /// The algorithm.
     pub fn algorithm(&self) -> ConvAlgorithm {
         match &self.choice {
             Choice::Host => ConvAlgorithm::Direct,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => plan.algorithm.into(),
+            Choice::Kernel(plan) => plan.algorithm().into(),
         }
     }
 
-    /// The problem. That of a bias's gradient is a convolution of one tap with the same output.
+    /// The problem; for a bias gradient a convolution with one tap and the same output.
     pub fn problem(&self) -> &Convolution {
         &self.problem
     }
 
-    /// The multiplications and additions that it takes, those with padding counted.
+    /// The number of multiplications and additions, including those with padding.
     pub fn operations(&self) -> u64 {
         let (output, filter) = (self.problem.output().elements() as u64, self.problem.filter());
         match self.pass {
             Pass::Bias => output,
-            // A plan on `host` may be for more than there is memory for.
+            // A plan on `host` may describe a problem larger than memory.
             _ => output.saturating_mul(2 * (filter.taps() * filter.channels()) as u64),
         }
     }
 
-    /// The fewest bytes that it moves: every input read once, the output written once. A bias
-    /// and a residual are not counted.
+    /// The least number of bytes it moves: every input read once, the output written once. Bias and
+    /// residual are not counted.
     pub fn bytes(&self) -> u64 {
         let (input, output) = (self.problem.input(), self.problem.output());
         let filter = self.problem.filter();
@@ -83,22 +83,22 @@ impl ConvPlan {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// How its product of matrices is cut up; none where it is no such product.
+    /// The tile sizes; `None` if the kernel has none.
     pub fn tile(&self) -> Option<Tile> {
         match &self.choice {
             Choice::Host => None,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => plan.tile,
+            Choice::Kernel(plan) => plan.tile(),
         }
     }
 
-    /// Runs as planned, again and again with no new memory: `results` is that of the last run, or
-    /// none, and becomes that of this one. A result that a clone holds is left alone and has new
-    /// memory in its place.
+    /// Runs the plan and reuses the memory of the previous result: `results` holds that of the last run,
+    /// or nothing, and receives the new one. A result of which a clone exists is not overwritten; it gets
+    /// new memory.
     ///
-    /// `inputs` are what the pass reads: forward the input and the filters, then a bias and then a
-    /// residual where they are wanted; backward the output's gradient, and of input and filters
-    /// the one that the gradient is not of.
+    /// `inputs` are what the pass reads. Forward: the input and the filters, then optionally a bias and a
+    /// residual. Data gradient: `dy` and the filters. Weight gradient: `dy` and the input. Bias gradient:
+    /// `dy`.
     ///
     /// ```
     /// use windowpane::{Conv, DType, Device, Tensor};
@@ -117,12 +117,12 @@ impl ConvPlan {
         run_again(self, inputs, results)
     }
 
-    /// Picks kernel and tile by measuring on the device, which takes from a second to a minute,
-    /// and remembers them: later plans of the same problem follow. What the options ask for stays
-    /// as it is, and is then not remembered.
+    /// Chooses kernel and tile by measuring on the device, which takes from a second to a minute. Later
+    /// plans of the same problem in this process use the choice. A kernel or tile set by the options is
+    /// kept, and the result is then not remembered.
     ///
-    /// A plan without kernels, as on `host`, stays what it is. [`Tuned`](crate::Tuned) shows how to
-    /// keep what was found.
+    /// A plan without kernels, as on `host`, does not change. [`Tuned`](crate::Tuned) shows how to save
+    /// the choices.
     pub fn tune(&self) -> Result<Self> {
         #[cfg(feature = "kernels")]
         return super::tune::tune(self);
@@ -130,30 +130,53 @@ impl ConvPlan {
         Ok(self.clone())
     }
 
-    /// Whether kernel and tile are the plan's own choice.
+    /// Whether kernel and tile were chosen automatically.
     #[cfg(feature = "kernels")]
     pub(super) fn is_free(&self) -> bool {
         is_free(&self.conv)
     }
 
-    /// The problem in words, by which it is remembered.
+    /// The problem as text, the key of tuned choices.
     #[cfg(feature = "kernels")]
     pub(super) fn key(&self) -> String {
         key(self.pass, self.dtype, self.conv.precision, &self.problem)
     }
 
-    /// The bytes of device memory that it needs beside its tensors.
+    /// The bytes of scratch memory that it needs on the device; 0 for a plan that was overridden so that it
+    /// cannot run.
     pub fn workspace(&self) -> usize {
-        match &self.choice {
-            Choice::Host => 0,
-            #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => plan.workspace(&self.problem, self.request()),
+        #[cfg(feature = "kernels")]
+        if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities())
+            && plan.check(&self.problem, self.request(), device).is_ok()
+        {
+            return plan.workspace(&self.problem, self.request());
         }
+        0
     }
 
-    /// The kernel's own plan, to override field by field; none on `host`.
+    /// Why its kernel was chosen, and why each of the others was not: names and reasons, in the order in which
+    /// kernels are tried.
+    pub fn why(&self) -> Vec<(&'static str, String)> {
+        #[cfg(feature = "kernels")]
+        if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities()) {
+            use windowpane_kernels::conv::{Verdict, explain};
+            let verdicts = explain(&self.problem, self.request(), device).unwrap_or_default();
+            let reason = |algorithm, verdict| match verdict {
+                verdict if algorithm != plan.algorithm() => format!("{verdict}"),
+                Verdict::Chosen => "chosen".into(),
+                verdict => format!("asked for, or found by tuning; {verdict}"),
+            };
+            let rows = verdicts.into_iter();
+            return rows
+                .map(|(kernel, verdict)| (kernel.name(), reason(kernel, verdict)))
+                .collect();
+        }
+        vec![(self.algorithm().name(), "chosen: there is no other on this device".into())]
+    }
+
+    /// The plan of the kernel, whose fields can be overridden; `None` on `host`.
     ///
-    /// A value that cannot be run is refused when the plan is used.
+    /// An invalid value is refused when the plan is used.
     #[cfg(feature = "kernels")]
     pub fn kernel_mut(&mut self) -> Option<&mut windowpane_kernels::conv::Plan> {
         match &mut self.choice {
@@ -162,14 +185,14 @@ impl ConvPlan {
         }
     }
 
-    /// What is asked of the kernels.
+    /// The request to the kernels.
     #[cfg(feature = "kernels")]
     pub(super) fn request(&self) -> windowpane_kernels::conv::Request {
         let (pass, dtype, precision) = (self.pass, self.dtype, self.conv.precision);
         windowpane_kernels::conv::Request { pass, dtype, precision }
     }
 
-    /// The choices, and then the symbols of the problem: a name and a value each.
+    /// The choices, then the symbols of the problem, each as a name and a value.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let layouts = format!("{} {}", self.problem.layout(), self.problem.filter_layout());
         let mut rows = vec![
@@ -195,9 +218,9 @@ impl ConvPlan {
         rows
     }
 
-    /// The symbol table: the problem in the letters of its formula, and the tile that computes it.
+    /// The symbol table: the problem in the letters of the formula, and the tile sizes.
     ///
-    /// M, NF and K are those of the implicit product of matrices, for the forward pass:
+    /// M, NF and K are the sizes of the implicit GEMM of the forward pass:
     /// M = N·SZ_OUT windows by K = HF·WF·C taps and channels by NF filters.
     pub fn symbols(&self) -> Vec<(&'static str, usize)> {
         let (input, output) = (self.problem.input(), self.problem.output());
@@ -216,10 +239,7 @@ impl ConvPlan {
             ("M", output.batch() * output.plane()),
             ("K", filter.taps() * filter.channels()),
         ]);
-        #[cfg(feature = "kernels")]
-        if let Choice::Kernel(windowpane_kernels::conv::Plan { tile: Some(tile), .. }) =
-            &self.choice
-        {
+        if let Some(tile) = self.tile() {
             let names = [
                 "BLOCK_M",
                 "BLOCK_N",

@@ -1,7 +1,7 @@
-//! How a convolution runs: plan, check, and then the reference or a kernel.
+//! Runs a convolution: checks plan and tensors, then calls the reference or a kernel.
 
 use windowpane_geometry::{Activation, Convolution, Pass, Shape};
-use windowpane_reference::conv as reference;
+use windowpane_reference::{conv as reference, memory};
 
 use super::Conv;
 use super::choice::dims;
@@ -47,7 +47,7 @@ fn forward_over(
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host => {
-            require_memory(plan, &output)?;
+            require_memory(plan)?;
             let y = with_element!(plan.dtype, T => {
                 T::into_host(reference::forward(&plan.problem, on_host::<T>(x), on_host::<T>(w), reference::Epilogue {
                     bias: bias.map(on_host::<T>),
@@ -64,8 +64,7 @@ fn forward_over(
     }
 }
 
-/// A gradient: with respect to the data from `[dy, w]`, to the filter from `[dy, x]`, to the bias
-/// from `[dy]`.
+/// A gradient: data from `[dy, w]`, weight from `[dy, x]`, bias from `[dy]`.
 pub(super) fn backward(
     conv: &Conv,
     plan: &ConvPlan,
@@ -95,7 +94,7 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host => {
-            require_memory(plan, &result)?;
+            require_memory(plan)?;
             let gradient = with_element!(plan.dtype, T => {
                 T::into_host(gradient_on_host::<T>(problem, pass, inputs))
             });
@@ -108,7 +107,7 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
     }
 }
 
-/// Runs a plan on what it reads, in place of the result of an earlier run.
+/// Runs a plan on its inputs, reusing the result of an earlier run.
 pub(super) fn run_again(
     plan: &ConvPlan,
     inputs: &[&Tensor],
@@ -138,9 +137,10 @@ pub(super) fn run_again(
     Ok(())
 }
 
-/// Refuses a result that the memory of `host` cannot hold.
-fn require_memory(plan: &ConvPlan, result: &[usize]) -> Result<()> {
-    plan.device.require_memory(result.iter().product(), plan.dtype, plan.pass.name())
+/// Refuses a convolution that does not fit in the memory of `host`, with all that the reference allocates.
+fn require_memory(plan: &ConvPlan) -> Result<()> {
+    let bytes = with_element!(plan.dtype, T => memory::convolution::<T>(plan.pass, &plan.problem));
+    plan.device.require_memory(bytes, plan.pass.name())
 }
 
 fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Tensor]) -> Vec<T> {
@@ -152,7 +152,7 @@ fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Te
     }
 }
 
-/// The elements of a tensor that is known to be on `host`, and of this type.
+/// The elements of a tensor that is known to be on `host` and of this type.
 fn on_host<T: Element>(tensor: &Tensor) -> &[T] {
     element_slice(tensor.host_buffer().expect("a tensor on host has its elements there"))
 }
@@ -182,7 +182,7 @@ fn plan_shape(plan: &ConvPlan) -> Conv {
     shapes_what_is_computed(&plan.conv, plan.pass)
 }
 
-/// The options that a plan depends on: of a bias's gradient only the layout.
+/// The options that a plan depends on; a bias gradient depends only on the layout.
 fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
     let Conv { window, groups, layout, filter_layout, precision, .. } = *conv;
     match pass {
@@ -195,7 +195,7 @@ fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
     }
 }
 
-/// Refuses a tensor other than those that the plan was made for.
+/// Refuses a tensor that the plan was not made for.
 fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize]) -> Result<()> {
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
@@ -223,7 +223,7 @@ mod kernels {
 
     use super::*;
 
-    /// Launches a pass on tensors that were checked.
+    /// Launches a pass on checked tensors.
     pub(super) fn run(
         plan: &ConvPlan,
         kernel: &Plan,
@@ -238,7 +238,7 @@ mod kernels {
         let (Some(target), Some([(client, first), rest @ ..])) =
             (plan.device.target(), handles.as_deref())
         else {
-            // An empty batch: nothing to launch, and a sum over it is 0.
+            // An empty batch needs no launch; a sum over it is 0.
             return Tensor::from_bytes(&plan.device, plan.dtype, &vec![0; bytes], dims);
         };
         crate::turns::check_convolution(&plan.device, plan.pass, &plan.problem, kernel)?;

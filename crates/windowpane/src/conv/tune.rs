@@ -1,7 +1,7 @@
-//! Tuning: kernel and tile picked by measuring, and remembered.
+//! Tuning: chooses kernel and tile by measuring, and remembers the choice.
 //!
-//! The search begins with every kernel's own plan and goes from the fastest of them, step by step,
-//! to a faster neighbour until there is none.
+//! The search measures the default plan of every kernel, then moves from the fastest one to a faster
+//! neighbour until there is none.
 
 use windowpane_geometry::{Pass, Shape, Tiling};
 use windowpane_kernels::conv::Plan;
@@ -10,25 +10,25 @@ use super::plan::{Choice, ConvPlan};
 use super::tuned::{self, Found};
 use crate::{Result, Tensor};
 
-/// How long a window of launches should last, the most launches of one, and the windows of which
-/// the fastest counts.
+/// The target duration of a window of launches, its maximum number of launches, and the number of
+/// windows, of which the fastest counts.
 const WINDOW: f64 = 2e-3;
 const MOST_LAUNCHES: f64 = 50.0;
 const WINDOWS: usize = 5;
 
-/// What takes so many times as long as the fastest is not measured twice.
+/// A plan that takes this many times as long as the fastest is measured only once.
 const HOPELESS: f64 = 2.0;
 
-/// The share of its time by which a plan has to be faster to take another's place: what is less
-/// may be noise.
+/// The relative gain a plan needs to replace another; less may be noise.
 const GAIN: f64 = 0.02;
 
-/// The most plans that are measured; each is compiled.
+/// The most plans that are measured; each one must be compiled.
 const MOST_PLANS: usize = 160;
 
-/// The plan that was found fastest of those that keep what the options ask for.
+/// The fastest plan among those that respect the options.
 pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
-    let (Choice::Kernel(own), Some(limits)) = (plan.choice, plan.device.limits()) else {
+    let (Choice::Kernel(own), Some(capabilities)) = (plan.choice, plan.device.capabilities())
+    else {
         return Ok(plan.clone());
     };
     let (problem, request) = (&plan.problem, plan.request());
@@ -37,13 +37,13 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
     }
     let mut search = Search::new(plan)?;
     search.measure(own)?;
-    for other in Plan::beginnings(problem, request, limits) {
+    for other in Plan::beginnings(problem, request, capabilities) {
         search.try_plan(other);
     }
     loop {
         let before = search.best;
         let Some((best, _)) = before else { break };
-        for near in best.neighbours(problem, request, limits) {
+        for near in best.neighbours(problem, request, capabilities) {
             search.try_plan(near);
         }
         if search.best == before || search.seen.len() >= MOST_PLANS {
@@ -55,19 +55,19 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
         let found =
-            Found { algorithm: tuned.algorithm(), tile: kernel.tile, splits: kernel.splits };
+            Found { algorithm: tuned.algorithm(), tile: kernel.tile(), splits: kernel.splits };
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)
 }
 
-/// What was measured so far.
+/// The measurements so far.
 struct Search<'a> {
     plan: &'a ConvPlan,
     inputs: Vec<Tensor>,
     results: Vec<Tensor>,
     seen: Vec<Plan>,
-    /// The fastest plan, and the seconds that it took.
+    /// The fastest plan and its time in seconds.
     best: Option<(Plan, f64)>,
 }
 
@@ -88,16 +88,15 @@ impl<'a> Search<'a> {
         Ok(Self { plan, inputs, results: Vec::new(), seen: Vec::new(), best: None })
     }
 
-    /// Measures a plan that was not yet, if it keeps what was asked for. One that does not run is
-    /// none that could be chosen.
+    /// Measures a new plan if it respects the options. A plan that does not run is not a candidate.
     fn try_plan(&mut self, plan: Plan) {
         let known = self.seen.contains(&plan) || self.seen.len() >= MOST_PLANS;
         if known || !self.keeps_wishes(&plan) {
             return;
         }
         if let Err(error) = self.measure(plan) {
-            tracing::debug!(%error, ?plan, "a plan does not run, and is not chosen");
-            // The failure stays with the memory that it should have written.
+            tracing::debug!(%error, ?plan, "a plan does not run and is skipped");
+            // The failure stays attached to the memory that the plan should have written.
             self.results.clear();
         }
     }
@@ -106,8 +105,8 @@ impl<'a> Search<'a> {
         let conv = &self.plan.conv;
         let candidate = self.with(*plan);
         conv.algorithm.is_none_or(|wished| wished == candidate.algorithm())
-            && plan.tile.is_none_or(|tile| conv.tiling.over(tile) == tile)
-            && (plan.tile.is_some() || conv.tiling == Tiling::default())
+            && plan.tile().is_none_or(|tile| conv.tiling.over(tile) == tile)
+            && (plan.tile().is_some() || conv.tiling == Tiling::default())
     }
 
     fn with(&self, plan: Plan) -> ConvPlan {
@@ -118,7 +117,7 @@ impl<'a> Search<'a> {
     fn measure(&mut self, plan: Plan) -> Result<()> {
         self.seen.push(plan);
         let candidate = self.with(plan);
-        // The first launch compiles, and says what cannot run.
+        // The first launch compiles the kernel and fails if it cannot run.
         self.launch(&candidate, 1)?;
         self.results.iter().try_for_each(Tensor::wait)?;
         let once = self.launch(&candidate, 1)?;
@@ -137,8 +136,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Whether a plan is faster than another where they take turns: what came and went on the
-    /// machine during the search has then come to both.
+    /// Whether a plan is faster than another when both run alternately, so that disturbances affect both.
     fn is_faster(&mut self, plan: Plan, other: Plan) -> Result<bool> {
         let both = [plan, other].map(|plan| self.with(plan));
         let longest = both.iter().map(|plan| self.launch(plan, 1)).collect::<Result<Vec<_>>>()?;
@@ -154,7 +152,7 @@ impl<'a> Search<'a> {
         Ok(fastest[0] < fastest[1] * (1.0 - GAIN))
     }
 
-    /// The seconds of one of so many launches.
+    /// The mean seconds of one of `launches` launches.
     fn launch(&mut self, candidate: &ConvPlan, launches: u32) -> Result<f64> {
         let (inputs, results) = (&self.inputs, &mut self.results);
         let inputs: Vec<&Tensor> = inputs.iter().collect();

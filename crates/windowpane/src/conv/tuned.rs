@@ -1,4 +1,4 @@
-//! What tuning has found, for this process and as a text to keep.
+//! The results of tuning, in this process and as text that can be saved.
 
 use core::fmt;
 use core::str::FromStr;
@@ -11,8 +11,8 @@ use super::ConvAlgorithm;
 #[cfg(feature = "kernels")]
 use crate::Device;
 
-/// The convolutions whose kernel and tile were picked by measuring: a table that can be kept as a
-/// text, and that plans then follow.
+/// Convolutions whose kernel and tile were chosen by measuring: a table that can be saved as text and
+/// that later plans use.
 ///
 /// ```
 /// use windowpane::{Conv, DType, Device, Tuned};
@@ -27,23 +27,23 @@ use crate::Device;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// It holds for problems of just these shapes, on devices of the same name.
+/// It applies only to problems with the same shapes on devices with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tuned {
     /// By device and problem.
     found: BTreeMap<(String, String), Found>,
 }
 
-/// What is remembered of a problem.
+/// The choice for a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
     pub(super) tile: Option<Tile>,
-    /// The parts that each sum is cut into.
+    /// The number of parts of each sum (split-K).
     pub(super) splits: usize,
 }
 
-/// What plans follow in this process.
+/// The choices that plans in this process use.
 static REMEMBERED: RwLock<Tuned> = RwLock::new(Tuned::new());
 
 impl Tuned {
@@ -51,24 +51,23 @@ impl Tuned {
         Self { found: BTreeMap::new() }
     }
 
-    /// All that this process has measured or was told.
+    /// Every choice that this process has measured or loaded.
     pub fn all() -> Self {
         REMEMBERED.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Makes the plans of this process follow the table, and what they followed before where it
-    /// says nothing.
+    /// Makes plans in this process use this table, and earlier choices for problems it does not contain.
     pub fn remember(self) {
         let mut remembered = REMEMBERED.write().unwrap_or_else(PoisonError::into_inner);
         remembered.found.extend(self.found);
     }
 
-    /// How many problems it has.
+    /// The number of problems in the table.
     pub fn len(&self) -> usize {
         self.found.len()
     }
 
-    /// Whether it has none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
@@ -80,7 +79,7 @@ pub(super) fn remember(device: &Device, problem: String, found: Found) {
     Tuned { found }.remember();
 }
 
-/// What is remembered of a problem, which is named only if anything is.
+/// The choice for a problem, whose key is computed only if the table is not empty.
 #[cfg(feature = "kernels")]
 pub(super) fn recall(device: &Device, problem: impl FnOnce() -> String) -> Option<Found> {
     let remembered = REMEMBERED.read().unwrap_or_else(PoisonError::into_inner);
@@ -90,7 +89,7 @@ pub(super) fn recall(device: &Device, problem: impl FnOnce() -> String) -> Optio
     remembered.found.get(&(name_of(device), problem())).copied()
 }
 
-/// What devices of one kind have in common.
+/// The key of all devices of one kind.
 #[cfg(feature = "kernels")]
 fn name_of(device: &Device) -> String {
     format!("{} {}", device.backend(), device.name())
@@ -99,7 +98,7 @@ fn name_of(device: &Device) -> String {
 /// The first line of the text.
 const TITLE: &str = "# windowpane: tuned convolutions, version 1";
 
-/// Prints a section a device, and in it a line a problem: what it is, `=`, and how it runs.
+/// Prints a section per device, with a line per problem: the problem, `=`, and how it runs.
 impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{TITLE}")?;
@@ -118,9 +117,9 @@ impl fmt::Display for Tuned {
     }
 }
 
-/// What is no table of tuned convolutions.
+/// The error for text that is not a table of tuned convolutions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} is not of a table of tuned convolutions: {reason}; tune again")]
+#[error("line {line} is not part of a table of tuned convolutions: {reason}; tune again")]
 pub struct UnknownTuned {
     line: usize,
     reason: String,
@@ -132,7 +131,7 @@ impl FromStr for Tuned {
     fn from_str(text: &str) -> Result<Self, UnknownTuned> {
         let mut lines = text.lines().zip(1..);
         if lines.next().is_none_or(|(first, _)| first.trim_end() != TITLE) {
-            let reason = format!("the first has to be `{TITLE}`");
+            let reason = format!("the first line must be `{TITLE}`");
             return Err(UnknownTuned { line: 1, reason });
         }
         let (mut tuned, mut device) = (Self::new(), None);
@@ -150,9 +149,9 @@ impl FromStr for Tuned {
     }
 }
 
-/// A line: the problem on its device, and how it runs.
+/// Parses a line: the problem on its device, and how it runs.
 fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found), String> {
-    let device = device.ok_or("no [device] stands before it")?;
+    let device = device.ok_or("no [device] line comes before it")?;
     let (problem, found) = text.split_once(" = ").ok_or("it has no ` = `")?;
     let mut words = found.split_whitespace();
     let algorithm = words.next().ok_or("it names no algorithm")?;
@@ -166,7 +165,7 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     Ok(((device.clone(), problem.into()), Found { algorithm, tile: tile.transpose()?, splits }))
 }
 
-/// The tile, where all its numbers are there.
+/// The tile, if all its numbers are given.
 fn whole(tiling: &Tiling) -> Option<Tile> {
     Some(Tile {
         block_m: tiling.block_m?,
@@ -199,7 +198,7 @@ mod tests {
             found: BTreeMap::from([
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=1"),
-                    Found { algorithm: ConvAlgorithm::Tiled, tile: Some(tile), splits: 1 },
+                    Found { algorithm: ConvAlgorithm::Simt, tile: Some(tile), splits: 1 },
                 ),
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=2"),

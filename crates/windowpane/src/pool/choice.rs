@@ -1,4 +1,4 @@
-//! What serves an operator on a device: a way of the reference on `host`, a kernel elsewhere.
+//! Chooses how an operator runs: an algorithm of the reference on `host`, a kernel on other devices.
 
 use windowpane_geometry::{DType, Pooling, Shape};
 use windowpane_reference::pool as reference;
@@ -7,7 +7,7 @@ use super::{Operator, Options};
 use crate::plan::Choice;
 use crate::{Algorithm, Device, Error, Plan, Result};
 
-/// Plans an operator on tensors of these dims.
+/// Plans an operator on tensors with these dimensions.
 pub(super) fn plan(
     options: &Options,
     operator: Operator,
@@ -19,7 +19,7 @@ pub(super) fn plan(
     plan_pooling(options, operator, device, dtype, pooling)
 }
 
-/// Plans an operator whose window is laid already.
+/// Plans an operator for a problem that is already checked.
 pub(super) fn plan_pooling(
     options: &Options,
     operator: Operator,
@@ -41,25 +41,14 @@ fn choose(
     pooling: &Pooling,
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
-    if let (Some(client), Some(limits)) = (device.client(), device.limits()) {
-        return choose_kernel(options, operator, (client, limits), device, dtype, pooling);
+    if let (Some(client), Some(capabilities)) = (device.client(), device.capabilities()) {
+        return choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);
     }
     let _ = dtype;
     match options.algorithm {
-        Some(
-            algorithm @ (Algorithm::Strip
-            | Algorithm::Reduce
-            | Algorithm::Plane
-            | Algorithm::Fused
-            | Algorithm::Walk
-            | Algorithm::Flat
-            | Algorithm::Rolling
-            | Algorithm::Staged),
-        ) => Err(Error::NoKernel { algorithm, device: device.clone() }),
-        Some(algorithm @ Algorithm::Sliding) if !operator.slides() => {
-            Err(Error::NoKernel { algorithm, device: device.clone() })
-        }
-        Some(algorithm) => Ok(Choice::Host(algorithm)),
+        Some(Algorithm::Direct) => Ok(Choice::Host(Algorithm::Direct)),
+        Some(Algorithm::Sliding) if operator.slides() => Ok(Choice::Host(Algorithm::Sliding)),
+        Some(algorithm) => Err(Error::NoKernel { algorithm, device: device.clone() }),
         None if !operator.slides() => Ok(Choice::Host(Algorithm::Direct)),
         None => Ok(Choice::Host(match reference::choose(pooling) {
             reference::Algorithm::Sliding => Algorithm::Sliding,
@@ -72,7 +61,7 @@ fn choose(
 fn choose_kernel(
     options: &Options,
     operator: Operator,
-    (client, limits): (&cubecl::client::Client, &windowpane_kernels::Limits),
+    (client, capabilities): (&cubecl::client::Client, &windowpane_kernels::Capabilities),
     device: &Device,
     dtype: DType,
     pooling: &Pooling,
@@ -87,10 +76,10 @@ fn choose_kernel(
         }
     };
     let planned = |kernel| match operator {
-        Operator::MaxBackward(_) | Operator::AverageBackward(_) => {
-            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, limits)
+        Operator::MaxBackward(_) | Operator::AverageBackward(_) | Operator::NormBackward(_) => {
+            pool::Plan::gradient_with(kernel, pooling, reduction, dtype, capabilities)
         }
-        _ => pool::Plan::with(kernel, pooling, reduction, dtype, limits),
+        _ => pool::Plan::with(kernel, pooling, reduction, dtype, capabilities),
     };
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
@@ -101,17 +90,15 @@ fn choose_kernel(
             plan => plan,
         },
         (Operator::Unpool(base) | Operator::UnpoolBackward(base), None) => {
-            pool::Plan::unpool(pooling, base, dtype, limits)
+            pool::Plan::unpool(pooling, base, dtype, capabilities)
         }
-        (Operator::MaxBackward(_) | Operator::AverageBackward(_), None) => {
-            pool::Plan::gradient(pooling, reduction, dtype, limits)
-        }
-        _ => pool::Plan::new(pooling, reduction, dtype, limits),
+        (
+            Operator::MaxBackward(_) | Operator::AverageBackward(_) | Operator::NormBackward(_),
+            None,
+        ) => pool::Plan::gradient(pooling, reduction, dtype, capabilities),
+        _ => pool::Plan::new(pooling, reduction, dtype, capabilities),
     };
-    let mut plan = plan.map_err(|reason| device.refuses(reason))?;
+    let plan = plan.map_err(|reason| device.refuses(reason))?;
     crate::turns::check_pooling(device, operator, pooling, &plan)?;
-    if let Operator::NormBackward(p) = operator {
-        plan.workspace = pool::lp_backward::workspace(pooling, p, dtype);
-    }
     Ok(Choice::Kernel(plan))
 }

@@ -1,4 +1,4 @@
-//! The operators on `host`, by the reference.
+//! The pooling operators on `host`, computed by the reference.
 
 use windowpane_geometry::Pooling;
 use windowpane_reference::pool as reference;

@@ -1,4 +1,4 @@
-//! The norm of each window.
+//! Lp pooling: the norm of each window.
 
 use windowpane_geometry::{DType, Exponent, Extents, Layout, Padding, Rounding, Window};
 
@@ -9,8 +9,8 @@ use crate::{Algorithm, Device, Plan, Result, Tensor};
 
 /// Lp pooling: the norm of each window, `(Σ|x|^p)^(1/p)`.
 ///
-/// A window with no number in it, which padding can make, gives 0. Nothing overflows or vanishes on
-/// the way to a norm that its type can hold.
+/// A window without any element, which padding can create, gives 0. If the type can hold the norm, no
+/// intermediate value overflows or vanishes.
 ///
 /// ```
 /// use windowpane::{Device, LpPool, Tensor};
@@ -27,26 +27,26 @@ pub struct LpPool {
 }
 
 impl LpPool {
-    /// Lp pooling over windows of so many taps on each axis; `p` is finite and at least 1.
+    /// Lp pooling over windows of the given size, one number per axis; `p` is finite and at least 1.
     pub fn new(p: impl Into<f64>, kernel: impl Into<Extents>) -> Self {
         Self { options: Options::new(kernel.into()), p: Exponent::new(p) }
     }
 
-    /// Lp pooling over a window that is described already.
+    /// Lp pooling over a configured [`Window`](crate::Window).
     pub fn over(p: impl Into<f64>, window: Window) -> Self {
         Self { options: Options::over(window), p: Exponent::new(p) }
     }
 
-    /// Lp pooling over as many windows as asked for on each axis, whatever the input: window `o` of
-    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    /// Lp pooling to an output of the given size, for any input: window `o` of `O` covers
+    /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
     ///
-    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
-    /// the pooling meets its input.
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
+    /// the pooling is applied.
     pub fn adaptive(p: impl Into<f64>, output: impl Into<Extents>) -> Self {
         Self { options: Options::over(Window::adaptive(output)), p: Exponent::new(p) }
     }
 
-    /// Lp pooling over all of the input at once, whatever its extents and its rank.
+    /// Lp pooling with one window over the whole input, for any size and rank.
     ///
     /// ```
     /// use windowpane::{Device, LpPool, Tensor};
@@ -61,7 +61,7 @@ impl LpPool {
 
     option_methods!();
 
-    /// Says how [`forward`](Self::forward) would run, without running it.
+    /// Plans [`forward`](Self::forward) without running it.
     pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::Norm(self.p), device, dtype, dims)
     }
@@ -71,19 +71,19 @@ impl LpPool {
         self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
     }
 
-    /// Pools as planned.
+    /// Pools according to a plan.
     pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         Ok(run(&self.options, Operator::Norm(self.p), plan, x)?.0)
     }
 
-    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    /// Plans [`backward`](Self::backward); `dims` are the dimensions of the input.
     pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::NormBackward(self.p), device, dtype, dims)
     }
 
     /// The gradient with respect to the input `x`: `dy · sign(x) · (|x|/y)^(p−1)` from every window.
     ///
-    /// An `x` of 0 gets 0, also where its window has the norm 0, as in PyTorch.
+    /// An `x` of 0 gets 0, even if the norm of its window is 0, as in PyTorch.
     ///
     /// ```
     /// use windowpane::{Device, LpPool, Tensor};
@@ -99,7 +99,7 @@ impl LpPool {
         self.backward_as(&self.plan_backward(x.device(), x.dtype(), x.dims())?, dy, x)
     }
 
-    /// The gradient as planned.
+    /// The gradient, computed according to a plan.
     pub fn backward_as(&self, plan: &Plan, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         run_lp_backward(&self.options, self.p, plan, dy, x)
     }

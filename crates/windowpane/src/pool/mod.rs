@@ -1,4 +1,4 @@
-//! Pooling as users have it: the operators, their options, and how they are planned and run.
+//! The pooling operators, their options, and how they are planned and run.
 
 mod choice;
 mod host;
@@ -16,18 +16,18 @@ use crate::{Algorithm, Device, Plan, Result, Tensor};
 use choice::plan;
 use run::{run, run_backward};
 
-/// The options that every pooling has.
+/// The options of every pooling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Options {
     window: Window,
-    /// Whether the window is one over all of the input, of whatever rank that is.
+    /// Whether one window covers the whole input, for any rank.
     global: bool,
     layout: Layout,
     algorithm: Option<Algorithm>,
 }
 
 impl Options {
-    /// Windows side by side, unless told otherwise.
+    /// By default the stride is the kernel, so that windows do not overlap.
     fn new(kernel: Extents) -> Self {
         Self::over(Window::new(kernel).stride(kernel))
     }
@@ -40,24 +40,24 @@ impl Options {
         Self { global: true, ..Self::over(global_window()) }
     }
 
-    /// Lays the window over an input.
+    /// Applies the window to an input.
     fn pooling(&self, input: Shape) -> Result<Pooling> {
         let mut window = self.window;
         if self.global && window == global_window() {
             let ones = [1; windowpane_geometry::AXES];
             window = Window::adaptive(Extents::try_from(&ones[..input.space().rank()])?);
         }
-        // A global window that was given options is refused as any adaptive one is.
+        // A global window refuses options, as every adaptive window does.
         Ok(Pooling::new(input, &window, self.layout)?)
     }
 }
 
-/// What stands for a global window as long as the rank is not known.
+/// The placeholder for a global window while the rank is unknown.
 fn global_window() -> Window {
     Window::adaptive([1])
 }
 
-/// The methods that set the options that every pooling has.
+/// The methods that set the options of every pooling.
 macro_rules! option_methods {
     () => {
         /// Sets the step between two windows; the kernel by default.
@@ -79,7 +79,7 @@ macro_rules! option_methods {
             self
         }
 
-        /// Sets how a partial last step is rounded.
+        /// Sets whether a partial last window is dropped or kept.
         pub fn rounding(mut self, rounding: Rounding) -> Self {
             self.options.window = self.options.window.rounding(rounding);
             self
@@ -91,7 +91,7 @@ macro_rules! option_methods {
             self
         }
 
-        /// Forces an algorithm in place of the plan's own choice.
+        /// Forces an algorithm instead of the automatic choice.
         pub fn algorithm(mut self, algorithm: impl Into<Option<Algorithm>>) -> Self {
             self.options.algorithm = algorithm.into();
             self
@@ -107,8 +107,8 @@ pub use unpool::MaxUnpool;
 
 /// Max pooling: the largest number in each window.
 ///
-/// NaN is larger than everything. A window with no number in it, which padding can make, gives −∞
-/// (an integer type's minimum) and the index −1.
+/// NaN is larger than everything. A window without any element, which padding can create, gives −∞
+/// (for integers the minimum of the type) and the index −1.
 ///
 /// ```
 /// use windowpane::{Device, Layout, MaxPool, Tensor};
@@ -129,21 +129,21 @@ pub struct MaxPool {
 }
 
 impl MaxPool {
-    /// Max pooling over windows of so many taps on each axis.
+    /// Max pooling over windows of the given size, one number per axis.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self { options: Options::new(kernel.into()), base: IndexBase::default() }
     }
 
-    /// Max pooling over a window that is described already.
+    /// Max pooling over a configured [`Window`](crate::Window).
     pub fn over(window: Window) -> Self {
         Self { options: Options::over(window), base: IndexBase::default() }
     }
 
-    /// Max pooling over as many windows as asked for on each axis, whatever the input: window `o` of
-    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    /// Max pooling to an output of the given size, for any input: window `o` of `O` covers
+    /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
     ///
-    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
-    /// the pooling meets its input.
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
+    /// the pooling is applied.
     ///
     /// ```
     /// use windowpane::{Device, MaxPool, Tensor};
@@ -159,25 +159,25 @@ impl MaxPool {
         Self { options: Options::over(Window::adaptive(output)), base: IndexBase::default() }
     }
 
-    /// Max pooling over all of the input at once, whatever its extents and its rank.
+    /// Max pooling with one window over the whole input, for any size and rank.
     pub fn global() -> Self {
         Self { options: Options::global(), base: IndexBase::default() }
     }
 
     option_methods!();
 
-    /// Sets what the indices count.
+    /// Sets what an index counts.
     pub fn index_base(mut self, base: IndexBase) -> Self {
         self.base = base;
         self
     }
 
-    /// Says how [`forward`](Self::forward) would run, without running it.
+    /// Plans [`forward`](Self::forward) without running it.
     pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::Max(None), device, dtype, dims)
     }
 
-    /// Says how [`forward_with_indices`](Self::forward_with_indices) would run.
+    /// Plans [`forward_with_indices`](Self::forward_with_indices) without running it.
     pub fn plan_with_indices(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::Max(Some(self.base)), device, dtype, dims)
     }
@@ -187,30 +187,30 @@ impl MaxPool {
         self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
     }
 
-    /// Pools, and tells where each maximum was: [`index_base`](Self::index_base) says how.
+    /// Pools and returns the index of each maximum; [`index_base`](Self::index_base) sets what it counts.
     pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let plan = self.plan_with_indices(x.device(), x.dtype(), x.dims())?;
         self.forward_with_indices_as(&plan, x)
     }
 
-    /// Pools as planned.
+    /// Pools according to a plan.
     pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         Ok(run(&self.options, Operator::Max(None), plan, x)?.0)
     }
 
-    /// Pools as planned, and tells where each maximum was.
+    /// Pools according to a plan and returns the index of each maximum.
     pub fn forward_with_indices_as(&self, plan: &Plan, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let (y, indices) = run(&self.options, Operator::Max(Some(self.base)), plan, x)?;
         Ok((y, indices.expect("the operator asked for indices")))
     }
 
-    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    /// Plans [`backward`](Self::backward); `dims` are the dimensions of the input.
     pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::MaxBackward(self.base), device, dtype, dims)
     }
 
-    /// The gradient with respect to an input of dimensions `dims`: each of `dy` goes to the
-    /// position that `winners`, from [`forward_with_indices`](Self::forward_with_indices), names.
+    /// The gradient with respect to an input of dimensions `dims`: each element of `dy` goes to the
+    /// index in `winners`, which [`forward_with_indices`](Self::forward_with_indices) returned.
     ///
     /// ```
     /// use windowpane::{Device, MaxPool, Tensor};
@@ -229,12 +229,12 @@ impl MaxPool {
         self.backward_as(&plan, dy, winners)
     }
 
-    /// The gradient as planned.
+    /// The gradient, computed according to a plan.
     pub fn backward_as(&self, plan: &Plan, dy: &Tensor, winners: &Tensor) -> Result<Tensor> {
         run_backward(&self.options, Operator::MaxBackward(self.base), plan, dy, Some(winners))
     }
 
-    /// The gradient with respect to `x`, for those who kept no winners: they are found again.
+    /// The gradient with respect to `x` without indices: the maxima are located again.
     pub fn backward_from_input(&self, dy: &Tensor, x: &Tensor) -> Result<Tensor> {
         let (_, winners) = self.forward_with_indices(x)?;
         self.backward(dy, &winners, x.dims())
@@ -262,21 +262,21 @@ pub struct AvgPool {
 }
 
 impl AvgPool {
-    /// Average pooling over windows of so many taps on each axis.
+    /// Average pooling over windows of the given size, one number per axis.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self { options: Options::new(kernel.into()), divisor: Divisor::default() }
     }
 
-    /// Average pooling over a window that is described already.
+    /// Average pooling over a configured [`Window`](crate::Window).
     pub fn over(window: Window) -> Self {
         Self { options: Options::over(window), divisor: Divisor::default() }
     }
 
-    /// Average pooling over as many windows as asked for on each axis, whatever the input: window `o` of
-    /// `O` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
+    /// Average pooling to an output of the given size, for any input: window `o` of `O` covers
+    /// `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉` of `L` coordinates.
     ///
-    /// Stride, dilation, padding and rounding follow from that; setting one of them is refused when
-    /// the pooling meets its input.
+    /// Stride, dilation, padding and rounding follow from that; setting one of them is an error when
+    /// the pooling is applied.
     ///
     /// ```
     /// use windowpane::{AvgPool, Device, Tensor};
@@ -291,20 +291,20 @@ impl AvgPool {
         Self { options: Options::over(Window::adaptive(output)), divisor: Divisor::default() }
     }
 
-    /// Average pooling over all of the input at once, whatever its extents and its rank.
+    /// Average pooling with one window over the whole input, for any size and rank.
     pub fn global() -> Self {
         Self { options: Options::global(), divisor: Divisor::default() }
     }
 
     option_methods!();
 
-    /// Sets what the sum of a window is divided by; its taps, padding included, by default.
+    /// Sets the divisor of a window's sum; by default the number of its taps, padding included.
     pub fn divisor(mut self, divisor: Divisor) -> Self {
         self.divisor = divisor;
         self
     }
 
-    /// Says how [`forward`](Self::forward) would run, without running it.
+    /// Plans [`forward`](Self::forward) without running it.
     pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::Average(self.divisor), device, dtype, dims)
     }
@@ -314,23 +314,23 @@ impl AvgPool {
         self.forward_as(&self.plan(x.device(), x.dtype(), x.dims())?, x)
     }
 
-    /// Pools as planned.
+    /// Pools according to a plan.
     pub fn forward_as(&self, plan: &Plan, x: &Tensor) -> Result<Tensor> {
         Ok(run(&self.options, Operator::Average(self.divisor), plan, x)?.0)
     }
 
-    /// Says how [`backward`](Self::backward) would run; `dims` are the input's.
+    /// Plans [`backward`](Self::backward); `dims` are the dimensions of the input.
     pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         plan(&self.options, Operator::AverageBackward(self.divisor), device, dtype, dims)
     }
 
-    /// The gradient with respect to an input of dimensions `dims`: each of `dy`, divided, goes to
-    /// every tap of its window.
+    /// The gradient with respect to an input of dimensions `dims`: each element of `dy` is divided and
+    /// added to every tap of its window.
     pub fn backward(&self, dy: &Tensor, dims: &[usize]) -> Result<Tensor> {
         self.backward_as(&self.plan_backward(dy.device(), dy.dtype(), dims)?, dy)
     }
 
-    /// The gradient as planned.
+    /// The gradient, computed according to a plan.
     pub fn backward_as(&self, plan: &Plan, dy: &Tensor) -> Result<Tensor> {
         run_backward(&self.options, Operator::AverageBackward(self.divisor), plan, dy, None)
     }

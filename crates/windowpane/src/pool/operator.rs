@@ -1,13 +1,13 @@
-//! The operators of pooling: what each is called, reads, and is not defined for.
+//! The pooling operators: their names, what they read, and the types they are not defined for.
 
 use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling};
 
 use crate::{Error, Result};
 
-/// What a pooling does to its windows.
+/// An operator of the pooling family.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Operator {
-    /// The maximum, and where it was.
+    /// The maximum and its index.
     Max(Option<IndexBase>),
     Average(Divisor),
     MaxBackward(IndexBase),
@@ -33,7 +33,7 @@ impl Operator {
         }
     }
 
-    /// What it reads, in words.
+    /// What it reads, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
             Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
@@ -54,7 +54,7 @@ impl Operator {
         }
     }
 
-    /// Refuses what the operator is not defined for.
+    /// Refuses types for which the operator is not defined.
     pub(super) fn check(self, pooling: &Pooling, dtype: DType) -> Result<()> {
         if let Some(base) = self.base() {
             pooling.check_indices(base)?;
@@ -71,13 +71,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Whether `host` has a sliding form of it.
+    /// Whether `host` has a sliding algorithm for it.
     pub(super) fn slides(self) -> bool {
         matches!(self, Self::Max(_) | Self::Average(_))
     }
 
     #[cfg(feature = "kernels")]
-    pub(super) fn reduction(self) -> windowpane_kernels::pool::Reduction {
+    pub(crate) fn reduction(self) -> windowpane_kernels::pool::Reduction {
         use windowpane_kernels::pool::{Output, Reduction};
         match self {
             Self::Max(None) => Reduction::Max(Output::Values),

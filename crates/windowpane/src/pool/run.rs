@@ -1,6 +1,7 @@
-//! How a plan runs: what it is given is checked, and then the reference or a kernel reads it.
+//! Runs a plan: checks the inputs, then calls the reference or a kernel.
 
 use windowpane_geometry::{DType, Exponent, Pooling, Shape};
+use windowpane_reference::memory::{self, Pooled};
 use windowpane_reference::pool as reference;
 
 use super::host::{backward_on_host, run_on_host};
@@ -11,9 +12,9 @@ use crate::element::{sealed::Sealed, with_element};
 use crate::plan::Choice;
 use crate::spare::Spare;
 use crate::tensor::element_slice;
-use crate::{Error, Plan, Result, Tensor};
+use crate::{Algorithm, Error, Plan, Result, Tensor};
 
-/// The pooled tensor, and the indices where the operator returns them.
+/// The pooled tensor, and the indices if the operator returns them.
 pub(super) fn run(
     options: &Options,
     operator: Operator,
@@ -33,7 +34,7 @@ fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tens
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host(algorithm) => {
-            require_memory(plan, plan.pooling.output())?;
+            require_memory(plan)?;
             Ok(run_on_host(plan.operator, *algorithm, plan, x))
         }
         #[cfg(feature = "kernels")]
@@ -41,7 +42,7 @@ fn forward(plan: &Plan, x: &Tensor, spare: Spare) -> Result<(Tensor, Option<Tens
     }
 }
 
-/// The gradient of the input.
+/// The gradient with respect to the input.
 pub(super) fn run_backward(
     options: &Options,
     operator: Operator,
@@ -65,7 +66,7 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
     let _entered = span(plan).entered();
     match &plan.choice {
         Choice::Host(_) => {
-            require_memory(plan, plan.pooling.input())?;
+            require_memory(plan)?;
             backward_on_host(plan.operator, plan, dy, winners)
         }
         #[cfg(feature = "kernels")]
@@ -73,7 +74,7 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
     }
 }
 
-/// Runs a plan on what it reads, in place of the results of an earlier run.
+/// Runs a plan on its inputs, reusing the results of an earlier run.
 pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
     let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
@@ -126,7 +127,7 @@ fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> 
     Err(Error::PlanMismatch { asked, found })
 }
 
-/// Refuses a tensor other than those that the plan was made for.
+/// Refuses a tensor that the plan was not made for.
 fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Result<()> {
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
@@ -140,10 +141,26 @@ fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Res
     Err(Error::PlanMismatch { asked, found: format!("{} {:?}", tensor.dtype(), tensor.dims()) })
 }
 
-/// Refuses a result, and indices of its shape, that the memory of `host` cannot hold.
-fn require_memory(plan: &Plan, result: Shape) -> Result<()> {
-    let dtype = if plan.dtype.size() < DType::I32.size() { DType::I32 } else { plan.dtype };
-    plan.device.require_memory(result.elements(), dtype, plan.operator.name())
+/// Refuses a pooling that does not fit in the memory of `host`, with all that the reference allocates.
+fn require_memory(plan: &Plan) -> Result<()> {
+    let pooled = match plan.operator {
+        Operator::Max(base) => Pooled::Max { indices: base.is_some() },
+        Operator::Average(_) => Pooled::Average,
+        Operator::Norm(_) => Pooled::Norm,
+        Operator::MaxBackward(_) => Pooled::MaxBackward,
+        Operator::AverageBackward(_) => Pooled::AverageBackward,
+        Operator::NormBackward(_) => Pooled::NormBackward,
+        Operator::Unpool(_) => Pooled::Unpool,
+        Operator::UnpoolBackward(_) => Pooled::UnpoolBackward,
+    };
+    let algorithm = match plan.algorithm() {
+        Algorithm::Sliding => reference::Algorithm::Sliding,
+        _ => reference::Algorithm::Direct,
+    };
+    let bytes = with_element!(plan.dtype, T => {
+        memory::pooling::<T>(pooled, algorithm, &plan.pooling)
+    });
+    plan.device.require_memory(bytes, plan.operator.name())
 }
 
 pub(super) fn dims(pooling: &Pooling, shape: Shape) -> Vec<usize> {
@@ -227,7 +244,7 @@ fn backward_kernel(
     })
 }
 
-/// The gradient of a norm.
+/// The gradient of an Lp norm.
 pub(super) fn run_lp_backward(
     options: &Options,
     p: Exponent,
@@ -274,7 +291,7 @@ fn norm_backward(
             Ok(dx.doubted_with(&[dy, x]))
         }
         (_, Some(dy), Some(x)) => {
-            require_memory(plan, pooling.input())?;
+            require_memory(plan)?;
             let dx = with_element!(plan.dtype, T => {
                 let (dy, x) = (element_slice::<T>(dy), element_slice::<T>(x));
                 T::into_host(reference::lp::norm_backward(pooling, p, dy, x))
@@ -285,7 +302,7 @@ fn norm_backward(
     }
 }
 
-/// Unpooling, or its gradient: `from` goes where `indices` say.
+/// Unpooling, or its gradient: moves `from` according to `indices`.
 pub(super) fn run_unpool(
     options: &Options,
     operator: Operator,
@@ -336,7 +353,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
         }
         (_, Some(from), Some(indices)) => {
             use reference::unpool::{max_unpool, max_unpool_backward};
-            require_memory(plan, shapes[1])?;
+            require_memory(plan)?;
             let to = with_element!(plan.dtype, T => {
                 let (from, indices) = (element_slice::<T>(from), element_slice::<i32>(indices));
                 T::into_host(match operator {
@@ -350,7 +367,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
     }
 }
 
-/// The result for an empty batch, for which there is nothing to launch.
+/// The result for an empty batch, which needs no launch.
 #[cfg(feature = "kernels")]
 fn nothing(plan: &Plan, dtype: DType, dims: Vec<usize>) -> Tensor {
     Tensor::on_host(&plan.device, dims, HostBuffer::from_bytes(dtype, &[]))
@@ -360,7 +377,7 @@ fn nothing(plan: &Plan, dtype: DType, dims: Vec<usize>) -> Tensor {
 mod tests {
     use crate::{DType, Device, MaxPool, Plan, Tensor};
 
-    /// Where the results of a run are; nowhere on `host`.
+    /// Where the results of a run are stored; `None` on `host`.
     fn places(results: &mut [Tensor]) -> Vec<*const ()> {
         let handles = results.iter_mut().filter_map(Tensor::own_handle);
         handles.map(|handle| std::ptr::from_ref(handle.memory.descriptor()).cast()).collect()
@@ -370,7 +387,7 @@ mod tests {
         let mut results = Vec::new();
         plan.run(inputs, &mut results).unwrap();
         let first = places(&mut results);
-        // The new memory would be there before the old is given back: no address comes twice.
+        // New memory is allocated before the old is freed, so no address is used twice.
         plan.run(inputs, &mut results).unwrap();
         assert_eq!(places(&mut results), first, "{}", plan.device());
         let clones = results.clone();

@@ -1,4 +1,4 @@
-//! Maxima back to where they were.
+//! Max unpooling: writes maxima back to their positions.
 
 use windowpane_geometry::{DType, Extents, IndexBase, Layout, Shape, Window};
 
@@ -7,12 +7,12 @@ use super::run::run_unpool;
 use super::{Operator, Options};
 use crate::{Device, Plan, Result, Tensor};
 
-/// Max unpooling: maxima go back to where they were, into zeros.
+/// Max unpooling: writes maxima back to the positions they came from, into zeros.
 ///
-/// Only the indices say where a number goes, so that the window need not be told. An index of −1
-/// goes nowhere; where several name one place, the last in row-major order counts. An index that is
-/// no position in its own plane is an error, which comes from the call on `host` and from reading the
-/// result elsewhere.
+/// The indices alone determine the positions, so no window is needed. An index of −1 is ignored; if
+/// several indices name one position, the last in row-major order wins. An index that is not a
+/// position of its own plane is an error: on `host` of the call, on other devices of reading the
+/// result.
 ///
 /// ```
 /// use windowpane::{Device, MaxPool, MaxUnpool, Tensor};
@@ -31,7 +31,7 @@ pub struct MaxUnpool {
 }
 
 impl MaxUnpool {
-    /// Max unpooling to so many coordinates on each axis: those of the input that was pooled.
+    /// Max unpooling to the spatial size of the input that was pooled.
     pub fn new(output: impl Into<Extents>) -> Self {
         let (layout, base) = (Layout::default(), IndexBase::default());
         Self { output: output.into(), layout, base }
@@ -43,41 +43,41 @@ impl MaxUnpool {
         self
     }
 
-    /// Sets what the indices count; those of the pooling.
+    /// Sets what an index counts; use the setting of the pooling.
     pub fn index_base(mut self, base: IndexBase) -> Self {
         self.base = base;
         self
     }
 
-    /// Says how [`forward`](Self::forward) would run; `dims` are the pooled tensor's.
+    /// Plans [`forward`](Self::forward); `dims` are the dimensions of the pooled tensor.
     pub fn plan(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         self.plan_as(Operator::Unpool(self.base), device, dtype, dims)
     }
 
-    /// Unpools: `indices` are an `i32` for each element of `y`.
+    /// Unpools; `indices` has one `i32` for each element of `y`.
     pub fn forward(&self, y: &Tensor, indices: &Tensor) -> Result<Tensor> {
         self.forward_as(&self.plan(y.device(), y.dtype(), y.dims())?, y, indices)
     }
 
-    /// Unpools as planned.
+    /// Unpools according to a plan.
     pub fn forward_as(&self, plan: &Plan, y: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let options = self.options(y.dims())?;
         run_unpool(&options, Operator::Unpool(self.base), plan, y, indices)
     }
 
-    /// Says how [`backward`](Self::backward) would run; `dims` are the pooled tensor's.
+    /// Plans [`backward`](Self::backward); `dims` are the dimensions of the pooled tensor.
     pub fn plan_backward(&self, device: &Device, dtype: DType, dims: &[usize]) -> Result<Plan> {
         self.plan_as(Operator::UnpoolBackward(self.base), device, dtype, dims)
     }
 
-    /// The gradient with respect to the pooled tensor: each element gets that of the place where it
-    /// went, and 0 if it went nowhere or another took its place.
+    /// The gradient with respect to the pooled tensor: each element gets the gradient of the position
+    /// it was written to, and 0 if it was ignored or another element won that position.
     pub fn backward(&self, dx: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let plan = self.plan_backward(dx.device(), dx.dtype(), indices.dims())?;
         self.backward_as(&plan, dx, indices)
     }
 
-    /// The gradient as planned.
+    /// The gradient, computed according to a plan.
     pub fn backward_as(&self, plan: &Plan, dx: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let options = self.options(indices.dims())?;
         run_unpool(&options, Operator::UnpoolBackward(self.base), plan, dx, indices)
@@ -95,8 +95,8 @@ impl MaxUnpool {
         plan_pooling(&options, operator, device, dtype, options.pooling(unpooled)?)
     }
 
-    /// The pooling of which this is the way back. Any windows will do if they are as many as the
-    /// elements of a pooled plane, and adaptive ones can be that of any plane.
+    /// The pooling that this reverses. Any windows will do if their number is that of the elements of a
+    /// pooled plane; adaptive windows fit every plane.
     fn options(&self, dims: &[usize]) -> Result<Options> {
         let pooled = Shape::from_dims(dims, self.layout)?;
         let window = Window::adaptive(pooled.space());

@@ -10,7 +10,8 @@ use windowpane::{
 use windowpane_geometry::{Exponent, Pooling, Shape};
 use windowpane_reference::pool::{direct, lp, unpool};
 use windowpane_testing::{
-    Fill, Flavour, PoolCase, assert_same, assert_totals, on_every_device, on_one_type, proptest,
+    Fill, Flavour, PoolCase, assert_same, assert_totals, executed, on_every_device, on_one_type,
+    proptest,
 };
 
 use crate::pool::{Check, devices, index_base, ok, output_gradient};
@@ -79,6 +80,7 @@ fn check_norm<T: Element>(device: &Device, case: &PoolCase, p: f64) -> Check {
     if lacks_powers(&y) {
         return Ok(());
     }
+    executed("norm", T::DTYPE);
     let y = ok(ok(y)?.to_vec::<T>())?;
     assert_totals(&y, &lp::norm_totals(&case.problem(), Exponent::new(p), &elements))
 }
@@ -93,6 +95,7 @@ fn check_norm_gradient<T: Element>(device: &Device, case: &PoolCase, p: f64) -> 
     if lacks_powers(&dx) {
         return Ok(());
     }
+    executed("norm's gradient", T::DTYPE);
     let dx = ok(ok(dx)?.to_vec::<T>())?;
     let expected = lp::norm_backward_totals(&case.problem(), Exponent::new(p), &dy, &elements);
     assert_totals(&dx, &expected)?;
@@ -128,6 +131,7 @@ fn output_dims(case: &PoolCase) -> Vec<usize> {
 }
 
 fn check_unpool<T: Element>(device: &Device, case: &PoolCase, base: IndexBase, seed: u64) -> Check {
+    executed("unpooling", T::DTYPE);
     let (problem, dims) = (case.problem(), output_dims(case));
     let y: Vec<T> = case.fill.elements(dims.iter().product());
     let indices = any_indices(&problem, base, seed);
@@ -145,6 +149,7 @@ fn check_unpool_gradient<T: Element>(
     base: IndexBase,
     seed: u64,
 ) -> Check {
+    executed("unpooling's gradient", T::DTYPE);
     let (problem, dims) = (case.problem(), output_dims(case));
     let dx = case.elements::<T>();
     let indices = any_indices(&problem, base, seed);
@@ -168,6 +173,7 @@ fn check_foreign(
     if y.is_empty() {
         return Ok(());
     }
+    executed("unpooling", DType::F32);
     let (_, mut indices) = direct::max_with_indices(&problem, base, &case.elements::<f32>());
     indices[place.index(y.len())] = index;
     let pooled = ok(Tensor::from_slice(device, &y, &dims))?;
@@ -209,6 +215,7 @@ fn further(case: &PoolCase, x: &Tensor) -> [windowpane::Result<Vec<f32>>; 2] {
 }
 
 fn check_adjoint(device: &Device, case: &PoolCase) -> Check {
+    executed("average", DType::F32);
     let case = PoolCase { fill: Fill { flavour: Flavour::Ties, ..case.fill }, ..*case };
     let (x, (g, output_dims)) = (case.elements::<f32>(), output_gradient::<f32>(&case));
     // Divided by a power of two, small integers have exact sums.

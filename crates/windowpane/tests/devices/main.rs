@@ -2,8 +2,14 @@
 //! whole to a machine with a GPU.
 
 mod conv;
+#[cfg(feature = "kernels")]
+mod conv_handles;
 mod family;
+mod faults;
 mod pool;
+#[cfg(feature = "kernels")]
+mod pool_handles;
+mod suite;
 mod tensor;
 
 /// Whether this process runs the test and nothing else, which then has the count of all launches to

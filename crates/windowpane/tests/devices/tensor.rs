@@ -2,12 +2,13 @@ use proptest::prelude::*;
 use windowpane::{
     AvgPool, Conv, DType, Device, Element, Error, LpPool, MaxPool, MaxUnpool, Tensor,
 };
-use windowpane_testing::{Fill, assert_same, on_every_device, proptest};
+use windowpane_testing::{Fill, assert_same, executed, on_every_device, proptest};
 
 on_every_device! {
     /// What goes to a device comes back, also by way of the host.
     fn elements_come_back(device, case in (Fill::any(), 0..40usize, 1..9usize)) {
         let (fill, rows, columns) = case;
+        executed("copies", DType::F32);
         let elements: Vec<f32> = fill.elements(rows * columns);
         let tensor = Tensor::from_slice(device, &elements, [rows, columns])
             .map_err(|error| TestCaseError::fail(error.to_string()))?;
@@ -186,6 +187,7 @@ on_every_device! {
     /// Random numbers are in their range, spread over it, and the same for the same seed.
     fn random_numbers_are_spread(device, case in (0..u32::MAX, 1..3000usize)) {
         let (seed, elements) = case;
+        executed("random numbers", DType::F32);
         let fail = |error: Error| TestCaseError::fail(error.to_string());
         let random = |seed| Tensor::random(device, DType::F32, [elements], seed);
         let numbers = random(seed).and_then(|x| x.to_vec::<f32>()).map_err(fail)?;

@@ -10,18 +10,16 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use super::{Outcome, apt};
-use crate::{Result, shell};
+use super::{Outcome, wheels};
+use crate::Result;
 
 /// The folder that CubeCL's build script looks for; it changes with the version of CubeCL.
 const FOLDER: &str = "tracel-llvm-23.1.0-4";
 /// The empty file by which the build script knows a finished folder.
 const MARKER: &str = ".tracel-llvm-installed";
-/// The second package adds the targets for GPUs to the first.
-const WHEELS: [&str; 2] =
-    ["mlc-llvm-static==23.1.1.post0", "mlc-llvm-static-extra-targets==23.1.1.post0"];
+/// The packages and their hashes.
+const WHEELS: &str = include_str!("../../wheels/llvm.txt");
 /// Where both packages keep what is to be laid in the folder.
 const INSIDE: &str = "mlc_llvm_static/static";
 
@@ -56,11 +54,9 @@ pub(super) fn provide() -> Result<Outcome> {
 }
 
 fn install(home: &Path) -> Result<()> {
-    if shell::ask("python3", &["-m", "pip", "--version"]).is_none() {
-        apt::install(&["python3", "python3-pip"])?;
-    }
     let scratch = Scratch::beside(home)?;
-    download(&scratch.0)?;
+    println!("downloading LLVM as Python packages (90 MB)");
+    wheels::unpack(WHEELS, &scratch.0)?;
     let unpacked = scratch.0.join(INSIDE);
     make_executable(&unpacked.join("bin"))?;
     // Without its marker, what lies there is the rest of an interrupted installation.
@@ -68,22 +64,6 @@ fn install(home: &Path) -> Result<()> {
     fs::rename(&unpacked, home).map_err(|error| about("move LLVM to", home, error))?;
     let marker = home.join(MARKER);
     fs::write(&marker, "").map_err(|error| about("write", &marker, error))
-}
-
-/// Downloads both packages and unpacks them over each other.
-fn download(folder: &Path) -> Result<()> {
-    println!("downloading LLVM as the Python packages {} (large)", WHEELS.join(", "));
-    let mut pip = Command::new("python3");
-    pip.args(["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"]);
-    shell::run(pip.arg(folder).args(WHEELS))?;
-    let files = folder.read_dir().map_err(|error| about("list", folder, error))?;
-    for wheel in files.flatten().map(|file| file.path()) {
-        if wheel.extension().is_some_and(|kind| kind == "whl") {
-            let mut unzip = Command::new("python3");
-            shell::run(unzip.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(folder))?;
-        }
-    }
-    Ok(())
 }
 
 /// Unpacking forgets the permissions, and build scripts run `llvm-config`.

@@ -1,18 +1,18 @@
-//! Bars: for each case, how much of the ceiling every contestant reaches, side by side.
+//! Bars: for each case, the share of the measured peak that every contestant reaches.
 //!
-//! Few cases have thick bars with their times; many have thin ones in two columns, and their times
-//! in the table.
+//! A few cases get thick bars with their times. Many cases get thin bars in two columns; their times
+//! are in the table.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::super::print::by_case;
-use super::super::row::{Row, factors};
+use super::super::row::{Row, factors, pass_name};
 use super::columns::{Columns, cross, tick};
 use super::raster::ADVANCE;
 use super::{
-    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, fitting,
-    line, text, title,
+    Area, BLACK, BLUE, BROWN, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, WIDTH,
+    YELLOW, fitting, line, text, title,
 };
 
 const HEAD: i32 = 62;
@@ -20,16 +20,16 @@ const FOOT: i32 = 58;
 const BAR: i32 = 13;
 const GAP: i32 = 12;
 const LEFT: i32 = 372;
-/// Where a whole ceiling ends, and times may begin beyond.
+/// The right end of the axis; times may extend beyond it.
 const RIGHT: i32 = WIDTH as i32 - 110;
 
-/// The most cases that have bars with their times.
+/// The largest number of cases that get bars with their times.
 const FEW: usize = 14;
 
 /// Cases, and the contestants in the order of their bars.
 pub(super) struct Bars {
     pub(super) whose: Vec<String>,
-    /// Theirs, in their order.
+    /// Their colours, in the same order.
     pub(super) colors: Vec<RGBColor>,
     pub(super) cases: Vec<Case>,
     /// The share at the right edge.
@@ -38,14 +38,14 @@ pub(super) struct Bars {
     pub(super) beyond: bool,
 }
 
-/// A case: what it is called, what it has in common with others, and its bars.
+/// A case: its name, the section it belongs to, and its bars.
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) section: String,
     pub(super) bars: Vec<Bar>,
 }
 
-/// What a contestant reached: the share of the ceiling and milliseconds, or why neither.
+/// The result of a contestant: share of peak and milliseconds, or why there is none.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Bar {
     Reached { share: f64, ms: f64 },
@@ -54,7 +54,7 @@ pub(super) enum Bar {
 }
 
 impl Bars {
-    /// Nothing where no case has a ceiling.
+    /// `None` if no case has a share of peak.
     pub(super) fn of(rows: &[&Row]) -> Option<Self> {
         let mut whose: Vec<String> = Vec::new();
         for row in rows {
@@ -68,7 +68,7 @@ impl Bars {
             _ => None,
         });
         let longest = shares.reduce(f64::max)?;
-        // Caches, and emulated devices, go beyond the copy; far beyond is cut off, and is told.
+        // Caches and emulated devices exceed the copy; bars far beyond are cut off and marked.
         let most = if longest > 1.0 { (longest * 5.0).ceil().min(10.0) / 5.0 } else { 1.0 };
         let colors = colors(&whose);
         Some(Self { whose, colors, cases, most, beyond: longest > most })
@@ -99,10 +99,10 @@ impl Bars {
     }
 
     pub(super) fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
-        let and_times = if self.are_few() { ", and its time" } else { "" };
-        title(area, &format!("What each case reaches of the ceiling{and_times}"), (24, 18))?;
+        let and_times = if self.are_few() { "; labels: time of one launch" } else { "" };
+        title(area, &format!("Share of measured peak, higher is better{and_times}"), (24, 18))?;
         self.draw_legend(area)?;
-        let words = "of the ceiling: a plain copy's bytes per second, or arithmetic's operations";
+        let words = "measured peak: the bandwidth of a plain copy, or arithmetic throughput";
         text(area, words, (WIDTH as i32 - 24, self.bottom() + 38), HPos::Right, BLACK)?;
         if !self.are_few() {
             return Columns::of(self).draw(area, HEAD);
@@ -118,7 +118,7 @@ impl Bars {
                 self.draw_bar(area, bar, j, top + j as i32 * BAR)?;
             }
         }
-        // Over the bars, so that it is seen how far they are from it.
+        // Drawn over the bars, so that the distance to 100 % is visible.
         let (whole, bottom) = (self.place(1.0), self.bottom());
         line(area, (whole, HEAD), (whole, bottom), BLACK)?;
         for (i, Case { bars, .. }) in self.cases.iter().enumerate() {
@@ -146,7 +146,7 @@ impl Bars {
         Ok(())
     }
 
-    /// The shares that the axis names, so many per cent a step.
+    /// The labelled shares of the axis, `every` per cent.
     pub(super) fn ticks(&self, every: usize) -> impl Iterator<Item = (f64, String)> {
         let most = (self.most * 100.0).round() as i32;
         (0..=most).step_by(every).map(move |cent| {
@@ -157,7 +157,7 @@ impl Bars {
 
     fn draw_axis<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
         let bottom = self.bottom();
-        // So many that their names have room.
+        // As many as have room for their labels.
         let every = if self.most > 1.2 { 40 } else { 20 };
         for (share, words) in self.ticks(every) {
             let at = self.place(share);
@@ -179,14 +179,14 @@ impl Bars {
         let style = ShapeStyle::from(&self.colors[index]).filled();
         area.draw(&Rectangle::new([(LEFT, top), (end, top + BAR - 2)], style))?;
         if *share > self.most {
-            // It goes on: a gap in it, for words would be read as a time's.
+            // A gap shows that the bar continues; text could be mistaken for a time.
             let gap = ShapeStyle::from(&WHITE).stroke_width(3);
             line(area, (end - 16, top + BAR - 2), (end - 10, top), gap)?;
         }
         Ok(())
     }
 
-    /// What stands at the end of a bar, on white so that no line goes through it.
+    /// The text at the end of a bar, on white so that no line crosses it.
     fn draw_words<B: DrawingBackend>(&self, area: &Area<B>, bar: &Bar, top: i32) -> Drawn<B> {
         let (words, from) = match bar {
             Bar::Reached { share, ms } => (format!("{} ms", short(*ms)), self.place(*share) + 5),
@@ -199,10 +199,10 @@ impl Bars {
     }
 }
 
-/// A case and its bars. A peer's share is told by the time of ours on the same ceiling.
+/// A case and its bars. A peer's share follows from our time and share of the same peak.
 fn case(rows: &[&Row], whose: &[String]) -> Case {
     let row = rows[0];
-    let section = [&*row.kind, &row.pass, factors(rows), &row.layout].join(" ");
+    let section = [&*row.kind, pass_name(&row.pass), factors(rows), &row.layout].join(" ");
     let ours = rows.iter().filter_map(|row| row.time());
     let measure = ours.filter_map(|time| Some(time.ceiling_fraction? * time.ms)).next();
     let bars = whose.iter().map(|whose| {
@@ -230,9 +230,9 @@ fn short(ms: f64) -> String {
     }
 }
 
-/// A colour for every contestant: its own, or one that nobody beside it has; with cold caches a
-/// lighter one.
-fn colors(whose: &[String]) -> Vec<RGBColor> {
+/// A colour for every contestant: its own, or one that no other contestant here has; lighter with cold
+/// caches.
+pub(super) fn colors(whose: &[String]) -> Vec<RGBColor> {
     let warm = |name: &str| name.strip_suffix(" cold").unwrap_or(name).to_owned();
     let mut taken: Vec<(String, RGBColor)> = Vec::new();
     for name in whose.iter().map(|name| warm(name)) {
@@ -261,6 +261,8 @@ fn own_color(whose: &str) -> Option<RGBColor> {
         "wgpu" => SKY,
         "cpu" => ORANGE,
         "host" => PURPLE,
+        "metal" => YELLOW,
+        "hip" => BROWN,
         "torch" => VERMILLION,
         "torch_compile" => GREY,
         "cubek" => BLACK,
@@ -308,7 +310,7 @@ mod tests {
         assert_eq!(colors[7], RGBColor(127, 206, 185));
     }
 
-    /// A bar that is cut off has a gap, and its time is told as it is.
+    /// A bar that is cut off has a gap; its time is not changed.
     #[test]
     fn bars_that_go_on_have_a_gap() {
         let drawn = |share: f64| {

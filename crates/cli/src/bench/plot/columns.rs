@@ -1,4 +1,4 @@
-//! Bars of many cases: thin ones in two columns, the cases under what they have in common.
+//! Bars of many cases: thin bars in two columns, grouped by kind, pass, type and layout.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -10,7 +10,7 @@ use super::{Area, BLACK, Drawn, GREY, GRID, WIDTH, fitting, line, text};
 
 const THICK: i32 = 4;
 const GAP: i32 = 4;
-/// A row has at least room for its case's name.
+/// A row is at least as high as the name of its case.
 const ROW: i32 = 17;
 const SECTION: i32 = 24;
 const COLUMN: i32 = WIDTH as i32 / 2;
@@ -18,7 +18,7 @@ const COLUMN: i32 = WIDTH as i32 / 2;
 const LEFT: i32 = 206;
 const RIGHT: i32 = COLUMN - 28;
 
-/// What stands in a column: the name of cases alike, or a case.
+/// An entry of a column: the heading of a group, or a case.
 enum Item<'a> {
     Section(&'a str),
     Case(&'a Case),
@@ -45,7 +45,7 @@ impl<'a> Columns<'a> {
         let all: i32 = sections.iter().map(|(_, cases)| height(cases)).sum();
         let mut above = 0;
         for (section, cases) in sections {
-            // In the column that its middle belongs to.
+            // Goes to the column that contains its middle.
             let height = height(&cases);
             let column = usize::from(2 * above + height > all);
             above += height;
@@ -60,7 +60,7 @@ impl<'a> Columns<'a> {
         (self.bars.whose.len() as i32 * THICK + GAP).max(ROW)
     }
 
-    /// The height of the higher column.
+    /// The height of the taller column.
     pub(super) fn height(&self) -> i32 {
         let height = |column: &Vec<Item>| column.iter().map(|item| self.height_of(item)).sum();
         self.columns.iter().map(height).max().unwrap_or_default()
@@ -116,7 +116,7 @@ impl<'a> Columns<'a> {
             }
             y += self.height_of(item);
         }
-        // Over the bars, so that it is seen how far they are from it.
+        // Drawn over the bars, so that the distance to 100 % is visible.
         line(area, (place(1.0), top), (place(1.0), bottom), BLACK)
     }
 
@@ -145,13 +145,13 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// The mark of what did not run.
+/// The mark for a case that did not run.
 pub(super) fn cross<B: DrawingBackend>(area: &Area<B>, (x, y): (i32, i32)) -> Drawn<B> {
     line(area, (x - 2, y - 2), (x + 2, y + 2), BLACK)?;
     line(area, (x - 2, y + 2), (x + 2, y - 2), BLACK)
 }
 
-/// The words of a share on the axis, of which the last may stand for more.
+/// The label of a share on the axis; the last one may stand for more.
 pub(super) fn tick(share: f64, beyond: bool) -> String {
     match beyond {
         true => format!("> {}", percent(share)),

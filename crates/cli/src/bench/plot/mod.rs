@@ -1,7 +1,7 @@
 //! Pictures of a run: every case on its device's roofline, and the contestants side by side.
 //!
-//! One drawing makes both kinds of file. In an SVG text is text, which the reader's fonts show; in
-//! a PNG it is a small font that is compiled in, so that no machine needs one.
+//! The same drawing code writes SVG and PNG. An SVG contains text; a PNG uses a small font that is
+//! compiled in, so that no installed font is needed.
 
 mod bars;
 mod columns;
@@ -23,10 +23,10 @@ use bars::Bars;
 use raster::Raster;
 use roofline::Roofline;
 
-/// As wide as a README shows.
+/// The width of a README page.
 const WIDTH: u32 = 960;
 
-/// Of Okabe and Ito, which people who see few colours tell apart.
+/// The palette of Okabe and Ito, which is readable with colour blindness.
 const BLACK: RGBColor = RGBColor(0, 0, 0);
 const ORANGE: RGBColor = RGBColor(230, 159, 0);
 const SKY: RGBColor = RGBColor(86, 180, 233);
@@ -34,7 +34,10 @@ const GREEN: RGBColor = RGBColor(0, 158, 115);
 const BLUE: RGBColor = RGBColor(0, 114, 178);
 const VERMILLION: RGBColor = RGBColor(213, 94, 0);
 const PURPLE: RGBColor = RGBColor(204, 121, 167);
-/// Of lines that are there to be read by, not looked at.
+/// Two more, for backends that the palette has no colour for.
+const YELLOW: RGBColor = RGBColor(240, 228, 66);
+const BROWN: RGBColor = RGBColor(140, 86, 40);
+/// Grid lines and secondary text.
 const GRID: RGBColor = RGBColor(222, 222, 222);
 const GREY: RGBColor = RGBColor(110, 110, 110);
 
@@ -50,7 +53,7 @@ enum Format {
     Png,
 }
 
-/// What is in a picture.
+/// The parts of a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Parts {
     All,
@@ -66,14 +69,15 @@ impl Picture {
             Some("png") => Format::Png,
             _ => {
                 let path = path.display();
-                let message = format!("{path} is no picture; let its name end in .svg or .png");
+                let message =
+                    format!("{path} is not a picture; use a name that ends in .svg or .png");
                 return Err(Failure::Arguments(message));
             }
         };
         Ok(Self { output: Output::new(path)?, format })
     }
 
-    /// Draws all that these lines tell.
+    /// Draws everything that these lines contain.
     pub(super) fn draw(&self, lines: &[Line]) -> Result<(), Failure> {
         self.draw_parts(lines, Parts::All)
     }
@@ -82,7 +86,8 @@ impl Picture {
         let figure = Figure::of(lines, parts);
         if figure.height() == 0 {
             let path = self.output.path().display();
-            let message = format!("{path}: nothing to draw: no case has a time beside a ceiling");
+            let message =
+                format!("{path}: nothing to draw: no case has both a time and a measured peak");
             return Err(Failure::Failed(message));
         }
         let bytes = match self.format {
@@ -93,7 +98,7 @@ impl Picture {
     }
 }
 
-/// What is drawn, one under the other.
+/// The drawing: rooflines above, bars below.
 struct Figure {
     rooflines: Vec<Roofline>,
     bars: Option<Bars>,
@@ -179,7 +184,7 @@ fn line<B: DrawingBackend>(
     area.draw(&PathElement::new(vec![from, to], style))
 }
 
-/// As much of a text as so many pixels hold, at so many a character.
+/// As much of a text as fits in `pixels`, with `advance` pixels per character.
 fn fitting(words: &str, pixels: i32, advance: i32) -> String {
     let most = (pixels / advance).max(2) as usize;
     match words.char_indices().nth(most) {
@@ -211,7 +216,15 @@ mod tests {
     #[test]
     fn an_svg_says_what_it_shows() {
         let svg = Figure::of(&run(), Parts::All).svg().expect("it is drawn");
-        for words in ["Op/s", "operations per byte", "of the ceiling", "cuda", "torch", "stem"] {
+        for words in [
+            "Op/s",
+            "operations per byte",
+            "measured peak",
+            "higher is better",
+            "cuda",
+            "torch",
+            "stem",
+        ] {
             assert!(svg.contains(words), "{words}");
         }
         // A case without a time has no bar, and is not left out.

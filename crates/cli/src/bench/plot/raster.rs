@@ -1,4 +1,4 @@
-//! Pixels to draw on, with a font of their own, and the PNG file that they become.
+//! A pixel image with a compiled-in font, and its PNG encoding.
 
 use std::convert::Infallible;
 
@@ -8,12 +8,12 @@ use plotters_backend::{
     BackendColor, BackendCoord, BackendStyle, BackendTextStyle, DrawingBackend, DrawingErrorKind,
 };
 
-/// The pixels from one character of a text to the next, and of a title.
+/// The width of a character in pixels, for text and for titles.
 pub(super) const ADVANCE: i32 = get_raster_width(FontWeight::Regular, RasterHeight::Size16) as i32;
 pub(super) const TITLE_ADVANCE: i32 =
     get_raster_width(FontWeight::Regular, RasterHeight::Size20) as i32;
 
-/// An image of three bytes a pixel, white at first.
+/// An image with three bytes per pixel, initially white.
 pub(super) struct Raster {
     width: u32,
     height: u32,
@@ -27,7 +27,7 @@ impl Raster {
         Self { width, height, pixels: vec![255; 3 * width as usize * height as usize] }
     }
 
-    /// The file: each row is told as its difference from the row above, which is mostly nothing.
+    /// Encodes the image; each row is stored as its difference from the row above, which compresses well.
     pub(super) fn into_png(self) -> Vec<u8> {
         const UP: u8 = 2;
         let row = 3 * self.width as usize;
@@ -39,7 +39,7 @@ impl Raster {
             above.copy_from_slice(pixels);
         }
         let mut header = [self.width.to_be_bytes(), self.height.to_be_bytes()].concat();
-        // Eight bits, red green blue, and the only methods that there are.
+        // Eight bits per channel, RGB, and PNG's default methods.
         header.extend([8, 2, 0, 0, 0]);
         let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
         chunk(&mut file, b"IHDR", &header);
@@ -58,7 +58,7 @@ fn chunk(file: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
     file.extend(sum.to_be_bytes());
 }
 
-/// The remainder that PNG's chunks end with.
+/// The CRC at the end of a PNG chunk.
 fn checksum(bytes: &[u8]) -> u32 {
     let step = |rest: u32, byte: &u8| {
         (0..8).fold(rest ^ u32::from(*byte), |rest, _| {
@@ -68,7 +68,7 @@ fn checksum(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, step)
 }
 
-/// The size of the font nearest to what is asked for.
+/// The font size nearest to the requested one.
 fn height_of(asked: f64) -> RasterHeight {
     if asked < 18.0 { RasterHeight::Size16 } else { RasterHeight::Size20 }
 }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn checksums_are_those_of_the_standard() {
-        // Of an empty last chunk, which is in every file.
+        // The empty last chunk of every file.
         assert_eq!(checksum(b"IEND"), 0xae42_6082);
     }
 

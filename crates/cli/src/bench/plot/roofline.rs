@@ -1,39 +1,40 @@
-//! Rooflines: operations a second over operations a byte, both by powers of ten.
+//! Rooflines: operations per second over operations per byte, both on logarithmic axes.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::super::row::{Ceiling, Line, Row};
+use super::super::row::{Ceiling, Line, Row, pass_name};
+use super::bars::colors;
 use super::raster::{ADVANCE, TITLE_ADVANCE};
-use super::{
-    Area, BLACK, BLUE, Drawn, GREEN, GREY, GRID, ORANGE, PURPLE, SKY, VERMILLION, fitting, line,
-    text, title, upward_text,
-};
+use super::{Area, BLACK, Drawn, GREY, GRID, fitting, line, text, title, upward_text};
 
 const PANEL_HEIGHT: u32 = 380;
 const LEGEND_HEIGHT: u32 = 58;
 
-/// The edges of the plot in its panel; the right one is so far from the panel's own.
+/// The edges of the plot in its panel. The right margin has room for the names of the roofs, so that
+/// no name is on a line.
 const LEFT: i32 = 74;
-const RIGHT: i32 = 24;
+const RIGHT: i32 = 26 + 12 * ADVANCE;
 const TOP: i32 = 56;
 const BOTTOM: i32 = PANEL_HEIGHT as i32 - 60;
 
 /// The height of a line of text.
 const LINE: i32 = 15;
 
-/// A device, what it can do with warm caches or with cold ones, and its cases with those.
+/// A device with its peaks and its cases, either with warm caches or with cold ones.
 #[derive(Clone)]
 pub(super) struct Roofline {
+    /// The contestant, which decides the colour.
+    whose: String,
     title: String,
-    /// Bytes a second, in units of 10⁹.
+    /// The bandwidth of the copy in GB/s.
     copy: f64,
-    /// A name, and operations a second in units of 10⁹.
+    /// The name of each arithmetic peak, and its GOp/s.
     arithmetic: Vec<(String, f64)>,
     points: Vec<Point>,
 }
 
-/// A case: operations a byte, operations a second in units of 10⁹, and what it is of.
+/// A case: operations per byte, GOp/s, and its kind.
 #[derive(Clone)]
 struct Point {
     intensity: f64,
@@ -41,7 +42,7 @@ struct Point {
     kind: Kind,
 }
 
-/// What cases are told apart by.
+/// Decides the shape of a case's mark.
 #[derive(Clone, Debug, PartialEq)]
 struct Kind {
     kind: String,
@@ -49,7 +50,7 @@ struct Kind {
 }
 
 impl Roofline {
-    /// One for every device with a copy's ceiling and a case; one of its own for cold caches.
+    /// One for every device with a measured copy and a case; cold caches get a separate one.
     pub(super) fn all(lines: &[Line]) -> Vec<Self> {
         let mut copies: Vec<&Ceiling> = Vec::new();
         for ceiling in ceilings(lines).filter(|it| it.gbs.is_some() && !it.backend.is_empty()) {
@@ -73,6 +74,7 @@ impl Roofline {
             _ => None,
         });
         Some(Self {
+            whose: copy.whose().into_owned(),
             // The driver is in the rows.
             title: format!("{}: {}", copy.whose(), copy.device.split(", driver").next()?),
             copy: copy.gbs.unwrap_or(f64::NAN),
@@ -92,18 +94,18 @@ impl Roofline {
         (x, Axis::over(y, BOTTOM, TOP))
     }
 
-    fn draw<B: DrawingBackend>(&self, area: &Area<B>) -> Drawn<B> {
+    fn draw<B: DrawingBackend>(&self, area: &Area<B>, color: RGBColor) -> Drawn<B> {
         let right = area.dim_in_pixel().0 as i32 - RIGHT;
-        let words = fitting(&self.title, right - LEFT + 50, TITLE_ADVANCE);
+        let words = fitting(&self.title, right + RIGHT - LEFT + 30, TITLE_ADVANCE);
         title(area, &words, (LEFT - 50, 18))?;
-        let copy = format!("copies at {:.1} GB/s", self.copy);
+        let copy = format!("copy: {:.1} GB/s", self.copy);
         text(area, &copy, (LEFT - 50, 40), HPos::Left, GREY)?;
         let (x, y) = self.axes(right);
         grid(area, &x, &y)?;
         self.draw_roofs(area, &x, &y)?;
         for point in &self.points {
             let at = (x.place(point.intensity), y.place(point.gops));
-            mark(area, at, &point.kind)?;
+            mark(area, at, &point.kind, color)?;
         }
         Ok(())
     }
@@ -111,7 +113,7 @@ impl Roofline {
     fn draw_roofs<B: DrawingBackend>(&self, area: &Area<B>, x: &Axis, y: &Axis) -> Drawn<B> {
         let roof = ShapeStyle::from(&BLACK).stroke_width(2);
         let most = self.arithmetic.iter().map(|(_, gops)| *gops).reduce(f64::max);
-        // From the left edge, or from where it comes up over the lower one.
+        // Starts at the left edge, or where it rises above the lower one.
         let start = x.low().max(y.low() / self.copy);
         let end = most.map_or(x.high(), |most| most / self.copy).min(x.high());
         if start < end {
@@ -119,28 +121,39 @@ impl Roofline {
             line(area, place(start), place(end), roof)?;
         }
         let mut roofs: Vec<_> = self.arithmetic.iter().collect();
-        roofs.sort_by(|(_, lower), (_, higher)| lower.total_cmp(higher));
-        let mut above = i32::MAX;
-        for (name, gops) in roofs {
-            let (ridge, height) = (x.place((gops / self.copy).max(x.low())), y.place(*gops));
-            line(area, (ridge, height), (x.to, height), roof)?;
-            // Left of the ridge no case can be; names of roofs that are close keep their distance.
-            above = height.min(above.saturating_sub(LINE));
-            if ridge - 8 - name.len() as i32 * ADVANCE > LEFT {
-                text(area, name, (ridge - 8, above), HPos::Right, BLACK)?;
-            } else {
-                text(area, name, (x.to, above - 10), HPos::Right, BLACK)?;
-            }
+        roofs.sort_by(|(_, lower), (_, higher)| higher.total_cmp(lower));
+        let heights: Vec<i32> = roofs.iter().map(|(_, gops)| y.place(*gops)).collect();
+        for (((name, gops), height), label) in roofs.iter().zip(&heights).zip(apart(&heights)) {
+            let ridge = x.place((gops / self.copy).max(x.low()));
+            line(area, (ridge, *height), (x.to, *height), roof)?;
+            line(area, (x.to, *height), (x.to + 10, label), GREY)?;
+            text(area, name, (x.to + 14, label), HPos::Left, BLACK)?;
         }
         Ok(())
     }
+}
+
+/// Heights for labels, from the top down: each as near to its own line as the distance between labels
+/// and the bottom of the plot allow.
+fn apart(heights: &[i32]) -> Vec<i32> {
+    let mut labels: Vec<i32> = Vec::new();
+    for height in heights {
+        let least = labels.last().map_or(i32::MIN, |above| above + LINE);
+        labels.push(least.max(*height));
+    }
+    let mut most = BOTTOM;
+    for label in labels.iter_mut().rev() {
+        *label = (*label).min(most);
+        most = *label - LINE;
+    }
+    labels
 }
 
 impl Point {
     fn of(row: &Row) -> Option<Self> {
         let time = row.time()?;
         let intensity = time.intensity.filter(|intensity| *intensity > 0.0)?;
-        let kind = Kind { kind: row.kind.clone(), pass: row.pass.clone() };
+        let kind = Kind { kind: row.kind.clone(), pass: pass_name(&row.pass).into() };
         Some(Self { intensity, gops: intensity * time.gbs, kind })
     }
 }
@@ -152,8 +165,7 @@ fn ceilings(lines: &[Line]) -> impl Iterator<Item = &Ceiling> {
     })
 }
 
-/// The height of so many panels, two in a row, and their legend. The last of an odd number has a row
-/// to itself.
+/// The height of the legend and the panels, two per row; an odd last panel has a row of its own.
 pub(super) fn height(panels: usize) -> u32 {
     let rows = panels.div_ceil(2) as u32;
     if rows == 0 { 0 } else { LEGEND_HEIGHT + rows * PANEL_HEIGHT }
@@ -161,7 +173,11 @@ pub(super) fn height(panels: usize) -> u32 {
 
 pub(super) fn draw<B: DrawingBackend>(rooflines: &[Roofline], area: &Area<B>) -> Drawn<B> {
     let (legend, panels) = area.split_vertically(LEGEND_HEIGHT);
-    title(&legend, "Operations a second, of what the device can do", (24, 18))?;
+    title(
+        &legend,
+        "Throughput of each case below its device's measured peaks, higher is better",
+        (24, 18),
+    )?;
     let mut kinds: Vec<&Kind> = Vec::new();
     for point in rooflines.iter().flat_map(|roofline| &roofline.points) {
         if !kinds.contains(&&point.kind) {
@@ -171,14 +187,18 @@ pub(super) fn draw<B: DrawingBackend>(rooflines: &[Roofline], area: &Area<B>) ->
     let mut x = 34;
     for kind in kinds {
         let name = format!("{} {}", kind.kind, kind.pass);
-        mark(&legend, (x, 44), kind)?;
+        mark(&legend, (x, 44), kind, GREY)?;
         text(&legend, &name, (x + 12, 44), HPos::Left, BLACK)?;
         x += 40 + name.len() as i32 * super::raster::ADVANCE;
     }
+    let colors =
+        colors(&rooflines.iter().map(|roofline| roofline.whose.clone()).collect::<Vec<_>>());
+    let rooflines: Vec<_> = rooflines.iter().zip(colors).collect();
     let rows = panels.split_evenly((rooflines.len().div_ceil(2), 1));
     for (row, rooflines) in rows.iter().zip(rooflines.chunks(2)) {
-        for (panel, roofline) in row.split_evenly((1, rooflines.len())).iter().zip(rooflines) {
-            roofline.draw(panel)?;
+        let panels = row.split_evenly((1, rooflines.len()));
+        for (panel, (roofline, color)) in panels.iter().zip(rooflines) {
+            roofline.draw(panel, *color)?;
         }
     }
     Ok(())
@@ -197,34 +217,32 @@ fn grid<B: DrawingBackend>(area: &Area<B>, x: &Axis, y: &Axis) -> Drawn<B> {
     }
     let middle = ((LEFT + x.to) / 2, BOTTOM + 36);
     text(area, "operations per byte", middle, HPos::Center, BLACK)?;
-    upward_text(area, "GOp/s (1e9 operations a second)", (14, (TOP + BOTTOM) / 2))
+    upward_text(area, "GOp/s (1e9 operations per second)", (14, (TOP + BOTTOM) / 2))
 }
 
-/// A case: its colour and its shape tell the kind, and a pass that is not forward is hollow.
-fn mark<B: DrawingBackend>(area: &Area<B>, (x, y): (i32, i32), kind: &Kind) -> Drawn<B> {
-    let color = match (&*kind.kind, &*kind.pass) {
-        ("maxpool", "fwd") => BLUE,
-        ("maxpool", _) => SKY,
-        ("avgpool", "fwd") => VERMILLION,
-        ("avgpool", _) => ORANGE,
-        (_, "fwd") => GREEN,
-        (_, "dgrad") => PURPLE,
-        _ => BLACK,
-    };
+/// A case in the colour of its backend. The shape shows the kind: hollow for gradients, and pointing
+/// down for the weight gradient.
+fn mark<B: DrawingBackend>(
+    area: &Area<B>,
+    (x, y): (i32, i32),
+    kind: &Kind,
+    color: RGBColor,
+) -> Drawn<B> {
     let style = match &*kind.pass {
         "fwd" => ShapeStyle::from(&color).filled(),
         _ => ShapeStyle::from(&color).stroke_width(2),
     };
     match &*kind.kind {
         "maxpool" if style.filled => area.draw(&Circle::new((x, y), 5, style)),
-        // Two thin rings, for a thick one is drawn with holes.
+        // Two thin rings, because a thick one is drawn with holes.
         "maxpool" => {
             area.draw(&Circle::new((x, y), 5, color))?;
             area.draw(&Circle::new((x, y), 4, color))
         }
         "avgpool" => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], style)),
         _ => {
-            let corners = vec![(x, y - 6), (x + 5, y + 4), (x - 5, y + 4)];
+            let up = if kind.pass == "weight" { -1 } else { 1 };
+            let corners = vec![(x, y - 6 * up), (x + 5, y + 4 * up), (x - 5, y + 4 * up)];
             match style.filled {
                 true => area.draw(&Polygon::new(corners, style)),
                 false => {
@@ -237,7 +255,7 @@ fn mark<B: DrawingBackend>(area: &Area<B>, (x, y): (i32, i32), kind: &Kind) -> D
     }
 }
 
-/// An axis by powers of ten, from a pixel to another.
+/// A logarithmic axis from one pixel to another.
 struct Axis {
     /// The exponents at its ends.
     low: i32,
@@ -255,7 +273,7 @@ impl Axis {
         if !(low.is_finite() && high.is_finite()) {
             return Self { low: 0, high: 1, from, to };
         }
-        // A number on an edge would be half outside.
+        // A mark on an edge would be half outside.
         let (low, high) = ((low - 0.05).floor() as i32, (high + 0.05).ceil() as i32);
         Self { low, high: high.max(low + 1), from, to }
     }
@@ -278,7 +296,7 @@ impl Axis {
         (self.low..=self.high).map(|exponent| {
             let value = 10f64.powi(exponent);
             let words = match exponent {
-                // Longer ones would stand on the axis' own words.
+                // Longer ones would overlap the title of the axis.
                 -2..=4 => format!("{value}"),
                 _ => format!("1e{exponent}"),
             };
@@ -315,7 +333,7 @@ mod tests {
         assert!((rooflines[0].points[0].gops - 0.45 * 3000.0).abs() < 1e-9);
     }
 
-    /// Cold caches have roofs of their own, and cases stand under the roofs that they were timed with.
+    /// Cold caches get roofs of their own, and cases appear under the roofs they were timed with.
     #[test]
     fn cold_caches_have_their_own() {
         let cold = r#"
@@ -341,7 +359,7 @@ mod tests {
         );
     }
 
-    /// A device alone has all of the picture's width, and so has the last one of three.
+    /// A single device gets the whole width, and so does the last one of three.
     #[test]
     fn a_panel_without_a_neighbour_is_wide() {
         let one = Roofline::all(&super::super::tests::run()).swap_remove(0);

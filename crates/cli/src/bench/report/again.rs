@@ -1,17 +1,17 @@
-//! Second runs: how far they agree with the first, and which cases neither can be trusted with.
+//! Second runs: how well they agree with the first, and which cases are noisy.
 
 use std::path::Path;
 
 use super::super::measure::NOISE;
 use super::super::row::{Line, Outcome, Row};
 
-/// Whether a file is a second run of the file of its day.
+/// Whether a file is a second run of the same day.
 pub(super) fn is_second(file: &Path) -> bool {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".again.jsonl")
 }
 
-/// The cases that ran twice, and those whose two times differ by no more than windows of one run may.
+/// How many cases ran twice, and how many of them have two times within the noise limit.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Agreement {
     agree: usize,
@@ -19,7 +19,7 @@ pub(super) struct Agreement {
 }
 
 impl Agreement {
-    /// Marks the times as noisy that a second run of the same day does not agree with.
+    /// Marks as noisy the times that a second run of the same day disagrees with.
     pub(super) fn hold(&mut self, lines: &mut [Line], again: &[Line]) {
         for second in again {
             let Line::Row(second) = second else { continue };
@@ -38,14 +38,14 @@ impl Agreement {
         }
     }
 
-    /// What a page says of it, where there was a second run.
+    /// The sentence for a page, if there was a second run.
     pub(super) fn told(&self) -> Option<String> {
         let Self { agree, of } = self;
-        let others = if agree < of { "; the others are marked too" } else { "" };
+        let others = if agree < of { "; the others are marked with `~` too" } else { "" };
         (*of > 0).then(|| {
             format!(
-                "A second run on the same machine\nagrees within 5 % in {agree} of {of} times, one for \
-                 each case and backend{others}."
+                "A second run\non the same machine agrees within 5 % in {agree} of {of} times, one per \
+                 case and backend{others}."
             )
         })
     }

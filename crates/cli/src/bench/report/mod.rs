@@ -1,4 +1,4 @@
-//! `windowpane report`: recorded runs, ours and peers', joined.
+//! `windowpane report`: joins recorded runs, ours and other libraries'.
 
 mod again;
 mod place;
@@ -20,30 +20,29 @@ use again::Agreement;
 use table::Table;
 
 const EXAMPLE: &str = "\
-Example: a run of ours beside one of PyTorch
+Example: our run beside one of PyTorch
   windowpane report ours.jsonl torch.jsonl
 
-Example: a page and two pictures for each folder of recorded runs, and the tables of a page
+Example: write a page and two pictures per folder of recorded runs, and fill the tables of a page
   windowpane report benches/results --into docs/benchmarks --fill README.md
 
-A folder of files is one device's; where the same case of the same contestant is in several files,
-the last file by name counts; but DAY.again.jsonl is a second run of DAY.jsonl's, and where the two
-differ by more than 5 % a case is marked as noisy. Cases that a folder's highlights.txt names, as
-stem/maxpool/fwd/f32/nhwc, a line each, are in a small picture of their own. Ratios say how many
-times as fast the fastest of ours is as the fastest peer of the same day; they mean something where
-both ran on the same machine.
+A folder holds the runs of one device. If several files have the same case of the same contestant,
+the last file by name counts. DAY.again.jsonl is a second run of DAY.jsonl: a case is marked as
+noisy if the two differ by more than 5 %. highlights.txt lists the cases of a small picture, one per
+line, as stem/maxpool/fwd/f32/nhwc. A ratio is the time of the fastest peer over our fastest time on
+the same day; it is meaningful only if both ran on the same machine.
 
---fill replaces what a page has between the lines <!-- bench: gpu/stems --> and <!-- bench: end -->
-by the table that stems.table in the folder gpu describes: a line of the columns' names, a line of
-what they show, a line for each row, and the words under the table.
+--fill writes a table between the lines <!-- bench: gpu/stems --> and <!-- bench: end --> of a page.
+The file stems.table in the folder gpu describes it: a line with the names of the columns, a line
+with what each shows, one line per row, and the text below the table.
   # A comment.
-  pooling          | cuda    | of a copy  | PyTorch  | its time / ours
+  pooling          | cuda    | % of copy  | PyTorch  | PyTorch / cuda
                    | ms cuda | share cuda | ms torch | ratio torch / cuda
   max, every other | stem/maxpool/fwd/f32/nhwc
   > {device cuda}, {days}; a copy runs at {copy cuda}.
-A column shows ms, share (of the ceiling) or tflops of a contestant, or of the fastest of several as
-torch,torch_compile, or of the times of one over those of another the ratio, in the mean where * in
-a case stands for any letters, the least and the most ratio, or the number of cases.";
+A column shows ms, share (of measured peak) or tflops of a contestant, or of the fastest of several,
+as in torch,torch_compile. For one contestant over another it shows ratio, least, most or cases. In
+a case * stands for any text; ratio is then the geometric mean over all matching cases.";
 
 /// The arguments of `report`.
 #[derive(Args)]
@@ -52,32 +51,32 @@ pub(crate) struct Report {
     /// Runs in JSON lines, or folders of them, or folders of such folders
     #[arg(required = true, value_name = "RUN.jsonl|FOLDER")]
     runs: Vec<PathBuf>,
-    /// How the joined rows are printed [default: table on a terminal, else json]
+    /// Output format [default: table on a terminal, else json]
     #[arg(long, value_enum)]
     format: Option<Format>,
-    /// Draw the cases on their devices' rooflines, and the contestants side by side
+    /// Draw the cases on rooflines, and the contestants side by side
     #[arg(long, value_name = "FILE.svg|FILE.png")]
     plot: Option<PathBuf>,
-    /// Write a page in Markdown and its pictures for each group of runs into this folder
+    /// Write a Markdown page and its pictures for each group of runs into this folder
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["plot", "format"])]
     into: Option<PathBuf>,
-    /// Write the tables of the runs into this page's marked places; may be given several times
+    /// Write tables into the marked places of this page; may be repeated
     #[arg(long, value_name = "PAGE.md", conflicts_with_all = ["plot", "format"])]
     fill: Vec<PathBuf>,
 }
 
-/// Runs that belong together: of one device, or all that were named.
+/// Runs that belong together: those of one device, or all named files.
 struct Group {
     name: String,
     folder: PathBuf,
     lines: Vec<Line>,
-    /// How far second runs agree with these.
+    /// How well second runs agree with these.
     agreement: Agreement,
-    /// The cases that a small picture shows, where the folder names some.
+    /// The cases of the small picture, if the folder lists any.
     highlights: Vec<String>,
 }
 
-/// The file of a folder of runs that names its highlights, a case a line as `--filter` sees it.
+/// The file that lists the cases of the small picture, one path per line.
 const HIGHLIGHTS: &str = "highlights.txt";
 
 impl Report {
@@ -100,7 +99,7 @@ impl Report {
         picture.map_or(Ok(()), |picture| picture.draw(&lines))
     }
 
-    /// Writes the groups' pages, and fills others; what is wrong with a table is said before.
+    /// Writes the pages of the groups and fills others. Errors in tables are reported before any write.
     fn write(&self, groups: &[Group]) -> Result<(), Failure> {
         let mut filled = Vec::new();
         for path in &self.fill {
@@ -124,14 +123,15 @@ impl Report {
         }
         if found.is_empty() {
             let runs = self.runs.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-            let message = format!("{}: holds no .jsonl files; name runs", runs.join(", "));
+            let message =
+                format!("{}: contains no .jsonl files; name recorded runs", runs.join(", "));
             return Err(Failure::Failed(message));
         }
         found.into_iter().map(|(folder, files)| Group::read(&folder, files)).collect()
     }
 }
 
-/// The table that a place asks for, as `DEVICE/TABLE`.
+/// The table for a place named `DEVICE/TABLE`.
 fn table(groups: &[Group], name: &str) -> Result<String, Failure> {
     let wrong = |what: &str| Failure::Failed(format!("the place `{name}`: {what}"));
     let (device, table) =
@@ -141,7 +141,7 @@ fn table(groups: &[Group], name: &str) -> Result<String, Failure> {
     Table::fill(&group.folder.join(format!("{table}.table")), &group.lines)
 }
 
-/// Adds a file, or all files of a folder and of the folders in it.
+/// Adds a file, or all files of a folder and its subfolders.
 fn collect(path: &Path, found: &mut Vec<(PathBuf, Vec<PathBuf>)>) -> Result<(), Failure> {
     if !path.is_dir() {
         let folder = path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -162,7 +162,7 @@ fn collect(path: &Path, found: &mut Vec<(PathBuf, Vec<PathBuf>)>) -> Result<(), 
     inside.iter().try_for_each(|path| collect(path, found))
 }
 
-/// Day by day, and of a day ours before the peers, whose names come after the day's.
+/// Sorts by day, and within a day our run before those of peers.
 fn order(path: &Path) -> (String, bool, String) {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (day, rest) = name.split_once('.').unwrap_or((&name, ""));
@@ -176,7 +176,7 @@ impl Group {
             files.into_iter().partition(|file| again::is_second(file));
         for file in files {
             let new = row::read(&file)?;
-            // A later run's ceilings are for its own rows; they replace those of its backends.
+            // The peaks of a later run replace those of the same backends.
             lines.retain(|old| !new.iter().any(|new| replaces(new, old)));
             lines.extend(new);
         }
@@ -184,8 +184,7 @@ impl Group {
         for file in again {
             agreement.hold(&mut lines, &row::read(&file)?);
         }
-        // Columns and bars stand in the order in which contestants come: ours, and peers of whatever day; warm
-        // caches are the rule.
+        // This is the order of columns and bars: ours first, then peers of any day; warm caches before cold.
         lines.sort_by_key(|line| match line {
             Line::Row(row) => (row.is_cold(), row.peer.is_some()),
             Line::Ceiling(ceiling) => (ceiling.cache.is_some(), false),
@@ -221,7 +220,8 @@ impl Group {
         let mut lines = Vec::new();
         for case in &self.highlights {
             let before = lines.len();
-            let own = |line: &&Line| matches!(line, Line::Row(row) if row.case() == *case);
+            let case = row::respelled(case);
+            let own = |line: &&Line| matches!(line, Line::Row(row) if row.case() == case);
             lines.extend(self.lines.iter().filter(own).cloned());
             if lines.len() == before {
                 let name = &self.name;
@@ -237,15 +237,18 @@ impl Group {
         let mut page = format!("# {name}\n\n");
         page += "Made by `windowpane report benches/results --into docs/benchmarks` from the runs \
                  in\n";
-        page += &format!("`benches/results/{name}`: change those, not this page.\n\n");
+        page += &format!("`benches/results/{name}`. Edit those, not this page.\n\n");
+        page += "Measured peaks:\n\n";
         for line in print::ceilings(&self.lines) {
             page += &format!("- {line}\n");
         }
-        page += &format!("\n![The cases on the rooflines]({name}-roofline.svg)\n\n");
-        page += &format!("![The contestants side by side]({name}-bars.svg)\n\n");
-        page += "Milliseconds of one launch, and the share of the device's ceiling that it \
-                 reaches; `~` marks\ntimes whose windows differ by more than 5 %. Ratios are beside peers \
-                 of the same day.";
+        page += &format!(
+            "\n![Throughput of each case below the measured peaks]({name}-roofline.svg)\n\n"
+        );
+        page += &format!("![Share of measured peak, by contestant]({name}-bars.svg)\n\n");
+        page += "Each cell is the time of one launch in milliseconds and, in brackets, the share of \
+                 the measured peak.\n`~` marks times whose windows differ by more than 5 %. Ratios \
+                 use only peers recorded on the same day.";
         if let Some(told) = self.agreement.told() {
             page += &format!(" {told}");
         }
@@ -259,7 +262,7 @@ impl Group {
     }
 }
 
-/// Whether a line of a later file takes the place of an earlier one.
+/// Whether a line of a later file replaces an earlier one.
 fn replaces(new: &Line, old: &Line) -> bool {
     match (new, old) {
         (Line::Row(new), Line::Row(old)) => new.case() == old.case() && new.whose() == old.whose(),
@@ -273,12 +276,13 @@ fn replaces(new: &Line, old: &Line) -> bool {
     }
 }
 
-/// The geometric means of the ratios, by kind, pass and type; nothing without peers.
+/// The geometric means of the ratios by kind, pass and type; empty without peers.
 fn means(rows: &[&Row]) -> Vec<String> {
     let mut groups: Vec<(String, Vec<f64>)> = Vec::new();
     for rows in print::by_case(rows) {
         let Some(ratio) = print::ratio(&rows) else { continue };
-        let name = format!("{} {} {}", rows[0].kind, rows[0].pass, row::factors(&rows));
+        let name =
+            format!("{} {} {}", rows[0].kind, row::pass_name(&rows[0].pass), row::factors(&rows));
         match groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, ratios)) => ratios.push(ratio),
             None => groups.push((name, vec![ratio])),
@@ -288,7 +292,7 @@ fn means(rows: &[&Row]) -> Vec<String> {
         let mean = print::mean(&ratios);
         let worst = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let cases = ratios.len();
-        format!("{name}: peer / ours {mean:.2} in the mean of {cases} cases, {worst:.2} at worst")
+        format!("{name}: peer / ours {mean:.2} (geometric mean of {cases} cases; worst {worst:.2})")
     };
     groups.into_iter().map(told).collect()
 }
@@ -322,11 +326,11 @@ mod tests {
         let told = means(&print::rows(&lines));
         assert_eq!(
             told,
-            ["maxpool fwd f32: peer / ours 6.00 in the mean of 2 cases, 3.00 at worst"]
+            ["maxpool fwd f32: peer / ours 6.00 (geometric mean of 2 cases; worst 3.00)"]
         );
     }
 
-    /// Convolutions join as poolings do, and those of tf32 are means of their own.
+    /// Convolutions join as poolings do, tf32 has means of its own, and `wgrad` is shown as `weight`.
     #[test]
     fn convolutions_are_joined_by_what_they_compute_on() {
         let conv = |name: &str, whose: (&str, &str), ms: f64, precision: Option<&str>| {
@@ -348,8 +352,8 @@ mod tests {
         ];
         let rows = print::rows(&lines);
         let [strict, tf32] = &means(&rows)[..] else { panic!("two means") };
-        assert!(strict.starts_with("conv wgrad f32: peer / ours 1.50"), "{strict}");
-        assert!(tf32.starts_with("conv wgrad tf32: peer / ours 0.50"), "{tf32}");
+        assert!(strict.starts_with("conv weight f32: peer / ours 1.50"), "{strict}");
+        assert!(tf32.starts_with("conv weight tf32: peer / ours 0.50"), "{tf32}");
         let table = print::table_of(Format::Markdown, &rows).to_string();
         let line = table.lines().find(|line| line.contains("a_tf32")).expect("a line");
         assert!(line.contains("tf32 nhwc") && line.contains("2 (50 %)"), "{table}");
@@ -369,7 +373,7 @@ mod tests {
         assert_eq!(ends, ["31.jsonl", "31.cubek.jsonl", "31.torch.jsonl", "01.jsonl"]);
     }
 
-    /// What ran on another day may have run on another machine, and is no side of a ratio.
+    /// A run of another day may come from another machine and is not used in a ratio.
     #[test]
     fn ratios_are_of_one_day() {
         let on = |day: &str, mut line: Line| {
@@ -387,7 +391,7 @@ mod tests {
         assert_eq!(print::ratio(&print::rows(&lines[..2])), None);
     }
 
-    /// Times with cold caches stand beside those with warm ones, and are no side of a ratio.
+    /// Times with cold caches appear beside those with warm ones and are not used in a ratio.
     #[test]
     fn cold_caches_are_contestants_of_their_own() {
         let mut cold = row("a", ("backend", "cuda"), 0.5);
@@ -403,7 +407,7 @@ mod tests {
         assert!(table.contains("| cuda, ms | cuda cold, ms | torch, ms |"), "{table}");
     }
 
-    /// Ceilings with cold caches stand beside those with warm ones, and are told apart.
+    /// Peaks with cold caches appear beside those with warm ones and are marked.
     #[test]
     fn cold_ceilings_are_told_apart() {
         let copy = |gbs: f64, cache: Option<&str>| {
@@ -420,7 +424,7 @@ mod tests {
         assert!(replaces(&copy(8.0, None), &warm) && replaces(&copy(3.0, Some("cold")), &cold));
         assert_eq!(
             print::ceilings(&[warm, cold]),
-            ["cuda (a GPU): copies 1 MB at 9 GB/s, copies 1 MB at 4 GB/s with cold caches"]
+            ["cuda (a GPU): copy of 1 MB 9 GB/s; copy of 1 MB 4 GB/s with cold caches"]
         );
     }
 

@@ -1,14 +1,14 @@
 //! The marked places of a page that `--fill` writes tables into.
 //!
-//! A place is all between a line `<!-- bench: DEVICE/TABLE -->` and a line `<!-- bench: end -->`,
-//! which no reader of the page sees.
+//! A place is everything between a line `<!-- bench: DEVICE/TABLE -->` and a line
+//! `<!-- bench: end -->`; both are comments and invisible on the page.
 
 use std::path::Path;
 
 use super::super::lines;
 use crate::failure::Failure;
 
-/// The name that ends a place.
+/// The name in the line that ends a place.
 const END: &str = "end";
 
 /// The text of a page with its places filled; `table` gives the table of a name.
@@ -29,13 +29,15 @@ pub(super) fn fill(
                 filled += line;
                 open = None;
             }
-            (Some(END), None) => return Err(wrong(i, "a place ends that did not begin; drop it")),
+            (Some(END), None) => {
+                return Err(wrong(i, "a place ends that did not begin; remove this line"));
+            }
             (Some(_), Some(_)) => {
                 let what = "a place begins inside another; end that with `<!-- bench: end -->`";
                 return Err(wrong(i, what));
             }
             (Some(name), None) => {
-                // Without a line between them Markdown takes a table and a comment as one.
+                // Without an empty line Markdown joins the table and the comment.
                 filled += &format!("{line}\n{}\n", table(name)?);
                 (open, places) = (Some(i), places + 1);
             }
@@ -72,7 +74,7 @@ mod tests {
         fill(&page, table).map_err(|failure| failure.to_string())
     }
 
-    /// What stood in the place goes, all else stays, and to fill again changes nothing.
+    /// The old table is replaced, everything else stays, and filling again changes nothing.
     #[test]
     fn a_place_has_its_table_and_nothing_else() {
         let text = "before\r\n<!-- bench: gpu/stems -->\nold\n\nold\n<!-- bench: end -->\nafter";

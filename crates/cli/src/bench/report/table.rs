@@ -1,5 +1,5 @@
-//! Tables of a few cases in words of their own: a file `NAME.table` beside a device's runs says
-//! which, and the runs say the rest.
+//! Tables of chosen cases with custom names: a file `NAME.table` beside a device's runs lists the cases
+//! and columns; the runs supply the numbers.
 
 use std::fs;
 use std::path::Path;
@@ -8,38 +8,38 @@ use super::super::row::{self, Line, Row, Time};
 use super::super::{Format, lines, print};
 use crate::failure::Failure;
 
-/// What stands in a cell that no run has anything for.
+/// The text of a cell for which no run has a value.
 const NOTHING: &str = "–";
 
-/// What a table shows, as its file says it.
+/// The description of a table, read from its file.
 pub(super) struct Table {
     header: Vec<String>,
     columns: Vec<Column>,
     rows: Vec<Wanted>,
-    /// The words under the table, with places to fill in braces.
+    /// The text below the table, with placeholders in braces.
     note: String,
 }
 
-/// A row: its words, and the cases that it is of, with `*` for any letters.
+/// A row: its name, and a pattern of cases in which `*` stands for any text.
 struct Wanted {
     words: String,
     cases: String,
 }
 
-/// What a column shows of the fastest of some contestants.
+/// What a column shows for the fastest of some contestants.
 enum Column {
-    /// Something of the one case of a row.
+    /// A value of the single case of a row.
     Time(fn(&Time) -> Option<String>, Vec<String>),
-    /// Something of the ratios of two sides' times in all cases of a row.
+    /// A value computed from the ratios of two sides' times over all cases of a row.
     Ratio(fn(&[f64]) -> String, Vec<String>, Vec<String>),
 }
 
 impl Table {
-    /// Reads a table's file, and fills it from runs.
+    /// Reads a table's file and fills it from runs.
     pub(super) fn fill(path: &Path, lines: &[Line]) -> Result<String, Failure> {
         let wrong = |what: String| Failure::Failed(format!("{}: {what}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| {
-            wrong(format!("cannot be read: {error}; a table is a file beside its runs"))
+            wrong(format!("cannot be read: {error}; put the table's file beside the runs"))
         })?;
         Self::parse(&text).and_then(|table| table.markdown(lines)).map_err(wrong)
     }
@@ -58,13 +58,15 @@ impl Table {
             found.next().zip(found.next()).ok_or(what)?;
         if header.len() != shown.len() {
             let (named, shown) = (header.len(), shown.len());
-            return Err(format!("names {named} columns and says what {shown} show; make them one"));
+            return Err(format!(
+                "names {named} columns but describes {shown}; make the two lines match"
+            ));
         }
         let columns = shown[1..].iter().map(|column| Column::parse(column));
         let columns = columns.collect::<Result<_, _>>()?;
         let rows = found.map(|cells| match <[String; 2]>::try_from(cells) {
-            Ok([words, cases]) => Ok(Wanted { words, cases }),
-            Err(cells) => Err(format!("`{}` is no row; write `words | case`", cells.join(" | "))),
+            Ok([words, cases]) => Ok(Wanted { words, cases: row::respelled(&cases) }),
+            Err(cells) => Err(format!("`{}` is not a row; write `name | case`", cells.join(" | "))),
         });
         Ok(Self { header, columns, rows: rows.collect::<Result<_, _>>()?, note: note.join("\n") })
     }
@@ -136,13 +138,15 @@ impl Column {
         of.iter().chain(over)
     }
 
-    /// The cell of a row that is of these cases.
+    /// The cell of a row with these cases.
     fn cell(&self, cases: &[Vec<&Row>]) -> Result<String, String> {
         let cell = match self {
             Self::Time(tell, of) => {
                 let [rows] = cases else {
                     let several = cases.len();
-                    return Err(format!("is of {several} cases, and a time is of one; name one"));
+                    return Err(format!(
+                        "matches {several} cases, but a time needs exactly one; name one case"
+                    ));
                 };
                 fastest(rows, of).and_then(tell)
             }
@@ -163,7 +167,7 @@ fn fastest<'a>(rows: &[&'a Row], whose: &[String]) -> Option<&'a Time> {
     own.filter_map(|row| row.time()).min_by(|a, b| a.ms.total_cmp(&b.ms))
 }
 
-/// What a note's place says: a device, the days of the rows that are shown, or a ceiling.
+/// The text for a placeholder: a device, the days of the shown rows, or a measured peak.
 fn told(place: &str, lines: &[Line], shown: &[&Row]) -> Result<String, String> {
     let ceiling = |kind: &str, dtype: Option<&str>, whose: &str| {
         let own = lines.iter().filter_map(|line| match line {
@@ -193,15 +197,17 @@ fn told(place: &str, lines: &[Line], shown: &[&Row]) -> Result<String, String> {
             .map(|tflops| format!("{} TFLOP/s", digits(tflops))),
         _ => {
             return Err(format!(
-                "a note cannot say `{{{place}}}`; write days, or device, copy or matrix and a type, \
-                 and a contestant"
+                "a note cannot contain `{{{place}}}`; write days, `device CONTESTANT`, `copy CONTESTANT` \
+                 or `matrix TYPE CONTESTANT`"
             ));
         }
     };
-    told.ok_or_else(|| format!("no run can say `{{{place}}}`; record it or drop it from the note"))
+    told.ok_or_else(|| {
+        format!("no run has a value for `{{{place}}}`; record it or remove it from the note")
+    })
 }
 
-/// The days on which rows were recorded, in order.
+/// The days on which the rows were recorded, in order.
 fn days(rows: &[&Row]) -> String {
     let mut days: Vec<&str> = rows.iter().map(|row| &*row.day).collect();
     days.sort_unstable();
@@ -213,7 +219,7 @@ fn days(rows: &[&Row]) -> String {
     }
 }
 
-/// A text with what stands in braces replaced.
+/// The text with its placeholders replaced.
 fn filled(text: &str, told: impl Fn(&str) -> Result<String, String>) -> Result<String, String> {
     let mut parts = text.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
@@ -227,7 +233,7 @@ fn filled(text: &str, told: impl Fn(&str) -> Result<String, String>) -> Result<S
     Ok(filled)
 }
 
-/// Whether a text is a pattern, in which `*` stands for any letters.
+/// Whether a text matches a pattern in which `*` stands for any text.
 fn is_like(text: &str, pattern: &str) -> bool {
     match pattern.split_once('*') {
         None => text == pattern,
@@ -243,11 +249,11 @@ fn ms(time: &Time) -> Option<String> {
     Some(format!("{noisy}{} ms", digits(time.ms)))
 }
 
-/// Three digits: two runs agree on no more.
+/// Three significant digits; two runs do not agree on more.
 fn digits(number: f64) -> String {
     let shown = row::rounded(number);
     let power = if shown == 0.0 { 0 } else { shown.abs().log10().floor() as i32 };
-    // What rounds up to the next power of ten has a digit more before the point.
+    // Rounding up to the next power of ten adds a digit before the point.
     let up = number.abs() >= 9.995 * 10f64.powi(power);
     let places = (2 - power - i32::from(up)).max(0) as usize;
     format!("{number:.places$}")
@@ -342,8 +348,7 @@ a product at 798 TFLOP/s.
         assert_eq!(made(table).as_deref(), Ok(shown));
     }
 
-    /// Ratios of several cases are told by their mean and their ends; those without one side are
-    /// not counted.
+    /// Ratios of several cases have a mean, a least and a most; cases without one side are not counted.
     #[test]
     fn a_row_of_several_cases_has_ratios() {
         let table = "\
@@ -364,15 +369,18 @@ f32 | */*pool/*/f32/*";
         for (text, word) in [
             ("", "no columns"),
             ("pooling | ours", "no columns"),
-            ("pooling | ours\n | ms cuda | ms torch", "names 2 columns and says what 3 show"),
+            ("pooling | ours\n | ms cuda | ms torch", "names 2 columns but describes 3"),
             ("pooling | ours\n | us cuda", "cannot show `us cuda`"),
             ("pooling | ours\n | ratio cuda torch", "cannot show `ratio cuda torch`"),
             (&format!("pooling | ours\n | ms vulkan\n{row}"), "no run has a time of `vulkan`"),
-            ("pooling | ours\n | ms cuda\none", "`one` is no row"),
+            ("pooling | ours\n | ms cuda\none", "`one` is not a row"),
             ("pooling | ours\n | ms cuda\none | z/*", "no run has the case `z/*`"),
-            ("pooling | ours\n | ms cuda\none | */maxpool/*", "`one`: is of 3 cases"),
-            ("pooling | ours\n | ms cuda\n> {weather}", "cannot say `{weather}`"),
-            ("pooling | ours\n | ms cuda\n> {copy vulkan}", "no run can say `{copy vulkan}`"),
+            ("pooling | ours\n | ms cuda\none | */maxpool/*", "`one`: matches 3 cases"),
+            ("pooling | ours\n | ms cuda\n> {weather}", "cannot contain `{weather}`"),
+            (
+                "pooling | ours\n | ms cuda\n> {copy vulkan}",
+                "no run has a value for `{copy vulkan}`",
+            ),
             ("pooling | ours\n | ms cuda\n> {days", "`{days` has no end"),
         ] {
             let error = made(text).expect_err(text);

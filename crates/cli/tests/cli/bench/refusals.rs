@@ -33,7 +33,7 @@ fn bad_files_and_flags_are_refused() {
         (&["verify", "--cases", &file, "--taps", "-1"], 2, "`-1` is not a whole number"),
         (&["bench", "--cases", &utf16], 1, "no text in UTF-8"),
         (&["bench", "--cases", &file, "--against", &empty], 1, "no lines of a run"),
-        (&["bench", "--cases", &file, "--against", &ceiling], 1, "no case's row"),
+        (&["bench", "--cases", &file, "--against", &ceiling], 1, "no rows of cases"),
         (&["report", &empty], 1, "no lines of a run"),
         (&["bench", "--cases", &file, "--against", &missing], 1, "missing.jsonl"),
         (&["bench", "--cases", &file, "--against", &text], 1, "line 1"),

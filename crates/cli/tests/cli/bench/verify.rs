@@ -1,8 +1,9 @@
 //! `verify`: cases held to the reference.
 
+use serde_json::json;
 use windowpane::Device;
 
-use super::cases::{case, number, rows, write};
+use super::cases::{case, conv, number, rows, write};
 use crate::support::{Folder, run, run_with};
 
 /// Every device's results are the reference's, and the rows tell of how many samples.
@@ -32,4 +33,77 @@ fn cases_are_verified_on_every_backend() {
     let ran = run(&["verify", "--cases", &failing]);
     ran.refused(1, "1 of 1 cases are wrong or did not run");
     assert!(ran.out.contains("`lstm`") && !ran.out.contains("error_in_bounds"), "{ran:?}");
+}
+
+/// Cases may say by which kernel, divisor, exponent, rounding and layout of filters.
+#[test]
+fn cases_say_all_that_they_are() {
+    let folder = Folder::new();
+    let mut cases = Vec::new();
+    for (kind, field, value) in [
+        ("avgpool", "divisor", json!("padded")),
+        ("avgpool", "divisor", json!(7)),
+        ("lppool", "exponent", json!(1.5)),
+        ("maxpool", "ceil", json!(true)),
+        ("maxpool", "algorithm", json!("sliding")),
+    ] {
+        let mut case = case(&format!("{kind}-{field}-{value}"), kind, "fwd", "f32", "nhwc");
+        case[field] = value;
+        cases.push(case);
+    }
+    for (pass, filters) in [("fwd", "hwcf"), ("dgrad", "fchw"), ("wgrad", "hwcf"), ("bias", "fhwc")]
+    {
+        let mut conv = conv(pass, "f32", "nhwc");
+        conv["filters"] = json!(filters);
+        cases.push(conv);
+    }
+    let rows = rows(&run(&["verify", "--cases", &write(&folder, &cases)]).succeeded());
+    assert_eq!(rows.len(), cases.len());
+    for row in &rows {
+        assert!((0.0..=1.0).contains(&number(row, "error_in_bounds")), "{row}");
+        let forced = row["name"].as_str().is_some_and(|name| name.contains("algorithm"));
+        assert!(!forced || row["algorithm"] == "sliding", "{row}");
+    }
+    let mut bad = case("x", "avgpool", "fwd", "f32", "nhwc");
+    bad["divisor"] = json!("none");
+    let ran = run(&["verify", "--cases", &write(&folder, &[bad])]);
+    ran.refused(1, "1 of 1 cases");
+    assert!(ran.out.contains("padded, valid or a whole number from 1"), "{ran:?}");
+}
+
+/// Random problems are right on every backend; the same seed draws the same again, and the end says how often
+/// each kernel ran.
+#[test]
+fn random_problems_are_verified_on_every_backend() {
+    let mut backends: Vec<_> = Device::all().iter().map(|device| device.backend().name()).collect();
+    backends.dedup();
+    let random = ["verify", "--random", "8", "--seed", "5", "--taps", "4096"];
+    let ran = run_with(&random, &["--backend", &backends.join(",")]).succeeded();
+    let last = ran.out.lines().last().expect("a closing line");
+    let problems =
+        format!("cases of {} problems, seed 5: 0 failures; the fewest", 8 * backends.len());
+    assert!(last.contains(&problems), "{last}");
+    for backend in &backends {
+        assert!(ran.out.contains(&format!("executed on {backend}")), "{}", ran.out);
+    }
+
+    let json = [&random[..], &["--format", "json"]].concat();
+    let lines = rows(&run(&json).succeeded());
+    assert_eq!(lines, rows(&run(&json).succeeded()));
+    let (summary, lines) = lines.split_last().expect("a summary");
+    let executed = lines.iter().filter(|line| line.get("executed").is_some());
+    let executed: f64 = executed.map(|line| number(line, "executed")).sum();
+    let verified = lines.iter().filter(|line| line.get("error_in_bounds").is_some()).count();
+    assert!(verified >= 8 && executed == verified as f64, "{lines:?}");
+    assert_eq!((number(summary, "cases"), number(summary, "failures")), (executed, 0.0));
+    assert_eq!(number(summary, "problems"), 8.0);
+}
+
+#[test]
+fn random_problems_are_asked_for_by_themselves() {
+    run(&["verify"]).refused(2, "--cases");
+    run(&["verify", "--random", "2", "--cases", "x.jsonl"]).refused(2, "--cases");
+    run(&["verify", "--cases", "x.jsonl", "--large"]).refused(2, "--large");
+    run(&["verify", "--random", "2", "--algorithm", "direct"]).refused(2, "--algorithm");
+    run(&["verify", "--random", "2", "--filter", "lstm"]).refused(1, "no problem of `lstm`");
 }

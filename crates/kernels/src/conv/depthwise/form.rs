@@ -1,13 +1,14 @@
-//! What changes the code of the kernel.
+//! The compile-time options of the kernel.
 
-use windowpane_geometry::{Convolution, Layout, Tile};
+use windowpane_geometry::{Convolution, Layout};
 
-use crate::conv::epilogue::EpilogueForm;
-use crate::conv::gather::{Gather, GatherForm};
-use crate::conv::plan::{Pass, Plan};
-use crate::conv::run::Run;
+use super::config::Config;
+use crate::conv::common::epilogue::EpilogueForm;
+use crate::conv::common::gather::{Gather, GatherForm};
+use crate::conv::common::run::Run;
+use crate::conv::problem::Pass;
 
-/// What changes the code of the kernel.
+/// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) along: Run,
@@ -38,8 +39,8 @@ impl Form {
     pub(super) fn new(
         conv: &Convolution,
         pass: Pass,
-        plan: &Plan,
-        tile: &Tile,
+        runs: bool,
+        config: Config,
         gather: &Gather,
         together: usize,
         epilogue: EpilogueForm,
@@ -47,19 +48,19 @@ impl Form {
         let [_, height, width] = gather.axes;
         // Lines share pixels where the next of them reads the next line.
         let shares = conv.grid().rank() > 1 && height.step == 1 && height.tap_step.abs() == 1;
-        let lanes = tile.elems_per_thread as i32;
+        let lanes = config.lanes as i32;
         let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
             .then_some(Across { lanes, start: width.start as i32 });
         Self {
-            along: Run::new(tile.ratio_m, &width),
+            along: Run::new(config.rows, &width),
             tap_jump: width.tap_jump as u32,
-            lines: if shares && (!plan.runs || across.is_some()) { tile.ratio_n } else { 1 },
+            lines: if shares && (!runs || across.is_some()) { config.lines } else { 1 },
             up: height.tap_step < 0,
             together: together as u32,
             across,
             gather: GatherForm::new(conv, pass),
             epilogue,
-            runs: plan.runs,
+            runs,
         }
     }
 

@@ -1,14 +1,14 @@
-//! What a unit does: its place, the lines of pixels that it adds, its results.
+//! The work of a unit: its place, the lines of pixels that it adds, its results.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
-use crate::conv::epilogue::finish_with;
-use crate::conv::gather::{GatherArgs, Point, row_point, tap_point};
-use crate::registers::{Registers, zeros};
-use crate::unit::unit_position;
+use crate::conv::common::epilogue::finish_with;
+use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
+use crate::cube::registers::{Registers, zeros};
+use crate::cube::unit::unit_position;
 
 /// The numbers of a launch beside those of the gather.
 #[derive(CubeType, CubeLaunch)]
@@ -27,7 +27,7 @@ pub(super) struct BlockArgs {
 /// Where a unit's work is.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-struct Place {
+struct UnitWork {
     /// The samples and depths before it.
     outer: u32,
     /// Its first row.
@@ -38,14 +38,14 @@ struct Place {
     beside: u32,
 }
 
-/// What the `i`-th unit is to do.
+/// The work of the `i`-th unit.
 #[cube]
-fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> Place {
+fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> UnitWork {
     let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, along) = block.runs.div_mod(rest);
     let (outer, chunk) = block.chunks.div_mod(rest);
-    Place {
+    UnitWork {
         outer,
         line: line * comptime!(form.lines),
         along: along * comptime!(form.along.rows),
@@ -98,7 +98,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
-    place: &Place,
+    place: &UnitWork,
     row: &Point,
     channel: u32,
     sums: &Registers<A, N>,
@@ -154,7 +154,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &Place,
+    place: &UnitWork,
     sums: &Registers<A, N>,
     vector: u32,
     first: u32,

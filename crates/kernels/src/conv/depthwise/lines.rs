@@ -1,12 +1,12 @@
-//! What a line of pixels adds to the sums of a unit, in three ways: by which of pixels and weights are held,
+//! Adds a line of pixels to the sums of a unit, in three ways: by which of pixels and weights are held,
 //! and what the lanes lie along.
 
 use cubecl::prelude::*;
 
 use super::form::{Across, Form};
-use crate::conv::gather::GatherArgs;
-use crate::conv::run::{pixel_at, pixels_of};
-use crate::registers::Registers;
+use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::run::{pixel_at, pixels_of};
+use crate::cube::registers::Registers;
 
 /// A line of pixels.
 #[derive(CubeType, Clone, Copy)]
@@ -206,7 +206,7 @@ fn add_across<S: Float, A: Float, N: Size>(
     }
 }
 
-/// What the lanes of row `r` find at tap `t`.
+/// The pixels that the lanes of row `r` read at tap `t`.
 #[cube]
 fn lanes_of<A: Float, N: Size>(
     vectors: &Sequence<Vector<A, N>>,

@@ -14,8 +14,8 @@
 //!
 //! Units that follow each other take neighbouring vectors of channels, 16 of them at most, then
 //! neighbouring lines: a plane's loads fall together, its units are at the edge of the width together,
-//! and what one block of lines reads the next finds in the cache. The weights of so many vectors lie
-//! side by side, those of one tap after those of another, at distances that are compiled in.
+//! and what one block of lines reads the next finds in the cache. The weights of these
+//! vectors are contiguous, those of one tap after those of another, at distances that are compiled in.
 //!
 //! With channels first the lanes lie along the width, where the step from row to row is 1 and vectors divide
 //! the lines: a line is loaded as whole vectors, inside or outside as such, and each tap takes its lanes
@@ -26,26 +26,31 @@
 //! holds the weights of a line of taps, and a pixel only until its products are added: its registers
 //! are fewer and its loads cheaper.
 
-use cubecl::client::Client;
-use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType, Layout};
+use windowpane_geometry::{Convolution, Layout, Tile};
 
-use super::blocks::operands;
-use super::epilogue::Epilogue;
-use super::gather::{Gather, Sweep};
-use super::launch::buffer;
-use super::pack::Packing;
-use super::plan::{Pass, Plan, results};
-use crate::dtype::{accumulator, elem};
-use crate::unit::grid;
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::common::kernel::Kernel;
+use crate::conv::common::pack::Packing;
+use crate::conv::common::rules::independent_units;
+use crate::conv::error::PlanError;
+use crate::conv::problem::{Pass, Request, operands, results};
+use crate::cube::convert::{accumulator, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
 
+pub(in crate::conv) mod config;
 mod form;
 mod kernel;
 mod lines;
-pub(super) mod plan;
 
+pub use config::Config;
 use form::Form;
 use kernel::BlockArgsLaunch;
+
+/// The units of a cube on a GPU: each has many registers.
+const UNITS: u32 = 128;
 
 /// The most vectors of channels whose weights lie side by side.
 const MOST_TOGETHER: u32 = 16;
@@ -61,30 +66,52 @@ fn together(conv: &Convolution, lanes: usize) -> usize {
     }
 }
 
-/// How the weights are laid out for so many lanes.
-pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
+/// The layout of the weights for vectors of `lanes`.
+fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
     match conv.layout() {
         Layout::ChannelsLast => Packing::beside(conv, pass, together(conv, lanes) * lanes),
         Layout::ChannelsFirst => Packing::repeated(conv, pass, lanes),
     }
 }
 
-/// Launches the convolution or the gradient of its input, `[a, w, out]`.
-pub(super) fn launch(
-    client: &Client,
-    conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    plan: &Plan,
-    [a, w, out]: [&Handle; 3],
-    epilogue: Epilogue<'_>,
-) {
-    // The plan was checked: it has a tile.
-    let Some(tile) = plan.tile else { return };
-    let lanes = tile.elems_per_thread as usize;
+impl Kernel for Config {
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        self.refuse(conv, request, device)
+    }
+
+    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
+        independent_units(UNITS, device)
+    }
+
+    /// The filters as they are packed.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        packing(conv, request.pass, self.lanes as usize).bytes(request.dtype)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        launch(arguments, *self);
+        Ok(())
+    }
+}
+
+/// Launches the convolution or the gradient of its input.
+fn launch(arguments: &Arguments<'_>, config: Config) {
+    let Arguments { client, conv, epilogue, .. } = *arguments;
+    let Request { pass, dtype, .. } = arguments.request;
+    let ([a, w], out) = (arguments.operands, arguments.out);
+    let lanes = config.lanes as usize;
     let channels = conv.input().channels();
     let packing = packing(conv, pass, lanes);
-    let packed = packing.pack(client, conv, dtype, plan, w);
+    let packed = packing.pack(arguments, w);
     // The lanes along the channels, and those along the width.
     let (of_channels, of_rows) = match conv.layout() {
         Layout::ChannelsLast => (lanes, 1),
@@ -94,14 +121,14 @@ pub(super) fn launch(
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
-        let epilogue_form = epilogue.form(dtype);
-        let form = Form::new(conv, pass, plan, &tile, &gather, together, epilogue_form);
+        let (runs, epilogue_form) = (arguments.runs, epilogue.form(dtype));
+        let form = Form::new(conv, pass, runs, config, &gather, together, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
-        let runs = width.div_ceil(form.along.rows as usize);
-        let units = gather.rows(conv) / height / columns * lines * runs * vectors;
-        let (cubes, dim) = grid(client, plan.units, units);
+        let row_runs = width.div_ceil(form.along.rows as usize);
+        let units = gather.rows(conv) / height / columns * lines * row_runs * vectors;
+        let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside, or skipped; rows past the
         // last are stored nowhere.
         unsafe {
@@ -120,7 +147,7 @@ pub(super) fn launch(
                 BlockArgsLaunch::new(
                     units as u32,
                     lines as u32,
-                    runs as u32,
+                    row_runs as u32,
                     (vectors / together) as u32,
                     height as u32,
                     width as u32,

@@ -1,14 +1,14 @@
-//! What a unit does: its place, the lines of pixels that it adds, its results.
+//! The work of a unit: its place, the lines of pixels that it adds, its results.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Form, LANES};
-use crate::conv::epilogue::finish_at;
-use crate::conv::gather::{GatherArgs, row_point, tap_point};
-use crate::conv::run::pixels_of;
-use crate::registers::{Registers, zeros};
-use crate::unit::unit_position;
+use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::gather::{GatherArgs, row_point, tap_point};
+use crate::conv::common::run::pixels_of;
+use crate::cube::registers::{Registers, zeros};
+use crate::cube::unit::unit_position;
 
 /// The numbers of a launch beside those of the gather.
 #[derive(CubeType, CubeLaunch)]

@@ -10,36 +10,42 @@
 //! ```
 //!
 //! A unit's vector of filters is of one group. Units that follow each other take the vectors of
-//! neighbouring groups, whose weights are laid side by side for them, and then neighbouring lines: so what
+//! neighbouring groups, whose weights are repacked to be contiguous, and then neighbouring lines: so what
 //! a plane loads lies together, though each group sees only its own channels. The gradient of the data is
 //! the same over the windows that read a coordinate.
 
-use cubecl::client::Client;
-use cubecl::server::Handle;
-use windowpane_geometry::{Convolution, DType};
+use windowpane_geometry::{Convolution, Tile};
 
-use super::blocks::operands;
-use super::epilogue::{Epilogue, EpilogueForm};
-use super::gather::{Gather, GatherForm, Sweep, columns, inner};
-use super::launch::buffer;
-use super::pack::Packing;
-use super::plan::{Pass, Plan, results};
-use super::run::Run;
-use crate::dtype::{accumulator, elem};
-use crate::unit::grid;
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::EpilogueForm;
+use crate::conv::common::gather::{Gather, GatherForm, Sweep, columns, inner};
+use crate::conv::common::kernel::Kernel;
+use crate::conv::common::pack::Packing;
+use crate::conv::common::rules::{check_registers, independent_units};
+use crate::conv::common::run::Run;
+use crate::conv::error::PlanError;
+use crate::conv::problem::{Pass, Request, operands, results};
+use crate::cube::convert::{accumulator, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
 
+pub(in crate::conv) mod config;
 mod kernel;
-pub(super) mod plan;
 
+pub use config::Config;
 use kernel::BlockArgsLaunch;
 
-/// The lanes of every vector: channels that are read, or filters.
-const LANES: usize = 4;
+/// The lanes of every vector.
+const LANES: usize = config::LANES as usize;
+
+/// The units of a cube: each has many registers.
+const UNITS: u32 = 128;
 
 /// The most vectors of filters whose weights lie side by side.
 const MOST_TOGETHER: usize = 16;
 
-/// What changes the code of the kernel.
+/// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     along: Run,
@@ -61,27 +67,49 @@ impl Form {
     }
 }
 
-/// How the weights are laid out.
-pub(super) fn packing(conv: &Convolution, pass: Pass) -> Packing {
+/// The layout of the weights.
+fn packing(conv: &Convolution, pass: Pass) -> Packing {
     let most = MOST_TOGETHER / (columns(conv, pass) / LANES).max(1);
     let beside = 1 << conv.groups().trailing_zeros().min(most.max(1).ilog2());
     Packing::beside(conv, pass, beside)
 }
 
-/// Launches the convolution or the gradient of its input, `[a, w, out]`.
-pub(super) fn launch(
-    client: &Client,
-    conv: &Convolution,
-    pass: Pass,
-    dtype: DType,
-    plan: &Plan,
-    [a, w, out]: [&Handle; 3],
-    epilogue: Epilogue<'_>,
-) {
-    // The plan was checked: it has a tile.
-    let Some(tile) = plan.tile else { return };
+impl Kernel for Config {
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(
+        &self,
+        _: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        check_registers([self.rows, 1, config::LANES], request, device)
+    }
+
+    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
+        independent_units(UNITS, device)
+    }
+
+    /// The filters as they are packed.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        packing(conv, request.pass).bytes(request.dtype)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        launch(arguments, *self);
+        Ok(())
+    }
+}
+
+/// Launches the convolution or the gradient of its input.
+fn launch(arguments: &Arguments<'_>, config: Config) {
+    let Arguments { client, conv, epilogue, .. } = *arguments;
+    let Request { pass, dtype, .. } = arguments.request;
+    let ([a, w], out) = (arguments.operands, arguments.out);
     let packing = packing(conv, pass);
-    let packed = packing.pack(client, conv, dtype, plan, w);
+    let packed = packing.pack(arguments, w);
     let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
     let together = packing.steps().inner / LANES;
     let vectors = conv.groups() * columns;
@@ -90,7 +118,7 @@ pub(super) fn launch(
     for gather in Gather::all(conv, pass) {
         let [_, Sweep { rows: height, .. }, along] = gather.axes;
         let form = Form {
-            along: Run::new(tile.ratio_m, &along),
+            along: Run::new(config.rows, &along),
             tap_jump: along.tap_jump as u32,
             inner: inner as u32,
             columns: columns as u32,
@@ -98,9 +126,9 @@ pub(super) fn launch(
             gather: GatherForm::new(conv, pass),
             epilogue: epilogue.form(dtype),
         };
-        let runs = along.rows.div_ceil(tile.ratio_m as usize);
+        let runs = along.rows.div_ceil(config.rows as usize);
         let units = gather.rows(conv) / along.rows * runs * vectors;
-        let (cubes, dim) = grid(client, plan.units, units);
+        let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped and pixels outside moved inside; rows past the last are
         // stored nowhere.
         unsafe {

@@ -6,10 +6,11 @@ use core::ops::Range;
 use windowpane_geometry::{AXES, DType, Pooling};
 
 use super::{Side, Tile, has_few_taps, shared_bytes, sides};
-use crate::axis::AxisForm;
-use crate::pool::plan::{Plan, Reduction};
-use crate::pool::runs::Run;
-use crate::pool::window::Form as Tap;
+use crate::cube::axis::AxisForm;
+use crate::pool::common::runs::Run;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::Form as Tap;
+use crate::pool::problem::Reduction;
 
 /// What changes the code of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,7 +148,7 @@ pub(super) fn form(
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
-    plan: &Plan,
+    settings: &Settings,
     tile: &Tile,
     gradient: bool,
 ) -> Form {
@@ -160,21 +161,21 @@ pub(super) fn form(
         true => (0, 1),
     });
     let form = Form {
-        tap: Tap::new(pooling, reduction, dtype, &plan.one_by_one()),
+        tap: Tap::new(pooling, reduction, dtype, &settings.one_by_one()),
         gradient,
         columns: tile.columns as u32,
         kernel: sides.map(|side| side.kernel as u32),
         stride: sides.map(|side| side.stride as u32),
         inside,
-        units: plan.units,
-        capacity: shared_bytes(pooling, dtype, gradient, plan.shared_bytes) / dtype.size(),
-        vectors: plan.llvm,
+        units: settings.units,
+        capacity: shared_bytes(pooling, dtype, gradient, settings.shared_bytes) / dtype.size(),
+        vectors: settings.shared_vectors,
         run: 1,
         few_taps: has_few_taps(pooling),
         ahead: sides[2].before.max(0) as u32,
         behind: pooling.grid().axes()[2].after() as u32,
         flat: !gradient && sides.iter().all(Side::is_whole),
-        pairs: plan.llvm && dtype.size() == 2,
+        pairs: settings.shared_vectors && dtype.size() == 2,
     };
     let most = match pooling.grid().axes()[1].output() {
         1 => 1,

@@ -11,14 +11,14 @@ use cubecl::prelude::*;
 use super::kernel::Place;
 use super::rows::is_inner;
 use super::{Cells, Form, One, PlaneArgs};
-use crate::dtype::round;
-use crate::pool::window::{Problem, counted_at};
+use crate::cube::convert::round;
+use crate::pool::common::window::{ProblemArgs, counted_at};
 
 /// Computes the rows of a unit's inputs from `row` to `end`.
 #[cube]
 pub(super) fn gather_segment<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     row: u32,
@@ -51,7 +51,7 @@ pub(super) fn gather_segment<S: Float, A: Float>(
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn gather_run<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     o: u32,
@@ -102,7 +102,7 @@ fn gather_run<S: Float, A: Float>(
 #[cube]
 fn gather_row<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     y: i32,
@@ -145,7 +145,7 @@ fn gather_row<S: Float, A: Float>(
 /// window that has all those of the width.
 #[cube]
 fn row_factor<A: Float>(
-    problem: &Problem,
+    problem: &ProblemArgs,
     y: i32,
     #[comptime] inner: bool,
     #[comptime] form: Form,

@@ -6,16 +6,16 @@ use super::gather::{column_factor, gather_segment};
 use super::rows::segment_of;
 use super::staging::{stage, unstage};
 use super::{Form, MARGIN, One, PlaneArgs, Two, WORD_BYTES};
-use crate::dtype::{narrow, round, widen};
-use crate::pool::runs::written;
-use crate::pool::window::{Problem, counted_at, together};
+use crate::cube::convert::{narrow, round, widen};
+use crate::pool::common::runs::written;
+use crate::pool::common::window::{ProblemArgs, counted_at, together};
 
 /// `S` is how elements are stored, `A` how they are compared and summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -60,7 +60,7 @@ pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
 #[cube]
 fn flat_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     plane: u32,
     #[comptime] form: Form,
@@ -151,7 +151,7 @@ impl<A: Float> Place<A> {
 
 #[cube]
 fn place_of<A: Float>(
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     plane: u32,
     depth: u32,
@@ -212,7 +212,7 @@ fn place_of<A: Float>(
 /// The taps of the depth that the window at tap `t` of line `depth` of a gradient has.
 #[cube]
 pub(super) fn line_taps(
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     depth: u32,
     #[comptime] t: u32,
@@ -226,7 +226,7 @@ pub(super) fn line_taps(
 /// The taps of the width that the window at column `o` of a gradient has.
 #[cube]
 pub(super) fn column_taps(
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     o: i32,
     #[comptime] form: Form,

@@ -27,24 +27,145 @@ mod rows;
 mod staging;
 mod tile;
 
+use core::fmt;
 use core::ops::Range;
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{DType, Pooling};
+use windowpane_geometry::Pooling;
 
-use super::launch::vectors;
-use super::plan::{Plan, Reduction};
-use super::window::{Fold, problem_args};
-use crate::dtype::elem;
-use crate::unit::grid;
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{Fold, problem_args};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::Problem;
 
 use form::{Form, form};
-use tile::{MARGIN, Side, WORD_BYTES, elements, has_few_taps, shared_bytes, sides};
+use tile::{
+    MARGIN, SHARED_BYTES, Side, Tile, UNITS, WORD_BYTES, elements, fits, has_few_taps,
+    shared_bytes, sides,
+};
 
-pub(super) use tile::{SHARED_BYTES, Tile, UNITS, fits, overlaps};
+pub(super) use tile::overlaps;
+
+const NAME: &str = "plane";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans as many planes a cube as it has room for.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        let Problem { pooling, dtype, gradient, .. } = problem;
+        let settings = Settings { across: true, unrolled: true, ..Settings::new(problem, device) };
+        let settings = match Tile::new(pooling, dtype, gradient, settings.shared_bytes) {
+            None => settings,
+            Some(tile) => {
+                let units = UNITS.min(device.units_per_cube);
+                Settings { lanes: tile.lanes, units, ..settings }
+            }
+        };
+        Self.check(&settings, problem, device)?;
+        Ok((settings, Self))
+    }
+
+    /// Refuses planes that are not for staging, or not on this device, and lanes that planes cannot be moved in.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, gradient } = problem;
+        let most = device.shared_bytes;
+        let fits = fits(pooling, reduction, dtype, gradient, most);
+        // On a processor it gains nothing, and maxima of bf16 below the normal numbers came out wrong.
+        only_if(NAME, SHARED_BYTES <= most && fits && device.cores.is_none())?;
+        let tile = Tile::new(pooling, dtype, gradient, settings.shared_bytes);
+        let (lanes, widest) = (settings.lanes, tile.map_or(1, |tile| tile.lanes));
+        if lanes.is_power_of_two() && lanes <= widest {
+            return Ok(());
+        }
+        Err(PlanError::Lanes { lanes, neighbours: widest, widest })
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, gradient } = problem;
+        let Buffers { input, output, .. } = buffers;
+        let sides = sides(pooling, gradient);
+        let Some(tile) = Tile::new(pooling, dtype, gradient, settings.shared_bytes) else {
+            return Err(PlanError::NotFor { kernel: NAME });
+        };
+        let form = form(pooling, reduction, dtype, settings, &tile, gradient);
+        let planes = pooling.input().elements() / pooling.input().plane();
+        let [inputs, outputs] = elements(&sides);
+        let [depth, height, width] = sides;
+        let full = full_rows(pooling, &height, form.tap.fold, gradient);
+        let columns = width.output.div_ceil(tile.columns);
+        let works = tile.group * depth.output * columns * tile.segments;
+        let (above, rows) = segments(&height, tile.segments, form.run as usize);
+        let args = PlaneArgsLaunch::new(
+            planes as u32,
+            tile.group as u32,
+            tile.group as u32,
+            inputs as u32,
+            outputs as u32,
+            (2 * MARGIN + (tile.group * inputs).next_multiple_of(WORD_BYTES)) as u32,
+            columns as u32,
+            depth.output as u32,
+            works as u32,
+            tile.segments as u32,
+            above as u32,
+            rows as u32,
+            full.start,
+            full.end,
+            side_args(depth),
+            side_args(height),
+            side_args(width),
+        );
+        let (cubes, dim) =
+            grid(client, settings.units, planes.div_ceil(tile.group) * settings.units as usize);
+        // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
+        // or in neighbouring rows, and what is not there is not written.
+        unsafe {
+            kernel::walk_planes::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                settings.lanes,
+                vectors(input, planes * inputs, settings.lanes),
+                vectors(output, planes * outputs, settings.lanes),
+                problem_args(pooling, reduction, dtype, &settings.one_by_one()),
+                args,
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
 
 /// The loads of a unit that are in flight at once while planes are staged: most cubes' planes.
 const FLIGHT: u32 = 9;
@@ -96,66 +217,6 @@ struct PlaneArgs {
 
 fn side_args(side: Side) -> SideArgsLaunch {
     SideArgsLaunch::new(side.input as i32, side.output as u32, side.before)
-}
-
-/// Launches the kernel, or the gradient's; the caller has checked plan and buffers.
-pub(super) fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    plan: &Plan,
-    [input, output]: [&Handle; 2],
-    gradient: bool,
-) {
-    let sides = sides(pooling, gradient);
-    // The plan has been checked: planes fit.
-    let Some(tile) = Tile::new(pooling, dtype, gradient, plan.shared_bytes) else { return };
-    let form = form(pooling, reduction, dtype, plan, &tile, gradient);
-    let planes = pooling.input().elements() / pooling.input().plane();
-    let [inputs, outputs] = elements(&sides);
-    let [depth, height, width] = sides;
-    let full = full_rows(pooling, &height, form.tap.fold, gradient);
-    let columns = width.output.div_ceil(tile.columns);
-    let works = tile.group * depth.output * columns * tile.segments;
-    let (above, rows) = segments(&height, tile.segments, form.run as usize);
-    let args = PlaneArgsLaunch::new(
-        planes as u32,
-        tile.group as u32,
-        tile.group as u32,
-        inputs as u32,
-        outputs as u32,
-        (2 * MARGIN + (tile.group * inputs).next_multiple_of(WORD_BYTES)) as u32,
-        columns as u32,
-        depth.output as u32,
-        works as u32,
-        tile.segments as u32,
-        above as u32,
-        rows as u32,
-        full.start,
-        full.end,
-        side_args(depth),
-        side_args(height),
-        side_args(width),
-    );
-    let (cubes, dim) = grid(client, plan.units, planes.div_ceil(tile.group) * plan.units as usize);
-    // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
-    // or in neighbouring rows, and what is not there is not written.
-    unsafe {
-        kernel::walk_planes::launch_unchecked(
-            client,
-            cubes,
-            dim,
-            plan.lanes,
-            vectors(input, planes * inputs, plan.lanes),
-            vectors(output, planes * outputs, plan.lanes),
-            problem_args(pooling, reduction, dtype, &plan.one_by_one()),
-            args,
-            form,
-            elem(dtype),
-            elem(plan.accumulator),
-        )
-    };
 }
 
 /// The rows of windows that reach above the first row, and those of a segment below these: whole runs,

@@ -4,15 +4,15 @@ use cubecl::prelude::*;
 
 use super::kernel::{Place, column_taps, divided, line_taps, over};
 use super::{Cells, Form, One, PlaneArgs};
-use crate::dtype::{narrow, round, widen};
-use crate::pool::runs::windows;
-use crate::pool::window::{Problem, counted_at, neutral, together};
+use crate::cube::convert::{narrow, round, widen};
+use crate::pool::common::runs::windows;
+use crate::pool::common::window::{ProblemArgs, counted_at, neutral, together};
 
 /// Computes the windows of a unit on rows `row` to `end`.
 #[cube]
 pub(super) fn segment_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     row: u32,
@@ -69,7 +69,7 @@ pub(super) fn is_inner(args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn run_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     o: u32,
@@ -131,7 +131,7 @@ fn run_of<S: Float, A: Float>(
 #[cube]
 fn row_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     y: i32,
@@ -221,7 +221,7 @@ fn shares_of<A: Float>(
 /// that is not its own. Most rows have all their taps: these divisors a unit knows.
 #[cube]
 fn line_divisors<A: Float>(
-    problem: &Problem,
+    problem: &ProblemArgs,
     args: &PlaneArgs,
     place: &Place<A>,
     y: i32,
@@ -261,7 +261,7 @@ fn line_divisors<A: Float>(
 /// What the sums of each column are divided by on row `o`; nothing, where that is not their own.
 #[cube]
 fn divisors_at<A: Float>(
-    problem: &Problem,
+    problem: &ProblemArgs,
     place: &Place<A>,
     o: u32,
     #[comptime] inner: bool,
@@ -300,7 +300,7 @@ fn divisors_at<A: Float>(
 /// What becomes of the fold of a window in column `v`.
 #[cube]
 fn finished<S: Float, A: Float>(
-    problem: &Problem,
+    problem: &ProblemArgs,
     fold: Vector<A, One>,
     divisors: &Sequence<Vector<A, One>>,
     #[comptime] v: usize,

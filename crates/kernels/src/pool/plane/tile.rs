@@ -2,10 +2,11 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::pool::plan::{Output, Reduction, pixel_channels, widest_divisor};
+use crate::pool::common::lanes::widest_divisor;
+use crate::pool::problem::{Output, Reduction, pixel_channels};
 
 /// The bytes of a cube's planes and their results.
-pub(in crate::pool) const SHARED_BYTES: usize = 24 << 10;
+pub(super) const SHARED_BYTES: usize = 24 << 10;
 
 /// Those of a gradient of windows of few taps, of elements of four bytes: four planes of a common size,
 /// where there had been two, are work for all units, each with a longer column.
@@ -27,7 +28,7 @@ pub(super) const WORD_BYTES: usize = 16;
 pub(super) const MARGIN: usize = 128;
 
 /// The units of a cube, for planes of all sizes: new ones compile no new kernel.
-pub(in crate::pool) const UNITS: u32 = 160;
+pub(super) const UNITS: u32 = 160;
 
 /// The least rows of windows of a unit, where a plane has as many.
 const LEAST_ROWS: usize = 8;
@@ -76,19 +77,19 @@ pub(in crate::pool) fn overlaps(axis: &Axis) -> bool {
 
 /// How the planes of a problem are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::pool) struct Tile {
+pub(super) struct Tile {
     /// The planes of a cube.
     pub(super) group: usize,
     /// The neighbouring windows of a unit, and the segments that a plane's rows are cut into.
-    pub(in crate::pool) columns: usize,
+    pub(super) columns: usize,
     pub(super) segments: usize,
     /// The elements that a unit moves at once.
-    pub(in crate::pool) lanes: usize,
+    pub(super) lanes: usize,
 }
 
 impl Tile {
     /// None, where not even one plane fits; a cube has `most` bytes to share.
-    pub(in crate::pool) fn new(
+    pub(super) fn new(
         pooling: &Pooling,
         dtype: DType,
         gradient: bool,
@@ -153,7 +154,7 @@ pub(super) fn elements(sides: &[Side; AXES]) -> [usize; 2] {
 }
 
 /// Whether planes are small enough, and their windows such that they can be unrolled.
-pub(in crate::pool) fn fits(
+pub(super) fn fits(
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,

@@ -1,0 +1,292 @@
+//! Faults on Unix: hostile files, special files, interrupts, full disks and little memory. Each ends
+//! in one line on stderr, soon, and leaves no file behind. `docs/FAULTS.md` lists them.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::{Folder, Ran, run};
+
+/// More than any of these commands takes on a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+
+/// Starts the program on `host` in a shell that has set these limits.
+fn start(limits: &str, arguments: &[&str]) -> Child {
+    let mut shell = Command::new("sh");
+    let program = env!("CARGO_BIN_EXE_windowpane");
+    shell.args(["-c", &format!("{limits}; exec \"$@\""), "sh", program]).args(arguments);
+    // The address space that threads set aside would depend on the machine.
+    shell.env("RAYON_NUM_THREADS", "2").env("MALLOC_ARENA_MAX", "2");
+    shell.args(["--backend", "host"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell.spawn().expect("a shell")
+}
+
+/// Waits for a program, which ends soon or fails the test.
+#[track_caller]
+fn wait(mut child: Child) -> (Ran, Option<i32>) {
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
+        }
+        if start.elapsed() > SOON {
+            child.kill().expect("a child");
+            panic!("the program still runs after {SOON:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.take().expect("a pipe").read_to_string(&mut out).expect("UTF-8");
+    child.stderr.take().expect("a pipe").read_to_string(&mut err).expect("UTF-8");
+    (Ran { code: status.code(), out, err }, status.signal())
+}
+
+#[track_caller]
+fn run_in(limits: &str, arguments: &[&str]) -> Ran {
+    wait(start(limits, arguments)).0
+}
+
+/// Keeps a program that reads without end from taking the machine's memory.
+const LITTLE_MEMORY: &str = "ulimit -v 4000000";
+
+fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
+    let length = (header.len() as u16).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), elements].concat()
+}
+
+#[test]
+fn hostile_headers_are_refused_at_once() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    for (i, header) in ["{".repeat(24), "[".repeat(30), "{'descr': [".repeat(3)].iter().enumerate()
+    {
+        let x = folder.path(&format!("{i}.npy"));
+        fs::write(&x, npy(header, &[])).expect("a file for the test");
+        let x = x.to_str().expect("UTF-8");
+        run_in(LITTLE_MEMORY, &["pool", x, "-o", &y, "--kernel", "2"]).refused(1, x);
+    }
+}
+
+#[test]
+fn special_files_are_read_no_further_than_their_header() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let root = folder.root();
+    for (file, saying) in [
+        ("/dev/zero", "is no .npy file: it does not begin like one"),
+        ("/dev/null", "is no .npy file: it ends before its header does"),
+        (&*root, "cannot be read"),
+    ] {
+        run_in(LITTLE_MEMORY, &["pool", file, "-o", &y, "--kernel", "2"]).refused(1, saying);
+    }
+    assert_eq!(folder.files(), Vec::<String>::new());
+}
+
+/// A pipe for the test, a thread that writes into it, and what the thread does with it then.
+fn pipe(folder: &Folder, name: &str, bytes: Vec<u8>, then: impl FnOnce(fs::File) + Send + 'static) {
+    let made = Command::new("mkfifo").arg(folder.path(name)).status().expect("mkfifo");
+    assert!(made.success());
+    let path = folder.path(name);
+    thread::spawn(move || {
+        let mut file = fs::OpenOptions::new().write(true).open(path).expect("a pipe");
+        // The reader may have gone.
+        let _ = file.write_all(&bytes);
+        then(file);
+    });
+}
+
+#[test]
+fn pipes_are_read_no_further_than_their_elements() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 4, 1)}";
+    let elements: Vec<u8> = [1f32, 3.0, 2.0, 0.0].into_iter().flat_map(f32::to_le_bytes).collect();
+    let pool = |name: &str| {
+        run_in(LITTLE_MEMORY, &["pool", &folder.name(name), "-o", &y, "--kernel", "2"])
+    };
+    // The bytes after the elements never end.
+    pipe(
+        &folder,
+        "endless",
+        npy(header, &elements),
+        |mut file| {
+            while file.write_all(&[7; 4096]).is_ok() {}
+        },
+    );
+    pool("endless").succeeded();
+    folder.holds("y.npy", &[1, 2, 1], &[3.0f32, 2.0]);
+    fs::remove_file(&y).expect("it was written");
+    // More elements are promised than there is memory for, or than come.
+    let vast = header.replace("4, 1", "2000000000, 1");
+    pipe(&folder, "vast", npy(&vast, &elements), drop);
+    pool("vast").refused(1, "vast: is cut short within its elements");
+    pipe(
+        &folder,
+        "more",
+        npy(&vast, &elements),
+        |mut file| {
+            while file.write_all(&[7; 4096]).is_ok() {}
+        },
+    );
+    pool("more").refused(1, "for which there is no memory");
+    assert_eq!(folder.files(), ["endless", "more", "vast"]);
+}
+
+/// Sends a signal to a program as soon as it writes; false if it was done before.
+fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
+    let folder = Folder::new();
+    // 64 MiB of zeros from two numbers.
+    let x = folder.write("x.npy", &[1, 1, 1], &[1.0f64]);
+    let at = folder.write("at.npy", &[1, 1, 1], &[0i32]);
+    let y = folder.write("y.npy", &[1], &[7.0f32]);
+    let before = fs::read(&y).expect("a file for the test");
+    let files = folder.files();
+    let mut child =
+        start(limits, &["unpool", &x, "--indices", &at, "--output-size", "8388608", "-o", &y]);
+    // `Output::new` tries the place before the work: the file that is written is not empty.
+    let writes = || {
+        let parts = folder.files().into_iter().filter(|name| !files.contains(name));
+        parts.filter_map(|part| fs::metadata(folder.path(&part)).ok()).any(|part| part.len() > 0)
+    };
+    let begun = Instant::now();
+    while !writes() {
+        if child.try_wait().expect("a child").is_some() {
+            return false;
+        }
+        assert!(begun.elapsed() < SOON, "the program still has not written");
+    }
+    let sent = Command::new("kill").args([signal.0, &child.id().to_string()]).status();
+    sent.expect("kill");
+    let (ran, ended_by) = wait(child);
+    let whole = ran.code == Some(0);
+    assert!(whole || ended_by == Some(signal.1), "{ran:?}, {ended_by:?}");
+    assert_eq!(folder.files(), files, "{ran:?}");
+    assert_eq!(fs::read(&y).expect("it is there") == before, !whole);
+    !whole
+}
+
+#[test]
+fn an_interrupted_program_leaves_its_files_as_they_were() {
+    for signal in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+        let tries = (0..20).filter(|_| interrupted_while_it_writes(signal, "true")).take(1).count();
+        assert_eq!(tries, 1, "{signal:?} never came while the file was written");
+    }
+}
+
+/// `nohup` and shells that start a program in the background have it ignore signals.
+#[test]
+fn a_signal_that_is_ignored_interrupts_nothing() {
+    assert!(!interrupted_while_it_writes(("-HUP", 1), "trap '' HUP"));
+}
+
+/// The limit of a file's size stands for a disk that is full after so many bytes.
+#[test]
+fn outputs_that_cannot_be_written_whole_change_nothing() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 20_000, 1], &[1u8; 20_000]);
+    let (y, at) = (folder.write("y.npy", &[1], &[7u8]), folder.name("at.npy"));
+    let files = folder.files();
+    let pool = ["pool", &x, "-o", &y, "--kernel", "1", "--indices", &at];
+    // Room for the values, of 20,000 bytes, and not for their positions.
+    let room = "trap '' XFSZ; ulimit -f 100";
+    run_in(room, &pool).refused(1, "at.npy: cannot be written: File too large");
+    assert_eq!(folder.files(), files);
+    folder.holds("y.npy", &[1], &[7u8]);
+    run(&pool).succeeded();
+    folder.holds("y.npy", &[1, 20_000, 1], &[1u8; 20_000]);
+}
+
+/// A disk of 64 KiB, where this user may make one.
+#[test]
+fn a_full_disk_is_one_line() {
+    let folder = Folder::new();
+    let x = folder.write("x.npy", &[1, 100_000, 1], &[1.0f64; 100_000]);
+    let disk = folder.path("disk");
+    fs::create_dir(&disk).expect("a folder for the test");
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&disk);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: this user cannot mount a small disk");
+        return;
+    }
+    let y = folder.name("disk/y.npy");
+    let ran = run(&["pool", &x, "-o", &y, "--kernel", "2"]);
+    let left = fs::read_dir(&disk).expect("the disk").count();
+    let unmounted = Command::new("umount").arg(&disk).status();
+    ran.refused(1, "y.npy: cannot be written: No space left on device");
+    assert_eq!(left, 0);
+    assert!(unmounted.is_ok_and(|status| status.success()));
+}
+
+#[test]
+fn a_full_standard_output_is_one_line() {
+    let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
+        eprintln!("skipped: this system has no /dev/full");
+        return;
+    };
+    let mut program = Command::new(env!("CARGO_BIN_EXE_windowpane"));
+    program.args(["plan", "pool", "--shape", "1,8,8,1", "--kernel", "2,2", "--backend", "host"]);
+    let output = program.stdout(full).output().expect("the binary starts");
+    let err = String::from_utf8(output.stderr).expect("UTF-8");
+    Ran { code: output.status.code(), out: String::new(), err }.refused(1, "standard output");
+}
+
+/// A file of zeros, which takes no disk.
+fn zeros(folder: &Folder, name: &str, descr: &str, elements: usize, size: usize) -> String {
+    let header =
+        format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, {elements}, 1)}}");
+    let bytes = npy(&header, &[]);
+    let file = fs::File::create(folder.path(name)).expect("a file for the test");
+    (&file).write_all(&bytes).expect("a header");
+    file.set_len((bytes.len() + elements * size) as u64).expect("a sparse file");
+    folder.name(name)
+}
+
+/// Rust ends a program that allocates in vain, by a signal; `host` counts all that it will need.
+#[test]
+fn what_host_needs_on_the_way_is_counted() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let one = folder.write("one.npy", &[1, 1, 1], &[1.0f32]);
+    let line = zeros(&folder, "line.npy", "<f4", 20_000_000, 4);
+    let (bytes, w) = (zeros(&folder, "bytes.npy", "|u1", 100_000_000, 1), folder.name("w.npy"));
+    folder.write("w.npy", &[1, 1, 1], &[1.0f64]);
+    let files = folder.files();
+    let table: &[(&str, u64, &[&str])] = &[
+        // The divisors and the sums of 10⁸ windows, beside their averages.
+        (
+            "divisors",
+            1_900_000,
+            &["pool", &one, "--op", "avg", "--kernel", "1", "--padding", "50000000"],
+        ),
+        // The sums of a gradient, eight times as long as its elements.
+        (
+            "shares",
+            1_600_000,
+            &["pool-backward", &one, "--op", "avg", "--global", "--input-size", "50000000"],
+        ),
+        // The input as f64, and its sums from both ends of each block.
+        ("sums", 1_200_000, &["pool", &line, "--op", "avg", "--kernel", "2000", "--stride", "1"]),
+        ("norms", 1_000_000, &["pool", &line, "--op", "lp", "--kernel", "2", "--stride", "1"]),
+        ("a conversion", 900_000, &["conv", &bytes, &w, "--dtype", "f64", "--stride", "1000000"]),
+    ];
+    for (what, kilobytes, arguments) in table {
+        let arguments = [*arguments, &["-o", &y]].concat();
+        let ran = run_in(&format!("ulimit -v {kilobytes}"), &arguments);
+        eprintln!("{what}: {}", ran.err.trim_end());
+        ran.refused(1, "there is no memory for");
+        assert_eq!(folder.files(), files);
+    }
+}
+
+/// The taps of a window are not listed where they are many.
+#[test]
+fn a_global_window_needs_no_memory_for_its_taps() {
+    let folder = Folder::new();
+    let (line, y) = (zeros(&folder, "line.npy", "|u1", 50_000_000, 1), folder.name("y.npy"));
+    run_in("ulimit -v 1200000", &["pool", &line, "--global", "-o", &y]).succeeded();
+    folder.holds("y.npy", &[1, 1, 1], &[0u8]);
+}

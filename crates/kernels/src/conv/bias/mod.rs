@@ -1,0 +1,47 @@
+//! The gradient of the bias: the output's gradient summed over samples and positions.
+//!
+//! ```text
+//! db[f] = Σ { dy[n, o, f] : n, o }
+//! ```
+//!
+//! One unit sums a part of the rows of one filter; the parts are added as those of any split-K sum.
+
+use windowpane_geometry::DType;
+
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::tensor::tensor_args;
+use crate::cube::convert::{accumulator, elem};
+use crate::cube::unit::grid;
+
+mod kernel;
+
+/// Launches the sums, or the parts of them.
+pub(in crate::conv) fn launch(arguments: &Arguments<'_>) {
+    let Arguments { client, conv, splits, stored, .. } = *arguments;
+    let ([dy, _], out) = (arguments.operands, arguments.out);
+    let (output, dtype) = (conv.output(), arguments.request.dtype);
+    let rows = output.batch() * output.plane();
+    let sums = output.channels();
+    let (cubes, units) = grid(client, arguments.units, sums * splits);
+    // SAFETY: every access is inside the tensors by the arithmetic of `Coordinates`.
+    unsafe {
+        kernel::bias::launch_unchecked(
+            client,
+            cubes,
+            units,
+            buffer(dy, output.elements()),
+            buffer(out, sums * splits),
+            tensor_args(&output, conv.layout()),
+            sums as u32,
+            splits as u32,
+            rows as u32,
+            rows.div_ceil(splits) as u32,
+            arguments.runs,
+            stored == DType::BF16,
+            elem(dtype),
+            elem(accumulator(dtype)),
+            elem(stored),
+        )
+    }
+}

@@ -1,0 +1,252 @@
+//! The epilogue of a sum, in registers: bias, residual, activation, rounding.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::{Activation, DType};
+
+use crate::conv::common::buffer::buffer;
+use crate::cube::convert::round;
+
+/// The compile-time options of an epilogue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct EpilogueForm {
+    activation: Kind,
+    /// Whether sums are `f64`, for which the device's own error function is too coarse.
+    wide: bool,
+    /// Whether a bf16 must be rounded by hand.
+    bf16: bool,
+}
+
+/// An activation without its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    None,
+    Relu,
+    Relu6,
+    Gelu,
+    Silu,
+    Leaky,
+}
+
+impl EpilogueForm {
+    pub(in crate::conv) fn new(activation: Activation, dtype: DType) -> Self {
+        let activation = match activation {
+            Activation::None => Kind::None,
+            Activation::Relu => Kind::Relu,
+            Activation::Relu6 => Kind::Relu6,
+            Activation::Gelu => Kind::Gelu,
+            Activation::Silu => Kind::Silu,
+            Activation::Leaky(_) => Kind::Leaky,
+            // The enum may grow; this crate grows with it.
+            other => unreachable!("{other} has no kernel"),
+        };
+        Self { activation, wide: dtype == DType::F64, bf16: dtype == DType::BF16 }
+    }
+}
+
+/// The epilogue of each sum of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct Epilogue<'a> {
+    pub(in crate::conv) bias: Option<&'a Handle>,
+    pub(in crate::conv) residual: Option<&'a Handle>,
+    pub(in crate::conv) activation: Activation,
+    /// Whether the device itself rounds a bf16 to nearest even.
+    pub(in crate::conv) rounds: bool,
+}
+
+impl Epilogue<'_> {
+    /// Nothing but rounding.
+    pub(in crate::conv) const NONE: Self =
+        Self { bias: None, residual: None, activation: Activation::None, rounds: false };
+
+    pub(in crate::conv) fn form(&self, dtype: DType) -> EpilogueForm {
+        let form = EpilogueForm::new(self.activation, dtype);
+        EpilogueForm { bf16: form.bf16 && !self.rounds, ..form }
+    }
+
+    pub(in crate::conv) fn slope(&self) -> f32 {
+        slope(self.activation)
+    }
+
+    /// The bias of `filters` filters, in vectors.
+    pub(in crate::conv) fn bias<T: LaunchArg<RuntimeArg = BufferArg>>(
+        &self,
+        filters: usize,
+        lanes: usize,
+    ) -> ComptimeOptionArgs<T> {
+        optional(self.bias, filters / lanes)
+    }
+
+    /// The residual of `results` results, in vectors.
+    pub(in crate::conv) fn residual<T: LaunchArg<RuntimeArg = BufferArg>>(
+        &self,
+        results: usize,
+        lanes: usize,
+    ) -> ComptimeOptionArgs<T> {
+        optional(self.residual, results / lanes)
+    }
+}
+
+fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
+    handle: Option<&Handle>,
+    vectors: usize,
+) -> ComptimeOptionArgs<T> {
+    match handle {
+        Some(handle) => ComptimeOptionArgs::Some(buffer(handle, vectors)),
+        None => ComptimeOptionArgs::None,
+    }
+}
+
+/// The factor of negative numbers, for activations that have one.
+fn slope(activation: Activation) -> f32 {
+    match activation {
+        Activation::Leaky(slope) => slope,
+        _ => 0.0,
+    }
+}
+
+/// A sum, its bias and residual added already, activated and rounded.
+#[cube]
+pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
+    sum: Vector<A, N>,
+    slope: f32,
+    #[comptime] form: EpilogueForm,
+) -> Vector<S, N> {
+    round::<A, S, N>(activate::<A, N>(sum, slope, form), form.bf16)
+}
+
+/// A sum, its bias and its residual added, activated and rounded.
+#[cube]
+pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    sum: Vector<A, N>,
+    channel: u32,
+    at: u32,
+    slope: f32,
+    #[comptime] form: EpilogueForm,
+) -> Vector<S, N> {
+    let mut sum = sum;
+    #[comptime]
+    match bias {
+        ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
+        ComptimeOption::None => {}
+    }
+    finish_with::<S, A, N>(residual, sum, at, slope, form)
+}
+
+/// A sum, its bias added already and now its residual, activated and rounded.
+#[cube]
+pub(in crate::conv) fn finish_with<S: Float, A: Float, N: Size>(
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    sum: Vector<A, N>,
+    at: u32,
+    slope: f32,
+    #[comptime] form: EpilogueForm,
+) -> Vector<S, N> {
+    let mut sum = sum;
+    #[comptime]
+    match residual {
+        ComptimeOption::Some(residual) => sum += Vector::cast_from(residual[at as usize]),
+        ComptimeOption::None => {}
+    }
+    finish::<S, A, N>(sum, slope, form)
+}
+
+/// Selects rather than takes maxima, so that a NaN stays one; and says so, for a shader compiler may
+/// make a maximum of a selection.
+#[cube]
+fn activate<A: Float, N: Size>(
+    v: Vector<A, N>,
+    slope: f32,
+    #[comptime] form: EpilogueForm,
+) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    if comptime!(form.activation == Kind::Relu) {
+        select_many(v.is_nan(), v, select_many(v.less_than(&zero), zero, v))
+    } else if comptime!(form.activation == Kind::Relu6) {
+        let six = Vector::<A, N>::new(A::from_int(6));
+        let low = select_many(v.less_than(&zero), zero, v);
+        select_many(v.is_nan(), v, select_many(low.greater_than(&six), six, low))
+    } else if comptime!(form.activation == Kind::Leaky) {
+        select_many(v.less_than(&zero), v * Vector::new(A::cast_from(slope)), v)
+    } else if comptime!(form.activation == Kind::Silu) {
+        let e = if comptime!(form.wide) { exponential::<A, N>(-v) } else { (-v).exp() };
+        v / (Vector::new(A::from_int(1)) + e)
+    } else if comptime!(form.activation == Kind::Gelu) {
+        let z = v * Vector::new(A::new(core::f64::consts::FRAC_1_SQRT_2));
+        let erf = if comptime!(form.wide) { error_function::<A, N>(v) } else { z.erf() };
+        v * (Vector::new(A::new(0.5)) * (Vector::new(A::from_int(1)) + erf))
+    } else {
+        v
+    }
+}
+
+/// The terms of the series below that an argument of 2.5 needs, and the steps of its fraction.
+const TERMS: u32 = 60;
+
+/// `erf(v/√2)` to all digits of an `f64`: what is missing to 1 as a continued fraction, and near 0,
+/// where that does not converge, a series.
+#[cube]
+fn error_function<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::new(A::from_int(1));
+    let two = Vector::<A, N>::new(A::from_int(2));
+    let root = two.sqrt();
+    let z = v.abs() / root;
+    let near = Vector::<A, N>::new(A::new(2.5));
+    let is_near = z.less_than(&near);
+    // Each branch is fed an argument that it can take, and selected where it was meant.
+    let inner = select_many(is_near, z, near);
+    let outer = select_many(is_near, near, z);
+
+    let mut term = inner;
+    let mut sum = inner;
+    let mut fraction = outer;
+    for i in 1..TERMS {
+        let odd = Vector::new(A::cast_from(2 * i + 1));
+        term = term * two * inner * inner / odd;
+        sum += term;
+        let step = Vector::new(A::cast_from(TERMS - i));
+        fraction = outer + step / two / fraction;
+    }
+    let root_pi = Vector::<A, N>::new(A::new(1.772_453_850_905_516));
+    let series = two / root_pi * exponential::<A, N>(-inner * inner) * sum;
+    let missing = exponential::<A, N>(-outer * outer) / root_pi / fraction;
+    let erf = select_many(is_near, series, one - missing);
+    let erf = select_many(v.less_than(&Vector::new(A::from_int(0))), -erf, erf);
+    select_many(v.is_nan(), v, erf)
+}
+
+/// `eᵛ` to all digits of an `f64`, which Vulkan has no exponential for: of what is left of `v`
+/// after whole steps of `ln 2` a series, times that power of two.
+#[cube]
+fn exponential<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
+    let one = Vector::<A, N>::new(A::from_int(1));
+    // Further out the result is 0 or infinite as far as a sum of 1 and it can tell.
+    let most = Vector::<A, N>::new(A::from_int(700));
+    let x = select_many(v.greater_than(&most), most, v);
+    let x = select_many(v.less_than(&-most), -most, x);
+    let steps = (x * Vector::new(A::new(core::f64::consts::LOG2_E))).round();
+    // The first part of ln 2 has so few digits that its product is exact.
+    let rest = x - steps * Vector::new(A::new(0.693_145_751_953_125));
+    let rest = rest - steps * Vector::new(A::new(1.428_606_820_309_417_2e-6));
+
+    let mut series = one;
+    for i in 1..16u32 {
+        let n = Vector::new(A::cast_from(16 - i));
+        series = one + series * rest / n;
+    }
+    let mut power = one;
+    let mut factor = one + one;
+    let mut bits = Vector::<u32, N>::cast_from(steps.abs());
+    for _ in 0..10u32 {
+        let odd = (bits & Vector::new(1u32)).equal(&Vector::new(1u32));
+        power = select_many(odd, power * factor, power);
+        factor = factor * factor;
+        bits >>= Vector::new(1u32);
+    }
+    let down = steps.less_than(&Vector::new(A::from_int(0)));
+    let value = select_many(down, series / power, series * power);
+    let infinite = v.greater_than(&Vector::new(A::new(1e300)));
+    select_many(infinite, Vector::new(A::new(f64::INFINITY)), value)
+}

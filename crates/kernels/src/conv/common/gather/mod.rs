@@ -1,0 +1,308 @@
+//! The implicit product of matrices: which element of which tensor stands where.
+//!
+//! ```text
+//! out[m, n] = Σ { a[m, k] · b[k, n] : k }
+//!
+//! forward   m = (sample, window)      k = (tap, channel)    n = filter
+//! data      m = (sample, coordinate)  k = (tap, filter)     n = channel
+//! ```
+//!
+//! On each axis a row at position `q` reads, by its `j`-th tap, coordinate
+//!
+//! ```text
+//! x(q, j) = start + q·step + j·tap_step             of an axis of `extent` coordinates
+//! ```
+//!
+//! Forward this is the window's own formula. A gradient of the data reads the windows over a
+//! coordinate, and a stride leaves only some taps to each: coordinates are taken `stride` apart, one
+//! *phase* after another, and in a phase the taps are the same for all, every `stride/g`-th, and the
+//! windows that they name `dilation/g` apart, `g` being what stride and dilation have in common. So
+//! each phase is a product like the forward one, and no tap is tried in vain.
+
+use windowpane_geometry::{AXES, Axis, Convolution};
+
+use crate::conv::problem::Pass;
+
+mod point;
+
+use point::SweepArgsLaunch;
+pub(in crate::conv) use point::{
+    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, placed, read, read_at,
+    reads_inside, result, row_place, row_point, row_result, tap_point, term_point,
+};
+
+/// One axis of a product, as numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conv) struct Sweep {
+    pub(in crate::conv) rows: usize,
+    pub(in crate::conv) start: i64,
+    pub(in crate::conv) step: usize,
+    pub(in crate::conv) tap_step: i64,
+    pub(in crate::conv) extent: usize,
+    pub(in crate::conv) taps: usize,
+    /// The first tap of the filter, and how many taps on the next one is.
+    pub(in crate::conv) tap_first: usize,
+    pub(in crate::conv) tap_jump: usize,
+    /// The first row's place among the results, and how far on the next one is.
+    pub(in crate::conv) out_first: usize,
+    pub(in crate::conv) out_step: usize,
+}
+
+impl Sweep {
+    /// The windows of an axis, each reading the input by its taps.
+    pub(in crate::conv) fn forward(axis: &Axis) -> Self {
+        Self {
+            rows: axis.output(),
+            start: axis.start(0),
+            step: axis.stride(),
+            tap_step: axis.dilation() as i64,
+            extent: axis.input(),
+            taps: axis.kernel(),
+            tap_first: 0,
+            tap_jump: 1,
+            out_first: 0,
+            out_step: 1,
+        }
+    }
+
+    /// Every `stride`-th coordinate of an axis from `phase` on, each reading the windows over it.
+    pub(in crate::conv) fn data(axis: &Axis, phase: usize) -> Self {
+        let (s, d) = (axis.stride(), axis.dilation());
+        let common = gcd(s, d);
+        let distance = phase + axis.before();
+        // The window over the coordinate by tap t is (distance − t·d)/s, where s divides.
+        let first = (0..axis.kernel().min(s / common))
+            .find(|t| (distance as i64 - (t * d) as i64).rem_euclid(s as i64) == 0);
+        let (tap_first, taps) = match first {
+            Some(first) => (first, (axis.kernel() - first).div_ceil(s / common)),
+            None => (0, 0),
+        };
+        Self {
+            rows: (axis.input() - phase).div_ceil(s),
+            start: (distance as i64 - (tap_first * d) as i64).div_euclid(s as i64),
+            step: 1,
+            tap_step: -((d / common) as i64),
+            extent: axis.output(),
+            taps,
+            tap_first,
+            tap_jump: s / common,
+            out_first: phase,
+            out_step: s,
+        }
+    }
+
+    /// Whether some row reads outside the axis.
+    #[cfg(test)]
+    fn clipped(&self) -> bool {
+        let last = self.start + (self.rows.saturating_sub(1) * self.step) as i64;
+        let reach = self.taps.saturating_sub(1) as i64 * self.tap_step;
+        let (low, high) = (self.start + reach.min(0), last + reach.max(0));
+        low < 0 || high >= self.extent as i64
+    }
+
+    fn args(&self, a_step: usize, b_step: usize, out_step: usize) -> SweepArgsLaunch {
+        SweepArgsLaunch::new(
+            self.rows as u32,
+            self.start as i32,
+            self.step as i32,
+            self.tap_step as i32,
+            self.extent as i32,
+            self.taps as u32,
+            self.taps as u32,
+            a_step as i32,
+            (self.tap_first * b_step) as u32,
+            (self.tap_jump * b_step) as u32,
+            (self.out_first * out_step) as u32,
+            (self.out_step * out_step) as u32,
+        )
+    }
+}
+
+/// A product of matrices: a convolution, or one phase of its data gradient.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct Gather {
+    pub(in crate::conv) axes: [Sweep; AXES],
+    pass: Pass,
+}
+
+/// Where a weight lies: steps to the next term of a tap, column, group and tap.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct WeightSteps {
+    pub(in crate::conv) inner: usize,
+    pub(in crate::conv) column: usize,
+    pub(in crate::conv) group: usize,
+    pub(in crate::conv) kernel: [usize; AXES],
+}
+
+impl Gather {
+    /// The products that a pass is made of: one forward, one a phase for the data.
+    pub(in crate::conv) fn all(
+        conv: &Convolution,
+        pass: Pass,
+    ) -> impl Iterator<Item = Self> + use<> {
+        let axes = *conv.grid().axes();
+        let phases = phases(conv, pass);
+        let [_, height, width] = phases;
+        (0..phases.iter().product()).map(move |i| {
+            let phase = [i / width / height, i / width % height, i % width];
+            let sweep = |i: usize| match pass {
+                Pass::Data => Sweep::data(&axes[i], phase[i]),
+                _ => Sweep::forward(&axes[i]),
+            };
+            Self { axes: [sweep(0), sweep(1), sweep(2)], pass }
+        })
+    }
+
+    /// The rows of the product.
+    pub(in crate::conv) fn rows(&self, conv: &Convolution) -> usize {
+        conv.input().batch() * self.axes.iter().map(|axis| axis.rows).product::<usize>()
+    }
+
+    /// The terms of each sum.
+    pub(in crate::conv) fn terms(&self, conv: &Convolution) -> usize {
+        self.axes.iter().map(|axis| axis.taps).product::<usize>() * inner(conv, self.pass)
+    }
+
+    /// The arguments of a kernel, the weights lying as `steps` say.
+    pub(in crate::conv) fn args(
+        &self,
+        conv: &Convolution,
+        steps: &WeightSteps,
+    ) -> GatherArgsLaunch {
+        let (input, output) = (conv.input(), conv.output());
+        let (a, out) = match self.pass {
+            Pass::Data => (output.strides(conv.layout()), input.strides(conv.layout())),
+            _ => (input.strides(conv.layout()), output.strides(conv.layout())),
+        };
+        let (inner, columns) = (inner(conv, self.pass), columns(conv, self.pass));
+        let axis = |i: usize| self.axes[i].args(a.space[i], steps.kernel[i], out.space[i]);
+        GatherArgsLaunch::new(
+            axis(0),
+            axis(1),
+            axis(2),
+            self.rows(conv) as u32,
+            columns as u32,
+            inner as u32,
+            inner as u32,
+            a.batch as u32,
+            a.channel as u32,
+            (a.channel * inner) as u32,
+            steps.inner as u32,
+            steps.group as u32,
+            out.batch as u32,
+            out.channel as u32,
+            (out.channel * columns) as u32,
+        )
+    }
+}
+
+/// The phases on each axis.
+pub(in crate::conv) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
+    match pass {
+        Pass::Data => conv.grid().axes().each_ref().map(|axis| axis.stride().min(axis.input())),
+        _ => [1; AXES],
+    }
+}
+
+/// The terms of a tap: what is summed over beside the taps.
+pub(in crate::conv) fn inner(conv: &Convolution, pass: Pass) -> usize {
+    match pass {
+        Pass::Data => conv.filter().count() / conv.groups(),
+        _ => conv.filter().channels(),
+    }
+}
+
+/// The columns of a group.
+pub(in crate::conv) fn columns(conv: &Convolution, pass: Pass) -> usize {
+    match pass {
+        Pass::Data => conv.filter().channels(),
+        _ => conv.filter().count() / conv.groups(),
+    }
+}
+
+/// Where the weights lie as they were given.
+pub(in crate::conv) fn weight_steps(conv: &Convolution, pass: Pass) -> WeightSteps {
+    let steps = conv.filter().strides(conv.filter_layout());
+    let (inner, column) = match pass {
+        Pass::Data => (steps.count, steps.channel),
+        _ => (steps.channel, steps.count),
+    };
+    let group = steps.count * (conv.filter().count() / conv.groups());
+    WeightSteps { inner, column, group, kernel: steps.kernel }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// The compile-time options of a product, which never depend on its extents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct GatherForm {
+    /// The axes that the problem has.
+    rank: usize,
+    /// Whether reads may lie outside.
+    clipped: bool,
+    /// Whether the filters have one tap.
+    pointwise: bool,
+}
+
+impl GatherForm {
+    pub(in crate::conv) fn new(conv: &Convolution, pass: Pass) -> Self {
+        let axes = conv.grid().axes();
+        let pointwise = conv.filter().taps() == 1;
+        let padded = axes.iter().any(|axis| axis.before() + axis.after() > 0);
+        let clipped = match pass {
+            // Not every window that a tap could name exists.
+            Pass::Data => !pointwise || padded,
+            _ => axes.iter().any(|axis| axis.clipped()),
+        };
+        Self { rank: conv.grid().rank(), clipped, pointwise }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windowpane_geometry::{Extents, Window};
+
+    fn axis(input: usize, kernel: usize, stride: usize, dilation: usize, before: usize) -> Axis {
+        let window = Window::new([kernel]).stride([stride]).dilation([dilation]);
+        let window = window.padding([(before, kernel * dilation)]);
+        *window.over(Extents::from([input])).unwrap().axis(0)
+    }
+
+    /// Every coordinate meets every window over it once, by the right tap, and nothing else.
+    #[test]
+    fn phases_find_the_windows_over_each_coordinate() {
+        for (kernel, stride, dilation) in
+            [(1, 1, 1), (3, 1, 1), (3, 2, 1), (4, 2, 3), (3, 4, 2), (5, 3, 2), (2, 6, 4), (7, 4, 6)]
+        {
+            for (input, before) in [(1, 0), (7, 0), (12, 1), (9, 5), (13, 20)] {
+                let axis = axis(input, kernel, stride, dilation, before);
+                let mut found = vec![vec![]; input];
+                for phase in 0..stride.min(input) {
+                    let sweep = Sweep::data(&axis, phase);
+                    for q in 0..sweep.rows {
+                        for j in 0..sweep.taps {
+                            let o =
+                                sweep.start + (q * sweep.step) as i64 + j as i64 * sweep.tap_step;
+                            let inside = 0 <= o && o < sweep.extent as i64;
+                            assert!(inside || sweep.clipped(), "{axis:?} {sweep:?}");
+                            if inside {
+                                let tap = sweep.tap_first + j * sweep.tap_jump;
+                                found[sweep.out_first + q * sweep.out_step].push((o as usize, tap));
+                            }
+                        }
+                    }
+                }
+                for (x, found) in found.iter_mut().enumerate() {
+                    found.sort_unstable();
+                    let windows = axis.windows_over(x);
+                    let expected: Vec<_> =
+                        windows.filter_map(|o| Some((o, axis.tap_of(o, x)?))).collect();
+                    assert_eq!(*found, expected, "coordinate {x} of {axis:?}");
+                }
+            }
+        }
+    }
+}

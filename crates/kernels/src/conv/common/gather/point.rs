@@ -1,0 +1,276 @@
+//! The arithmetic of a product in a kernel: rows and terms by their coordinates, and the element that the two
+//! read together.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+
+use super::GatherForm;
+
+/// One axis of a product, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct SweepArgs {
+    /// The rows' positions.
+    pub(in crate::conv) rows: FastDivmod<u32>,
+    pub(in crate::conv) start: i32,
+    pub(in crate::conv) step: i32,
+    pub(in crate::conv) tap_step: i32,
+    pub(in crate::conv) extent: i32,
+    pub(in crate::conv) taps: FastDivmod<u32>,
+    pub(in crate::conv) taps_count: u32,
+    /// The steps in memory between coordinates, taps and results, and the first tap and result.
+    pub(in crate::conv) a_step: i32,
+    pub(in crate::conv) b_first: u32,
+    pub(in crate::conv) b_step: u32,
+    pub(in crate::conv) out_first: u32,
+    pub(in crate::conv) out_step: u32,
+}
+
+/// A product, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::conv) struct GatherArgs {
+    pub(in crate::conv) depth: SweepArgs,
+    pub(in crate::conv) height: SweepArgs,
+    pub(in crate::conv) width: SweepArgs,
+    /// The rows, the columns of a group, and the terms of a tap.
+    pub(in crate::conv) rows: u32,
+    pub(in crate::conv) columns: u32,
+    pub(in crate::conv) inner: FastDivmod<u32>,
+    pub(in crate::conv) inner_count: u32,
+    /// The steps in memory to the next sample, term or column, and group.
+    pub(in crate::conv) a_batch: u32,
+    pub(in crate::conv) a_inner: u32,
+    pub(in crate::conv) a_group: u32,
+    pub(in crate::conv) b_inner: u32,
+    pub(in crate::conv) b_group: u32,
+    pub(in crate::conv) out_batch: u32,
+    pub(in crate::conv) out_column: u32,
+    pub(in crate::conv) out_group: u32,
+}
+
+/// A row of the product or one of its terms. A row has the coordinates that its first tap reads, a
+/// term what its tap adds to them; both have their parts of where the read element lies, and of
+/// where a result or a weight does.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct Point {
+    pub(in crate::conv) depth: i32,
+    pub(in crate::conv) height: i32,
+    pub(in crate::conv) width: i32,
+    /// In `a`.
+    pub(in crate::conv) a: u32,
+    /// Of a row in `out`, of a term in `b`.
+    pub(in crate::conv) other: u32,
+}
+
+/// The sample and the position of a row.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct Position {
+    pub(in crate::conv) sample: u32,
+    pub(in crate::conv) depth: u32,
+    pub(in crate::conv) height: u32,
+    pub(in crate::conv) width: u32,
+}
+
+/// The sample and the position of row `m`.
+#[cube]
+pub(in crate::conv) fn row_place(
+    gather: &GatherArgs,
+    m: u32,
+    #[comptime] form: GatherForm,
+) -> Position {
+    let (m, width) = gather.width.rows.div_mod(m);
+    let (m, height) =
+        if comptime!(form.rank > 1) { gather.height.rows.div_mod(m) } else { (m, 0u32) };
+    let (sample, depth) =
+        if comptime!(form.rank > 2) { gather.depth.rows.div_mod(m) } else { (m, 0u32) };
+    Position { sample, depth, height, width }
+}
+
+/// The coordinate that position `q` reads by the first tap.
+#[cube]
+pub(in crate::conv) fn read(sweep: &SweepArgs, q: u32) -> i32 {
+    sweep.start + q as i32 * sweep.step
+}
+
+/// Where the result of a row lies.
+#[cube]
+pub(in crate::conv) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
+    row.sample * gather.out_batch
+        + result(&gather.depth, row.depth)
+        + result(&gather.height, row.height)
+        + result(&gather.width, row.width)
+}
+
+/// Row `m`.
+#[cube]
+pub(in crate::conv) fn row_point(
+    gather: &GatherArgs,
+    m: u32,
+    #[comptime] form: GatherForm,
+) -> Point {
+    let row = row_place(gather, m, form);
+    Point {
+        depth: read(&gather.depth, row.depth),
+        height: read(&gather.height, row.height),
+        width: read(&gather.width, row.width),
+        a: row.sample * gather.a_batch,
+        other: row_result(gather, &row),
+    }
+}
+
+/// The offset of position `q` among the results.
+#[cube]
+pub(in crate::conv) fn result(sweep: &SweepArgs, q: u32) -> u32 {
+    sweep.out_first + q * sweep.out_step
+}
+
+/// Term `k`, channels innermost.
+#[cube]
+pub(in crate::conv) fn term_point(
+    gather: &GatherArgs,
+    k: u32,
+    #[comptime] form: GatherForm,
+) -> Point {
+    if comptime!(form.pointwise) {
+        let tap = tap_point(gather, 0u32, 0u32, 0u32);
+        further(gather, &tap, k)
+    } else {
+        let (tap, inner) = gather.inner.div_mod(k);
+        let (tap, tw) = gather.width.taps.div_mod(tap);
+        let (td, th) =
+            if comptime!(form.rank > 1) { gather.height.taps.div_mod(tap) } else { (tap, 0u32) };
+        let tap = tap_point(gather, td, th, tw);
+        further(gather, &tap, inner)
+    }
+}
+
+/// The first term of tap (`td`, `th`, `tw`).
+#[cube]
+pub(in crate::conv) fn tap_point(gather: &GatherArgs, td: u32, th: u32, tw: u32) -> Point {
+    Point {
+        depth: td as i32 * gather.depth.tap_step,
+        height: th as i32 * gather.height.tap_step,
+        width: tw as i32 * gather.width.tap_step,
+        a: 0u32,
+        other: weight(&gather.depth, td) + weight(&gather.height, th) + weight(&gather.width, tw),
+    }
+}
+
+/// The offset of tap `t` among the weights.
+#[cube]
+fn weight(sweep: &SweepArgs, t: u32) -> u32 {
+    sweep.b_first + t * sweep.b_step
+}
+
+/// The term `by` after another of the same tap.
+#[cube]
+pub(in crate::conv) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
+    Point {
+        depth: term.depth,
+        height: term.height,
+        width: term.width,
+        a: term.a + by * gather.a_inner,
+        other: term.other + by * gather.b_inner,
+    }
+}
+
+/// The element that a row reads by a term.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct Read {
+    /// Whether it is inside the tensor.
+    pub(in crate::conv) inside: bool,
+    /// Where it lies; where it does not, somewhere inside.
+    pub(in crate::conv) at: u32,
+}
+
+/// The element that a row and a term read together, in either order.
+#[cube]
+pub(in crate::conv) fn read_at(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> Read {
+    let d = one.depth + other.depth;
+    let h = one.height + other.height;
+    let w = one.width + other.width;
+    let inside = reads_inside(gather, one, other, form);
+    let mut at = w * gather.width.a_step;
+    if comptime!(form.rank > 1) {
+        at += h * gather.height.a_step;
+    }
+    if comptime!(form.rank > 2) {
+        at += d * gather.depth.a_step;
+    }
+    let at = if comptime!(form.clipped) { select(inside, at, 0i32) } else { at };
+    Read { inside, at: one.a + other.a + at as u32 }
+}
+
+/// Whether an axis has coordinate `x`.
+#[cube]
+fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
+    // As an unsigned number, a negative coordinate is larger than every extent.
+    if comptime!(form.clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
+}
+
+/// A row or a term whose part of where the read element lies has its coordinates in it: what a row and a
+/// term read together then lies where their parts add up to, if it is inside.
+#[cube]
+pub(in crate::conv) fn placed(
+    gather: &GatherArgs,
+    point: &Point,
+    #[comptime] form: GatherForm,
+) -> Point {
+    let mut at = point.width * gather.width.a_step;
+    if comptime!(form.rank > 1) {
+        at += point.height * gather.height.a_step;
+    }
+    if comptime!(form.rank > 2) {
+        at += point.depth * gather.depth.a_step;
+    }
+    Point {
+        depth: point.depth,
+        height: point.height,
+        width: point.width,
+        a: point.a + at as u32,
+        other: point.other,
+    }
+}
+
+/// Whether what a row and a term read together is inside.
+#[cube]
+pub(in crate::conv) fn reads_inside(
+    gather: &GatherArgs,
+    one: &Point,
+    other: &Point,
+    #[comptime] form: GatherForm,
+) -> bool {
+    let mut inside = is_inside(&gather.width, one.width + other.width, form);
+    if comptime!(form.rank > 1) {
+        inside = inside && is_inside(&gather.height, one.height + other.height, form);
+    }
+    if comptime!(form.rank > 2) {
+        inside = inside && is_inside(&gather.depth, one.depth + other.depth, form);
+    }
+    inside
+}
+
+/// The vector at `at`, or zeros.
+///
+/// It is not a `select` of the loaded value, which would wait for the load: loads must be in flight while the
+/// block before is multiplied.
+#[cube]
+pub(in crate::conv) fn load_if<S: Float, N: Size>(
+    from: &[Vector<S, N>],
+    there: bool,
+    at: u32,
+) -> Vector<S, N> {
+    let mut value = Vector::new(S::from_int(0));
+    if there {
+        value = from[at as usize];
+    }
+    value
+}

@@ -1,0 +1,13 @@
+//! The parts that several kernels share: the arguments of a launch, the arithmetic that finds operands in memory,
+//! what follows a sum, and the checks of a configuration.
+
+pub(super) mod arguments;
+pub(super) mod buffer;
+pub(super) mod epilogue;
+pub(super) mod gather;
+pub(super) mod kernel;
+pub(super) mod pack;
+pub(super) mod rules;
+pub(super) mod run;
+pub(super) mod split_k;
+pub(super) mod tensor;

@@ -1,0 +1,197 @@
+//! Conditions that several kernels put on a problem, a device and a tile, each with its limit.
+//!
+//! A kernel's own configuration says which of these hold for it, and adds its own.
+
+use windowpane_geometry::{Convolution, DType, Tile, Tiling};
+
+use crate::conv::common::gather::phases;
+use crate::conv::error::PlanError;
+use crate::conv::problem::{Pass, Request};
+use crate::cube::convert::accumulator;
+use crate::device::Capabilities;
+
+/// The cubes that every device takes on each axis of a launch.
+pub(in crate::conv) const MOST_CUBES: usize = 65535;
+
+/// More phases than this, each a launch, and a data gradient is computed directly.
+const MOST_PHASES: usize = 256;
+
+/// The taps along the width that a run of rows is unrolled for, and the pixels from its first to its last, or
+/// from one window to the next.
+const MOST_TAPS: usize = 32;
+const MOST_REACH: usize = 64;
+
+/// More rows a unit than this hide no more latency.
+pub(in crate::conv) const MOST_ROWS: usize = 14;
+
+/// The most vectors of sums that a unit is compiled for.
+const MOST_SUMS: u32 = 64;
+
+/// The largest block that is compiled.
+pub(in crate::conv) const MOST_BLOCK: u32 = 256;
+
+/// Whether the launches of a pass, one a phase, are few.
+pub(in crate::conv) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
+    phases(conv, pass).iter().product::<usize>() <= MOST_PHASES
+}
+
+/// Whether the taps along the width can be unrolled.
+pub(in crate::conv) fn has_few_taps(conv: &Convolution) -> bool {
+    let [.., width] = conv.grid().axes();
+    let reach = (width.kernel() - 1).saturating_mul(width.dilation()).max(width.stride());
+    width.kernel() <= MOST_TAPS && reach <= MOST_REACH
+}
+
+/// The elements of a GPU's load: not more than the vectors that every language has.
+pub(in crate::conv) fn widest_load(dtype: DType, device: &Capabilities) -> u32 {
+    (device.load_bytes / dtype.size()).clamp(1, 4) as u32
+}
+
+/// The factors that a load for matrix units may bring: four where vectors of more are taken apart
+/// for a shading language, which copies of them do not survive.
+pub(in crate::conv) fn widest_factor_load(dtype: DType, device: &Capabilities) -> u32 {
+    let most = device.vector_lanes.min(8);
+    (device.load_bytes / dtype.size()).clamp(1, most) as u32
+}
+
+/// The sums that a processor's vector register holds.
+pub(in crate::conv) fn widest_register(dtype: DType, device: &Capabilities) -> u32 {
+    (device.load_bytes / accumulator(dtype).size()).max(1) as u32
+}
+
+/// The most lanes of a kernel that computes in registers only: a register of a processor, or a load.
+pub(in crate::conv) fn widest_vector(dtype: DType, device: &Capabilities) -> u32 {
+    match device.cores {
+        Some(_) => widest_register(dtype, device),
+        None => widest_load(dtype, device),
+    }
+}
+
+/// The tile of a unit that stages nothing: a few rows by a few vectors, in registers.
+pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Tile {
+    Tile {
+        block_m: rows,
+        block_n: vectors.saturating_mul(lanes),
+        block_k: 1,
+        ratio_m: rows,
+        ratio_n: vectors,
+        elems_per_thread: lanes,
+        stages: 1,
+    }
+}
+
+/// The rows, vectors and lanes of a register tile, overridden by a tiling. Its other numbers follow from these,
+/// and are refused where they differ.
+pub(in crate::conv) fn registers(
+    tiling: &Tiling,
+    [rows, vectors, lanes]: [u32; 3],
+) -> Result<[u32; 3], PlanError> {
+    let rows = tiling.ratio_m.unwrap_or(rows);
+    let vectors = tiling.ratio_n.unwrap_or(vectors);
+    let lanes = tiling.elems_per_thread.unwrap_or(lanes);
+    let expected = register_tile(rows, vectors, lanes);
+    let found = tiling.over(expected).fields();
+    for ((name, found), (_, expected)) in found.into_iter().zip(expected.fields()) {
+        check_number(name, found, expected)?;
+    }
+    Ok([rows, vectors, lanes])
+}
+
+/// Refuses rows by vectors that registers do not hold, or that the device does not load.
+pub(in crate::conv) fn check_registers(
+    [rows, vectors, lanes]: [u32; 3],
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    check_lanes(lanes, widest_vector(request.dtype, device))?;
+    check_sums(rows, vectors, MOST_SUMS)
+}
+
+/// Refuses a number of a tile that the rest of it does not leave open.
+pub(in crate::conv) fn check_number(
+    name: &'static str,
+    found: u32,
+    expected: u32,
+) -> Result<(), PlanError> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(PlanError::Tile { name, found, expected }),
+    }
+}
+
+/// Refuses loads that the device does not have.
+pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
+    match lanes.is_power_of_two() && lanes <= widest {
+        true => Ok(()),
+        false => Err(PlanError::Lanes { lanes, widest }),
+    }
+}
+
+/// Refuses vectors that would have elements which do not lie together.
+pub(in crate::conv) fn check_neighbours(lanes: u32, channels: usize) -> Result<(), PlanError> {
+    check_divisor("elems_per_thread", lanes, channels, "elements side by side")
+}
+
+/// Refuses a number that does not divide what it cuts up.
+pub(in crate::conv) fn check_divisor(
+    name: &'static str,
+    found: u32,
+    whole: usize,
+    of: &'static str,
+) -> Result<(), PlanError> {
+    match whole.is_multiple_of(found as usize) {
+        true => Ok(()),
+        false => Err(PlanError::Divisor { name, found, whole, of }),
+    }
+}
+
+/// Refuses more pieces of sums than registers hold, or none.
+pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
+    let sums = ratio_m.saturating_mul(ratio_n);
+    match (1..=limit).contains(&sums) {
+        true => Ok(()),
+        false => Err(PlanError::Sums { sums, limit }),
+    }
+}
+
+/// Refuses a block that is not made of whole pieces, or is larger than is compiled.
+pub(in crate::conv) fn check_block(
+    name: &'static str,
+    block: u32,
+    of: u32,
+    limit: u32,
+) -> Result<(), PlanError> {
+    match block > 0 && block.is_multiple_of(of) && block <= limit {
+        true => Ok(()),
+        false => Err(PlanError::Block { name, block, of, limit }),
+    }
+}
+
+/// Refuses blocks that are kept more than twice, or never.
+pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
+    match tile.stages {
+        1 | 2 => Ok(()),
+        stages => Err(PlanError::Stages { stages }),
+    }
+}
+
+/// Refuses more shared memory than a cube has.
+pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
+    match bytes <= device.shared_bytes {
+        true => Ok(()),
+        false => Err(PlanError::Shared { bytes, limit: device.shared_bytes }),
+    }
+}
+
+/// Refuses more units than a cube has, or none.
+pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
+    match (1..=device.units_per_cube).contains(&units) {
+        true => Ok(()),
+        false => Err(PlanError::Units { units, limit: device.units_per_cube }),
+    }
+}
+
+/// The units of a cube whose units do not cooperate: `units` on a GPU, and the cores of a processor.
+pub(in crate::conv) fn independent_units(units: u32, device: &Capabilities) -> u32 {
+    device.cores.unwrap_or(units.min(device.units_per_cube))
+}

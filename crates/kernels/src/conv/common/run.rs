@@ -1,0 +1,86 @@
+//! Runs of neighbouring rows along the width: most pixels of a line serve several rows and taps of a run, and
+//! are loaded once.
+
+use cubecl::prelude::*;
+
+use crate::conv::common::gather::{GatherArgs, Sweep};
+
+/// Neighbouring rows along the width, and the pixels of a line that they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct Run {
+    pub(in crate::conv) rows: u32,
+    /// The pixels between those that neighbours read by one tap.
+    pub(in crate::conv) step: i32,
+    /// The taps along the width, and the pixels between them.
+    pub(in crate::conv) taps: u32,
+    pub(in crate::conv) tap_step: i32,
+}
+
+impl Run {
+    pub(in crate::conv) fn new(rows: u32, width: &Sweep) -> Self {
+        let (step, tap_step) = (width.step as i32, width.tap_step as i32);
+        Self { rows, step, taps: width.taps as u32, tap_step }
+    }
+
+    /// The first pixel that some row reads, from the first row's own, and how many there are from it to
+    /// the last.
+    pub(in crate::conv) fn pixels(&self) -> (i32, u32) {
+        let rows = (self.rows as i32 - 1) * self.step;
+        let taps = (self.taps.max(1) as i32 - 1) * self.tap_step;
+        let (first, last) = (taps.min(0), rows + taps.max(0));
+        (first, (last - first + 1) as u32)
+    }
+
+    /// The pixel that row `r` reads by tap `t`.
+    pub(in crate::conv) fn pixel(&self, r: u32, t: u32) -> u32 {
+        (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
+    }
+
+    /// Whether any row reads pixel `p`.
+    pub(in crate::conv) fn is_read(&self, p: u32) -> bool {
+        (0..self.rows).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))
+    }
+}
+
+/// The pixels of a line from coordinate `start` on that a run reads, zeros where there are none.
+#[cube]
+pub(in crate::conv) fn pixels_of<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    line: usize,
+    start: i32,
+    extent: i32,
+    #[comptime] clipped: bool,
+    #[comptime] run: Run,
+) -> Sequence<Vector<A, N>> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let mut pixels = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for p in 0..comptime!(run.pixels().1) {
+        if comptime!(!run.is_read(p)) {
+            pixels.push(zero);
+        } else if comptime!(clipped) {
+            let x = start + p as i32;
+            let inside = x >= 0 && x < extent;
+            let pixel = pixel_at::<S, A, N>(a, gather, line, select(inside, x, 0i32), 0u32);
+            pixels.push(select(inside, pixel, zero));
+        } else {
+            pixels.push(pixel_at::<S, A, N>(a, gather, line, start, p));
+        }
+    }
+    pixels
+}
+
+/// The pixel at coordinate `x + p` of a line, of which `x` is not negative.
+#[cube]
+pub(in crate::conv) fn pixel_at<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    line: usize,
+    x: i32,
+    #[comptime] p: u32,
+) -> Vector<A, N> {
+    // Positions as wide as addresses are: what wraps cannot be folded into them.
+    let step = (gather.width.a_step as u32 / N::value() as u32) as usize;
+    Vector::cast_from(a[line + x as u32 as usize * step + comptime!(p as usize) * step])
+}

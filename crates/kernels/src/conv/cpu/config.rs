@@ -1,0 +1,115 @@
+//! Which problems a processor computes in wide vectors, and the rows and vectors that a thread computes.
+
+use core::fmt;
+
+use windowpane_geometry::{Convolution, LIMIT, Layout, Precision, Tile, Tiling};
+
+use crate::conv::common::gather::columns;
+use crate::conv::common::pack::Packing;
+use crate::conv::common::rules::{
+    MOST_ROWS, check_neighbours, check_registers, has_few_phases, register_tile, registers,
+    widest_register,
+};
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{Pass, Request};
+use crate::device::Capabilities;
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "cpu";
+
+/// How a thread's work is cut up: rows by vectors of columns, all in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The windows of a thread; the coordinates or the channels where a gradient is computed.
+    pub rows: u32,
+    /// The vectors of filters, or of channels.
+    pub vectors: u32,
+    /// The elements of a vector.
+    pub lanes: u32,
+}
+
+impl Config {
+    /// As many rows by vectors of sums as a processor's registers hold, with a term's weights and the number
+    /// that they are multiplied with beside them.
+    pub(in crate::conv) fn new(
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Self {
+        let columns = columns(conv, request.pass);
+        let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
+            // Vectors of the output's gradient, as it lies.
+            Pass::Filter => 1 << together(conv).trailing_zeros().min(30),
+            _ => columns.next_power_of_two(),
+        });
+        // 64-byte vectors come with 32 registers, shorter ones with 16.
+        let (registers, most) = if device.load_bytes >= 64 { (31, 4) } else { (15, 2) };
+        let vectors = columns.div_ceil(lanes).min(most);
+        let rows = ((registers - 1 - vectors) / vectors).min(MOST_ROWS);
+        Self { rows: rows as u32, vectors: vectors as u32, lanes: lanes as u32 }
+    }
+
+    pub(super) fn as_tile(self) -> Tile {
+        register_tile(self.rows, self.vectors, self.lanes)
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(tiling, [self.rows, self.vectors, self.lanes])?;
+        Ok(Self { rows, vectors, lanes })
+    }
+
+    pub(super) fn refuse(
+        self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        check_registers([self.rows, self.vectors, self.lanes], request, device)?;
+        match request.pass {
+            Pass::Filter => check_neighbours(self.lanes, together(conv)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rows={},vectors={},lanes={}", self.rows, self.vectors, self.lanes)
+    }
+}
+
+/// The layout of the weights for vectors of `lanes`.
+pub(super) fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
+    Packing::new(conv, pass, lanes)
+}
+
+/// Whether the kernel can compute a problem on a device.
+pub(in crate::conv) fn applies(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), NotApplicable> {
+    require(device.cores.is_some(), "it is for processors")?;
+    require(request.precision == Precision::Strict, "it does not round to tf32")?;
+    match request.pass {
+        Pass::Forward | Pass::Data => {
+            let lanes = widest_register(request.dtype, device) as usize;
+            require(
+                packing(conv, request.pass, lanes).elements() <= LIMIT,
+                "the packed filters are too large",
+            )?;
+            require(has_few_phases(conv, request.pass), "strides make too many phases")
+        }
+        Pass::Filter => Ok(()),
+        Pass::Bias => Err(NotApplicable("the gradient of the bias has no products")),
+    }
+}
+
+/// The filters of a group that lie together in memory.
+fn together(conv: &Convolution) -> usize {
+    match conv.layout() {
+        Layout::ChannelsLast => conv.filter().count() / conv.groups(),
+        Layout::ChannelsFirst => 1,
+    }
+}

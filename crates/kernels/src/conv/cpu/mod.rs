@@ -1,0 +1,152 @@
+//! A processor's kernel: a unit computes a few rows by a few vectors of columns in registers.
+//!
+//! ```text
+//! for each block of rows and of columns:         one unit
+//!     for each tap, for each term k of it:
+//!         b ← the block's columns of packed weights    a few vectors
+//!         for each row:  sums[row] += a[row, k] · b     one load, spread over a vector
+//! ```
+//!
+//! A processor's units are threads with wide vectors and no memory to share, so nothing is staged:
+//! the weights of a block stay in the caches while one block of rows after another uses them. A
+//! tap that lies outside for every row is skipped, one that does for some reads zeros for those.
+
+use cubecl::prelude::*;
+use windowpane_geometry::{Convolution, Layout, Tile};
+
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::EpilogueForm;
+use crate::conv::common::gather::{Gather, GatherForm, columns};
+use crate::conv::common::kernel::Kernel;
+use crate::conv::common::rules::independent_units;
+use crate::conv::error::PlanError;
+use crate::conv::problem::{Pass, Request, operands, results};
+use crate::cube::convert::{accumulator, elem};
+use crate::device::Capabilities;
+
+pub(in crate::conv) mod config;
+pub mod filter;
+mod kernel;
+
+pub use config::Config;
+use config::packing;
+use kernel::BlockArgsLaunch;
+
+/// The bytes of weights that stay near a core while all columns of a few rows are computed.
+const NEAR: usize = 128 << 10;
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// The rows and the vectors of a unit.
+    rows: u32,
+    vectors: u32,
+    gather: GatherForm,
+    /// Whether the terms of a tap lie side by side.
+    dense: bool,
+    /// Whether blocks of columns follow each other, or else blocks of rows.
+    columns_first: bool,
+    /// Whether results are stored a vector at a time.
+    whole: bool,
+    epilogue: EpilogueForm,
+}
+
+impl Kernel for Config {
+    fn tile(&self) -> Option<Tile> {
+        Some(self.as_tile())
+    }
+
+    fn check(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        self.refuse(conv, request, device)
+    }
+
+    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
+        independent_units(device.units_per_cube, device)
+    }
+
+    fn splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
+        1
+    }
+
+    fn most_splits(&self, _: &Convolution, _: Pass) -> usize {
+        1
+    }
+
+    /// The filters as they are packed.
+    fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
+        match request.pass {
+            Pass::Filter => 0,
+            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
+        }
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        match arguments.request.pass {
+            Pass::Filter => filter::launch(arguments, *self),
+            _ => launch(arguments, *self),
+        }
+        Ok(())
+    }
+}
+
+/// Launches the convolution or the gradient of its input.
+fn launch(arguments: &Arguments<'_>, config: Config) {
+    let Arguments { client, conv, epilogue, .. } = *arguments;
+    let units = arguments.units;
+    let Request { pass, dtype, .. } = arguments.request;
+    let ([a, w], out) = (arguments.operands, arguments.out);
+    let lanes = config.lanes as usize;
+    let packing = packing(conv, pass, lanes);
+    let packed = packing.pack(arguments, w);
+    let columns = columns(conv, pass);
+    let whole = conv.layout() == Layout::ChannelsLast && columns.is_multiple_of(lanes);
+    let form = Form {
+        rows: config.rows,
+        vectors: config.vectors,
+        gather: GatherForm::new(conv, pass),
+        dense: conv.layout() == Layout::ChannelsLast,
+        columns_first: packing.elements() / conv.groups() * accumulator(dtype).size() <= NEAR,
+        whole,
+        epilogue: epilogue.form(dtype),
+    };
+    let [inputs, _] = operands(conv, pass);
+    let (results, out_lanes) = (results(conv, pass), if whole { lanes } else { 1 });
+    let column_blocks = columns.div_ceil((config.vectors * config.lanes) as usize);
+    for gather in Gather::all(conv, pass) {
+        let row_blocks = gather.rows(conv).div_ceil(config.rows as usize);
+        let blocks = row_blocks * column_blocks * conv.groups();
+        let cubes = CubeCount::Static(blocks.div_ceil(units as usize) as u32, 1, 1);
+        // SAFETY: rows past the last are those of the last again and stored nowhere, columns past
+        // the last are zeros among the packed weights, and taps outside are read inside.
+        unsafe {
+            kernel::cpu::launch_unchecked(
+                client,
+                cubes,
+                CubeDim::new_1d(units),
+                lanes,
+                out_lanes,
+                buffer(a, inputs),
+                buffer(&packed, packing.elements() / lanes),
+                epilogue.bias(conv.filter().count(), out_lanes),
+                epilogue.residual(results, out_lanes),
+                buffer(out, results / out_lanes),
+                gather.args(conv, &packing.steps()),
+                BlockArgsLaunch::new(
+                    blocks as u32,
+                    row_blocks as u32,
+                    column_blocks as u32,
+                    epilogue.slope(),
+                ),
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! One kernel for each pass: a unit finds its element's place and sums the products of all its taps.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::AXES;
+
+use crate::conv::common::epilogue::{EpilogueForm, finish, finish_at};
+use crate::conv::common::tensor::{Coordinates, Order, TensorArgs, offset, place, row};
+use crate::cube::axis::{AxisArgs, AxisForm, coordinate, taps_of};
+use crate::cube::unit::unit_position;
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct Problem {
+    /// The elements of the result, or of its parts.
+    pub(super) elements: u32,
+    pub(super) x: TensorArgs,
+    pub(super) w: TensorArgs,
+    pub(super) y: TensorArgs,
+    pub(super) depth: AxisArgs,
+    pub(super) height: AxisArgs,
+    pub(super) width: AxisArgs,
+    /// The channels and the filters of one group.
+    pub(super) channels: FastDivmod<u32>,
+    pub(super) channels_a_group: u32,
+    pub(super) filters: FastDivmod<u32>,
+    pub(super) filters_a_group: u32,
+    pub(super) slope: f32,
+    /// The elements of a part, the windows of one, and all windows.
+    pub(super) part: FastDivmod<u32>,
+    pub(super) part_windows: u32,
+    pub(super) windows: u32,
+    /// The windows on each axis.
+    pub(super) outputs_depth: i32,
+    pub(super) outputs_height: i32,
+    pub(super) outputs_width: i32,
+}
+
+/// The compile-time options of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) axes: [AxisForm; AXES],
+    /// The order of the result's elements.
+    pub(super) order: Order,
+    pub(super) epilogue: EpilogueForm,
+    pub(super) runs: bool,
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn forward<S: Float, A: Float>(
+    x: &[S],
+    w: &[S],
+    bias: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    residual: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    y: &mut [Vector<S, Const<1>>],
+    problem: &Problem,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = unit_position(form.runs);
+    if i >= problem.elements {
+        terminate!();
+    }
+    let at = place(&problem.y, i, form.order);
+    let filter = at.channel;
+    let group = problem.filters.div(filter);
+    let x_first = at.sample * problem.x.sample_step
+        + group * problem.channels_a_group * problem.x.channel_step;
+    let w_first = filter * problem.w.sample_step;
+    let depth = taps_of(&problem.depth, at.depth, form.axes[0]);
+    let height = taps_of(&problem.height, at.height, form.axes[1]);
+    let width = taps_of(&problem.width, at.width, form.axes[2]);
+
+    let mut sum = A::from_int(0);
+    for td in depth.first..depth.end {
+        for th in height.first..height.end {
+            for tw in width.first..width.end {
+                let pixel = coordinate(&problem.depth, &depth, td, form.axes[0]) as u32
+                    * problem.x.depth_step
+                    + coordinate(&problem.height, &height, th, form.axes[1]) as u32
+                        * problem.x.height_step
+                    + coordinate(&problem.width, &width, tw, form.axes[2]) as u32
+                        * problem.x.width_step;
+                let tap = tap_offset(&problem.w, td, th, tw);
+                for c in 0..problem.channels_a_group {
+                    let x = x[(x_first + pixel + c * problem.x.channel_step) as usize];
+                    let w = w[(w_first + tap + c * problem.w.channel_step) as usize];
+                    sum = fma(A::cast_from(x), A::cast_from(w), sum);
+                }
+            }
+        }
+    }
+    let sum = Vector::<A, Const<1>>::new(sum);
+    y[i as usize] =
+        finish_at::<S, A, Const<1>>(&bias, &residual, sum, filter, i, problem.slope, form.epilogue);
+}
+
+/// Where the weight of a tap lies, from that of the first one.
+#[cube]
+fn tap_offset(w: &TensorArgs, td: i32, th: i32, tw: i32) -> u32 {
+    td as u32 * w.depth_step + th as u32 * w.height_step + tw as u32 * w.width_step
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn data<S: Float, A: Float>(
+    dy: &[S],
+    w: &[S],
+    dx: &mut [S],
+    problem: &Problem,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let i = unit_position(form.runs);
+    if i >= problem.elements {
+        terminate!();
+    }
+    let at = place(&problem.x, i, form.order);
+    let (group, channel) = problem.channels.div_mod(at.channel);
+    let filter = group * problem.filters_a_group;
+    let y_first = at.sample * problem.y.sample_step + filter * problem.y.channel_step;
+    let w_first = filter * problem.w.sample_step + channel * problem.w.channel_step;
+
+    let mut sum = A::from_int(0);
+    for td in 0..problem.depth.kernel {
+        let od = window_over(&problem.depth, problem.outputs_depth, at.depth, td);
+        for th in 0..problem.height.kernel {
+            let oh = window_over(&problem.height, problem.outputs_height, at.height, th);
+            for tw in 0..problem.width.kernel {
+                let ow = window_over(&problem.width, problem.outputs_width, at.width, tw);
+                if od >= 0 && oh >= 0 && ow >= 0 {
+                    let window = od as u32 * problem.y.depth_step
+                        + oh as u32 * problem.y.height_step
+                        + ow as u32 * problem.y.width_step;
+                    let tap = tap_offset(&problem.w, td, th, tw);
+                    for f in 0..problem.filters_a_group {
+                        let dy = dy[(y_first + window + f * problem.y.channel_step) as usize];
+                        let w = w[(w_first + tap + f * problem.w.sample_step) as usize];
+                        sum = fma(A::cast_from(dy), A::cast_from(w), sum);
+                    }
+                }
+            }
+        }
+    }
+    let sum = Vector::<A, Const<1>>::new(sum);
+    dx[i as usize] = finish::<S, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
+}
+
+/// The window that reads coordinate `x` by tap `t`; −1 if there is none.
+#[cube]
+fn window_over(axis: &AxisArgs, outputs: i32, x: u32, t: i32) -> i32 {
+    let distance = x as i32 + axis.before - t * axis.dilation;
+    let window = distance / axis.stride;
+    let reads = distance >= 0 && distance % axis.stride == 0 && window < outputs;
+    select(reads, window, -1i32)
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn filter<S: Float, A: Float, O: Float>(
+    dy: &[S],
+    x: &[S],
+    dw: &mut [O],
+    problem: &Problem,
+    #[comptime] form: Form,
+    #[define(S)] _read: ElemType,
+    #[define(A)] _accumulator: ElemType,
+    #[define(O)] _stored: ElemType,
+) {
+    let i = unit_position(form.runs);
+    if i >= problem.elements {
+        terminate!();
+    }
+    let (part, element) = problem.part.div_mod(i);
+    let at = place(&problem.w, element, form.order);
+    let group = problem.filters.div(at.sample);
+    let channel = group * problem.channels_a_group + at.channel;
+
+    let first = part * problem.part_windows;
+    let end = min(first + problem.part_windows, problem.windows);
+    let mut sum = A::from_int(0);
+    for r in first..end {
+        let mut window = row(&problem.y, r);
+        let d = read_by(&problem.depth, window.depth, at.depth);
+        let h = read_by(&problem.height, window.height, at.height);
+        let w = read_by(&problem.width, window.width, at.width);
+        if d >= 0 && h >= 0 && w >= 0 {
+            window.channel = at.sample;
+            let pixel = Coordinates {
+                sample: window.sample,
+                channel,
+                depth: d as u32,
+                height: h as u32,
+                width: w as u32,
+            };
+            let dy = dy[offset(&problem.y, &window) as usize];
+            let x = x[offset(&problem.x, &pixel) as usize];
+            sum = fma(A::cast_from(dy), A::cast_from(x), sum);
+        }
+    }
+    let sum = Vector::<A, Const<1>>::new(sum);
+    dw[i as usize] = finish::<O, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
+}
+
+/// The coordinate that tap `t` of window `o` reads; −1 if it is outside the input.
+#[cube]
+fn read_by(axis: &AxisArgs, o: u32, t: u32) -> i32 {
+    let x = o as i32 * axis.stride - axis.before + t as i32 * axis.dilation;
+    select(x >= 0 && x < axis.input, x, -1i32)
+}

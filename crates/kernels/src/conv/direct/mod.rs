@@ -1,0 +1,165 @@
+//! One unit an element of the result, every tap read: the formula word for word.
+//!
+//! ```text
+//! y[n, o, f]  = Σ { x[n, o·s − before + t·d, c] · w[f, t, c] : t, c }
+//! dx[n, x, c] = Σ { dy[n, o, f] · w[f, t, c] : f, t, where o·s = x + before − t·d }
+//! dw[f, t, c] = Σ { dy[n, o, f] · x[n, o·s − before + t·d, c] : n, o }
+//! ```
+//!
+//! Only taps inside the input are read. Right for every problem, and the measure of the others; for
+//! work that is worth a faster kernel it is many times slower than they are.
+
+use windowpane_geometry::{Convolution, Precision, Tile};
+
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::Epilogue;
+use crate::conv::common::kernel::Kernel;
+use crate::conv::common::rules::independent_units;
+use crate::conv::common::tensor::{Order, filter_args, tensor_args};
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{Pass, Request, operands, results, windows};
+use crate::cube::axis::{AxisForm, axis_args};
+use crate::cube::convert::{accumulator, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+
+mod kernel;
+
+use kernel::{Form, ProblemLaunch};
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "direct";
+
+/// The units of a cube on a GPU.
+const UNITS: u32 = 256;
+
+/// Nothing: the kernel has no numbers to choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config;
+
+impl Kernel for Config {
+    fn tile(&self) -> Option<Tile> {
+        None
+    }
+
+    fn check(&self, _: &Convolution, _: Request, _: &Capabilities) -> Result<(), PlanError> {
+        Ok(())
+    }
+
+    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
+        independent_units(UNITS, device)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        match arguments.request.pass {
+            Pass::Bias => Err(PlanError::Foreign),
+            _ => launch(arguments),
+        }
+    }
+}
+
+/// Whether the kernel can compute a problem: it rounds no factors, of which a bias's gradient has none.
+pub(in crate::conv) fn applies(request: Request) -> Result<(), NotApplicable> {
+    let is_exact = request.precision == Precision::Strict || request.pass == Pass::Bias;
+    require(is_exact, "it does not round to tf32")
+}
+
+fn problem_args(conv: &Convolution, elements: usize, splits: usize, slope: f32) -> ProblemLaunch {
+    let [depth, height, width] = conv.grid().axes().each_ref().map(axis_args);
+    let channels = conv.filter().channels() as u32;
+    let filters = (conv.filter().count() / conv.groups()) as u32;
+    let windows = windows(conv);
+    let outputs = conv.grid().axes().each_ref().map(|axis| axis.output() as i32);
+    let part = (elements / splits) as u32;
+    ProblemLaunch::new(
+        elements as u32,
+        tensor_args(&conv.input(), conv.layout()),
+        filter_args(conv),
+        tensor_args(&conv.output(), conv.layout()),
+        depth,
+        height,
+        width,
+        channels,
+        channels,
+        filters,
+        filters,
+        slope,
+        part,
+        windows.div_ceil(splits) as u32,
+        windows as u32,
+        outputs[0],
+        outputs[1],
+        outputs[2],
+    )
+}
+
+fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
+    let Arguments { client, conv, splits, stored, .. } = *arguments;
+    let Request { pass, dtype, .. } = arguments.request;
+    let ([a, b], out) = (arguments.operands, arguments.out);
+    // This kernel rounds by itself on every device.
+    let epilogue = Epilogue { rounds: false, ..arguments.epilogue };
+    let elements = results(conv, pass) * splits;
+    let [a_len, b_len] = operands(conv, pass);
+    let (cubes, units) = grid(client, arguments.units, elements);
+    let order = match pass {
+        Pass::Filter => Order::from(conv.filter_layout()),
+        _ => Order::from(conv.layout()),
+    };
+    let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
+    let form = Form { axes, order, epilogue: epilogue.form(stored), runs: arguments.runs };
+    let problem = problem_args(conv, elements, splits, epilogue.slope());
+    match pass {
+        // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Coordinates`.
+        Pass::Forward => unsafe {
+            kernel::forward::launch_unchecked(
+                client,
+                cubes,
+                units,
+                buffer(a, a_len),
+                buffer(b, b_len),
+                epilogue.bias(conv.filter().count(), 1),
+                epilogue.residual(elements, 1),
+                buffer(out, elements),
+                problem,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        },
+        // SAFETY: as above.
+        Pass::Data => unsafe {
+            kernel::data::launch_unchecked(
+                client,
+                cubes,
+                units,
+                buffer(a, a_len),
+                buffer(b, b_len),
+                buffer(out, elements),
+                problem,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        },
+        // SAFETY: as above.
+        Pass::Filter => unsafe {
+            kernel::filter::launch_unchecked(
+                client,
+                cubes,
+                units,
+                buffer(b, b_len),
+                buffer(a, a_len),
+                buffer(out, elements),
+                problem,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        },
+        Pass::Bias => return Err(PlanError::Foreign),
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! Which problems the kernel is for, and the run of rows that a unit computes.
+
+use core::fmt;
+
+use windowpane_geometry::{Convolution, Layout, Precision, Tile, Tiling};
+
+use crate::conv::common::gather::{columns, inner};
+use crate::conv::common::rules::{
+    check_number, has_few_phases, has_few_taps, register_tile, registers, widest_load,
+};
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{Pass, Request, fragment};
+use crate::device::Capabilities;
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "grouped";
+
+/// The lanes of every vector: channels that are read, or filters.
+pub(super) const LANES: u32 = 4;
+
+/// The most channels or filters of a group: where a block of a product would be wider than the group by half
+/// or more, and beside matrix units, which are so much faster, by still more.
+const MOST_CHANNELS: usize = 16;
+const MOST_CHANNELS_BESIDE_MATRIX_UNITS: usize = 8;
+
+/// How a unit's work is cut up: a run of rows by one vector of filters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The neighbouring windows, or coordinates of a gradient, that a unit computes.
+    pub rows: u32,
+}
+
+impl Config {
+    /// A run of eight rows.
+    pub(in crate::conv) const DEFAULT: Self = Self { rows: 8 };
+
+    pub(super) fn as_tile(self) -> Tile {
+        register_tile(self.rows, 1, LANES)
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+        let [rows, vectors, lanes] = registers(tiling, [self.rows, 1, LANES])?;
+        check_number("ratio_n", vectors, 1)?;
+        check_number("elems_per_thread", lanes, LANES)?;
+        Ok(Self { rows })
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rows={}", self.rows)
+    }
+}
+
+/// Whether the kernel can compute a problem on a device.
+pub(in crate::conv) fn applies(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), NotApplicable> {
+    let most = match fragment(request, device) {
+        Some(_) => MOST_CHANNELS_BESIDE_MATRIX_UNITS,
+        None => MOST_CHANNELS,
+    };
+    let lanes = LANES as usize;
+    let few = |count: usize| count.is_multiple_of(lanes) && (1..=most).contains(&count);
+    require(device.cores.is_none(), "it is for GPUs")?;
+    require(request.precision == Precision::Strict, "it does not round to tf32")?;
+    require(
+        matches!(request.pass, Pass::Forward | Pass::Data),
+        "it computes the forward pass and the gradient of the data",
+    )?;
+    require(conv.groups() > 1, "there is one group")?;
+    require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
+    require(
+        few(inner(conv, request.pass)) && few(columns(conv, request.pass)),
+        "groups have too many channels or filters, or no multiple of 4",
+    )?;
+    require(
+        widest_load(request.dtype, device) == LANES,
+        "the device does not load vectors of 4 elements of this type",
+    )?;
+    require(has_few_taps(conv), "taps along the width are too many or too far apart")?;
+    require(has_few_phases(conv, request.pass), "strides make too many phases")
+}

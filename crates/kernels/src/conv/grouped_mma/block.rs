@@ -1,0 +1,52 @@
+//! The work of a cube and of its planes.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+
+use super::form::{Form, PLANE};
+
+/// The numbers of a launch beside those of the gather.
+#[derive(CubeType, CubeLaunch)]
+pub(super) struct BlockArgs {
+    /// The blocks of chunks.
+    pub(super) chunks: FastDivmod<u32>,
+    /// The rows along the height and the width.
+    pub(super) height: u32,
+    pub(super) width: u32,
+    /// The step from a column's weights to the next.
+    pub(super) column_step: u32,
+    /// The lanes of a vector, a plane's groups and their walks, where a compiler is not to know them:
+    /// it would unroll loops that are better left.
+    pub(super) lanes: u32,
+    pub(super) members: u32,
+    pub(super) walks: u32,
+    pub(super) slope: f32,
+}
+
+/// Where a plane's work is.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct PlaneWork {
+    /// The first line and column of windows of the cube.
+    pub(super) line: u32,
+    pub(super) column: u32,
+    /// The cube's first chunk.
+    pub(super) chunk: u32,
+    /// The unit within its plane, and the plane's first group within the cube.
+    pub(super) unit: u32,
+    pub(super) group: u32,
+}
+
+/// The work of a plane.
+#[cube]
+pub(super) fn place_of(block: &BlockArgs, #[comptime] form: Form) -> PlaneWork {
+    let (across, chunk) = block.chunks.div_mod(CUBE_POS_X);
+    let (plane, unit) = (UNIT_POS / PLANE, UNIT_POS % PLANE);
+    PlaneWork {
+        line: CUBE_POS_Y * comptime!(form.lines()),
+        column: across * comptime!(form.windows()),
+        chunk: chunk * comptime!(form.chunks),
+        unit,
+        group: plane * comptime!(form.members),
+    }
+}

@@ -1,0 +1,227 @@
+//! Which problems the kernel is for, and how it cuts them up.
+
+use core::fmt;
+
+use windowpane_geometry::{AXES, Convolution, DType, Layout, Precision, Tile, Tiling};
+
+use super::form::{CHUNK, Form, HALVES, PLANE, TILES, WALKS, walk_windows};
+use crate::conv::common::epilogue::Epilogue;
+use crate::conv::common::gather::{Gather, columns, inner, phases};
+use crate::conv::common::rules::{
+    MOST_BLOCK, MOST_CUBES, check_block, check_divisor, check_number, check_shared, check_units,
+    widest_factor_load,
+};
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::problem::{self, Pass, Request};
+use crate::device::{Capabilities, Fragment};
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "grouped_mma";
+
+/// The most strips that a tile reads, and that it is from a tile to the next.
+const MOST_STRIPS: u64 = 16;
+const MOST_STEP: usize = 4;
+
+/// The terms of a fragment, whose products are added at once.
+const TERMS: u32 = 16;
+
+/// The most walks of a cube side by side.
+const MOST_WALKS: u32 = 8;
+
+/// How a cube's work is cut up: planes that walk down the image, each over a few groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The windows of a cube: those of a walk, times the walks side by side.
+    pub block_m: u32,
+    /// The channels of a cube.
+    pub block_n: u32,
+    /// The lines of windows that a plane walks: 4, 7 or 14.
+    pub ratio_m: u32,
+    /// The groups of a plane.
+    pub ratio_n: u32,
+    /// The elements of a load.
+    pub elems_per_thread: u32,
+    /// Whether matrix units compute the sums, as far as these are finite.
+    pub(super) has_matrix: bool,
+}
+
+impl Config {
+    /// A walk for each plane: 56 windows wide where channels are single, and 14 where they are 8; with 64
+    /// bytes of a pixel, and as many groups a plane as leave 8 planes; smaller where shared memory is small,
+    /// or channels are few.
+    pub(in crate::conv) fn new(
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Option<Self> {
+        let groups = chunk_groups(conv, request.pass);
+        // Single channels are walked down in two halves.
+        let lines = if groups == CHUNK { 7 } else { 14 };
+        let config = |lines: u32, chunks: u32| Self {
+            block_m: block(conv, request.pass, lines),
+            block_n: CHUNK * chunks,
+            ratio_m: lines,
+            ratio_n: (groups * chunks / 8).max(1),
+            elems_per_thread: widest_factor_load(request.dtype, device),
+            has_matrix: fragment(request, device).is_some(),
+        };
+        [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
+            .map(|(lines, chunks)| config(lines, chunks))
+            .into_iter()
+            .find(|config| config.refuse(conv, request, device).is_ok())
+    }
+
+    pub(super) fn as_tile(self) -> Tile {
+        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = self;
+        Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+        let tile = tiling.over(self.as_tile());
+        check_number("block_k", tile.block_k, TERMS)?;
+        check_number("stages", tile.stages, 1)?;
+        let Tile { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = tile;
+        Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, ..self })
+    }
+
+    pub(super) fn refuse(
+        self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        let lanes = widest_factor_load(request.dtype, device);
+        check_number("elems_per_thread", self.elems_per_thread, lanes)?;
+        let sums = self.ratio_m;
+        if !WALKS.contains(&sums) {
+            let [.., limit] = WALKS;
+            return Err(PlanError::Sums { sums, limit });
+        }
+        let walk = block(conv, request.pass, sums);
+        check_block("block_m", self.block_m, walk, MOST_WALKS * walk)?;
+        check_block("block_n", self.block_n, CHUNK, MOST_BLOCK)?;
+        let groups = chunk_groups(conv, request.pass) * self.block_n / CHUNK;
+        check_divisor("ratio_n", self.ratio_n, groups as usize, "groups of channels in a block")?;
+        check_divisor("block_n", self.block_n, conv.input().channels(), "channels")?;
+        check_units(self.planes(conv, request.pass).saturating_mul(PLANE), device)?;
+        if self.has_matrix != fragment(request, device).is_some() {
+            return Err(PlanError::Foreign);
+        }
+        // Without fragments nothing is staged.
+        let bytes = match self.has_matrix {
+            true => self.shared_bytes(conv, request.pass, request.dtype),
+            false => 0,
+        };
+        check_shared(bytes, device)
+    }
+
+    /// The planes of a cube.
+    pub(super) fn planes(self, conv: &Convolution, pass: Pass) -> u32 {
+        let groups = self.block_n / inner(conv, pass) as u32;
+        groups / self.ratio_n.max(1)
+    }
+
+    /// The bytes of shared memory that a cube takes on matrix units.
+    fn shared_bytes(self, conv: &Convolution, pass: Pass, dtype: DType) -> usize {
+        // Sums are the largest where they are laid out as they are.
+        let form = |gather| Form {
+            late: true,
+            ..Form::new(conv, pass, &gather, &self.as_tile(), true, &Epilogue::NONE, dtype)
+        };
+        let strips = Gather::all(conv, pass).map(|gather| form(gather).shared()).max();
+        strips.unwrap_or(0) as usize * CHUNK as usize * dtype.size()
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, .. } = self;
+        write!(f, "block_m={block_m},block_n={block_n},ratio_m={ratio_m},ratio_n={ratio_n}")?;
+        write!(f, ",elems_per_thread={elems_per_thread}")
+    }
+}
+
+/// Whether the kernel can compute a problem on a device.
+pub(in crate::conv) fn applies(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), NotApplicable> {
+    require(device.cores.is_none(), "it is for GPUs")?;
+    require(request.precision == Precision::Strict, "it does not round to tf32")?;
+    require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
+    suits(conv, request.pass, request.dtype)?;
+    require(
+        Config::new(conv, request, device).is_some(),
+        "the device has too little shared memory or too few units, or channels do not fill a block",
+    )
+}
+
+/// Whether a plan may choose the kernel: without fragments every sum is computed one by one.
+pub(in crate::conv) fn pays(request: Request, device: &Capabilities) -> bool {
+    fragment(request, device).is_some()
+}
+
+/// Whether a problem's channels, taps and layout are such that it can be computed so.
+pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
+    let chunk = CHUNK as usize;
+    let (inner, columns) = (inner(conv, pass), columns(conv, pass));
+    require(dtype.size() == 2, "elements have not 16 bits")?;
+    require(
+        matches!(pass, Pass::Forward | Pass::Data),
+        "it computes the forward pass and the gradient of the data",
+    )?;
+    require(conv.layout() == Layout::ChannelsLast, "channels are not last")?;
+    require(conv.grid().rank() == 2, "it is for two axes")?;
+    require(conv.groups() > 1, "there is one group")?;
+    require(
+        inner == columns
+            && chunk.is_multiple_of(inner)
+            && conv.input().channels().is_multiple_of(chunk),
+        "groups have not 1, 2, 4 or 8 channels and as many filters, or channels are no multiple of 8",
+    )?;
+    require(phases(conv, pass) == [1; AXES], "strides make several phases")?;
+    require(
+        Gather::all(conv, pass).all(|gather| is_near(&gather, conv, inner)),
+        "taps are too many or too far apart, or the image is too large",
+    )
+}
+
+/// Whether what a tile reads is near enough that strips and lines of it can be counted, and cubes too.
+fn is_near(gather: &Gather, conv: &Convolution, group: usize) -> bool {
+    // Coordinates that are in no window have a gradient of zeros, which others write.
+    if gather.axes.iter().any(|axis| axis.taps == 0) {
+        return false;
+    }
+    let [_, height, width] = gather.axes;
+    let [fewest, .., most] = WALKS;
+    let span = |taps: usize, step: i64| (taps as u64 - 1) * step.unsigned_abs();
+    let chunk = CHUNK as usize;
+    let wide = (chunk / group) as u64;
+    let near = span(width.taps, width.tap_step) + (wide - 1) * width.step as u64 + 1;
+    let lines = u64::from(HALVES * most);
+    let high = span(height.taps, height.tap_step) + lines * height.step as u64;
+    let runs = width.rows.div_ceil(TILES as usize * chunk / group);
+    let across = conv.input().channels() / chunk * runs;
+    let cubes = across.max(height.rows.div_ceil(fewest as usize));
+    let narrow = near.div_ceil(wide) <= MOST_STRIPS && width.step <= MOST_STEP;
+    narrow && high < 256 && cubes <= MOST_CUBES
+}
+
+/// The fragment of a request, where a plane's units can hold such as bands are laid out for.
+fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
+    let held = |plane| device.mma_registers && plane == PLANE;
+    let whole = request.dtype.size() == 2 && widest_factor_load(request.dtype, device) == CHUNK;
+    problem::fragment(request, device).filter(|&(_, plane)| whole && held(plane))
+}
+
+/// The windows of a cube whose planes walk so many lines, once.
+fn block(conv: &Convolution, pass: Pass, lines: u32) -> u32 {
+    walk_windows(inner(conv, pass) as u32, lines)
+}
+
+/// The groups of a chunk.
+fn chunk_groups(conv: &Convolution, pass: Pass) -> u32 {
+    CHUNK / inner(conv, pass) as u32
+}

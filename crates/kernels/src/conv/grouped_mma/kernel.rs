@@ -1,0 +1,170 @@
+//! What a cube does: bring pixels, have its planes walk over them, bring the results to memory.
+
+use cubecl::prelude::*;
+
+use super::block::{BlockArgs, PlaneWork, place_of};
+use super::form::{CHUNK, Form};
+use super::nonfinite_fixup::recomputed;
+use super::pixels::stage;
+use super::results::{Window, are_numbers, bring, is_there, piece_of, result_of, take, window_of};
+use super::walk::{Walk, go_over, walk_down};
+use super::weights::{fill, no_weights, spots_of};
+use crate::conv::common::gather::GatherArgs;
+
+/// The bytes on whose multiples strips begin.
+const ALIGNMENT: usize = 16;
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+    #[define(R)] _laid: ElemType,
+) {
+    let place = place_of(block, form);
+    if comptime!(form.has_matrix) {
+        let mut shared = Shared::<[Vector<S, N>]>::new_aligned_slice(
+            comptime!(form.shared() as usize),
+            ALIGNMENT,
+        );
+        sum_walks::<S, A, R, N>(a, w, gather, block, &place, &mut shared, form);
+        sync_cube();
+        bring_pieces::<S, A, R, N>(
+            a, w, &bias, &residual, out, gather, block, &place, &shared, form,
+        );
+    } else {
+        sum_terms::<S, A, N>(a, w, &bias, &residual, out, gather, block, &place, form);
+    }
+}
+
+/// Brings the cube's pixels to shared memory, sums the walks of a plane, group by group, and lays the sums
+/// where the pixels were.
+#[cube]
+fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    shared: &mut Shared<[Vector<S, N>]>,
+    #[comptime] form: Form,
+) {
+    let spots = spots_of(gather, block, place, form);
+    let weights = no_weights::<S>(form);
+    stage::<S, N>(a, gather, place, shared, form);
+    // On their way while other planes' pixels are.
+    fill::<S>(w, gather, place, &spots, &weights, place.group, 0u32, form);
+    sync_cube();
+    for member in 0..block.members {
+        let group = place.group + member;
+        for walk in 0..block.walks {
+            if place.column + walk * comptime!(form.walk_windows()) < block.width {
+                let walked = Walk { group, walk };
+                if comptime!(form.is_held()) {
+                    walk_down::<S, A, R, N>(shared, &weights, block, place, &walked, form);
+                } else {
+                    go_over::<S, A, R, N>(
+                        shared, w, gather, &spots, &weights, block, place, &walked, form,
+                    );
+                }
+            }
+        }
+        if comptime!(form.is_held()) {
+            let next = member + 1;
+            if next < block.members {
+                let next = place.group + next;
+                fill::<S>(w, gather, place, &spots, &weights, next, 0u32, form);
+            }
+        }
+    }
+}
+
+/// Brings the sums that were laid in shared memory to memory, and sums again those that are NaN.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    shared: &Shared<[Vector<S, N>]>,
+    #[comptime] form: Form,
+) {
+    let ahead = comptime!(form.ahead());
+    let further = gather.width.out_step / comptime!(form.lanes);
+    for round in 0..comptime!(form.brought().div_ceil(form.units() * form.ahead())).runtime() {
+        // The windows that are left to be summed term by term, a bit each.
+        let mut left = 0u32.runtime();
+        #[unroll]
+        for turn in 0..ahead {
+            let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
+            let results = take::<S, R, N>(shared, &piece, form);
+            let first = window_of(place, &piece, 0u32, form);
+            let at = result_of(gather, &first, form);
+            let whole = are_numbers::<R, N>(&results, form);
+            #[unroll]
+            for i in 0..form.wide() {
+                let window = window_of(place, &piece, i, form);
+                if is_there(block, place, &window, form) {
+                    if whole {
+                        let result = *results.index(comptime!(i as usize));
+                        let at = at + i * further;
+                        let vector = window.vector;
+                        bring::<S, A, R, N>(result, bias, residual, out, block, vector, at, form);
+                    } else {
+                        left |= comptime!(1u32 << (turn * form.wide() + i));
+                    }
+                }
+            }
+        }
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            left &= left - 1;
+            let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
+            let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
+            let window = window_of(place, &piece, i, form);
+            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+        }
+    }
+}
+
+/// Sums all of a cube's windows term by term, where there are no such fragments.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn sum_terms<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    #[comptime] form: Form,
+) {
+    let vectors = comptime!(form.chunks * CHUNK / form.lanes);
+    let all = comptime!(form.lines() * form.windows()) * vectors;
+    for i in range_stepped(UNIT_POS, all, comptime!(form.units())) {
+        let (i, vector) = (i / vectors, i % vectors);
+        let window = Window {
+            line: place.line + i / comptime!(form.windows()),
+            column: place.column + i % comptime!(form.windows()),
+            vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
+        };
+        if is_there(block, place, &window, form) {
+            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Windows summed term by term, with no product that is not of a tap.
+
+use cubecl::prelude::*;
+
+use super::block::BlockArgs;
+use super::form::Form;
+use super::results::{Window, result_of};
+use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::gather::{GatherArgs, read, tap_point};
+
+/// Sums a vector of results term by term and brings it to memory.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn recomputed<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    window: &Window,
+    #[comptime] form: Form,
+) {
+    let sum = term_by_term::<S, A, N>(a, w, gather, block, window, form);
+    let at = result_of(gather, window, form);
+    let (vector, slope) = (window.vector, block.slope);
+    out[at as usize] = finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+}
+
+/// A window's results without products that are not of a tap.
+#[cube]
+fn term_by_term<S: Float, A: Float, N: Size>(
+    a: &[Vector<S, N>],
+    w: &[S],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    window: &Window,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let lanes = comptime!(form.lanes);
+    let vectors = comptime!(form.vectors());
+    let mut sum = Vector::<A, N>::new(A::from_int(0));
+    let top = read(&gather.height, window.line);
+    let left = read(&gather.width, window.column);
+    let first = CUBE_POS_Z * gather.a_batch / lanes + window.vector / vectors * vectors;
+    // The vector's first group, and its first column there.
+    let group = window.vector * lanes / comptime!(form.group);
+    let column = window.vector % vectors * lanes;
+    for th in 0..gather.height.taps_count {
+        let h = top + th as i32 * gather.height.tap_step;
+        for tw in 0..gather.width.taps_count {
+            let x = left + tw as i32 * gather.width.tap_step;
+            let inside =
+                (h as u32) < gather.height.extent as u32 && (x as u32) < gather.width.extent as u32;
+            if inside {
+                let at = (h * gather.height.a_step + x * gather.width.a_step) as u32 / lanes;
+                let weights = tap_point(gather, 0u32, th, tw).other
+                    + group * gather.b_group
+                    + column * block.column_step;
+                for from in 0..vectors.runtime() {
+                    let pixel = Vector::<A, N>::cast_from(a[(first + at + from) as usize]);
+                    let weights = weights + from * lanes * gather.b_inner;
+                    add_products::<S, A, N>(w, gather, block, &mut sum, pixel, weights, form);
+                }
+            }
+        }
+    }
+    sum
+}
+
+/// Adds the products of a vector of pixels: to each filter's sum those of its own group.
+///
+/// Filter by filter, and not all at once: the registers that these would take are many, and what is rarely
+/// run should not be what decides how many units there are at a time.
+#[cube]
+fn add_products<S: Float, A: Float, N: Size>(
+    w: &[S],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    sum: &mut Vector<A, N>,
+    pixel: Vector<A, N>,
+    weights: u32,
+    #[comptime] form: Form,
+) {
+    for f in 0..block.lanes {
+        let (group, column) = (f / comptime!(form.group), f % comptime!(form.group));
+        let weights = weights + group * gather.b_group + column * block.column_step;
+        let mut total = A::from_int(0);
+        #[unroll]
+        for c in 0..form.lanes {
+            if group == comptime!(c / form.group) {
+                let at = weights + comptime!(c % form.group) * gather.b_inner;
+                let weight = A::cast_from(w[at as usize]);
+                total = fma(pixel.extract(comptime!(c as usize)), weight, total);
+            }
+        }
+        #[unroll]
+        for lane in 0..form.lanes {
+            let at = comptime!(lane as usize);
+            let before = sum.extract(at);
+            sum.insert(at, select(f == lane, before + total, before));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The pixels of a cube on their way to shared memory, as strips of one group each.
+
+use cubecl::prelude::*;
+
+use super::block::PlaneWork;
+use super::form::{CHUNK, Form};
+use crate::conv::common::gather::load_if;
+use crate::conv::common::gather::{GatherArgs, read};
+
+/// Brings the pixels that a cube reads to shared memory as strips, zeros where there are none.
+#[cube]
+pub(super) fn stage<S: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    place: &PlaneWork,
+    shared: &mut Shared<[Vector<S, N>]>,
+    #[comptime] form: Form,
+) {
+    let (chunks, wide, ahead) = comptime!((form.chunks, form.wide(), form.ahead()));
+    let (pitch, lines) = comptime!((form.pitch(), form.pixel_lines()));
+    // How far on a unit's next strip is.
+    let further = comptime!(form.units() / chunks);
+    let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
+    let top = read(&gather.height, place.line) + first_line;
+    let left = read(&gather.width, place.column) + first_column;
+    let (spot, chunk) = (UNIT_POS / chunks, UNIT_POS % chunks);
+    let to = chunk * comptime!(form.chunk_step());
+    let base = CUBE_POS_Z * gather.a_batch + (place.chunk + chunk) * CHUNK;
+    let base = (base / comptime!(form.lanes)) as i32;
+    let line_step = gather.height.a_step / comptime!(form.lanes as i32);
+    let column_step = gather.width.a_step / comptime!(form.lanes as i32);
+    let mut line = spot / pitch;
+    let mut strip = spot % pitch;
+    for _ in 0..comptime!(form.staged().div_ceil(form.units() * ahead)).runtime() {
+        let mut held = Sequence::<Vector<S, N>>::new();
+        let mut spots = Sequence::<u32>::new();
+        let mut there = Sequence::<bool>::new();
+        #[unroll]
+        for _ in 0..ahead {
+            // What is negative is larger than all that is not.
+            let h = top + line as i32;
+            let on_line = line < lines && (h as u32) < gather.height.extent as u32;
+            let first = left + (strip * wide) as i32;
+            let at = base + h * line_step + first * column_step;
+            #[unroll]
+            for i in 0..wide {
+                let inside = on_line && ((first + i as i32) as u32) < gather.width.extent as u32;
+                held.push(load_if(a, inside, (at + i as i32 * column_step) as u32));
+            }
+            spots.push(to + line * pitch + strip);
+            there.push(line < lines);
+            line += comptime!(further / pitch);
+            strip += comptime!(further % pitch);
+            if strip >= pitch {
+                strip -= pitch;
+                line += 1;
+            }
+        }
+        #[unroll]
+        for turn in 0..ahead {
+            if *there.index(comptime!(turn as usize)) {
+                let spot = *spots.index(comptime!(turn as usize));
+                #[unroll]
+                for group in 0..wide {
+                    let mut made = Vector::<S, N>::empty();
+                    #[unroll]
+                    for e in 0..CHUNK {
+                        let pixel = comptime!((turn * wide + e / form.group) as usize);
+                        let lane = comptime!((group * form.group + e % form.group) as usize);
+                        made.insert(comptime!(e as usize), held.index(pixel).extract(lane));
+                    }
+                    let at = spot + comptime!(group * form.group_step());
+                    shared[at as usize] = made;
+                }
+            }
+        }
+    }
+}

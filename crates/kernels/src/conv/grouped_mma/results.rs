@@ -1,0 +1,164 @@
+//! Results on their way from shared memory, strips of groups, to memory, vectors of channels.
+
+use cubecl::prelude::*;
+
+use super::block::{BlockArgs, PlaneWork};
+use super::form::{CHUNK, Form};
+use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::gather::{GatherArgs, result};
+
+/// A window and a vector of its channels, among all.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Window {
+    pub(super) line: u32,
+    pub(super) column: u32,
+    pub(super) vector: u32,
+}
+
+/// Where a piece of a cube's results is, within the cube: a tile of a chunk.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Piece {
+    pub(super) line: u32,
+    pub(super) tile: u32,
+    pub(super) chunk: u32,
+}
+
+#[cube]
+pub(super) fn piece_of(piece: u32, #[comptime] form: Form) -> Piece {
+    let (i, chunk) = (piece / comptime!(form.chunks), piece % comptime!(form.chunks));
+    Piece { line: i / comptime!(form.tiles()), tile: i % comptime!(form.tiles()), chunk }
+}
+
+/// The `i`-th window of a piece.
+#[cube]
+pub(super) fn window_of(
+    place: &PlaneWork,
+    piece: &Piece,
+    i: u32,
+    #[comptime] form: Form,
+) -> Window {
+    Window {
+        line: place.line + piece.line,
+        column: place.column + piece.tile * comptime!(form.wide()) + i,
+        vector: place.chunk + piece.chunk,
+    }
+}
+
+/// Whether there is such a window, and in this cube.
+#[cube]
+pub(super) fn is_there(
+    block: &BlockArgs,
+    place: &PlaneWork,
+    window: &Window,
+    #[comptime] form: Form,
+) -> bool {
+    let lines = comptime!(form.lines());
+    window.line < min(block.height, place.line + lines) && window.column < block.width
+}
+
+/// The vector of all results.
+#[cube]
+pub(super) fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: Form) -> u32 {
+    let at = CUBE_POS_Z * gather.out_batch
+        + result(&gather.height, window.line)
+        + result(&gather.width, window.column);
+    at / comptime!(form.lanes) + window.vector
+}
+
+/// A piece of the results from shared memory: of each of its windows a chunk.
+#[cube]
+pub(super) fn take<S: Float, R: Float, N: Size>(
+    shared: &Shared<[Vector<S, N>]>,
+    piece: &Piece,
+    #[comptime] form: Form,
+) -> Sequence<Vector<R, N>> {
+    let parts = comptime!(form.parts());
+    let size!(Q) = (CHUNK / parts) as usize;
+    // A piece after the last of the cube is the last line's again.
+    let line = min(piece.line, comptime!(form.lines() - 1));
+    let rows = comptime!(form.height.rows);
+    let line = if comptime!(form.late) {
+        line
+    } else {
+        // As `laid_line` has it.
+        let moved = line * comptime!(form.height.step as u32) + comptime!(form.last_line(0));
+        select(line < rows, line, moved)
+    };
+    let first = piece.chunk * comptime!(form.chunk_step())
+        + comptime!(form.laid_first())
+        + line * comptime!(form.laid_pitch())
+        + piece.tile * parts;
+    let mut strips = Sequence::<Vector<R, Q>>::new();
+    #[unroll]
+    for group in 0..form.wide() {
+        #[unroll]
+        for part in 0..parts {
+            let at = first + comptime!(group * form.group_step() + part);
+            strips.push(Vector::<R, Q>::reinterpret(shared[at as usize]));
+        }
+    }
+    let mut results = Sequence::<Vector<R, N>>::new();
+    #[unroll]
+    for i in 0..form.wide() {
+        let mut result = Vector::<R, N>::empty();
+        #[unroll]
+        for lane in 0..CHUNK {
+            // An element of a group's strip.
+            let (group, e) = comptime!((lane / form.group, i * form.group + lane % form.group));
+            let of = comptime!(CHUNK / parts);
+            let strip = strips.index(comptime!((group * parts + e / of) as usize));
+            result.insert(comptime!(lane as usize), strip.extract(comptime!((e % of) as usize)));
+        }
+        results.push(result);
+    }
+    results
+}
+
+/// Whether none of a piece's results is NaN. Infinities of both signs may do for one: what is computed again
+/// comes out the same.
+#[cube]
+pub(super) fn are_numbers<R: Float, N: Size>(
+    results: &Sequence<Vector<R, N>>,
+    #[comptime] form: Form,
+) -> bool {
+    let mut sum = *results.index(0usize);
+    #[unroll]
+    for i in 1..form.wide() {
+        sum += *results.index(comptime!(i as usize));
+    }
+    let mut pairs = Vector::<R, Const<2>>::new(R::from_int(0));
+    #[unroll]
+    for i in 0..comptime!(form.lanes / 2) {
+        let mut pair = Vector::<R, Const<2>>::empty();
+        pair.insert(0usize, sum.extract(comptime!((2 * i) as usize)));
+        pair.insert(1usize, sum.extract(comptime!((2 * i + 1) as usize)));
+        pairs += pair;
+    }
+    let all = f32::cast_from(pairs.extract(0usize)) + f32::cast_from(pairs.extract(1usize));
+    !all.is_nan()
+}
+
+/// Brings a vector of results to memory.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn bring<S: Float, A: Float, R: Float, N: Size>(
+    result: Vector<R, N>,
+    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    out: &mut [Vector<S, N>],
+    block: &BlockArgs,
+    vector: u32,
+    at: u32,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.late) {
+        let sum = Vector::<A, N>::cast_from(result);
+        let slope = block.slope;
+        out[at as usize] =
+            finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+    } else {
+        out[at as usize] = Vector::cast_from(result);
+    }
+}

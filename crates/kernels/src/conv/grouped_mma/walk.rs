@@ -1,0 +1,230 @@
+//! A plane's walk: lines of pixels times bands of weights, and the sums laid out as soon as they are whole.
+
+use cubecl::cmma::{MatrixIdent, MmaDefinition};
+use cubecl::prelude::*;
+
+use super::block::{BlockArgs, PlaneWork};
+use super::form::{CHUNK, Form, HALVES, TILES};
+use super::weights::{Spots, Weights, fill};
+use crate::conv::common::epilogue::finish;
+use crate::conv::common::gather::GatherArgs;
+
+/// One of a plane's walks, and the group within the cube whose pixels it reads.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Walk {
+    pub(super) group: u32,
+    pub(super) walk: u32,
+}
+
+/// Sums the windows of a walk, and lays each line of them out as soon as it is summed.
+#[cube]
+pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    weights: &Weights<S>,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    walked: &Walk,
+    #[comptime] form: Form,
+) {
+    let mut sums = no_sums::<A>(form);
+    let first = first_strip(place, walked, form);
+    // Fragments are loaded by a plane as one.
+    sync_plane();
+    let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
+    load_line::<S, A, N>(shared, &mut pixels, first, form);
+    #[unroll]
+    for line in 0..form.walk_lines() {
+        // The next line is on its way while this one is multiplied.
+        if comptime!(line + 1 < form.walk_lines()) {
+            load_line::<S, A, N>(
+                shared,
+                &mut pixels,
+                first + comptime!((line + 1) * form.pitch()),
+                form,
+            );
+        }
+        #[unroll]
+        for j in 0..form.height.rows {
+            #[unroll]
+            for th in 0..form.height.taps {
+                if comptime!(form.height.pixel(j, th) == line) {
+                    multiply::<S, A>(&pixels, line, weights, th, &mut sums, j, form);
+                }
+            }
+            if comptime!(form.last_line(j) == line) {
+                // No unit is still at the pixels whose place this takes.
+                sync_plane();
+                lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+            }
+        }
+    }
+}
+
+/// Sums the windows of a walk, a line of taps after another, and lays them out.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    w: &[S],
+    gather: &GatherArgs,
+    spots: &Spots,
+    weights: &Weights<S>,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    walked: &Walk,
+    #[comptime] form: Form,
+) {
+    let mut sums = no_sums::<A>(form);
+    let first = first_strip(place, walked, form);
+    let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
+    sync_plane();
+    for th in 0..gather.height.taps_count {
+        fill::<S>(w, gather, place, spots, weights, walked.group, th, form);
+        let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
+        let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
+        #[unroll]
+        for j in 0..form.height.rows {
+            let at = line + comptime!(j * form.height.step as u32 * form.pitch());
+            load_line::<S, A, N>(shared, &mut pixels, at, form);
+            multiply::<S, A>(&pixels, j, weights, 0u32, &mut sums, j, form);
+        }
+    }
+    sync_plane();
+    #[unroll]
+    for j in 0..form.height.rows {
+        lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+    }
+}
+
+#[cube]
+fn no_sums<A: Float>(#[comptime] form: Form) -> Sequence<Array<Vector<A, Const<2>>>> {
+    let mut sums = Sequence::<Array<Vector<A, Const<2>>>>::new();
+    #[unroll]
+    for _ in 0..form.height.rows {
+        let mut sum = Array::<Vector<A, Const<2>>>::new(2usize);
+        sum[0] = Vector::new(A::from_int(0));
+        sum[1] = Vector::new(A::from_int(0));
+        sums.push(sum);
+    }
+    sums
+}
+
+/// The strip that a unit names in the first line of a walk: unit by unit the rows of a strip, and then
+/// those of the next. Rows without a tile are their half's last once more.
+#[cube]
+fn first_strip(place: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 {
+    let (row, next) = (place.unit % (HALVES * CHUNK), place.unit / (HALVES * CHUNK));
+    let (half, row) = (row / CHUNK, min(row % CHUNK, TILES - 1));
+    let (line, tile) = if comptime!(form.is_split()) {
+        (half * comptime!(form.half_step()), row)
+    } else {
+        (0u32.runtime(), half * TILES + row)
+    };
+    strip_of(walked.group, form)
+        + line * comptime!(form.pitch())
+        + (walked.walk * comptime!(form.walk_tiles()) + tile) * comptime!(form.stride())
+        + next
+}
+
+/// Loads the strips that tiles read of a line of pixels, a fragment a pair.
+#[cube]
+fn load_line<S: Float, A: Float, N: Size>(
+    shared: &mut Shared<[Vector<S, N>]>,
+    pixels: &mut Sequence<Array<Vector<S, Const<2>>>>,
+    at: u32,
+    #[comptime] form: Form,
+) {
+    let fragment = MmaDefinition::<S, S, A>::new(16usize, 8usize, 16usize);
+    #[unroll]
+    for s in 0..form.steps() {
+        let at = (at + 2 * s) as usize;
+        pixels.push(fragment.load_matrix::<Vector<S, N>, Const<2>>(
+            &shared[at..at + 1],
+            MatrixIdent::A,
+            comptime!((form.paired(s) * HALVES) as usize),
+            false,
+        ));
+    }
+}
+
+/// Adds what a line of taps gives to the sums of line `j` of windows.
+#[cube]
+fn multiply<S: Float, A: Float>(
+    pixels: &Sequence<Array<Vector<S, Const<2>>>>,
+    #[comptime] line: u32,
+    weights: &Weights<S>,
+    #[comptime] th: u32,
+    sums: &mut Sequence<Array<Vector<A, Const<2>>>>,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) {
+    let fragment = MmaDefinition::<S, S, A>::new(16usize, 8usize, 16usize);
+    #[unroll]
+    for s in 0..form.steps() {
+        let loaded = pixels.index(comptime!((line * form.steps() + s) as usize));
+        let mut strips = Array::<Vector<S, Const<2>>>::new(4usize);
+        let mut band = Array::<Vector<S, Const<2>>>::new(2usize);
+        #[unroll]
+        for strip in 0..2u32 {
+            // The first once more where there is no other: its weights are all 0.
+            let from = comptime!((strip.min(form.paired(s) - 1) * HALVES) as usize);
+            let to = comptime!((strip * HALVES) as usize);
+            strips[to] = loaded[from];
+            strips[to + 1] = loaded[from + 1];
+            let held = comptime!(((th * form.steps() + s) * 2 + strip) as usize);
+            band[comptime!(strip as usize)] = weights.index(held).read();
+        }
+        fragment.execute_inplace(&strips, &band, sums.index_mut(comptime!(j as usize)));
+    }
+}
+
+/// Lays the sums of line `j` of a walk's windows out in shared memory: as they are where more is to follow
+/// than what needs no memory.
+///
+/// Rows without a tile have the sums of their half's last, and lay them there once more: cheaper than a
+/// branch.
+#[cube]
+fn lay<S: Float, A: Float, R: Float, N: Size>(
+    sums: &Sequence<Array<Vector<A, Const<2>>>>,
+    shared: &mut Shared<[Vector<S, N>]>,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    walked: &Walk,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) {
+    let lanes = comptime!(if form.late { 4u32 } else { 2 });
+    let size!(P) = lanes as usize;
+    let all = comptime!(form.shared() as usize);
+    let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
+    // Of a half's rows a unit holds this, and there two columns.
+    let (row, pair) = (min(place.unit / 4, TILES - 1), place.unit % 4);
+    let tile = walked.walk * comptime!(form.walk_tiles()) + row;
+    let first = strip_of(walked.group, form) + tile * comptime!(form.parts());
+    let first = first * comptime!(CHUNK / lanes) + pair;
+    let sum = sums.index(comptime!(j as usize));
+    #[unroll]
+    for half in 0..HALVES {
+        let (line, tile) = comptime!(if form.is_split() {
+            (form.laid_line(half, j), 0)
+        } else {
+            (form.laid_line(0, j), half * TILES)
+        });
+        let strip = comptime!(form.laid_first() + line * form.laid_pitch() + tile * form.parts());
+        let sum = sum[comptime!(half as usize)];
+        let laid = if comptime!(form.late) {
+            Vector::<R, Const<2>>::cast_from(sum)
+        } else {
+            Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
+        };
+        pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] = Vector::reinterpret(laid);
+    }
+}
+
+/// The strips in shared memory before a group's.
+#[cube]
+fn strip_of(group: u32, #[comptime] form: Form) -> u32 {
+    let (chunk, within) = (group / comptime!(form.wide()), group % comptime!(form.wide()));
+    chunk * comptime!(form.chunk_step()) + within * comptime!(form.group_step())
+}

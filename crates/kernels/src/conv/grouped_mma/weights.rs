@@ -1,0 +1,121 @@
+//! A group's weights as the bands of matrices, in the registers of a plane.
+
+use cubecl::prelude::*;
+
+use super::block::{BlockArgs, PlaneWork};
+use super::form::{CHUNK, Form};
+use crate::conv::common::gather::{GatherArgs, tap_point};
+use crate::cube::registers::{Registers, zeros};
+
+/// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
+///
+/// ```text
+/// band[k, n] = w[f of group, th, tap by which window n/GROUP of a tile reads pixel k/GROUP, k%GROUP]
+/// f = n%GROUP    n = unit/4    k = 2·(unit%4) + i%2 + 8·(i/2)
+/// ```
+///
+/// `k` being counted from the first strip, 16 a pair. A weight that is not there is read where another is.
+#[derive(CubeType)]
+pub(super) struct Spots {
+    /// Of two weights a load.
+    pub(super) at: Sequence<u32>,
+    /// The bits of those that there are, strip by strip.
+    pub(super) masks: Sequence<u32>,
+}
+
+#[cube]
+pub(super) fn spots_of(
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &PlaneWork,
+    #[comptime] form: Form,
+) -> Spots {
+    let (first, step, tap_step, taps) = comptime!((
+        form.tile.pixels().0,
+        form.tile.step,
+        form.tile.tap_step,
+        form.tile.taps as i32
+    ));
+    let (n, quad) = (place.unit / 4, place.unit % 4);
+    let (window, column) = (n / comptime!(form.group), n % comptime!(form.group));
+    let mut all = Sequence::<u32>::new();
+    let mut masks = Sequence::<u32>::new();
+    #[unroll]
+    for strip in 0..form.reach() {
+        let mut mask = 0u32.runtime();
+        #[unroll]
+        for i in 0..2u32 {
+            let k = 2 * quad + comptime!(strip * CHUNK + i);
+            let (pixel, inner) = (k / comptime!(form.group), k % comptime!(form.group));
+            let pixel = pixel as i32 + first - window as i32 * step;
+            let tap = pixel / tap_step;
+            let is_there = tap * tap_step == pixel && tap >= 0 && tap < taps;
+            let of_tap = inner * gather.b_inner + tap as u32 * gather.width.b_step;
+            all.push(column * block.column_step + select(is_there, of_tap, 0u32));
+            mask |= select(is_there, comptime!(0xffffu32 << (16 * i)), 0u32);
+        }
+        masks.push(mask);
+    }
+    let mut at = Sequence::<u32>::new();
+    #[unroll]
+    for load in 0..form.weight_loads() {
+        let (strip, other) = comptime!(form.strips_of_load(load));
+        let is_first = *masks.index(comptime!(strip as usize)) != 0;
+        #[unroll]
+        for i in 0..2u32 {
+            let first = *all.index(comptime!((2 * strip + i) as usize));
+            let second = *all.index(comptime!((2 * other + i) as usize));
+            at.push(select(is_first, first, second));
+        }
+    }
+    Spots { at, masks }
+}
+
+/// Pairs of weights, two to a fragment, step by step, and where they are held line by line of taps.
+pub(super) type Weights<S> = Registers<S, Const<2>>;
+
+#[cube]
+pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
+    zeros::<S, Const<2>>(comptime!(form.held_lines() * form.steps() * 2))
+}
+
+/// Brings the weights of a group's lines of taps, all that are held, from line `th` on.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn fill<S: Float>(
+    w: &[S],
+    gather: &GatherArgs,
+    place: &PlaneWork,
+    spots: &Spots,
+    weights: &Weights<S>,
+    group: u32,
+    th: u32,
+    #[comptime] form: Form,
+) {
+    let group = place.chunk * comptime!(form.wide()) + group;
+    let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
+    let (lines, steps) = comptime!((form.held_lines(), form.steps()));
+    // The weights of a place in all lines, from one address on.
+    let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
+    #[unroll]
+    for load in 0..form.weight_loads() {
+        let (strip, other) = comptime!(form.strips_of_load(load));
+        let first = (line + *spots.at.index(comptime!((2 * load) as usize))) as usize;
+        let last = (line + *spots.at.index(comptime!((2 * load + 1) as usize))) as usize;
+        let (first, last) = (&w[first..first + span], &w[last..last + span]);
+        #[unroll]
+        for th in 0..lines {
+            let at = comptime!((th * form.weight_step) as usize);
+            let mut both = Vector::<S, Const<2>>::empty();
+            both.insert(0usize, first[at]);
+            both.insert(1usize, last[at]);
+            let both = u32::reinterpret(both);
+            #[unroll]
+            for strip in strip..other + 1 {
+                let bits = both & *spots.masks.index(comptime!(strip as usize));
+                let held = comptime!((th * steps * 2 + strip) as usize);
+                weights.index(held).store(Vector::<S, Const<2>>::reinterpret(bits));
+            }
+        }
+    }
+}

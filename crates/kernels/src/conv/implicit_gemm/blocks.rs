@@ -1,0 +1,365 @@
+//! Blocks of a product, for the mainloops that stage them in shared memory: how operands lie in memory, which
+//! lines, columns and terms a cube has, how they are read, and where results go.
+//!
+//! Lines and columns past the last are the last again, and stored nowhere; terms past the last, and
+//! taps outside, are zeros.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{Convolution, Layout, Tile};
+
+use crate::conv::common::epilogue::{EpilogueForm, finish_at};
+use crate::conv::common::gather::{
+    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, further, inner, load_if,
+    placed, reads_inside, row_point, term_point, weight_steps,
+};
+use crate::conv::problem::{Pass, results};
+
+/// The columns that a unit stores at once.
+pub(in crate::conv) const QUAD: u32 = 4;
+
+/// One of the two matrices that are multiplied: lines by terms, or terms by columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::conv) enum Factor {
+    A,
+    B,
+}
+
+/// How a factor comes from memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct Side {
+    /// Whether neighbours in memory are terms of one line, or else lines of one term.
+    pub(in crate::conv) along_terms: bool,
+    /// The elements of a load.
+    pub(in crate::conv) lanes: u32,
+}
+
+impl Side {
+    /// The lines of a load: 1 where it lies along the terms.
+    pub(in crate::conv) fn lines_a_load(self) -> u32 {
+        if self.along_terms { 1 } else { self.lanes }
+    }
+}
+
+/// The compile-time options of a product, beside those of its tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct Product {
+    pub(in crate::conv) a: Side,
+    pub(in crate::conv) b: Side,
+    /// Whether rows and terms have changed places.
+    pub(in crate::conv) filter: bool,
+    /// Whether a block's terms are all there and of one tap, which is then found once for all of them.
+    pub(in crate::conv) one_tap: bool,
+    pub(in crate::conv) gather: GatherForm,
+    /// Whether results are stored a vector of columns at a time.
+    pub(in crate::conv) whole: bool,
+    pub(in crate::conv) epilogue: EpilogueForm,
+}
+
+impl Product {
+    /// A load brings at most `terms` terms of a line, or `lines` lines of a term, of a tile's block.
+    pub(in crate::conv) fn new(
+        conv: &Convolution,
+        pass: Pass,
+        tile: &Tile,
+        [terms, lines]: [u32; 2],
+        epilogue: EpilogueForm,
+    ) -> Self {
+        let filter = pass == Pass::Filter;
+        let last = conv.layout() == Layout::ChannelsLast;
+        let (inner, columns) = (inner(conv, pass), columns(conv, pass));
+        let steps = weight_steps(conv, pass);
+        // A load of several elements: neighbours in memory, never of two taps or groups.
+        let side = |along_terms: bool, together: usize| {
+            let most = if along_terms { terms } else { lines };
+            Side { along_terms, lanes: 1 << together.trailing_zeros().min(most.ilog2()) }
+        };
+        let if_last = |count: usize| if last { count } else { 1 };
+        let (a, b) = match (filter, steps.inner, steps.column) {
+            (true, ..) => (side(false, if_last(inner)), side(!last, if_last(columns))),
+            (false, _, 1) => (side(last, if_last(inner)), side(false, columns)),
+            (false, 1, _) => (side(last, if_last(inner)), side(true, inner)),
+            (false, ..) => (side(last, if_last(inner)), side(true, 1)),
+        };
+        let contiguous = if filter { steps.column == 1 } else { last };
+        let whole = contiguous && columns.is_multiple_of(QUAD as usize);
+        let one_tap = !filter && inner.is_multiple_of(tile.block_k as usize);
+        Self { a, b, filter, one_tap, gather: GatherForm::new(conv, pass), whole, epilogue }
+    }
+
+    pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
+        match factor {
+            Factor::A => self.a,
+            Factor::B => self.b,
+        }
+    }
+
+    /// The lanes of what is stored.
+    pub(in crate::conv) fn stored_lanes(&self) -> usize {
+        if self.whole { QUAD as usize } else { 1 }
+    }
+}
+
+/// The numbers of a launch beside those of the product.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::conv) struct BlockArgs {
+    pub(in crate::conv) lines: u32,
+    pub(in crate::conv) terms: u32,
+    pub(in crate::conv) terms_a_part: u32,
+    pub(in crate::conv) parts: FastDivmod<u32>,
+    /// The results of a part.
+    pub(in crate::conv) part_step: u32,
+    pub(in crate::conv) b_column: u32,
+    pub(in crate::conv) b_group: u32,
+    pub(in crate::conv) out_column: u32,
+    pub(in crate::conv) out_group: u32,
+    pub(in crate::conv) slope: f32,
+}
+
+/// One launch of a pass.
+pub(in crate::conv) struct Launch {
+    pub(in crate::conv) cubes: CubeCount,
+    pub(in crate::conv) gather: GatherArgsLaunch,
+    pub(in crate::conv) block: BlockArgsLaunch,
+}
+
+/// The launches of a pass, one a phase.
+pub(in crate::conv) fn launches<'a>(
+    conv: &'a Convolution,
+    pass: Pass,
+    splits: usize,
+    tile: &'a Tile,
+    slope: f32,
+) -> impl Iterator<Item = Launch> + 'a {
+    let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
+    let channel = match pass {
+        Pass::Data => conv.input().strides(conv.layout()).channel,
+        _ => conv.output().strides(conv.layout()).channel,
+    };
+    let filter = pass == Pass::Filter;
+    let (weight, window) = ([steps.column, steps.group], [channel, channel * columns]);
+    let (b, out) = if filter { (window, weight) } else { (weight, window) };
+    Gather::all(conv, pass).map(move |gather| {
+        let (rows, terms) = (gather.rows(conv), gather.terms(conv));
+        let (lines, terms) = if filter { (terms, rows) } else { (rows, terms) };
+        let part = terms.div_ceil(splits).next_multiple_of(tile.block_k as usize);
+        Launch {
+            cubes: CubeCount::Static(
+                lines.div_ceil(tile.block_m as usize) as u32,
+                columns.div_ceil(tile.block_n as usize) as u32,
+                (conv.groups() * splits) as u32,
+            ),
+            gather: gather.args(conv, &steps),
+            block: BlockArgsLaunch::new(
+                lines as u32,
+                terms as u32,
+                part as u32,
+                splits as u32,
+                results(conv, pass) as u32,
+                b[0] as u32,
+                b[1] as u32,
+                out[0] as u32,
+                out[1] as u32,
+                slope,
+            ),
+        }
+    })
+}
+
+/// The work of a cube: a block of results, and a part of their terms.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct CubeWork {
+    pub(in crate::conv) group: u32,
+    pub(in crate::conv) part: u32,
+    pub(in crate::conv) first_line: u32,
+    pub(in crate::conv) first_column: u32,
+    pub(in crate::conv) first_term: u32,
+    pub(in crate::conv) end_term: u32,
+    /// The blocks of terms.
+    pub(in crate::conv) blocks: u32,
+}
+
+/// The work of this cube.
+///
+/// Cubes that run together are neighbours along the columns first: they read the same lines, which then
+/// come from memory once for all columns, and soon enough again for the next tap.
+#[cube]
+pub(in crate::conv) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> CubeWork {
+    let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
+    let (group, part) = block.parts.div_mod(CUBE_POS_Z);
+    let first_term = part * block.terms_a_part;
+    let end_term = min(first_term + block.terms_a_part, block.terms);
+    let blocks = if end_term > first_term {
+        (end_term - first_term + comptime!(tile.block_k - 1)) / comptime!(tile.block_k)
+    } else {
+        0u32.runtime()
+    };
+    CubeWork {
+        group,
+        part,
+        first_line: cube / CUBE_COUNT_Y * comptime!(tile.block_m),
+        first_column: cube % CUBE_COUNT_Y * comptime!(tile.block_n),
+        first_term,
+        end_term,
+        blocks,
+    }
+}
+
+/// Whether a unit has the `slot`-th of its pieces of work, of `pieces` for all units.
+#[cube]
+pub(in crate::conv) fn has_piece(
+    #[comptime] slot: u32,
+    #[comptime] units: u32,
+    #[comptime] pieces: u32,
+) -> bool {
+    if comptime!((slot + 1) * units <= pieces) {
+        true.runtime()
+    } else {
+        UNIT_POS + comptime!(slot * units) < pieces
+    }
+}
+
+/// A line of `a`.
+#[cube]
+pub(in crate::conv) fn line_point(
+    gather: &GatherArgs,
+    line: u32,
+    #[comptime] product: Product,
+) -> Point {
+    if comptime!(product.filter) {
+        term_point(gather, line, product.gather)
+    } else {
+        row_point(gather, line, product.gather)
+    }
+}
+
+/// A line of `a` that is loaded, of this group.
+#[cube]
+pub(in crate::conv) fn loaded_line(
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    line: u32,
+    #[comptime] product: Product,
+) -> Point {
+    // Whole loads lie before the last line or after it.
+    let last = block.lines - comptime!(product.a.lines_a_load());
+    let point = line_point(gather, min(place.first_line + line, last), product);
+    let point = placed(gather, &point, product.gather);
+    Point {
+        depth: point.depth,
+        height: point.height,
+        width: point.width,
+        a: point.a + place.group * gather.a_group,
+        other: point.other,
+    }
+}
+
+/// A term of the product.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::conv) struct Term {
+    pub(in crate::conv) point: Point,
+    /// Whether it is one of the part's.
+    pub(in crate::conv) there: bool,
+}
+
+/// Term `term` of the block of terms that begins with `first`.
+#[cube]
+pub(in crate::conv) fn loaded_term(
+    gather: &GatherArgs,
+    place: &CubeWork,
+    first: u32,
+    term: u32,
+    #[comptime] product: Product,
+) -> Term {
+    if comptime!(product.one_tap) {
+        let tap = term_point(gather, first, product.gather);
+        let tap = placed(gather, &tap, product.gather);
+        Term { point: further(gather, &tap, term), there: true.runtime() }
+    } else {
+        let there = first + term < place.end_term;
+        let term = select(there, first + term, first);
+        let point = if comptime!(product.filter) {
+            row_point(gather, term, product.gather)
+        } else {
+            term_point(gather, term, product.gather)
+        };
+        Term { point: placed(gather, &point, product.gather), there }
+    }
+}
+
+/// The elements of `a` that a line and a term read.
+#[cube]
+pub(in crate::conv) fn load_a<S: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    line: &Point,
+    term: &Term,
+    #[comptime] product: Product,
+) -> Vector<S, N> {
+    let inside = reads_inside(gather, line, &term.point, product.gather);
+    let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
+    load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
+}
+
+/// The elements of `b` that a term and a column read.
+#[cube]
+pub(in crate::conv) fn load_b<S: Float, N: Size>(
+    b: &[Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    column: u32,
+    term: &Term,
+    #[comptime] product: Product,
+) -> Vector<S, N> {
+    let last = gather.columns - comptime!(product.b.lines_a_load());
+    let column = min(place.first_column + column, last);
+    let at = term.point.other + place.group * block.b_group + column * block.b_column;
+    let at = at / comptime!(product.b.lanes);
+    if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
+}
+
+/// Stores 4 columns of a line, or those of them that there are.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
+    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    sum: Vector<A, Const<4>>,
+    line: &Point,
+    column: u32,
+    #[comptime] product: Product,
+) {
+    let base = place.part * block.part_step + place.group * block.out_group + line.other;
+    let first_channel = place.group * gather.columns;
+    if comptime!(product.whole) {
+        if column < gather.columns {
+            let at = (base + column) / QUAD;
+            let channel = (first_channel + column) / QUAD;
+            let sum = Vector::<A, O>::cast_from(sum);
+            let form = comptime!(product.epilogue);
+            out[at as usize] =
+                finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+        }
+    } else {
+        #[unroll]
+        for lane in 0..QUAD {
+            let column = column + lane;
+            if column < gather.columns {
+                let at = base + column * block.out_column;
+                let channel = first_channel + column;
+                let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
+                let form = comptime!(product.epilogue);
+                out[at as usize] =
+                    finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+            }
+        }
+    }
+}

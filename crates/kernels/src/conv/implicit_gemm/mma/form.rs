@@ -1,0 +1,147 @@
+//! The compile-time options of the kernel, and how blocks and results lie in shared memory.
+
+use windowpane_geometry::{DType, Tile};
+
+use crate::conv::implicit_gemm::blocks::{Factor, Product};
+use crate::device::Fragment;
+
+/// The bytes that all banks of shared memory give at once, where it has 32 of 4 bytes.
+const BANKS: u32 = 128;
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) tile: Tile,
+    pub(super) fragment: Fragment,
+    /// The units of a plane.
+    pub(super) plane: u32,
+    pub(super) product: Product,
+    /// Whether factors are rounded to tf32.
+    pub(super) tf32: bool,
+    /// The elements of the gap after each line in shared memory.
+    pub(super) gap: u32,
+    /// The neighbouring fragments that a plane stores to shared memory at once, at the end.
+    pub(super) strip: u32,
+}
+
+impl Form {
+    /// The planes of a cube along the columns.
+    pub(super) fn planes_n(&self) -> u32 {
+        self.tile.block_n / (self.fragment.n * self.tile.ratio_n)
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        units(&self.tile, self.fragment, self.plane)
+    }
+
+    /// The lines of a block.
+    pub(super) fn lines(&self, factor: Factor) -> u32 {
+        match factor {
+            Factor::A => self.tile.block_m,
+            Factor::B => self.tile.block_n,
+        }
+    }
+
+    /// The elements from one line, or term, to the next in shared memory.
+    pub(super) fn stride(&self, factor: Factor) -> u32 {
+        let along_terms = self.product.side(factor).along_terms;
+        (if along_terms { self.tile.block_k } else { self.lines(factor) }) + self.gap
+    }
+
+    /// The vectors of a block in shared memory.
+    pub(super) fn vectors(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
+        let rows = if side.along_terms { self.lines(factor) } else { self.tile.block_k };
+        rows * self.stride(factor) / side.lanes
+    }
+
+    /// The loads of a block.
+    pub(super) fn loads(&self, factor: Factor) -> u32 {
+        self.lines(factor) * self.tile.block_k / self.product.side(factor).lanes
+    }
+
+    /// The loads of a unit.
+    pub(super) fn slots(&self, factor: Factor) -> u32 {
+        self.loads(factor).div_ceil(self.units())
+    }
+
+    /// The lines of a block that come to shared memory together, as many as fill its banks once.
+    pub(super) fn together(&self) -> u32 {
+        // The gap is 16 bytes.
+        let bytes = self.tile.block_k * (16 / self.gap);
+        1 << (BANKS / bytes).clamp(1, 8).ilog2()
+    }
+}
+
+/// The units of a cube.
+pub(super) fn units(tile: &Tile, fragment: Fragment, plane: u32) -> u32 {
+    let planes_m = tile.block_m / (fragment.m * tile.ratio_m);
+    planes_m * (tile.block_n / (fragment.n * tile.ratio_n)) * plane
+}
+
+/// The elements of the gap after each line: 16 bytes.
+pub(super) fn gap(size: usize) -> u32 {
+    (16 / size) as u32
+}
+
+/// The bytes of shared memory that a tile takes, whatever lies along what, with a strip of one fragment.
+pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType) -> usize {
+    block_bytes(tile, dtype) + laid_bytes(tile, fragment, plane)
+}
+
+/// The bytes of the blocks of all stages.
+fn block_bytes(tile: &Tile, dtype: DType) -> usize {
+    let gap = gap(dtype.size());
+    let block = |lines: u32| {
+        let along_terms = lines * (tile.block_k + gap);
+        along_terms.max(tile.block_k * (lines + gap)) as usize
+    };
+    (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size()
+}
+
+/// The bytes of a fragment of sums of every plane.
+fn laid_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
+    let planes = units(tile, fragment, plane) / plane.max(1);
+    (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
+}
+
+/// The neighbouring fragments that every plane can store at once in `limit` bytes of shared memory:
+/// the wider a strip is, the longer the pieces of lines that are stored together.
+pub(super) fn strip(
+    tile: &Tile,
+    fragment: Fragment,
+    plane: u32,
+    dtype: DType,
+    limit: usize,
+) -> u32 {
+    let left = limit.saturating_sub(block_bytes(tile, dtype));
+    let most = left / laid_bytes(tile, fragment, plane).max(1);
+    let fits = |strip: &u32| tile.ratio_n.is_multiple_of(*strip) && *strip as usize <= most;
+    (1..=tile.ratio_n).rev().find(fits).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A strip is as wide as a plane's fragments where there is room, and never too wide for it.
+    #[test]
+    fn strips_have_room() {
+        let (fragment, dtype) = (Fragment { m: 16, n: 16, k: 16 }, DType::F16);
+        let tile = Tile {
+            block_m: 128,
+            block_n: 128,
+            block_k: 32,
+            ratio_m: 4,
+            ratio_n: 4,
+            elems_per_thread: 8,
+            stages: 2,
+        };
+        let least = shared_bytes(&tile, fragment, 32, dtype);
+        for (room, expected) in [(1, 1), (2, 2), (3, 2), (4, 4), (9, 4)] {
+            // Four planes, each with a fragment of `f32`.
+            let limit = least + (room - 1) * 4 * 1024;
+            assert_eq!(strip(&tile, fragment, 32, dtype, limit), expected, "{room} fragments");
+        }
+    }
+}

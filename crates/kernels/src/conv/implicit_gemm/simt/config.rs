@@ -1,0 +1,109 @@
+//! Which problems a GPU's plain units multiply, and the tile that suits one.
+
+use core::fmt;
+
+use windowpane_geometry::{Convolution, DType, Precision, Tile, Tiling};
+
+use crate::conv::common::gather::columns;
+use crate::conv::common::rules::{
+    MOST_BLOCK, check_block, check_lanes, check_shared, check_stages, check_sums, check_units,
+    widest_load,
+};
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::implicit_gemm::blocks::QUAD;
+use crate::conv::implicit_gemm::rules::{self, smaller};
+use crate::conv::problem::Request;
+use crate::cube::convert::accumulator;
+use crate::device::Capabilities;
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "simt";
+
+/// The most 4 by 4 pieces that a unit's registers hold.
+const MOST_PIECES: u32 = 8;
+
+/// How a product is cut up for units that each sum in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The block of a cube, and the pieces of it that a unit computes.
+    pub tile: Tile,
+}
+
+impl Config {
+    /// A block as wide as the filters are many, and the windows that keep its units busy.
+    pub(in crate::conv) fn new(
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Option<Self> {
+        tile(conv, request, device).map(|tile| Self { tile })
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
+        Self { tile: tiling.over(self.tile) }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tile.fmt(f)
+    }
+}
+
+/// Whether the kernel can compute a problem on a device.
+pub(in crate::conv) fn applies(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), NotApplicable> {
+    require(request.precision == Precision::Strict, "it does not round to tf32")?;
+    rules::applies(conv, request, device)?;
+    require(
+        Config::new(conv, request, device).is_some(),
+        "the device has too little shared memory or too few units for the smallest block",
+    )
+}
+
+fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
+    let wide = accumulator(request.dtype).size() > 4;
+    let (block_m, block_n, ratio_m, ratio_n) = match columns(conv, request.pass) {
+        _ if wide => (64, 64, 1, 1),
+        65.. => (128, 128, 2, 2),
+        33.. => (128, 64, 2, 2),
+        17.. => (128, 32, 2, 1),
+        _ => (128, 16, 2, 1),
+    };
+    let elems_per_thread = widest_load(request.dtype, device);
+    let tile =
+        Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
+    smaller(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
+}
+
+/// Refuses a tile that there is no such kernel for.
+pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
+    check_lanes(tile.elems_per_thread, widest_load(request.dtype, device))?;
+    check_pieces(tile)?;
+    check_stages(tile)?;
+    check_shared(shared_bytes(tile, request.dtype), device)?;
+    check_units(units(tile), device)
+}
+
+/// Refuses blocks that are not made of whole pieces, which are 4 by 4 sums.
+fn check_pieces(tile: &Tile) -> Result<(), PlanError> {
+    check_sums(tile.ratio_m, tile.ratio_n, MOST_PIECES)?;
+    check_block("block_m", tile.block_m, tile.ratio_m.saturating_mul(QUAD), MOST_BLOCK)?;
+    check_block("block_n", tile.block_n, tile.ratio_n.saturating_mul(QUAD), MOST_BLOCK)?;
+    check_block("block_k", tile.block_k, tile.elems_per_thread, MOST_BLOCK)
+}
+
+/// The units of a cube.
+pub(super) fn units(tile: &Tile) -> u32 {
+    (tile.block_m / (QUAD * tile.ratio_m)) * (tile.block_n / (QUAD * tile.ratio_n))
+}
+
+/// The bytes of shared memory that a tile takes.
+fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
+    let elements = (tile.block_m as usize + tile.block_n as usize) * tile.block_k as usize;
+    elements * tile.stages as usize * accumulator(dtype).size()
+}

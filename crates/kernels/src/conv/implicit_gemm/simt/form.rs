@@ -1,0 +1,80 @@
+//! The compile-time options of the kernel: how a cube's units share its work.
+
+use windowpane_geometry::Tile;
+
+use super::config::units;
+use crate::conv::implicit_gemm::blocks::{Factor, Product, QUAD};
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) tile: Tile,
+    pub(super) product: Product,
+}
+
+impl Form {
+    /// The units of a cube along the columns.
+    pub(super) fn units_n(&self) -> u32 {
+        self.tile.block_n / (QUAD * self.tile.ratio_n)
+    }
+
+    pub(super) fn units(&self) -> u32 {
+        units(&self.tile)
+    }
+
+    /// The units of a cube along the rows.
+    pub(super) fn units_m(&self) -> u32 {
+        self.units() / self.units_n()
+    }
+
+    /// Whether units can be taken 4 by 8 together.
+    pub(super) fn in_squares(&self) -> bool {
+        self.units_m().is_multiple_of(4) && self.units_n().is_multiple_of(8)
+    }
+
+    /// Whether vectors of a term change places, by eight.
+    pub(super) fn swizzles(&self, factor: Factor) -> bool {
+        let units = match factor {
+            Factor::A => self.units_m(),
+            Factor::B => self.units_n(),
+        };
+        self.product.side(factor).along_terms && units.is_multiple_of(8)
+    }
+
+    /// The vectors of a block's terms in shared memory.
+    pub(super) fn quads(&self, factor: Factor) -> u32 {
+        let block = match factor {
+            Factor::A => self.tile.block_m,
+            Factor::B => self.tile.block_n,
+        };
+        block / QUAD
+    }
+
+    /// The loads by which a unit brings 4 lines.
+    pub(super) fn loads(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
+        if side.along_terms { QUAD } else { QUAD / side.lanes }
+    }
+
+    /// The pieces of work of a block that a unit has.
+    pub(super) fn slots(&self, factor: Factor) -> u32 {
+        self.pieces(factor).div_ceil(self.units())
+    }
+
+    /// The pieces of work of a block: 4 lines by the terms of a load.
+    pub(super) fn pieces(&self, factor: Factor) -> u32 {
+        self.quads(factor) * (self.tile.block_k / self.terms_a_load(factor))
+    }
+
+    /// The units after which those begin that bring `b`: where there are enough, `a` is not theirs to bring.
+    pub(super) fn first_unit(&self, factor: Factor) -> u32 {
+        let apart = self.pieces(Factor::A) + self.pieces(Factor::B) <= self.units();
+        if factor == Factor::B && apart { self.pieces(Factor::A) } else { 0 }
+    }
+
+    /// The terms that a load brings of each of its lines.
+    pub(super) fn terms_a_load(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
+        if side.along_terms { side.lanes } else { 1 }
+    }
+}

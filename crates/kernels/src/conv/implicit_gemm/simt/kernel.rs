@@ -1,0 +1,327 @@
+//! The work of a cube: blocks go through registers to shared memory, and each unit multiplies its part of
+//! them.
+
+use cubecl::prelude::*;
+
+use super::form::Form;
+use crate::conv::common::gather::{GatherArgs, Point};
+use crate::conv::implicit_gemm::blocks::{
+    BlockArgs, CubeWork, Factor, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
+    loaded_term, place_of, store_quad,
+};
+use crate::cube::registers::{Registers, zeros};
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
+    a: &[Vector<S, NA>],
+    b: &[Vector<S, NB>],
+    bias: ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    #[comptime] form: Form,
+    #[define(S)] _read: ElemType,
+    #[define(A)] _accumulator: ElemType,
+    #[define(R)] _stored: ElemType,
+) {
+    let quads_a = comptime!(form.quads(Factor::A));
+    let quads_b = comptime!(form.quads(Factor::B));
+    let stage_a = comptime!(quads_a * form.tile.block_k);
+    let stage_b = comptime!(quads_b * form.tile.block_k);
+    let stages = comptime!(form.tile.stages);
+    let mut shared_a =
+        Shared::<[Vector<A, Const<4>>]>::new_slice(comptime!((stage_a * stages) as usize));
+    let mut shared_b =
+        Shared::<[Vector<A, Const<4>>]>::new_slice(comptime!((stage_b * stages) as usize));
+
+    let place = place_of(block, form.tile);
+    let lines = lines_of(gather, block, &place, form);
+    let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A) * form.loads(Factor::A)));
+    let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B) * form.loads(Factor::B)));
+    let sums = zeros::<A, Const<4>>(comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD));
+
+    if place.blocks > 0 {
+        bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
+        bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
+        stage::<S, A, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
+        stage::<S, A, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
+    }
+    sync_cube();
+    for i in 0..place.blocks {
+        let more = i + 1 < place.blocks;
+        let term = place.first_term + (i + 1) * comptime!(form.tile.block_k);
+        if more {
+            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
+            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
+        }
+        let (present, next) = if comptime!(stages > 1) {
+            (i % 2u32, (i + 1) % 2u32)
+        } else {
+            (0u32.runtime(), 0u32.runtime())
+        };
+        multiply::<A>(&shared_a, &shared_b, &sums, present * stage_a, present * stage_b, form);
+        if comptime!(stages == 1) {
+            sync_cube();
+        }
+        if more {
+            stage::<S, A, NA>(&held_a, &mut shared_a, next * stage_a, Factor::A, form);
+            stage::<S, A, NB>(&held_b, &mut shared_b, next * stage_b, Factor::B, form);
+        }
+        sync_cube();
+    }
+    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
+}
+
+/// The first line, or column, and the first term of a unit's piece of work, within the block.
+#[cube]
+fn piece(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> (u32, u32) {
+    let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(factor));
+    let quads = comptime!(form.quads(factor));
+    let terms = comptime!(form.terms_a_load(factor));
+    if comptime!(form.product.side(factor).along_terms) {
+        let loads = comptime!(form.tile.block_k / terms);
+        (piece / loads * QUAD, piece % loads * terms)
+    } else {
+        (piece % quads * QUAD, piece / quads * terms)
+    }
+}
+
+/// Whether a unit has such a piece of work.
+#[cube]
+fn has_work(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
+    let (first, pieces) = comptime!((form.first_unit(factor), form.pieces(factor)));
+    let has = has_piece(slot, comptime!(form.units()), comptime!(first + pieces));
+    if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
+}
+
+/// The lines of `a` that a unit loads, which are the same in every block of terms.
+#[cube]
+fn lines_of(
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    #[comptime] form: Form,
+) -> Sequence<Point> {
+    let mut lines = Sequence::<Point>::new();
+    let step = comptime!(form.product.a.lines_a_load());
+    #[unroll]
+    for slot in 0..form.slots(Factor::A) {
+        let (line, _) = piece(slot, Factor::A, form);
+        #[unroll]
+        for i in 0..form.loads(Factor::A) {
+            lines.push(loaded_line(gather, block, place, line + i * step, form.product));
+        }
+    }
+    lines
+}
+
+/// Brings a unit's part of a block of `a` to registers.
+#[cube]
+fn bring_a<S: Float, N: Size>(
+    a: &[Vector<S, N>],
+    gather: &GatherArgs,
+    place: &CubeWork,
+    lines: &Sequence<Point>,
+    held: &Registers<S, N>,
+    first: u32,
+    #[comptime] form: Form,
+) {
+    let loads = comptime!(form.loads(Factor::A));
+    #[unroll]
+    for slot in 0..form.slots(Factor::A) {
+        if has_work(slot, Factor::A, form) {
+            let (_, term) = piece(slot, Factor::A, form);
+            let term = loaded_term(gather, place, first, term, form.product);
+            #[unroll]
+            for i in 0..loads {
+                let index = comptime!((slot * loads + i) as usize);
+                let value = load_a::<S, N>(a, gather, lines.index(index), &term, form.product);
+                held.index(index).store(value);
+            }
+        }
+    }
+}
+
+/// Brings a unit's part of a block of `b` to registers.
+#[cube]
+fn bring_b<S: Float, N: Size>(
+    b: &[Vector<S, N>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    held: &Registers<S, N>,
+    first: u32,
+    #[comptime] form: Form,
+) {
+    let loads = comptime!(form.loads(Factor::B));
+    let step = comptime!(form.product.b.lines_a_load());
+    #[unroll]
+    for slot in 0..form.slots(Factor::B) {
+        if has_work(slot, Factor::B, form) {
+            let (column, term) = piece(slot, Factor::B, form);
+            let term = loaded_term(gather, place, first, term, form.product);
+            #[unroll]
+            for i in 0..loads {
+                let index = comptime!((slot * loads + i) as usize);
+                let column = column + i * step;
+                let value = load_b::<S, N>(b, gather, block, place, column, &term, form.product);
+                held.index(index).store(value);
+            }
+        }
+    }
+}
+
+/// By what the places of a term's vectors change: neighbouring units store vectors of the terms of one load
+/// after another, of as few lines as those take in.
+#[cube]
+fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32 {
+    let terms = comptime!(form.terms_a_load(factor));
+    let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
+    if comptime!(form.swizzles(factor)) {
+        term / terms % loads * comptime!(8 / loads)
+    } else {
+        0u32.runtime()
+    }
+}
+
+/// The row and the column of a unit among those of its cube.
+#[cube]
+fn unit_place(#[comptime] form: Form) -> (u32, u32) {
+    let units_n = comptime!(form.units_n());
+    if comptime!(form.in_squares()) {
+        let squares = comptime!(units_n / 8);
+        let (square, unit) = (UNIT_POS / 32, UNIT_POS % 32);
+        (square / squares * 4 + unit / 8, square % squares * 8 + unit % 8)
+    } else {
+        (UNIT_POS / units_n, UNIT_POS % units_n)
+    }
+}
+
+/// Stores what a unit holds in shared memory, a vector of 4 lines a term.
+#[cube]
+fn stage<S: Float, A: Float, N: Size>(
+    held: &Registers<S, N>,
+    shared: &mut Shared<[Vector<A, Const<4>>]>,
+    offset: u32,
+    #[comptime] factor: Factor,
+    #[comptime] form: Form,
+) {
+    let loads = comptime!(form.loads(factor));
+    let terms = comptime!(form.terms_a_load(factor));
+    let quads = comptime!(form.quads(factor));
+    let along_terms = comptime!(form.product.side(factor).along_terms);
+    #[unroll]
+    for slot in 0..form.slots(factor) {
+        if has_work(slot, factor, form) {
+            let (line, term) = piece(slot, factor, form);
+            #[unroll]
+            for k in 0..terms {
+                let mut quad = Vector::<A, Const<4>>::new(A::from_int(0));
+                #[unroll]
+                for i in 0..QUAD {
+                    let load = comptime!(if along_terms { i } else { i * loads / QUAD });
+                    let lane = comptime!(if along_terms { k } else { i % (QUAD / loads) });
+                    let value = held.index(comptime!((slot * loads + load) as usize)).read();
+                    quad.insert(
+                        comptime!(i as usize),
+                        A::cast_from(value.extract(comptime!(lane as usize))),
+                    );
+                }
+                let place = (line / QUAD) ^ swizzle(term, factor, form);
+                let at = offset + (term + k) * quads + place;
+                shared[at as usize] = quad;
+            }
+        }
+    }
+}
+
+/// Multiplies a block: every unit its sums.
+#[cube]
+fn multiply<A: Float>(
+    shared_a: &Shared<[Vector<A, Const<4>>]>,
+    shared_b: &Shared<[Vector<A, Const<4>>]>,
+    sums: &Registers<A, Const<4>>,
+    offset_a: u32,
+    offset_b: u32,
+    #[comptime] form: Form,
+) {
+    let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
+    let (quads_a, quads_b) = comptime!((form.quads(Factor::A), form.quads(Factor::B)));
+    let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
+    let (row, column) = unit_place(form);
+    let unrolled = comptime!(if form.tile.block_k.is_multiple_of(4) { 4u32 } else { 1u32 });
+    for step in 0..comptime!(form.tile.block_k / unrolled) {
+        #[unroll]
+        for k in 0..unrolled {
+            let term = step * unrolled + k;
+            let my_a = offset_a + (row ^ swizzle(term, Factor::A, form));
+            let my_b = offset_b + (column ^ swizzle(term, Factor::B, form));
+            let mut columns = Sequence::<Vector<A, Const<4>>>::new();
+            #[unroll]
+            for j in 0..ratio_n {
+                columns.push(shared_b[(my_b + term * quads_b + j * units_n) as usize]);
+            }
+            #[unroll]
+            for i in 0..ratio_m {
+                let rows = shared_a[(my_a + term * quads_a + i * units_m) as usize];
+                #[unroll]
+                for r in 0..QUAD {
+                    let row = Vector::<A, Const<4>>::new(rows.extract(comptime!(r as usize)));
+                    #[unroll]
+                    for j in 0..ratio_n {
+                        let sum = sums.index(comptime!(((i * QUAD + r) * ratio_n + j) as usize));
+                        sum.store(fma(row, *columns.index(comptime!(j as usize)), sum.read()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Stores a unit's results.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn store<A: Float, R: Float, O: Size>(
+    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
+    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    out: &mut [Vector<R, O>],
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    place: &CubeWork,
+    sums: &Registers<A, Const<4>>,
+    #[comptime] form: Form,
+) {
+    let (units_m, units_n) = comptime!((form.units_m(), form.units_n()));
+    let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
+    let (row, of_row) = unit_place(form);
+    #[unroll]
+    for i in 0..ratio_m {
+        #[unroll]
+        for r in 0..QUAD {
+            let line = place.first_line + (i * units_m + row) * QUAD + r;
+            if line < block.lines {
+                let point = line_point(gather, line, form.product);
+                #[unroll]
+                for j in 0..ratio_n {
+                    let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
+                    let sum = sums.index(index).read();
+                    let column = place.first_column + (j * units_n + of_row) * QUAD;
+                    store_quad::<A, R, O>(
+                        bias,
+                        residual,
+                        out,
+                        gather,
+                        block,
+                        place,
+                        sum,
+                        &point,
+                        column,
+                        form.product,
+                    );
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The implicit product of matrices on a GPU's plain units: blocks in shared memory, sums in
+//! registers.
+//!
+//! ```text
+//! for each block of BLOCK_M rows by BLOCK_N columns:           one cube
+//!     for each BLOCK_K terms:
+//!         all units bring a[rows, terms] and b[terms, columns] to shared memory
+//!         for each term:                                       one unit, 4·RATIO_M by 4·RATIO_N sums
+//!             sums += a[its rows, term] ⊗ b[term, its columns]
+//! ```
+//!
+//! A gradient of the filters is the same product with rows and terms changing places: its rows are
+//! taps and channels, and its terms, which are very many, windows.
+//!
+//! ```text
+//! forward, data    line of a = row     term = tap, channel      b = weights
+//! filter           line of a = tap, channel     term = window   b = dy
+//! ```
+//!
+//! Where the code departs from this: the next block of terms is loaded into registers while the
+//! present one is multiplied, and with 2 stages stored beside it, so that one barrier a block does.
+//! Shared memory holds vectors of 4 lines a term; what comes from memory along the terms is
+//! turned on the way, and the vectors of a term change places, so that what a plane stores together
+//! meets in no bank. Neighbouring units have sums in 4 by 8 pieces: what they read together is little.
+
+use cubecl::prelude::*;
+use windowpane_geometry::{Convolution, Tile};
+
+use crate::conv::common::arguments::Arguments;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::kernel::Kernel;
+use crate::conv::error::PlanError;
+use crate::conv::implicit_gemm::blocks::{Product, QUAD, launches};
+use crate::conv::implicit_gemm::rules::check_cubes;
+use crate::conv::implicit_gemm::split_k;
+use crate::conv::problem::{Pass, Request, operands, results};
+use crate::cube::convert::{accumulator, elem};
+use crate::device::Capabilities;
+
+pub(in crate::conv) mod config;
+mod form;
+mod kernel;
+
+pub use config::Config;
+use form::Form;
+
+impl Kernel for Config {
+    fn tile(&self) -> Option<Tile> {
+        Some(self.tile)
+    }
+
+    fn check(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        config::check(&self.tile, request, device)?;
+        check_cubes(&self.tile, conv, request.pass, device)
+    }
+
+    fn units(&self, _: &Convolution, _: Request, _: &Capabilities) -> u32 {
+        config::units(&self.tile)
+    }
+
+    fn fixes_units(&self) -> bool {
+        true
+    }
+
+    fn splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
+        split_k::splits(conv, request.pass, &self.tile)
+    }
+
+    fn most_splits(&self, conv: &Convolution, pass: Pass) -> usize {
+        split_k::most(conv, pass)
+    }
+
+    fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        launch(arguments, *self);
+        Ok(())
+    }
+}
+
+/// Launches a pass.
+fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
+    let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
+    let Request { pass, dtype, .. } = arguments.request;
+    let ([a, b], out) = (arguments.operands, arguments.out);
+    // A load is of one vector in shared memory, or turned into several.
+    let load = tile.elems_per_thread;
+    let most = [load.min(tile.block_k), load.min(QUAD)];
+    let form = Form { tile, product: Product::new(conv, pass, &tile, most, epilogue.form(stored)) };
+    let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
+    let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
+    let out_lanes = form.product.stored_lanes();
+    for launch in launches(conv, pass, splits, &tile, epilogue.slope()) {
+        // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
+        // past the last too, and reads outside are moved inside.
+        unsafe {
+            kernel::simt::launch_unchecked(
+                client,
+                launch.cubes,
+                CubeDim::new_1d(form.units()),
+                a_lanes,
+                b_lanes,
+                out_lanes,
+                buffer(a, a_len / a_lanes),
+                buffer(b, b_len / b_lanes),
+                epilogue.bias(conv.filter().count(), out_lanes),
+                epilogue.residual(results, out_lanes),
+                buffer(out, results * splits / out_lanes),
+                launch.gather,
+                launch.block,
+                form,
+                elem(dtype),
+                elem(accumulator(dtype)),
+                elem(stored),
+            )
+        }
+    }
+}

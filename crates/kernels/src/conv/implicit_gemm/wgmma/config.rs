@@ -1,0 +1,367 @@
+//! Which problems warpgroups multiply, and the tile that is estimated to cost least.
+
+use core::fmt;
+
+use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile, Tiling};
+
+use super::kernel::staged_bytes;
+use super::product::Product;
+use super::tile::{BROUGHT, LINE, ROWS, WARPGROUP, products, units, warps, whole};
+use super::walk::Walk;
+use crate::conv::common::rules::check_number;
+use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::implicit_gemm::rules;
+use crate::conv::problem::{Pass, Request, results, windows};
+use crate::device::Capabilities;
+
+/// The kernel's name.
+pub(in crate::conv) const NAME: &str = "wgmma";
+
+/// The `elems_per_thread` of every tile. The copy engine brings whole lines, so that there is no choice.
+const LOAD: u32 = 8;
+
+/// The bytes of shared memory that are left to barriers and to alignment.
+const RESERVED: usize = 2048;
+
+/// The most stages: a stage's barrier is selected among all, and more were not tried.
+const MOST_STAGES: u32 = 6;
+
+/// The registers that a unit has for its sums: beyond them others are moved out to memory.
+const MOST_SUMS: u32 = 128;
+
+/// The registers of a multiprocessor, and those of a unit that are not for sums.
+const REGISTERS: u32 = 65536;
+const OTHER_REGISTERS: u32 = 40;
+
+/// How a product is cut up for warpgroups, and for the ring of stages that feeds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The rows of a tile.
+    pub block_m: u32,
+    /// The columns of a tile.
+    pub block_n: u32,
+    /// The terms of a stage: 128 bytes of them.
+    pub block_k: u32,
+    /// The times 64 rows that a warpgroup has.
+    pub ratio_m: u32,
+    /// The stages of the ring.
+    pub stages: u32,
+}
+
+impl Config {
+    /// The configuration that costs least.
+    pub(in crate::conv) fn new(
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Option<Self> {
+        tile(conv, request, device).map(Self::from)
+    }
+
+    pub(super) fn as_tile(self) -> Tile {
+        let Self { block_m, block_n, block_k, ratio_m, stages } = self;
+        Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages }
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+        let tile = tiling.over(self.as_tile());
+        check_number("ratio_n", tile.ratio_n, 1)?;
+        check_number("elems_per_thread", tile.elems_per_thread, LOAD)?;
+        Ok(tile.into())
+    }
+}
+
+impl From<Tile> for Config {
+    fn from(Tile { block_m, block_n, block_k, ratio_m, stages, .. }: Tile) -> Self {
+        Self { block_m, block_n, block_k, ratio_m, stages }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block_m, block_n, block_k, ratio_m, stages } = self;
+        write!(f, "block_m={block_m},block_n={block_n},block_k={block_k},ratio_m={ratio_m}")?;
+        write!(f, ",stages={stages}")
+    }
+}
+
+/// Whether the kernel can compute a problem on a device: all that the copy engine's maps can describe.
+pub(in crate::conv) fn applies(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), NotApplicable> {
+    require(device.wgmma, "the device has no warpgroup products (wgmma)")?;
+    rules::applies(conv, request, device)?;
+    let product = Product::new(conv, request).ok_or(NotApplicable(
+        "the tensor copy engine cannot read the operands, or sums are short",
+    ))?;
+    require(smallest(&product, device).is_some(), "shared memory is too small for a ring of stages")
+}
+
+/// Whether repacking pays off: with few products, or few columns in a tile, another kernel is faster.
+pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
+    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
+    Product::new(conv, request).is_none_or(|product| {
+        let beside = match product.pass {
+            // Both operands are repacked whole; one tap makes few products of them, and with few channels
+            // most of a tile is padding.
+            Pass::Filter => {
+                PRODUCTS_PER_REPACKED_FACTOR * product.factors() + product.multiplied() / FASTER
+            }
+            _ => 0,
+        };
+        let worth = products >= PRODUCTS_WORTH_REPACKING + beside
+            && product.columns() >= COLUMNS_WORTH_REPACKING;
+        !product.is_checked() || worth
+    })
+}
+
+/// The fewest products and columns for which repacking pays off, as measured on an H200.
+const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;
+const COLUMNS_WORTH_REPACKING: usize = 32;
+
+/// How many products of a filter gradient the `simt` kernel computes in the time that repacking one factor in
+/// parts takes, and how many times slower it is at products, as measured on an H200.
+const PRODUCTS_PER_REPACKED_FACTOR: usize = 36;
+const FASTER: usize = 5;
+
+fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
+    let product = Product::new(conv, request)?;
+    let mut best: Option<(f64, Tile)> = None;
+    // Of tiles that cost the same the first: of 256 rows fewer bytes are brought, and the clock is faster.
+    let blocks = [(256, 2), (128, 1), (192, 1), (64, 1)]
+        .into_iter()
+        .flat_map(|(block_m, ratio_m)| (1..=8).rev().map(move |n| [block_m, 32 * n, ratio_m]));
+    for block in blocks {
+        for times in [1, 2] {
+            let Some(tile) = fitted(block, times, &product, device) else { continue };
+            // Columns that are brought for each tile are too many for so few rows.
+            if tile.block_m == ROWS && !all_stay(&product, &tile) {
+                continue;
+            }
+            let cost = cost(&product, &tile, cheapest_splits(&product, &tile, device), device);
+            // A little less is no reason for a rarer tile.
+            if best.is_none_or(|(least, _)| cost < 0.99 * least) {
+                best = Some((cost, tile));
+            }
+        }
+    }
+    best.map(|(_, tile)| tile)
+}
+
+/// The parts of a filter's gradient that cost least.
+pub(in crate::conv) fn splits(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    device: &Capabilities,
+) -> usize {
+    Product::new(conv, request).map_or(1, |product| cheapest_splits(&product, tile, device))
+}
+
+fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
+    let cost = |splits: &usize| cost(product, tile, *splits, device);
+    let all = 1..=most_splits(product, tile);
+    all.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or(1)
+}
+
+/// The tile that fits if any does.
+fn smallest(product: &Product, device: &Capabilities) -> Option<Tile> {
+    fitted([128, product.line() as u32, 1], 1, product, device)
+}
+
+/// A tile with as many stages as fit so many times.
+fn fitted(
+    [block_m, block_n, ratio_m]: [u32; 3],
+    times: usize,
+    product: &Product,
+    device: &Capabilities,
+) -> Option<Tile> {
+    let block_k = product.line() as u32;
+    let room = (device.shared_bytes / times).checked_sub(RESERVED)?;
+    let tile =
+        Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
+    let stages = most_stages(&tile, product, room);
+    let tile = Tile { stages, ..tile };
+    // Of parts a stage has several, and is as long in use.
+    let least = if product.parts > 1 { 2 } else { 3 };
+    (stages >= least && check_tile(&tile, product, device).is_ok()).then_some(tile)
+}
+
+/// The stages that there is room for.
+fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
+    let most = |walk: Walk| {
+        let fits = |stages: &u32| ring_bytes(product, tile, &walk, *stages) <= room;
+        (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
+    };
+    product.walks(tile).map(most).min().unwrap_or(0)
+}
+
+/// The cubes that the device holds at once. Two on a multiprocessor hide each other's stores.
+pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
+    let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
+    let shared = ring_bytes(product, tile, walk, tile.stages) + RESERVED;
+    // With parts, sums of a stage wait for each other too, and two cubes hinder each other more.
+    let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= device.shared_bytes;
+    device.multiprocessors.unwrap_or(1) as usize * if two { 2 } else { 1 }
+}
+
+/// The registers of a unit for sums: those of a stage for themselves where factors have parts.
+fn sums(product: &Product, tile: &Tile) -> u32 {
+    let kinds = if product.parts > 1 { 2 } else { 1 };
+    tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(kinds)
+}
+
+/// The bytes of so many stages, and of the places where warps turn results over.
+fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
+    let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
+    let stays = product.stays(walk, tile);
+    let columns = (if stays { 1 } else { stages } * tile.block_n * LINE) as usize;
+    // Those of a filters' gradient are of 32 bits where sums are cut.
+    let stored = if product.pass == Pass::Filter { 4 } else { product.stored() };
+    let staged = warps(tile) * staged_bytes(tile, stored, stays);
+    product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
+}
+
+fn all_stay(product: &Product, tile: &Tile) -> bool {
+    product.walks(tile).all(|walk| product.stays(&walk, tile))
+}
+
+/// The parts that are worth a try.
+fn most_splits(product: &Product, tile: &Tile) -> usize {
+    if product.pass != Pass::Filter {
+        return 1;
+    }
+    let steps = windows(&product.conv).div_ceil(tile.block_k as usize);
+    let counted = LIMIT / results(&product.conv, product.pass).max(1);
+    (steps / 8).min(counted).clamp(1, 64)
+}
+
+/// The cycles that the slowest part takes for all the waves of tiles that there are.
+fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
+    let conv = &product.conv;
+    let (m, n) = (tile.block_m as f64, tile.block_n as f64);
+    let (parts, times) = (product.parts as f64, product.times() as f64);
+    let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
+    let stored = if product.pass == Pass::Filter { 4 } else { product.size };
+    let all = device.multiprocessors.unwrap_or(1) as usize;
+    let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
+    let mut cycles = 0.0;
+    for walk in product.walks(tile) {
+        // Rows that taps share are brought once for all.
+        let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
+        let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
+        let copied = parts * (rows_brought + n * LINE as f64);
+        let step = times * products(tile);
+        let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
+        let [tiles_m, tiles_n] = product.tiles(&walk, tile);
+        let tiles = tiles_m * tiles_n * splits * conv.groups();
+        let cubes = cubes(product, tile, &walk, device);
+        let steps = product.steps(&walk).div_ceil(splits);
+        let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
+        // Of two cubes on a multiprocessor one stores while the other multiplies.
+        let wave = match cubes > all {
+            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
+            false => sum + store,
+        };
+        cycles += waves(tiles, cubes, tile) * wave + LAUNCHED;
+    }
+    if splits > 1 {
+        cycles += LAUNCHED + (2 * splits * results(conv, product.pass) * 4) as f64 / MEMORY;
+    }
+    cycles
+}
+
+/// The waves of tiles, of which the last takes less if it is shared.
+fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
+    match whole(tiles, cubes, tile) {
+        whole if whole < tiles => (whole / cubes) as f64 + SHARED_TILE,
+        _ => tiles.div_ceil(cubes) as f64,
+    }
+}
+
+/// The part of a tile's time that a share of it takes.
+const SHARED_TILE: f64 = 0.75;
+
+/// The bytes that a multiprocessor moves in shared memory in a cycle, and those that all of an H200 bring from
+/// memory.
+const SHARED: f64 = 128.0;
+const MEMORY: f64 = 2400.0;
+
+/// The cycles of a tile's store beside those of its bytes, those of a launch, and by how much two cubes
+/// hinder each other and taps that share their rows.
+const STORED: f64 = 500.0;
+const LAUNCHED: f64 = 4000.0;
+const TWO: f64 = 1.15;
+const SHARING: f64 = 1.04;
+
+/// Refuses what the kernel cannot be compiled for.
+pub(in crate::conv) fn check(
+    tile: &Tile,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    match Product::new(conv, request) {
+        Some(product) => check_tile(tile, &product, device),
+        None => Err(PlanError::NoKernel { kernel: Some(NAME) }),
+    }
+}
+
+fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(), PlanError> {
+    let line = product.line() as u32;
+    check_number("block_k", tile.block_k, line)?;
+    // Operands that lie across come in panels a line wide.
+    let filter = product.pass == Pass::Filter;
+    let panels = |across: bool, of: u32| if across { of.max(line) } else { of };
+    for (name, block, of) in [
+        ("block_m", tile.block_m, panels(filter, ROWS.saturating_mul(tile.ratio_m))),
+        ("block_n", tile.block_n, panels(product.flat.across, 32)),
+    ] {
+        if block == 0 || !block.is_multiple_of(of) || block > 256 {
+            return Err(PlanError::Block { name, block, of, limit: 256 });
+        }
+    }
+    let sums = sums(product, tile);
+    let units = units(tile);
+    // Of 65,536 registers each unit has its share, of which some are not for sums; the assembler reckons
+    // with whole warpgroups.
+    let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
+    if sums == 0 || sums > limit {
+        return Err(PlanError::Sums { sums, limit });
+    }
+    if units > device.units_per_cube {
+        return Err(PlanError::Units { units, limit: device.units_per_cube });
+    }
+    let room = device.shared_bytes.saturating_sub(RESERVED);
+    let most = most_stages(tile, product, room);
+    if tile.stages < 2 || tile.stages > most {
+        return Err(PlanError::Ring { stages: tile.stages, most });
+    }
+    Ok(())
+}
+
+/// How the kernel takes its factors, in words.
+pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static str {
+    let product = Product::new(conv, request);
+    match product.map(|product| (product.parts, product.fold.is_some())) {
+        Some((3, _)) => "three bf16 each, six products",
+        Some((2, true)) => "two tf32 each, three products; pixels in lines",
+        Some((2, false)) => "two tf32 each, three products",
+        Some((_, true)) => "pixels in lines",
+        _ if request.precision == Precision::Tf32 => "rounded to tf32",
+        _ => "as they are",
+    }
+}
+
+/// The bytes of memory that a launch takes beside its tensors.
+pub(in crate::conv) fn workspace(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    splits: usize,
+) -> usize {
+    Product::new(conv, request).map_or(0, |product| product.workspace(tile, splits))
+}

@@ -1,0 +1,167 @@
+//! A warpgroup: sums up its rows of a tile, and stores them while the others multiply on.
+
+use cubecl::prelude::*;
+
+use super::super::tile::{ROWS, WARP, WARPGROUP};
+use super::form::Form;
+use super::numbers::Numbers;
+use super::order::{Work, speaks_for_warp, work};
+use super::results::Results;
+use super::ring::{Ring, Turn, following};
+use super::sums::{Sums, multiply, multiply_all, started, values, zeros};
+
+#[cube]
+pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
+    ring: &Ring<E>,
+    results: &mut Results<'_, R, P, W, O>,
+    warp: u32,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let first_row = warp / comptime!(WARPGROUP / WARP) * comptime!(form.rows());
+    let mut run = 0u32.runtime();
+    let mut turn = Turn::first();
+    let mut tile = CUBE_POS_X;
+    let mine = select(first_row == 0, numbers.tiles, numbers.whole);
+    while tile < mine {
+        let work = work(tile, numbers, form);
+        let sums = if comptime!(form.parts > 1) {
+            sums_of_parts::<E>(ring, &work, first_row, &mut turn, form)
+        } else {
+            sums::<E>(ring, &work, first_row, &mut turn, &mut run, numbers, form)
+        };
+        #[unroll]
+        for i in 0..form.tile.ratio_m {
+            let row = work.row + first_row + i * ROWS;
+            results.keep(sums.index(comptime!(i as usize)), row, &work, numbers, form);
+        }
+        tile += CUBE_COUNT_X;
+    }
+    // A share of a tile is the first warpgroup's: the others pass its stages on.
+    if tile < numbers.tiles {
+        let work = work(tile, numbers, form);
+        let speaks = speaks_for_warp();
+        for _ in work.first..work.end {
+            ring.wait_full(turn);
+            ring.give_back(turn.slot, speaks);
+            turn.advance(form.tile.stages);
+        }
+    }
+}
+
+/// Multiplies out of each stage as it comes, one stage behind in giving it back:
+///
+/// ```text
+/// step s     wait full[s]   first products of s   the others of s   wait for the first   give back s - 1
+/// step s+1                                                          wait full[s+1]   first products ..
+/// units      .. of s - 1 ─────────────────────── of s ──────────────────────────────────────── of s+1 ..
+/// ```
+#[cube]
+fn sums<E: Float>(
+    ring: &Ring<E>,
+    work: &Work,
+    first_row: u32,
+    turn: &mut Turn,
+    run: &mut u32,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) -> Sequence<Sums> {
+    let speaks = speaks_for_warp();
+    let sums = zeros(form);
+    let mut held = 0u32.runtime();
+    let mut tap = 0u32.runtime();
+    for step in work.first..work.end {
+        ring.wait_full(*turn);
+        let (place, first) = if comptime!(form.shares()) {
+            // By a further tap the same rows are some pixels on.
+            let shift = tap as i32 * numbers.gather.width.tap_step + numbers.width_first;
+            (*run, first_row + shift as u32)
+        } else {
+            (turn.slot, first_row)
+        };
+        let rows = ring.rows_of(place, first, form);
+        let columns = ring.columns_of(turn.slot, form);
+        // Each stage's products start anew: the compiler must see that the sums are handed over on
+        // every way into the loop, or it has all products wait for each other.
+        let mut sums = started(&sums);
+        // The first products are a group of their own: when they are done, so are all of the stages
+        // before, while the others of this stage run on.
+        multiply(&mut sums, &rows, &columns, 0usize, form);
+        let begun = sums.index_mut(0usize).commit();
+        #[unroll]
+        for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
+            multiply(&mut sums, &rows, &columns, k, form);
+        }
+        let _others = sums.index_mut(0usize).commit();
+        begun.wait();
+        ring.give_back(held, speaks && step > work.first);
+        held = turn.slot;
+        turn.advance(form.tile.stages);
+        if comptime!(form.shares()) {
+            let next = tap + 1;
+            let ends = next == numbers.gather.width.taps_count;
+            tap = select(ends, 0u32, next);
+            *run = select(ends, following(*run, form.runs), *run);
+        }
+    }
+    let sums = started(&sums);
+    let mut done = Sequence::<Sums>::new();
+    #[unroll]
+    for i in 0..form.tile.ratio_m {
+        done.push(values(&sums.index(comptime!(i as usize)).clone().wait()));
+    }
+    ring.give_back(held, speaks && work.end > work.first);
+    done
+}
+
+/// The same of factors in parts. Matrix units cut their sums off where others round them, always
+/// towards zero, so that sums of many products would come out too small: those of each stage are added to
+/// the others in f32. While one warpgroup adds, another multiplies.
+#[cube]
+fn sums_of_parts<E: Float>(
+    ring: &Ring<E>,
+    work: &Work,
+    first_row: u32,
+    turn: &mut Turn,
+    #[comptime] form: Form,
+) -> Sequence<Sums> {
+    let speaks = speaks_for_warp();
+    let count = comptime!((form.tile.block_n / 2) as usize);
+    let mut all = Sequence::<Sums>::new();
+    let none = zeros(form);
+    #[unroll]
+    for i in 0..form.tile.ratio_m {
+        all.push(values(none.index(comptime!(i as usize))));
+    }
+    for _ in work.first..work.end {
+        ring.wait_full(*turn);
+        let mut sums = started(&zeros(form));
+        let highest = turn.slot * comptime!(form.parts);
+        // The small products first, whose sums lose less; smaller ones than those of the last part and the
+        // first are left out.
+        #[unroll]
+        for i in 0..form.parts {
+            let smallness = comptime!(form.parts - 1 - i);
+            #[unroll]
+            for part in 0..comptime!(smallness + 1) {
+                let rows = highest + comptime!(smallness - part);
+                let rows = ring.rows_of(rows, first_row, form);
+                let columns = ring.columns_of(highest + part, form);
+                multiply_all(&mut sums, &rows, &columns, form);
+            }
+        }
+        #[unroll]
+        for i in 0..form.tile.ratio_m {
+            let sums = sums.index(comptime!(i as usize)).clone().wait();
+            if comptime!(i == 0) {
+                ring.give_back(turn.slot, speaks);
+            }
+            #[unroll]
+            for n in 0..count {
+                all.index_mut(comptime!(i as usize))[n] += sums.get(n);
+            }
+        }
+        turn.advance(form.tile.stages);
+    }
+    all
+}

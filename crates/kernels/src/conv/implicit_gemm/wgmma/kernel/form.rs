@@ -1,0 +1,316 @@
+//! What changes the code of the kernel, and how it lays out its memory.
+
+use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
+use windowpane_geometry::{DType, Tile};
+
+use super::super::product::Product;
+use super::super::repack::fold::{COMB_LINE, PLANES};
+use super::super::tile::{self, BAND, CHUNK, CHUNK_BYTES, LINE, PAIR, ROWS, WARP, WARPGROUP};
+use super::super::walk::Walk;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
+use crate::conv::common::gather::GatherForm;
+use crate::conv::problem::Pass;
+
+/// The bytes in which a warp turns over results of so many bytes each: the panels that it does at once, each half of its
+/// rows.
+pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32 {
+    at_once(tile, size, stays) * BAND / 2 * panel_line(tile, size)
+}
+
+/// Where columns stay a tile is little more than its store: there a warp waits once for up to four panels.
+fn at_once(tile: &Tile, size: u32, stays: bool) -> u32 {
+    if stays { panels(tile, size).min(4) } else { 1 }
+}
+
+/// The panels of a warp's rows, of both halves.
+fn panels(tile: &Tile, size: u32) -> u32 {
+    let (chunks, most) = (tile.block_n / CHUNK, most_chunks(tile, size));
+    2 * (chunks / most + (chunks % most).count_ones())
+}
+
+/// The chunks of a row of a panel.
+fn most_chunks(tile: &Tile, size: u32) -> u32 {
+    panel_line(tile, size) / size / CHUNK
+}
+
+/// Half of a warp's rows, in neighbouring chunks of columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Panel {
+    pub(super) begin: u32,
+    pub(super) chunks: u32,
+    pub(super) half: u32,
+    /// Its place among those that are turned over at once.
+    pub(super) place: u32,
+}
+
+/// Panel `nth` of a warp's rows: as many chunks as a row has, then fewer by powers of two, so that a warp takes up
+/// whole rows; each of both halves.
+fn panel(nth: u32, tile: &Tile, size: u32, at_once: u32) -> Panel {
+    let mut left = tile.block_n / CHUNK;
+    let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2, place: nth % at_once };
+    for _ in 0..=nth / 2 {
+        panel.begin += panel.chunks;
+        panel.chunks = most_chunks(tile, size).min(1 << left.ilog2());
+        left -= panel.chunks;
+    }
+    panel
+}
+
+/// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
+fn panel_line(tile: &Tile, size: u32) -> u32 {
+    if tile.block_n * size < 2 * LINE { LINE } else { 2 * LINE }
+}
+
+/// The options of a launch, which make a kernel of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Form {
+    pub(super) tile: Tile,
+    /// The bytes of a factor, and the parts that it is split in.
+    pub(super) size: u32,
+    pub(super) parts: u32,
+    /// The axes that an image's map has.
+    pub(super) rank: usize,
+    /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
+    /// summed over.
+    pub(super) filter: bool,
+    /// The pixels past a tile's rows that its rows read by further taps along the width, where those
+    /// taps share what is brought; else none.
+    pub(super) reach: u32,
+    /// The stages of shared pixels.
+    pub(super) runs: u32,
+    /// The pixels from one pair of taps to the next, where the image is a comb.
+    pub(super) comb: Option<u32>,
+    /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
+    pub(super) tap_first: bool,
+    /// Whether the flat operand lies along rows or columns, and not along the terms.
+    pub(super) flat_across: bool,
+    /// The bytes of a result.
+    pub(super) stored: u32,
+    /// Whether results of neighbouring columns lie side by side, in whole chunks: then warps turn them over.
+    pub(in super::super) packed: bool,
+    /// Whether columns are brought once for all tiles of a cube.
+    pub(super) stays: bool,
+    /// Whether sums that are no numbers are told of.
+    pub(super) checked: bool,
+    pub(super) epilogue: EpilogueForm,
+    pub(super) gather: GatherForm,
+}
+
+impl Form {
+    pub(in super::super) fn new(
+        product: &Product,
+        walk: &Walk,
+        tile: Tile,
+        stored: DType,
+        epilogue: Epilogue<'_>,
+    ) -> Self {
+        let [column_step, width] = product.result_columns();
+        Self {
+            tile,
+            size: product.size as u32,
+            parts: product.parts as u32,
+            rank: product.rank(),
+            filter: product.pass == Pass::Filter,
+            reach: walk.reach as u32,
+            runs: walk.runs(tile.stages),
+            comb: product.comb().map(|comb| comb.shift as u32),
+            tap_first: product.flat.tap_first,
+            flat_across: product.flat.across,
+            stored: stored.size() as u32,
+            packed: column_step == 1 && width.is_multiple_of(CHUNK as usize),
+            stays: product.stays(walk, &tile),
+            checked: product.is_checked(),
+            epilogue: epilogue.form(stored),
+            gather: GatherForm::new(&product.conv, product.pass),
+        }
+    }
+
+    /// The warpgroups, and the rows of each.
+    pub(super) fn warpgroups(&self) -> u32 {
+        tile::warpgroups(&self.tile)
+    }
+
+    pub(super) fn rows(&self) -> u32 {
+        ROWS * self.tile.ratio_m
+    }
+
+    /// The warps that multiply.
+    pub(super) fn warps(&self) -> u32 {
+        self.warpgroups() * (WARPGROUP / WARP)
+    }
+
+    /// The units of a cube: those of the warps that multiply, and of the producer's behind them.
+    pub(in super::super) fn units(&self) -> u32 {
+        self.warps() * WARP + WARP
+    }
+
+    /// The neighbouring columns that are finished at once, and those that are stored at once.
+    pub(in super::super) fn finished(&self) -> u32 {
+        if self.packed { PAIR } else { 1 }
+    }
+
+    pub(in super::super) fn stored_at_once(&self) -> u32 {
+        if self.packed { CHUNK_BYTES as u32 / self.stored } else { 1 }
+    }
+
+    /// The vectors of shared memory in which warps turn results over, those of a warp, and of a row of its panel.
+    pub(super) fn staged(&self) -> u32 {
+        if self.packed { self.warps() * self.staged_by_warp() } else { 1 }
+    }
+
+    pub(super) fn staged_by_warp(&self) -> u32 {
+        staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
+    }
+
+    /// The panels of results of a warp's rows, one of them, and those that are turned over at once.
+    pub(super) fn result_panels(&self) -> u32 {
+        panels(&self.tile, self.stored)
+    }
+
+    pub(super) fn result_panel(&self, nth: u32) -> Panel {
+        panel(nth, &self.tile, self.stored, self.panels_at_once())
+    }
+
+    pub(super) fn panels_at_once(&self) -> u32 {
+        at_once(&self.tile, self.stored, self.stays)
+    }
+
+    pub(super) fn staged_line(&self) -> u32 {
+        panel_line(&self.tile, self.stored) / CHUNK_BYTES as u32
+    }
+
+    /// The elements of a line in shared memory.
+    pub(super) fn line(&self) -> u32 {
+        LINE / self.size
+    }
+
+    /// Whether the taps along the width share the pixels of a run.
+    pub(super) fn shares(&self) -> bool {
+        self.reach > 0
+    }
+
+    /// The rows that are brought at once, in whole patterns of the swizzle, or lines of pixels.
+    pub(super) fn run(&self) -> u32 {
+        match self.comb {
+            Some(_) => self.tile.block_m + COMB_LINE as u32,
+            None => (self.tile.block_m + self.reach).next_multiple_of(8),
+        }
+    }
+
+    /// The elements from one row in shared memory to the next one's, or of 64 rows that lie across.
+    pub(super) fn row(&self) -> u32 {
+        match self.comb {
+            Some(_) => CHUNK_BYTES as u32 / self.size,
+            None => self.tile.block_k,
+        }
+    }
+
+    /// The elements of a panel: an operand that lies across comes in these, each a line wide.
+    pub(super) fn panel(&self) -> u32 {
+        self.line() * self.tile.block_k
+    }
+
+    /// The elements of a run in a plane of a comb.
+    pub(super) fn plane(&self) -> u32 {
+        self.run() * CHUNK_BYTES as u32 / self.size
+    }
+
+    /// The stages of rows.
+    pub(super) fn stages_of_rows(&self) -> u32 {
+        if self.shares() { self.runs } else { self.tile.stages }
+    }
+
+    /// The elements of a part of a stage.
+    pub(super) fn rows_part(&self) -> u32 {
+        match self.comb {
+            Some(_) => PLANES as u32 * self.plane(),
+            None => self.run() * self.tile.block_k,
+        }
+    }
+
+    pub(super) fn columns_part(&self) -> u32 {
+        self.tile.block_n * self.tile.block_k
+    }
+
+    /// The elements of a stage: its parts one after the other.
+    pub(super) fn rows_stage(&self) -> u32 {
+        self.parts * self.rows_part()
+    }
+
+    pub(super) fn columns_stage(&self) -> u32 {
+        self.parts * self.columns_part()
+    }
+
+    /// The stages of columns.
+    pub(super) fn stages_of_columns(&self) -> u32 {
+        if self.stays { 1 } else { self.tile.stages }
+    }
+
+    /// What a stage's barrier waits for: both operands, or the one that is not there from a step before.
+    pub(super) fn stage_bytes(&self, both: bool) -> u32 {
+        let (rows, columns) = (self.rows_stage(), self.columns_stage());
+        let elements = match both {
+            true => rows + columns,
+            false if self.stays => rows,
+            false => columns,
+        };
+        elements * self.size
+    }
+
+    /// How the rows lie in shared memory.
+    pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
+        let layout = self.layout(self.run(), self.filter);
+        match self.comb {
+            // A chunk of each plane is what an instruction takes.
+            Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
+            None => layout,
+        }
+    }
+
+    /// How the columns lie in shared memory.
+    pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
+        self.layout(self.tile.block_n, self.filter || self.flat_across)
+    }
+
+    fn layout(&self, rows: u32, across: bool) -> WgmmaTileLayout {
+        WgmmaTileLayout {
+            major: if across { Major::MN } else { Major::K },
+            swizzle: Swizzle::B128,
+            rows: rows as usize,
+            k: self.tile.block_k as usize,
+        }
+    }
+
+    /// The terms of one instruction.
+    pub(super) fn step(&self) -> usize {
+        WgmmaTileLayout::k_step(self.size as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_are_all_chunks_once() {
+        for (block_n, size) in (1..=8).flat_map(|n| [(32 * n, 2), (32 * n, 4)]) {
+            let tile = Tile {
+                block_m: 64,
+                block_n,
+                block_k: 64,
+                ratio_m: 1,
+                ratio_n: 1,
+                elems_per_thread: 8,
+                stages: 3,
+            };
+            let mut next = [0; 2];
+            for nth in 0..panels(&tile, size) {
+                let panel = panel(nth, &tile, size, at_once(&tile, size, true));
+                assert_eq!(panel.begin, next[panel.half as usize], "{block_n} {size}");
+                assert!(panel.chunks <= most_chunks(&tile, size) && panel.place < 4);
+                next[panel.half as usize] += panel.chunks;
+            }
+            assert_eq!(next, [block_n / CHUNK; 2], "{block_n} {size}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The maps by which the copy engine finds what it is told to bring.
+
+use cubecl::ir::ElemType;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::wgmma::Swizzle;
+use cubecl::zspace::{Shape, Strides};
+use windowpane_geometry::AXES;
+
+use super::super::product::Product;
+use super::super::repack::fold::COMB_LINE;
+use super::super::tile::CHUNK_BYTES;
+use super::super::walk::{Walk, corners};
+use super::form::Form;
+
+/// The map by which the copy engine walks the windows over an image.
+pub(in super::super) fn image_map(
+    image: &Handle,
+    product: &Product,
+    walk: &Walk,
+    form: &Form,
+    factor: ElemType,
+) -> TensorMapArg<Im2col> {
+    let (sizes, strides) = product.image();
+    let map = |args, swizzle: Swizzle| {
+        TensorMapArg::new(args, tensor(image, &sizes, &strides), factor)
+            .with_swizzle(swizzle.into())
+    };
+    if product.comb().is_some() {
+        let args = Im2colArgs {
+            pixel_box_lower_corner: vec![0, 0],
+            pixel_box_upper_corner: vec![0, 0],
+            channels_per_pixel: COMB_LINE as u32 * CHUNK_BYTES as u32 / form.size,
+            pixels_per_column: form.run() / COMB_LINE as u32,
+        };
+        return map(args, Swizzle::None);
+    }
+    let axes = &walk.gather.axes[AXES - product.rank()..];
+    let (lower, upper): (Vec<_>, Vec<_>) = axes.iter().map(corners).unzip();
+    let args = Im2colArgs {
+        pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
+        pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
+        channels_per_pixel: form.line(),
+        pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
+    };
+    let steps: Vec<usize> =
+        [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
+    map(args, Swizzle::B128).with_elem_stride(Strides::new(&steps))
+}
+
+/// The map of the other operand.
+pub(in super::super) fn flat_map(
+    flat: &Handle,
+    product: &Product,
+    form: &Form,
+    factor: ElemType,
+) -> TensorMapArg<Tiled> {
+    let tile = form.tile;
+    let across = if form.filter { tile.block_m } else { tile.block_n };
+    let brought = product.flat.brought(across, form.line(), tile.block_k);
+    let (sizes, steps) = product.flat();
+    let args = TiledArgs { tile_size: Shape::new(brought) };
+    TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(Swizzle::B128.into())
+}
+
+/// A tensor as it lies in memory.
+fn tensor(handle: &Handle, sizes: &[usize], steps: &[usize]) -> TensorArg {
+    // SAFETY: `Operands::check` has seen that the handle holds the elements, or they were laid in it.
+    unsafe {
+        TensorArg::from_raw_parts(
+            handle.clone(),
+            Strides::new(steps),
+            sizes.iter().copied().collect(),
+        )
+    }
+}

@@ -1,0 +1,76 @@
+//! The kernel: a producer that feeds a ring of stages, and warpgroups that empty it.
+//!
+//! ```text
+//! form       what changes the code: the tile, and how the operands lie
+//! numbers    what does not: extents, steps in memory, counts
+//! maps       where the copy engine finds the operands
+//! order      which tile a cube takes next, and the steps of its sums
+//! ring       the stages in shared memory, and the barriers by which they change hands
+//! producer   one unit: has the copy engine fill stage after stage
+//! consumer   a warpgroup: multiplies out of each stage as it comes
+//! sums       the registers that it sums in, and the products that are added to them
+//! results    what becomes of the sums of a tile
+//! ```
+//!
+//! Both roles go through the same tiles in the same order and through the same steps of each, so that
+//! nothing is said between them but whose turn a stage is.
+
+use cubecl::ir::ElemType;
+use cubecl::prelude::*;
+
+use super::tile::WARP;
+
+mod consumer;
+mod form;
+mod maps;
+mod numbers;
+mod order;
+mod producer;
+mod results;
+mod ring;
+mod sums;
+
+use consumer::consume;
+pub(super) use form::{Form, staged_bytes};
+pub(super) use maps::{flat_map, image_map};
+pub(super) use numbers::Numbers;
+use order::speaks_for_warp;
+use producer::produce;
+use results::Results;
+use ring::{Ring, barriers, memory};
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    bias: ComptimeOption<Box<[Vector<R, P>]>>,
+    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    out: &mut [Vector<W, O>],
+    flags: &mut [u32],
+    numbers: &Numbers,
+    #[comptime] form: Form,
+    #[define(E)] _factor: ElemType,
+    #[define(R)] _stored: ElemType,
+    #[define(W)] _word: ElemType,
+) {
+    let rows = memory::<E>(comptime!(form.stages_of_rows() * form.rows_stage()));
+    let columns = memory::<E>(comptime!(form.stages_of_columns() * form.columns_stage()));
+    let turned =
+        Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
+    let full = barriers(form.tile.stages, 1u32);
+    let empty = barriers(form.tile.stages, comptime!(form.warps()));
+    let mut ring = Ring::<E> { rows, columns, full, empty };
+    sync_async_proxy_shared();
+    sync_cube();
+
+    // The same for all of a warp, and told by one of it, so that the assembler sees that it is: it keeps
+    // numbers of a warp in uniform registers, where products look for them, in no code that may diverge.
+    let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
+    if warp < comptime!(form.warps()) {
+        let mut results = Results::<R, P, W, O>::new(bias, residual, turned, out, flags);
+        consume::<E, R, P, W, O>(&ring, &mut results, warp, numbers, form);
+    } else if speaks_for_warp() {
+        produce::<E>(image, flat, &mut ring, numbers, form);
+    }
+}

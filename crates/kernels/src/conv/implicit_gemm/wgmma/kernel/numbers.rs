@@ -1,0 +1,127 @@
+//! What a launch tells the kernel: numbers that may change without a new one.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::AXES;
+
+use super::super::product::Product;
+use super::super::tile::bands;
+use super::super::tile::whole;
+use super::super::walk::{Walk, first_offset};
+use super::form::Form;
+use crate::conv::common::epilogue::Epilogue;
+use crate::conv::common::gather::{GatherArgs, inner};
+use crate::conv::problem::{Pass, results};
+
+#[derive(CubeType, CubeLaunch)]
+pub(in super::super) struct Numbers {
+    pub(super) gather: GatherArgs,
+    /// The tiles of all cubes and the shares of tiles, the tiles that are not shared, and those along the columns,
+    /// the rows and the parts.
+    pub(in super::super) tiles: u32,
+    pub(super) whole: u32,
+    pub(super) tiles_n: FastDivmod<u32>,
+    pub(super) tiles_n_count: u32,
+    pub(super) tiles_m: FastDivmod<u32>,
+    pub(super) parts: FastDivmod<u32>,
+    pub(super) parts_count: u32,
+    /// The rows of the product, those of a line that have results, the lines of a plane that have some,
+    /// and the columns of a group, or of a tap.
+    pub(super) rows: u32,
+    pub(super) line_rows: u32,
+    pub(super) plane_rows: u32,
+    /// The pixels of a line of a comb, and every how many-th of its rows lies in the same plane.
+    pub(super) comb_line: u32,
+    pub(super) comb_deals: FastDivmod<u32>,
+    pub(super) columns: u32,
+    /// The steps in memory between rows of the filters' gradient, its taps and all columns.
+    pub(super) row_step: u32,
+    pub(super) tap_step: u32,
+    pub(super) column_step: u32,
+    /// The steps of a sum, and of a part of it.
+    pub(super) steps: u32,
+    pub(super) steps_a_part: u32,
+    /// The stages' worth of terms in a tap.
+    pub(super) slices: FastDivmod<u32>,
+    pub(super) taps: u32,
+    /// The channels from one group to the next in the image, and in the flat operand the lines
+    /// across and the terms.
+    pub(super) image_group: u32,
+    pub(super) across_group: u32,
+    pub(super) term_group: u32,
+    /// The offsets of the first tap.
+    pub(super) depth_first: i32,
+    pub(super) height_first: i32,
+    pub(super) width_first: i32,
+    /// The results of a part, and of a group.
+    pub(super) part_step: u32,
+    pub(super) out_group: u32,
+    /// From one part of the factors to the next: samples of the image, lines of the flat operand.
+    pub(super) image_part: u32,
+    pub(super) flat_part: u32,
+    /// The bands of all rows.
+    pub(super) bands: u32,
+    pub(super) slope: f32,
+}
+
+impl Numbers {
+    /// Those of a walk whose sums are cut into so many parts, where a device holds so many cubes at once.
+    pub(in super::super) fn launch(
+        product: &Product,
+        walk: &Walk,
+        form: &Form,
+        splits: usize,
+        cubes: usize,
+        epilogue: Epilogue<'_>,
+    ) -> NumbersLaunch {
+        let conv = &product.conv;
+        let filter = product.pass == Pass::Filter;
+        let [tiles_m, tiles_n] = product.tiles(walk, &form.tile);
+        let [column_step, width] = product.result_columns();
+        let strides = conv.filter().strides(conv.filter_layout());
+        let steps = product.steps(walk);
+        let tiles = tiles_m * tiles_n * splits * conv.groups();
+        let whole = whole(tiles, cubes, &form.tile);
+        let rows = match filter {
+            true => product.columns(),
+            false => walk.gather.rows(conv),
+        };
+        let [depth_first, height_first, width_first] =
+            walk.gather.axes.each_ref().map(first_offset);
+        NumbersLaunch {
+            gather: walk.gather.args(conv, &product.tap_numbers()),
+            tiles: (whole + (tiles - whole) * form.warpgroups() as usize) as u32,
+            whole: whole as u32,
+            tiles_n: tiles_n as u32,
+            tiles_n_count: tiles_n as u32,
+            tiles_m: tiles_m as u32,
+            parts: splits as u32,
+            parts_count: splits as u32,
+            rows: rows as u32,
+            line_rows: walk.line_rows as u32,
+            plane_rows: walk.plane_rows as u32,
+            comb_line: walk.gather.axes[AXES - 1].rows as u32,
+            comb_deals: product.comb().map_or(1, |comb| comb.deals) as u32,
+            columns: width as u32,
+            row_step: strides.count as u32,
+            tap_step: strides.kernel[AXES - 1] as u32,
+            column_step: column_step as u32,
+            steps: steps as u32,
+            steps_a_part: steps.div_ceil(splits) as u32,
+            slices: product.slices() as u32,
+            taps: walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>() as u32,
+            image_group: inner(conv, product.pass) as u32,
+            across_group: product.flat.across_group as u32,
+            term_group: product.flat.term_group as u32,
+            depth_first: depth_first as i32,
+            height_first: height_first as i32,
+            width_first: width_first as i32,
+            part_step: results(conv, product.pass) as u32,
+            out_group: (product.columns() * if filter { strides.count } else { 1 }) as u32,
+            image_part: product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
+            flat_part: product.flat.dimensions[0] as u32,
+            bands: (tiles_m * bands(&form.tile)) as u32,
+            slope: epilogue.slope(),
+        }
+    }
+}

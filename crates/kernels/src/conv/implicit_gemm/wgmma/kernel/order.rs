@@ -1,0 +1,54 @@
+//! The order of the work: which tile a cube takes next, and the steps of its sums.
+//!
+//! ```text
+//! tile = cube, cube + cubes, ..        tile = ((group · parts + part) · tiles_m + m) · tiles_n + n
+//! ```
+//!
+//! Columns come first, so that the cubes that run together read the same rows. The tiles of a last wave that leaves
+//! most cubes without one are shared: each cube has the rows of one warpgroup, which its first one multiplies.
+
+use cubecl::prelude::*;
+
+use super::super::tile::WARP;
+use super::form::Form;
+use super::numbers::Numbers;
+
+/// A tile of the product.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Work {
+    /// Its first row and column.
+    pub(super) row: u32,
+    pub(super) column: u32,
+    pub(super) group: u32,
+    /// Which part of its sums this is, where they are cut, and its steps.
+    pub(super) part: u32,
+    pub(super) first: u32,
+    pub(super) end: u32,
+}
+
+#[cube]
+pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work {
+    let shared = max(nth, numbers.whole) - numbers.whole;
+    let share = shared % comptime!(form.warpgroups());
+    let tile = min(nth, numbers.whole) + shared / comptime!(form.warpgroups());
+    let (tile, n) = numbers.tiles_n.div_mod(tile);
+    let (tile, m) = numbers.tiles_m.div_mod(tile);
+    let (group, part) = numbers.parts.div_mod(tile);
+    let first = part * numbers.steps_a_part;
+    Work {
+        row: m * comptime!(form.tile.block_m) + share * comptime!(form.rows()),
+        column: n * comptime!(form.tile.block_n),
+        group,
+        part,
+        first,
+        end: max(first, min(first + numbers.steps_a_part, numbers.steps)),
+    }
+}
+
+/// Whether this is the unit that speaks for its warp.
+#[cube]
+pub(super) fn speaks_for_warp() -> bool {
+    let lane = UNIT_POS % WARP;
+    lane == 0
+}

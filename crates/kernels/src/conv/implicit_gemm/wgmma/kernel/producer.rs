@@ -1,0 +1,299 @@
+//! The producer: one unit that has the copy engine fill stage after stage, and runs as far ahead of the
+//! warpgroups as the ring lets it, into the next tile too.
+//!
+//! For each step it waits until the stage has been read, tells the stage's barrier how many bytes are to
+//! come, and has them brought:
+//!
+//! ```text
+//!           rows                                 columns
+//! forward   the image's windows, at a tap        a block of the filters
+//! data      the gradient's windows, at a tap     a block of the filters
+//! filter    a block of the gradient              the image's windows, a panel for each slice of a tap
+//! ```
+
+use cubecl::prelude::barrier::Barrier;
+use cubecl::prelude::*;
+
+use super::super::repack::fold::{COMB_LINE, PLANES};
+use super::form::Form;
+use super::numbers::Numbers;
+use super::order::{Work, work};
+use super::ring::{Ring, Turn, following};
+use crate::conv::common::gather::{Point, Position, read, row_place, tap_point};
+
+#[cube]
+pub(super) fn produce<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    ring: &mut Ring<E>,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let mut run = 0u32.runtime();
+    let mut turn = Turn::first();
+    let mut tile = CUBE_POS_X;
+    while tile < numbers.tiles {
+        let work = work(tile, numbers, form);
+        let windows = row_place(&numbers.gather, work.row, form.gather);
+        for step in work.first..work.end {
+            let term = term(step, numbers, form);
+            let barrier = ring.wait_empty(turn);
+            // Columns that stay come with the first rows.
+            let (place, whole) = if comptime!(form.stays) {
+                (0u32.runtime(), tile == CUBE_POS_X)
+            } else {
+                (turn.slot, term.starts)
+            };
+            let at = (place * comptime!(form.columns_stage())) as usize;
+            let columns = &mut ring.columns[at..at + comptime!(form.columns_stage() as usize)];
+            let place = if comptime!(form.shares()) { run } else { turn.slot };
+            let at = (place * comptime!(form.rows_stage())) as usize;
+            let rows = &mut ring.rows[at..at + comptime!(form.rows_stage() as usize)];
+            let bytes = if whole {
+                comptime!(form.stage_bytes(true)).runtime()
+            } else {
+                comptime!(form.stage_bytes(false)).runtime()
+            };
+            barrier.arrive_and_expect_tx(1u32, bytes);
+            if comptime!(form.filter) {
+                bring_windows::<E>(
+                    image, flat, &barrier, rows, columns, &work, step, numbers, form,
+                );
+            } else {
+                bring_taps::<E>(
+                    image, flat, &barrier, rows, columns, &work, &windows, &term, whole, numbers,
+                    form,
+                );
+            }
+            turn.advance(form.tile.stages);
+            run = select(term.ends, following(run, form.runs), run);
+        }
+        tile += CUBE_COUNT_X;
+    }
+}
+
+/// The terms of a step: a slice of a tap's channels.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Term {
+    tap: Point,
+    slice: u32,
+    /// Whether it is the first or the last of those that share a run of pixels.
+    starts: bool,
+    ends: bool,
+}
+
+#[cube]
+fn term(step: u32, numbers: &Numbers, #[comptime] form: Form) -> Term {
+    if comptime!(form.shares()) {
+        // The taps along the width come one after another, so that they read what was brought for
+        // all of them.
+        let (rest, tw) = numbers.gather.width.taps.div_mod(step);
+        let (rest, slice) = numbers.slices.div_mod(rest);
+        let (td, th) = numbers.gather.height.taps.div_mod(rest);
+        let tap = tap_point(&numbers.gather, td, th, tw);
+        Term { tap, slice, starts: tw == 0, ends: tw + 1 == numbers.gather.width.taps_count }
+    } else {
+        let (tap, slice) = numbers.slices.div_mod(step);
+        lone_term(tap, slice, numbers)
+    }
+}
+
+/// Terms that share nothing with others, of a tap by its number.
+#[cube]
+fn lone_term(tap: u32, slice: u32, numbers: &Numbers) -> Term {
+    let (tap, tw) = numbers.gather.width.taps.div_mod(tap);
+    let (td, th) = numbers.gather.height.taps.div_mod(tap);
+    let tap = tap_point(&numbers.gather, td, th, tw);
+    Term { tap, slice, starts: true.runtime(), ends: true.runtime() }
+}
+
+/// Has a stage of the filters' gradient brought: its terms are windows, its columns slices of taps.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn bring_windows<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    rows: &mut [E],
+    columns: &mut [E],
+    work: &Work,
+    step: u32,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let first = step * comptime!(form.tile.block_k);
+    let windows = row_place(&numbers.gather, first, form.gather);
+    #[unroll]
+    for part in 0..form.parts {
+        let size = comptime!(form.rows_part() as usize);
+        let at = comptime!(part as usize * size);
+        let rows = &mut rows[at..at + size];
+        // There are no taps, and parts in their place.
+        load_flat::<E>(flat, barrier, rows, work.row, first, part, work, numbers, form);
+    }
+    let size = comptime!(form.panel() as usize);
+    #[unroll]
+    for panel in 0..comptime!((form.tile.block_n / form.line()) as usize) {
+        let column = work.column / comptime!(form.line()) + comptime!(panel as u32);
+        let (tap, slice) = numbers.slices.div_mod(column);
+        // Past the last tap are columns that nobody keeps.
+        let term = lone_term(min(tap, numbers.taps - 1), slice, numbers);
+        #[unroll]
+        for part in 0..form.parts {
+            let at = comptime!((part * form.columns_part()) as usize + panel * size);
+            let to = &mut columns[at..at + size];
+            load_image::<E>(image, barrier, to, &windows, &term, part, work, numbers, form);
+        }
+    }
+}
+
+/// Has a stage of the other passes brought: its terms are a slice of a tap's channels.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn bring_taps<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    rows: &mut [E],
+    columns: &mut [E],
+    work: &Work,
+    windows: &Position,
+    term: &Term,
+    whole: bool,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let first = term.slice * comptime!(form.tile.block_k);
+    #[unroll]
+    for part in 0..form.parts {
+        let size = comptime!(form.rows_part() as usize);
+        let at = comptime!(part as usize * size);
+        let rows = &mut rows[at..at + size];
+        if comptime!(form.comb.is_some()) {
+            load_comb::<E>(image, barrier, rows, term, part, work, numbers, form);
+        } else if term.starts {
+            load_image::<E>(image, barrier, rows, windows, term, part, work, numbers, form);
+        }
+        let size = comptime!(form.columns_part() as usize);
+        let at = comptime!(part as usize * size);
+        let columns = &mut columns[at..at + size];
+        let column = work.column + part * numbers.flat_part;
+        let brings = if comptime!(form.stays) { whole } else { true.runtime() };
+        if brings {
+            let tap = term.tap.other;
+            load_flat::<E>(flat, barrier, columns, column, first, tap, work, numbers, form);
+        }
+    }
+}
+
+/// Brings what a run of windows reads by one tap, or by all along the width: a slice of its channels.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_image<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    windows: &Position,
+    term: &Term,
+    part: u32,
+    work: &Work,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    // Where the window of the first tap begins, and how far on this tap is, in the map's own terms.
+    let h = read(&numbers.gather.height, windows.height) - numbers.height_first;
+    let w = read(&numbers.gather.width, windows.width) - numbers.width_first;
+    let th = term.tap.height + numbers.height_first;
+    let tw = if comptime!(form.shares()) {
+        0i32.runtime()
+    } else {
+        term.tap.width + numbers.width_first
+    };
+    let sample = (windows.sample + part * numbers.image_part) as i32;
+    let channel = (work.group * numbers.image_group + term.slice * comptime!(form.line())) as i32;
+    if comptime!(form.rank > 2) {
+        let d = read(&numbers.gather.depth, windows.depth) - numbers.depth_first;
+        let td = term.tap.depth + numbers.depth_first;
+        barrier.tma_load_im2col_5d(
+            image, to, sample, d, h, w, channel, td as u16, th as u16, tw as u16,
+        );
+    } else {
+        barrier.tma_load_im2col_4d(image, to, sample, h, w, channel, th as u16, tw as u16);
+    }
+}
+
+/// Brings what a run of windows reads of both planes of a comb by all taps along the width.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_comb<E: Float>(
+    image: &TensorMap<E, Im2col>,
+    barrier: &Barrier,
+    to: &mut [E],
+    term: &Term,
+    part: u32,
+    work: &Work,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let (down, deal) = numbers.comb_deals.div_mod(term.tap.height as u32);
+    let first = work.row + down * numbers.comb_line;
+    let line = (first / comptime!(COMB_LINE as u32)) as i32;
+    let within = (first % comptime!(COMB_LINE as u32)) as i32;
+    let size = comptime!(form.plane() as usize);
+    #[unroll]
+    for plane in 0..PLANES {
+        let at = comptime!(plane * size);
+        let to = &mut to[at..at + size];
+        let nth = (part * numbers.image_part + deal) * comptime!(PLANES as u32) + plane as u32;
+        barrier.tma_load_im2col_4d(image, to, nth as i32, within, line, 0i32, 0u16, 0u16);
+    }
+}
+
+/// Brings a block of the other operand: of the filters, or of the output's gradient.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load_flat<E: Float>(
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    to: &mut [E],
+    across: u32,
+    term: u32,
+    tap: u32,
+    work: &Work,
+    numbers: &Numbers,
+    #[comptime] form: Form,
+) {
+    let across = across + work.group * numbers.across_group;
+    let term = term + work.group * numbers.term_group;
+    if comptime!(form.flat_across) {
+        let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
+        let size = comptime!(form.panel() as usize);
+        #[unroll]
+        for panel in 0..comptime!((lines / form.line()) as usize) {
+            let across = across + comptime!(panel as u32 * form.line());
+            let at = comptime!(panel * size);
+            let to = &mut to[at..at + size];
+            load_box::<E>(flat, barrier, to, term, tap, across, form);
+        }
+    } else {
+        load_box::<E>(flat, barrier, to, across, tap, term, form);
+    }
+}
+
+#[cube]
+fn load_box<E: Float>(
+    flat: &TensorMap<E, Tiled>,
+    barrier: &Barrier,
+    to: &mut [E],
+    line: u32,
+    tap: u32,
+    along: u32,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.tap_first) {
+        barrier.tma_load_3d(flat, to, tap as i32, line as i32, along as i32);
+    } else {
+        barrier.tma_load_3d(flat, to, line as i32, tap as i32, along as i32);
+    }
+}

@@ -1,0 +1,152 @@
+//! Results of a gradient of the filters, computed again: each sum goes over all windows, or over those of a
+//! part where sums are cut, so that a cube computes a band of rows, a unit for each column.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::Tile;
+
+use super::super::product::Product;
+use super::super::tile::{BAND, bands};
+use super::super::walk::Walk;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, tap_point};
+use crate::conv::problem::{Pass, results, windows};
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    line: u32,
+    gather: GatherForm,
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct FilterArgs {
+    flags: u32,
+    bands: FastDivmod<u32>,
+    tiles_n: FastDivmod<u32>,
+    parts: FastDivmod<u32>,
+    /// The lines of a tap, and the taps along two axes and in all.
+    slices: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    taps: u32,
+    /// The windows of all parts, and of one.
+    windows: u32,
+    windows_a_part: u32,
+    /// The steps in memory to the next part, group, row and column.
+    part_step: u32,
+    group_step: u32,
+    row_step: u32,
+    column_step: u32,
+}
+
+/// Computes the flagged results again, `[image, gradient, out, flags]`.
+pub(in super::super) fn launch(
+    client: &Client,
+    product: &Product,
+    walk: &Walk,
+    gather: &Gather,
+    tile: &Tile,
+    splits: usize,
+    [image, gradient, out, flags]: [&Handle; 4],
+) {
+    let (conv, pass) = (&product.conv, Pass::Filter);
+    let all = product.flags(walk, tile, splits);
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let steps = product.weights();
+    let [_, height, width] = gather.axes.each_ref().map(|axis| axis.taps);
+    let steps_a_part = product.steps(walk).div_ceil(splits);
+    let results = results(conv, pass);
+    let units = CubeDim::new_1d(tile.block_n);
+    // SAFETY: what is read is inside the tensors by the arithmetic of `Gather`, and a cube past the last
+    // flag, or a result past the last row or column, is left out.
+    unsafe {
+        filter::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, all * tile.block_n as usize, units),
+            units,
+            buffer(image, conv.input().elements()),
+            buffer(gradient, conv.output().elements()),
+            buffer(out, results * splits),
+            buffer(flags, all),
+            gather.args(conv, &steps),
+            FilterArgsLaunch::new(
+                all as u32,
+                (tiles_m * bands(tile)) as u32,
+                tiles_n as u32,
+                splits as u32,
+                product.slices() as u32,
+                width as u32,
+                height as u32,
+                conv.filter().taps() as u32,
+                windows(conv) as u32,
+                (steps_a_part * product.line()) as u32,
+                results as u32,
+                steps.group as u32,
+                steps.column as u32,
+                steps.inner as u32,
+            ),
+            Form { line: product.line() as u32, gather: GatherForm::new(conv, pass) },
+        )
+    }
+}
+
+#[cube(launch_unchecked)]
+fn filter(
+    image: &[f32],
+    gradient: &[f32],
+    out: &mut [f32],
+    flags: &[u32],
+    gather: &GatherArgs,
+    args: &FilterArgs,
+    #[comptime] form: Form,
+) {
+    let flag = CUBE_POS as u32;
+    if flag >= args.flags || flags[min(flag, args.flags - 1) as usize] == 0 {
+        terminate!();
+    }
+    let (rest, band) = args.bands.div_mod(flag);
+    let (rest, n) = args.tiles_n.div_mod(rest);
+    let (group, part) = args.parts.div_mod(rest);
+    let first_row = band * BAND;
+    let line = n * (CUBE_DIM_X / comptime!(form.line)) + UNIT_POS / comptime!(form.line);
+    let (tap, slice) = args.slices.div_mod(line);
+    let channel = slice * comptime!(form.line) + UNIT_POS % comptime!(form.line);
+    if tap < args.taps && channel < gather.inner_count {
+        let (rest, tw) = args.width.div_mod(tap);
+        let (td, th) = args.height.div_mod(rest);
+        let tap = tap_point(gather, td, th, tw);
+        let mut sums = Array::<f32>::new(BAND as usize);
+        #[unroll]
+        for i in 0..BAND {
+            sums[i as usize] = 0.0f32;
+        }
+        let first = part * args.windows_a_part;
+        for k in first..max(first, min(first + args.windows_a_part, args.windows)) {
+            let window = row_point(gather, k, form.gather);
+            let read = read_at(gather, &window, &tap, form.gather);
+            if read.inside {
+                let pixel = image[(read.at + group * gather.a_group + channel) as usize];
+                let at = window.other + group * gather.out_group;
+                #[unroll]
+                for i in 0..BAND {
+                    // Past the last row are results that nobody keeps.
+                    let row = min(first_row + i, gather.columns - 1);
+                    sums[i as usize] = fma(pixel, gradient[(at + row) as usize], sums[i as usize]);
+                }
+            }
+        }
+        let to = part * args.part_step
+            + group * args.group_step
+            + tap.other
+            + channel * args.column_step;
+        #[unroll]
+        for i in 0..BAND {
+            if first_row + i < gather.columns {
+                out[(to + (first_row + i) * args.row_step) as usize] = sums[i as usize];
+            }
+        }
+    }
+}

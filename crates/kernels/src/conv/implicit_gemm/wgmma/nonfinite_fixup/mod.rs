@@ -1,0 +1,189 @@
+//! Computes results again whose sums came out as NaN: a warp for each band of rows in which some were found.
+//! That is rare, so that only reading the flags is made fast. Those of a gradient of the filters are computed in
+//! [`filter`].
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, DType, Tile};
+
+use super::product::Product;
+use super::tile::WARP;
+use super::tile::{BAND, bands};
+use super::walk::Walk;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm, finish_at};
+use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
+use crate::conv::problem::{Pass, results};
+use crate::cube::convert::elem;
+
+pub(super) mod filter;
+
+/// The units of a cube.
+const UNITS: u32 = 256;
+
+/// The compile-time options of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    block_n: u32,
+    epilogue: EpilogueForm,
+    gather: GatherForm,
+}
+
+#[derive(CubeType, CubeLaunch)]
+struct FixupArgs {
+    flags: u32,
+    bands: FastDivmod<u32>,
+    tiles_n: FastDivmod<u32>,
+    terms: u32,
+    columns: u32,
+    /// The rows of a line and the lines of a plane as they were multiplied, and those that have results.
+    line: FastDivmod<u32>,
+    plane: FastDivmod<u32>,
+    line_rows: u32,
+    plane_rows: u32,
+    /// The step in memory from a column's weights to the next one's.
+    column_step: u32,
+    slope: f32,
+}
+
+/// Computes the flagged results of one product of a pass again, from the operands as they were given.
+#[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
+pub(super) fn launch(
+    client: &Client,
+    product: &Product,
+    walk: &Walk,
+    gather: &Gather,
+    dtype: DType,
+    tile: &Tile,
+    [image, filters, out, flags]: [&Handle; 4],
+    epilogue: Epilogue<'_>,
+) {
+    let conv = &product.conv;
+    let steps = product.weights();
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let all = product.flags(walk, tile, 1);
+    let results = results(conv, product.pass);
+    let form = Form {
+        block_n: tile.block_n,
+        epilogue: epilogue.form(dtype),
+        gather: GatherForm::new(conv, product.pass),
+    };
+    let units = CubeDim::new_1d(UNITS);
+    let image_elements = match product.pass {
+        Pass::Data => conv.output().elements(),
+        _ => conv.input().elements(),
+    };
+    // SAFETY: what is read is inside the tensors by the arithmetic of `Gather`, and a plane past the
+    // last flag, or a result past the last row or column, is left out.
+    unsafe {
+        fixup::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, all, units),
+            units,
+            buffer(image, image_elements),
+            buffer(filters, conv.filter().elements()),
+            epilogue.bias(conv.filter().count(), 1),
+            epilogue.residual(results, 1),
+            buffer(out, results),
+            buffer(flags, all),
+            gather.args(conv, &steps),
+            FixupArgsLaunch::new(
+                all as u32,
+                (tiles_m * bands(tile)) as u32,
+                tiles_n as u32,
+                gather.terms(conv) as u32,
+                product.columns() as u32,
+                walk.gather.axes[AXES - 1].rows as u32,
+                walk.gather.axes[AXES - 2].rows as u32,
+                walk.line_rows as u32,
+                walk.plane_rows as u32,
+                steps.column as u32,
+                epilogue.slope(),
+            ),
+            form,
+            elem(dtype),
+        )
+    }
+}
+
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
+fn fixup<S: Float>(
+    image: &[S],
+    filters: &[S],
+    bias: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    residual: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    out: &mut [Vector<S, Const<1>>],
+    flags: &[u32],
+    gather: &GatherArgs,
+    args: &FixupArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+) {
+    // Each unit looks at a flag, and all of a warp then compute what each has found.
+    let first = ABSOLUTE_POS as u32 / WARP * WARP;
+    let mine = ABSOLUTE_POS as u32;
+    let found = mine < args.flags && flags[min(mine, args.flags - 1) as usize] != 0;
+    if !plane_any(found) {
+        terminate!();
+    }
+    for flag in first..min(first + WARP, args.flags) {
+        if flags[flag as usize] != 0 {
+            band::<S>(image, filters, &bias, &residual, out, flag, gather, args, form);
+        }
+    }
+}
+
+/// Computes a band of rows of a tile.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn band<S: Float>(
+    image: &[S],
+    filters: &[S],
+    bias: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    residual: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    out: &mut [Vector<S, Const<1>>],
+    flag: u32,
+    gather: &GatherArgs,
+    args: &FixupArgs,
+    #[comptime] form: Form,
+) {
+    let (rest, band) = args.bands.div_mod(flag);
+    let (group, n) = args.tiles_n.div_mod(rest);
+    let mut i = UNIT_POS % WARP;
+    while i < comptime!(BAND * form.block_n) {
+        let row = band * BAND + i / comptime!(form.block_n);
+        let column = n * comptime!(form.block_n) + i % comptime!(form.block_n);
+        let (rest, w) = args.line.div_mod(row);
+        let (rest, h) = args.plane.div_mod(rest);
+        let row = (rest * args.plane_rows + h) * args.line_rows + w;
+        let there = w < args.line_rows && h < args.plane_rows && row < gather.rows;
+        if there && column < args.columns {
+            let row = row_point(gather, row, form.gather);
+            let weights = group * gather.b_group + column * args.column_step;
+            let mut sum = 0.0f32;
+            for k in 0..args.terms {
+                let term = term_point(gather, k, form.gather);
+                let read = read_at(gather, &row, &term, form.gather);
+                if read.inside {
+                    let factor = image[(read.at + group * gather.a_group) as usize];
+                    let weight = filters[(term.other + weights) as usize];
+                    sum = fma(f32::cast_from(factor), f32::cast_from(weight), sum);
+                }
+            }
+            let at = row.other + column * gather.out_column + group * gather.out_group;
+            out[at as usize] = finish_at::<S, f32, Const<1>>(
+                bias,
+                residual,
+                Vector::new(sum),
+                group * args.columns + column,
+                at,
+                args.slope,
+                form.epilogue,
+            );
+        }
+        i += WARP;
+    }
+}

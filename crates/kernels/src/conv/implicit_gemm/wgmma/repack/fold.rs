@@ -1,0 +1,286 @@
+//! Pixels of few channels, laid as lines or as combs.
+
+use windowpane_geometry::Convolution;
+
+use super::super::tile::{CHUNK_BYTES, LINE};
+use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::problem::Pass;
+
+/// Pixels of few channels as lines: all that a window reads of a row of pixels is one line. Where windows
+/// step over rows, so many rows lie side by side in a pixel.
+///
+/// ```text
+/// pixel[h, w] = (x[h·rows + 0, w, 0..C], x[h·rows + 1, w, 0..C], .., 0)    to whole chunks
+/// ```
+///
+/// A line begins where the window does, so that neighbouring lines overlap in memory, each the step of the
+/// windows further on; the copy engine brings each for itself. Where a pixel is one chunk there is a better
+/// way ([`Comb`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Fold {
+    /// The rows of a pixel, and its elements.
+    pub(in super::super) rows: usize,
+    pub(in super::super) pixel: usize,
+    /// The pixels of a line, and from one line to the next.
+    pub(in super::super) reach: usize,
+    pub(in super::super) step: usize,
+    /// The lines of a row that have results, and the rows.
+    pub(in super::super) windows: usize,
+    pub(in super::super) window_rows: usize,
+    /// The rows of pixels, and the pixels of one, in each plane of a comb.
+    pub(in super::super) height: usize,
+    pub(in super::super) width: usize,
+    /// The rows of pixels that a window reads, and from one to the next.
+    pub(in super::super) taps: usize,
+    pub(in super::super) tap_step: usize,
+    pub(in super::super) comb: Option<Comb>,
+}
+
+/// Pixels of a chunk each, dealt out to two planes so that every second pixel of a window lies in the same
+/// plane, one after the other, and so do those of neighbouring windows:
+///
+/// ```text
+/// plane[p, i] = pixel[i·step + p]        window o reads pixel o·step + 2j + p at plane[p, o + j·2/step]
+/// ```
+///
+/// Matrix units take their rows a chunk of each plane at a time, wherever those begin. So each pixel is
+/// brought once, for all windows and all taps along the width. Where windows step over rows that do not
+/// share a pixel, the rows are dealt out likewise, and each deal has its planes. Planes go on from row to
+/// row and from sample to sample; what is read between two of them is not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Comb {
+    /// The pixels of a plane, those that are brought past the last included.
+    pub(in super::super) pixels: usize,
+    /// The pixels from one pair of taps to the next.
+    pub(in super::super) shift: usize,
+    /// Every how many-th row lies in the same plane.
+    pub(in super::super) deals: usize,
+}
+
+/// The planes of a comb.
+pub(in super::super) const PLANES: usize = 2;
+
+/// The pixels that the copy engine takes for one, and those that a tile's rows read past its last.
+pub(in super::super) const COMB_LINE: usize = 16;
+
+/// The rows of the largest tile.
+const MOST_ROWS: usize = 256;
+
+impl Fold {
+    /// The lines that take fewest steps, if the copy engine cannot read the pixels as they lie or they
+    /// would take twice as many.
+    pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
+        if pass != Pass::Forward || conv.groups() > 1 {
+            return None;
+        }
+        let channels = conv.input().channels();
+        let (line, chunk) = (LINE as usize / size, CHUNK_BYTES / size);
+        let [_, height, width] = conv.grid().axes();
+        let over = |rows: usize| {
+            let taps = height.kernel().div_ceil(rows);
+            let reach = (width.kernel() - 1) * width.dilation() + 1;
+            let fold = Self {
+                rows,
+                pixel: (rows * channels).next_multiple_of(chunk),
+                reach,
+                step: width.stride(),
+                windows: width.output(),
+                window_rows: height.output(),
+                height: if rows > 1 { height.output() + taps - 1 } else { height.input() },
+                width: width.output().saturating_sub(1) * width.stride() + reach,
+                taps,
+                tap_step: height.dilation(),
+                comb: None,
+            };
+            let deals = fold.pixel == chunk
+                && (1..=PLANES).contains(&fold.step)
+                && height.stride().is_multiple_of(rows)
+                && reach * chunk <= line
+                && conv.grid().rank() < 3;
+            match deals {
+                true => fold.dealt(conv.input().batch(), height.stride() / rows),
+                false => fold,
+            }
+        };
+        let steps = |fold: &Self| fold.taps * fold.line(size).div_ceil(line);
+        let stepped = (height.kernel() > 1 && height.dilation() == 1).then(|| height.stride());
+        let fold = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
+        let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
+        let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
+        (!aligned || 2 * steps(&fold) <= plain).then_some(fold)
+    }
+
+    /// The same pixels in planes.
+    fn dealt(self, batch: usize, deals: usize) -> Self {
+        // Rows that lie outside are laid too, for there the copy engine does not know of rows.
+        let past = (self.taps - 1) * self.tap_step / deals;
+        let height = self.window_rows + past;
+        let width = self.windows + (self.reach - 1) / self.step;
+        let past = past * width + MOST_ROWS + 2 * COMB_LINE;
+        let pixels = (batch * height * width + past).next_multiple_of(COMB_LINE);
+        let comb = Some(Comb { pixels, shift: PLANES / self.step, deals });
+        Self { height, width, comb, ..self }
+    }
+
+    /// The elements of a line.
+    pub(in super::super) fn line(&self, size: usize) -> usize {
+        match self.comb {
+            Some(_) => LINE as usize / size,
+            None => self.reach * self.pixel,
+        }
+    }
+
+    /// The product with the lines as its pixels.
+    pub(in super::super) fn over(&self, gather: Gather) -> Gather {
+        let mut folded = gather;
+        let [_, height, width] = &mut folded.axes;
+        match self.comb {
+            Some(_) => {
+                let (taps, tap_step) = (self.taps, self.tap_step as i64);
+                *height = Sweep { taps, tap_step, ..side_by_side(self.height, self.height) };
+                *width = side_by_side(self.width, self.width);
+            }
+            None => {
+                if self.rows > 1 {
+                    *height = Sweep { taps: self.taps, ..side_by_side(height.rows, self.height) };
+                }
+                *width = side_by_side(width.rows, self.windows);
+            }
+        }
+        folded
+    }
+}
+
+/// An axis whose rows read the coordinates one after another.
+fn side_by_side(rows: usize, extent: usize) -> Sweep {
+    Sweep {
+        rows,
+        start: 0,
+        step: 1,
+        tap_step: 1,
+        extent,
+        taps: 1,
+        tap_first: 0,
+        tap_jump: 1,
+        out_first: 0,
+        out_step: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Shape, Window};
+
+    fn conv(
+        channels: usize,
+        [h, w]: [usize; 2],
+        kernel: [usize; 2],
+        window: Window,
+    ) -> Convolution {
+        let input = Shape::new(2, channels, Extents::from([h, w])).unwrap();
+        let filter = Filter::new(8, channels, Extents::from(kernel)).unwrap();
+        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(input, filter, &window, 1, layouts.0, layouts.1).unwrap()
+    }
+
+    /// The pixel of the image that a window reads by a tap, and the row of a pixel's that holds it.
+    fn found(
+        conv: &Convolution,
+        fold: &Fold,
+        [oh, ow]: [usize; 2],
+        [th, tw]: [usize; 2],
+    ) -> [i64; 2] {
+        let [_, height, width] = conv.grid().axes();
+        let over = tw * width.dilation();
+        let (tap, further) = (th / fold.rows * fold.tap_step, th % fold.rows);
+        // As the kernel steps through what is laid ..
+        let (row, column, deal, tooth) = match fold.comb {
+            Some(comb) => {
+                let column = ow + over / PLANES * comb.shift;
+                (oh + tap / comb.deals, column, tap % comb.deals, over % PLANES)
+            }
+            None if fold.rows > 1 => (oh + tap, ow * fold.step + over, 0, 0),
+            None => {
+                let row = height.start(oh) + (th * height.dilation()) as i64;
+                return [row, width.start(0) + (ow * fold.step + over) as i64];
+            }
+        };
+        // .. and as it was laid.
+        let (deals, step) = fold.comb.map_or((1, 1), |comb| (comb.deals, fold.step));
+        assert!(row < fold.height, "{fold:?}");
+        let h = (row * deals + deal) * fold.rows + further;
+        [height.start(0) + h as i64, width.start(0) + (column * step + tooth) as i64]
+    }
+
+    /// Lines hold what windows read, wherever they were laid.
+    #[test]
+    fn windows_find_their_pixels_in_lines() {
+        let mut kinds = [0; 3];
+        for (channels, kernel, stride, dilation) in [
+            (3, [7, 7], [2, 2], [1, 1]),
+            (3, [3, 3], [1, 1], [1, 1]),
+            (4, [3, 5], [3, 1], [1, 2]),
+            (8, [4, 8], [2, 2], [1, 1]),
+            (1, [11, 3], [4, 2], [2, 3]),
+            (5, [5, 5], [1, 3], [1, 1]),
+            (16, [3, 3], [2, 2], [1, 1]),
+            (13, [2, 3], [2, 1], [3, 2]),
+        ] {
+            for size in [2, 4] {
+                let window = Window::new(kernel).stride(stride).dilation(dilation);
+                let conv = conv(channels, [31, 29], kernel, window.padding([2, 3]));
+                let Some(fold) = Fold::new(&conv, Pass::Forward, size) else {
+                    assert_eq!((channels, size), (16, 4), "lines of these save too few steps");
+                    continue;
+                };
+                kinds[fold.comb.map_or(0, |comb| comb.deals.min(2))] += 1;
+                let [_, height, width] = conv.grid().axes();
+                for (oh, ow) in [(0, 0), (1, 2), (height.output() - 1, width.output() - 1)] {
+                    for (th, tw) in (0..kernel[0]).flat_map(|t| (0..kernel[1]).map(move |u| (t, u)))
+                    {
+                        let expected = [
+                            height.start(oh) + (th * height.dilation()) as i64,
+                            width.start(ow) + (tw * width.dilation()) as i64,
+                        ];
+                        let found = found(&conv, &fold, [oh, ow], [th, tw]);
+                        assert_eq!(found, expected, "{conv:?} {fold:?} {size}: tap {th}, {tw}");
+                    }
+                }
+            }
+        }
+        assert!(
+            kinds.iter().all(|kind| *kind > 0),
+            "lines, and combs of one deal and more: {kinds:?}"
+        );
+    }
+
+    /// Pixels that the copy engine reads as they lie, and fill most of a line, are left as they are.
+    #[test]
+    fn only_few_channels_become_lines() {
+        let fold = |channels, kernel: [usize; 2], pass, size| {
+            Fold::new(&conv(channels, [9, 9], kernel, Window::new(kernel)), pass, size)
+        };
+        assert_eq!(fold(64, [3, 3], Pass::Forward, 2), None);
+        assert_eq!(fold(32, [3, 3], Pass::Forward, 2), None);
+        assert_eq!(fold(8, [1, 1], Pass::Forward, 2), None);
+        assert_eq!(fold(3, [3, 3], Pass::Data, 2), None);
+        assert!(fold(16, [3, 3], Pass::Forward, 2).is_some_and(|fold| fold.comb.is_none()));
+        assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
+    }
+
+    /// A run of a tile's rows, and what they read by the last tap, lies within its plane.
+    #[test]
+    fn combs_hold_all_that_is_brought() {
+        for (size, kernel) in [(2, [7, 7]), (4, [7, 7]), (2, [1, 8]), (4, [9, 5])] {
+            let window = Window::new(kernel).stride([2, 2]).padding([3, 3]);
+            let conv = conv(3, [20, 20], kernel, window);
+            let fold = Fold::new(&conv, Pass::Forward, size).expect("few channels");
+            let comb = fold.comb.expect("pixels of a chunk");
+            let rows = conv.input().batch() * fold.height * fold.width;
+            let down = (fold.taps - 1) * fold.tap_step / comb.deals;
+            let last = (rows - 1) / MOST_ROWS * MOST_ROWS + down * fold.width;
+            assert!(last + MOST_ROWS + COMB_LINE <= comb.pixels - COMB_LINE, "{fold:?}");
+        }
+    }
+}

@@ -1,0 +1,493 @@
+//! Operands laid anew, where the copy engine cannot read them as they were given: pixels of few channels
+//! become lines, filters lie along the terms, and an f32 is split in two, or in three for the gradient of
+//! the filters, whose terms lie side by side in neither operand.
+//!
+//! ```text
+//! x = high + low + what is less than 2⁻²³ of x       high and low being tf32
+//! x·w ≈ high·high + high·low + low·high              what is left out is less than 2⁻²¹·|x·w|
+//!
+//! x = high + middle + low                            each a bf16
+//! x·w ≈ high·high + high·middle + middle·high + middle·middle + high·low + low·high
+//!                                                    what is left out is no more than 2⁻²⁴·|x·w|
+//! ```
+//!
+//! What cannot be split so is replaced by a number that is none: infinities, what is so large that
+//! `high` would be infinite, what is so small that `low` would be lost. Sums of it are found by that and
+//! computed again.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::DType;
+
+use super::product::Product;
+use super::tile::CHUNK_BYTES;
+use crate::conv::common::buffer::buffer;
+use crate::conv::common::gather;
+use crate::conv::problem::Pass;
+use crate::cube::convert::elem;
+
+pub(super) mod fold;
+
+use fold::PLANES;
+
+/// The units of a cube.
+const UNITS: u32 = 256;
+
+/// The elements that a unit splits in three.
+const SPLIT: usize = 4;
+
+/// The bits of magnitudes that just are not split: one whose low part would be near the least number, and
+/// the first whose high part would be infinite, as a tf32 or as a bf16; and those of what is no number.
+const LEAST: u32 = 0x1000_0000;
+const INFINITE: u32 = 0x7f7f_f000;
+const INFINITE_IN_THREE: u32 = 0x7f7f_8000;
+const NONE: u32 = 0x7fc0_0000;
+
+/// The compile-time options of the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// The elements of a chunk, which a unit lays.
+    chunk: usize,
+    splits: bool,
+    /// The channels of a pixel that is one chunk and lies in a plane of a comb.
+    dealt: Option<usize>,
+}
+
+/// The image as the copy engine reads it.
+pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
+    let input = product.conv.input();
+    if product.parts > 2 {
+        return in_three(client, product, input.elements(), x);
+    }
+    let form = Form {
+        chunk: CHUNK_BYTES / product.size,
+        splits: product.parts > 1,
+        dealt: product.comb().map(|_| input.channels()),
+    };
+    let laid = client.empty(product.image_elements() * product.size);
+    let chunks = product.image_elements() / product.parts / form.chunk;
+    let units = CubeDim::new_1d(UNITS);
+    let cubes = cubecl::calculate_cube_count_elemwise(client, chunks, units);
+    let out = buffer(&laid, product.image_elements() / form.chunk);
+    let Some(fold) = product.fold else {
+        // SAFETY: a unit past the last chunk ends, and the parts lie one after the other.
+        unsafe {
+            split_image::launch_unchecked(
+                client,
+                cubes,
+                units,
+                form.chunk,
+                buffer(x, chunks),
+                out,
+                chunks as u32,
+                form,
+                elem(dtype),
+            )
+        }
+        return laid;
+    };
+    let source = input.strides(product.conv.layout());
+    let [_, height, width] = product.conv.grid().axes();
+    let plane = height.input() * width.input() * input.channels();
+    let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
+    // SAFETY: as above, and a pixel is read where there is one.
+    unsafe {
+        fold_image::launch_unchecked(
+            client,
+            cubes,
+            units,
+            form.chunk,
+            buffer(x, input.elements()),
+            out,
+            FoldArgsLaunch::new(
+                chunks as u32,
+                (fold.pixel / form.chunk) as u32,
+                fold.width as u32,
+                fold.height as u32,
+                input.channels() as u32,
+                fold.rows as u32,
+                fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
+                fold.comb.map_or(1, |comb| comb.deals) as u32,
+                fold.comb.map_or(1, |_| fold.step) as u32,
+                if lays_all_rows { height.start(0) as i32 } else { 0 },
+                width.start(0) as i32,
+                (input.elements() / plane) as u32,
+                height.input() as u32,
+                width.input() as u32,
+                plane as u32,
+                source.space[1] as u32,
+                source.space[2] as u32,
+            ),
+            form,
+            elem(dtype),
+        )
+    }
+    laid
+}
+
+/// A tensor of f32 in three parts, one after the other.
+fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> Handle {
+    let laid = client.empty(product.parts * elements * product.size);
+    let chunks = elements / SPLIT;
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last chunk ends; channels come in whole ones.
+    unsafe {
+        split_in_three::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, chunks, units),
+            units,
+            SPLIT,
+            buffer(x, chunks),
+            buffer(&laid, product.parts * chunks),
+            chunks as u32,
+            elem(DType::F32),
+            elem(DType::BF16),
+        )
+    }
+    laid
+}
+
+/// The other operand as the copy engine reads it: the filters, or the output's gradient.
+pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
+    match product.pass {
+        Pass::Filter => in_three(client, product, product.conv.output().elements(), w),
+        _ => filters(client, product, dtype, w),
+    }
+}
+
+fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
+    let laid = client.empty(product.flat_elements() * product.size);
+    let elements = product.flat_elements() / product.parts;
+    let conv = &product.conv;
+    let [_, _, inner] = product.flat.dimensions;
+    let kernel = conv.filter().kernel().three(1);
+    let [depth, height, width] = product.kernel();
+    let terms = gather::inner(conv, product.pass);
+    let [_, _, along] = conv.grid().axes();
+    let fold = product.fold;
+    let steps = product.weights();
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last element ends; a weight is read where there is one.
+    unsafe {
+        pack_filters::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, elements, units),
+            units,
+            buffer(w, conv.filter().elements()),
+            buffer(&laid, product.flat_elements()),
+            PackArgsLaunch::new(
+                elements as u32,
+                inner as u32,
+                (depth * height * width) as u32,
+                width as u32,
+                height as u32,
+                product.columns() as u32,
+                fold.map_or(inner, |fold| fold.pixel) as u32,
+                fold.map_or(inner, |_| terms) as u32,
+                terms as u32,
+                fold.map_or(1, |fold| fold.rows) as u32,
+                fold.map_or(1, |_| along.dilation()) as u32,
+                kernel[1] as u32,
+                kernel[2] as u32,
+                steps.inner as u32,
+                steps.column as u32,
+                steps.group as u32,
+                steps.kernel[0] as u32,
+                steps.kernel[1] as u32,
+                steps.kernel[2] as u32,
+            ),
+            Form { chunk: 1, splits: product.parts > 1, dealt: None },
+            elem(dtype),
+        )
+    }
+    laid
+}
+
+#[cube(launch_unchecked)]
+fn split_image<S: Float, N: Size>(
+    x: &[Vector<S, N>],
+    laid: &mut [Vector<S, N>],
+    chunks: u32,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= chunks {
+        terminate!();
+    }
+    lay::<S, N>(laid, x[i as usize], i, chunks, form);
+}
+
+#[cube(launch_unchecked)]
+fn split_in_three<S: Float, T: Float, N: Size>(
+    x: &[Vector<S, N>],
+    laid: &mut [Vector<T, N>],
+    chunks: u32,
+    #[define(S)] _stored: ElemType,
+    #[define(T)] _part: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= chunks {
+        terminate!();
+    }
+    let x = Vector::<f32, N>::cast_from(x[i as usize]);
+    let bits = Vector::<u32, N>::reinterpret(x);
+    let splits = can_split::<N>(bits, INFINITE_IN_THREE);
+    let high = Vector::<f32, N>::reinterpret(to_bf16::<N>(bits));
+    let rest = x - high;
+    let middle = Vector::<f32, N>::reinterpret(to_bf16::<N>(Vector::<u32, N>::reinterpret(rest)));
+    // What is left has 8 digits.
+    let low = rest - middle;
+    let zero = Vector::<f32, N>::new(0.0f32);
+    let none = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NONE));
+    laid[i as usize] = Vector::cast_from(select_many(splits, high, none));
+    laid[(i + chunks) as usize] = Vector::cast_from(select_many(splits, middle, zero));
+    laid[(i + 2 * chunks) as usize] = Vector::cast_from(select_many(splits, low, zero));
+}
+
+/// How rows of pixels become lines.
+#[derive(CubeType, CubeLaunch)]
+struct FoldArgs {
+    chunks: u32,
+    /// The chunks of a pixel, the pixels of a row, and the rows.
+    pixel: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    channels: FastDivmod<u32>,
+    /// The rows of the image that a pixel holds.
+    rows: u32,
+    /// The pixels of a plane of a comb, and which rows and columns lie in the same one.
+    pixels: FastDivmod<u32>,
+    deals: u32,
+    step: u32,
+    /// Where in the image the first one lies, and how far that goes.
+    first_row: i32,
+    first_column: i32,
+    planes: u32,
+    image_height: u32,
+    image_width: u32,
+    /// The steps in memory.
+    plane_step: u32,
+    row_step: u32,
+    column_step: u32,
+}
+
+#[cube(launch_unchecked)]
+fn fold_image<S: Float, N: Size>(
+    x: &[S],
+    laid: &mut [Vector<S, N>],
+    args: &FoldArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= args.chunks {
+        terminate!();
+    }
+    // In a comb, which of its planes; else all is one.
+    let (plane, i_of_plane) =
+        if comptime!(form.dealt.is_some()) { args.pixels.div_mod(i) } else { (0u32.runtime(), i) };
+    let (deal, tooth) = (plane / comptime!(PLANES as u32), plane % comptime!(PLANES as u32));
+    let (rest, chunk) = args.pixel.div_mod(i_of_plane);
+    let (rest, column) = args.width.div_mod(rest);
+    let (sample, row) = args.height.div_mod(rest);
+    let first_h = ((row * args.deals + deal) * args.rows) as i32 + args.first_row;
+    let w = (column * args.step + tooth) as i32 + args.first_column;
+    // What is negative is larger than all that is not.
+    let inside = sample < args.planes && (w as u32) < args.image_width;
+    let first = sample * args.plane_step + w as u32 * args.column_step;
+    let mut elements = Vector::<S, N>::empty();
+    #[unroll]
+    for lane in 0..comptime!(form.chunk) {
+        let (further, channel) = match comptime!(form.dealt) {
+            Some(channels) => {
+                let (further, channel) = comptime!((lane / channels, lane % channels));
+                (comptime!(further as u32).runtime(), comptime!(channel as u32).runtime())
+            }
+            None => {
+                let element = chunk * comptime!(form.chunk as u32) + comptime!(lane as u32);
+                args.channels.div_mod(element)
+            }
+        };
+        let h = first_h + further as i32;
+        let inside = inside && further < args.rows && (h as u32) < args.image_height;
+        let at = first + h as u32 * args.row_step + channel;
+        let value = x[select(inside, at, 0u32) as usize];
+        elements.insert(lane, select(inside, value, S::from_int(0)));
+    }
+    lay::<S, N>(laid, elements, i, args.chunks, form);
+}
+
+/// How filters become lines along the terms.
+#[derive(CubeType, CubeLaunch)]
+struct PackArgs {
+    elements: u32,
+    /// The terms of a tap as they are laid, the taps, and those along two axes.
+    inner: FastDivmod<u32>,
+    taps: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    columns: FastDivmod<u32>,
+    /// The terms of a pixel, and of one of its rows, and how many of those there are in the filters.
+    pixel: FastDivmod<u32>,
+    row: FastDivmod<u32>,
+    terms: u32,
+    /// The rows of a pixel, the pixels from tap to tap, and the taps of the filters.
+    rows: u32,
+    dilation: FastDivmod<u32>,
+    kernel_height: u32,
+    kernel_width: u32,
+    /// The steps in memory.
+    inner_step: u32,
+    column_step: u32,
+    group_step: u32,
+    depth_step: u32,
+    height_step: u32,
+    width_step: u32,
+}
+
+#[cube(launch_unchecked)]
+fn pack_filters<S: Float>(
+    w: &[S],
+    laid: &mut [Vector<S, Const<1>>],
+    args: &PackArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+) {
+    let i = ABSOLUTE_POS as u32;
+    if i >= args.elements {
+        terminate!();
+    }
+    let (rest, element) = args.inner.div_mod(i);
+    let (column, tap) = args.taps.div_mod(rest);
+    let (tap, tw) = args.width.div_mod(tap);
+    let (td, th) = args.height.div_mod(tap);
+    let (group, column) = args.columns.div_mod(column);
+    let (pixel, element) = args.pixel.div_mod(element);
+    let (further, term) = args.row.div_mod(element);
+    let (tap, between) = args.dilation.div_mod(pixel);
+    let (th, tw) = (th * args.rows + further, tw + tap);
+    let there = term < args.terms
+        && further < args.rows
+        && between == 0
+        && th < args.kernel_height
+        && tw < args.kernel_width;
+    let at = group * args.group_step
+        + column * args.column_step
+        + term * args.inner_step
+        + td * args.depth_step
+        + th * args.height_step
+        + tw * args.width_step;
+    let value = w[select(there, at, 0u32) as usize];
+    let value = Vector::<S, Const<1>>::new(select(there, value, S::from_int(0)));
+    lay::<S, Const<1>>(laid, value, i, args.elements, form);
+}
+
+/// Stores elements, or their parts one after the other.
+#[cube]
+fn lay<S: Float, N: Size>(
+    laid: &mut [Vector<S, N>],
+    elements: Vector<S, N>,
+    at: u32,
+    part: u32,
+    #[comptime] form: Form,
+) {
+    if comptime!(form.splits) {
+        let x = Vector::<f32, N>::cast_from(elements);
+        let bits = Vector::<u32, N>::reinterpret(x);
+        let zero = Vector::<u32, N>::new(0u32);
+        let splits = can_split::<N>(bits, INFINITE);
+        let high = to_tf32::<N>(bits);
+        let low = x - Vector::<f32, N>::reinterpret(high);
+        let low = to_tf32::<N>(Vector::<u32, N>::reinterpret(low));
+        let high = select_many(splits, high, Vector::new(NONE));
+        let low = select_many(splits, low, zero);
+        laid[at as usize] = Vector::<S, N>::reinterpret(high);
+        laid[(at + part) as usize] = Vector::<S, N>::reinterpret(low);
+    } else {
+        laid[at as usize] = elements;
+    }
+}
+
+/// Whether numbers are the sums of their parts.
+#[cube]
+fn can_split<N: Size>(bits: Vector<u32, N>, #[comptime] infinite: u32) -> Vector<bool, N> {
+    let magnitude = bits & Vector::new(0x7fff_ffffu32);
+    magnitude
+        .greater_than(&Vector::new(LEAST))
+        .vec_and(magnitude.less_than(&Vector::new(infinite)))
+        .or(magnitude.equal(&Vector::new(0u32)))
+}
+
+/// Rounded to the 8 digits of a bf16.
+#[cube]
+fn to_bf16<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
+    (bits + Vector::new(0x8000u32)) & Vector::new(0xffff_0000u32)
+}
+
+/// Rounded to the 11 digits of a tf32.
+#[cube]
+fn to_tf32<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
+    (bits + Vector::new(0x1000u32)) & Vector::new(0xffff_e000u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel makes of a number, on the host.
+    fn parts(x: f32) -> Option<[f32; 3]> {
+        let magnitude = x.to_bits() & 0x7fff_ffff;
+        let round = |x: f32| f32::from_bits(x.to_bits().wrapping_add(0x8000) & 0xffff_0000);
+        let splits = magnitude == 0 || (magnitude > LEAST && magnitude < INFINITE_IN_THREE);
+        let high = round(x);
+        let middle = round(x - high);
+        splits.then_some([high, middle, x - high - middle])
+    }
+
+    /// Numbers whose digits and exponents are all alike in none.
+    fn numbers() -> impl Iterator<Item = f32> {
+        let mixed = |i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9) ^ i.rotate_left(13));
+        let edges = [LEAST, LEAST + 1, INFINITE_IN_THREE - 1, INFINITE_IN_THREE, 0, 0x3f80_0000];
+        let edges = edges.into_iter().flat_map(|bits| [bits, bits | 0x8000_0000]);
+        (0..1 << 20).map(mixed).chain(edges.map(f32::from_bits))
+    }
+
+    /// Three bf16, none of them below the normal numbers, are an f32 digit by digit.
+    #[test]
+    fn three_parts_are_the_whole() {
+        let mut split = 0;
+        for x in numbers() {
+            let Some(parts) = parts(x) else {
+                assert!(!x.is_finite() || x.abs() > 3e38 || x.abs() < 3e-29, "{x:e}");
+                continue;
+            };
+            split += 1;
+            for (part, most) in parts.into_iter().zip([1.01, 2f32.powi(-8), 2f32.powi(-16)]) {
+                assert_eq!(part.to_bits() & 0xffff, 0, "{x:e}: {parts:?}");
+                assert!(part == 0.0 || part.is_normal(), "{x:e}: {parts:?}");
+                assert!(part.abs() <= most * x.abs(), "{x:e}: {parts:?}");
+            }
+            let sum: f64 = parts.into_iter().map(f64::from).sum();
+            assert_eq!(sum, f64::from(x));
+        }
+        assert!(split > 1 << 19);
+    }
+
+    /// What six products leave out of nine.
+    #[test]
+    fn six_products_are_nearly_all() {
+        let some = || numbers().filter(|x| x.abs() > 1e-15 && x.abs() < 1e15);
+        let mut most = 0f64;
+        for (x, w) in some().zip(some().skip(77)) {
+            let (Some(a), Some(b)) = (parts(x), parts(w)) else { continue };
+            let products = (0..3).flat_map(|i| (0..3 - i).map(move |j| (i, j)));
+            let sum: f64 = products.map(|(i, j)| f64::from(a[i]) * f64::from(b[j])).sum();
+            let exact = f64::from(x) * f64::from(w);
+            most = most.max((sum - exact).abs() / exact.abs());
+        }
+        assert!(most > 0.0 && most <= 2f64.powi(-24), "{most:e}");
+    }
+}

@@ -1,0 +1,90 @@
+//! The problem as plain data: what is computed, of which type and how exactly. No kernel is named here.
+
+use windowpane_geometry::{Convolution, DType, LIMIT, Precision};
+
+use super::error::PlanError;
+use crate::device::{Capabilities, Fragment, Fragments};
+
+pub use windowpane_geometry::Pass;
+
+/// A pass of a convolution, its type and its precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    /// The result to compute.
+    pub pass: Pass,
+    /// The type of all tensors.
+    pub dtype: DType,
+    /// How exact the products are.
+    pub precision: Precision,
+}
+
+/// The elements that a pass computes.
+pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
+    match pass {
+        Pass::Forward => conv.output().elements(),
+        Pass::Data => conv.input().elements(),
+        Pass::Filter => conv.filter().elements(),
+        Pass::Bias => conv.filter().count(),
+    }
+}
+
+/// The elements of the two operands that a pass multiplies.
+pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
+    let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
+    let weights = conv.filter().elements();
+    match pass {
+        Pass::Forward => [inputs, weights],
+        Pass::Filter => [inputs, outputs],
+        _ => [outputs, weights],
+    }
+}
+
+/// The windows of all samples: the terms of each sum of the filters' and the bias's gradient.
+pub(super) fn windows(conv: &Convolution) -> usize {
+    conv.output().batch() * conv.output().plane()
+}
+
+/// The fragments that a request's products are made of, where the device has matrix units for them,
+/// and the units of a plane.
+pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
+    let Fragments { f16, bf16, tf32 } = device.matrix;
+    let fragment = match (request.dtype, request.precision) {
+        (DType::F16, Precision::Strict) => f16,
+        (DType::BF16, Precision::Strict) => bf16,
+        (DType::F32, Precision::Tf32) => tf32,
+        _ => None,
+    };
+    fragment.zip(device.plane)
+}
+
+/// Refuses what no kernel could compute, whatever its configuration.
+pub(super) fn check(
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    let Request { dtype, precision, .. } = request;
+    if !dtype.is_float() {
+        return Err(PlanError::Integers { dtype });
+    }
+    if precision == Precision::Tf32 {
+        if dtype != DType::F32 {
+            return Err(PlanError::Tf32OfOther { dtype });
+        }
+        if fragment(request, device).is_none() {
+            return Err(PlanError::NoTf32);
+        }
+    }
+    let sizes = [conv.input().elements(), conv.output().elements(), conv.filter().elements()];
+    for elements in sizes {
+        // Positions are 32-bit in the kernels.
+        if elements > LIMIT {
+            return Err(PlanError::TooManyElements { elements, limit: LIMIT });
+        }
+        let bytes = elements as u64 * dtype.size() as u64;
+        if bytes > device.buffer_bytes {
+            return Err(PlanError::BufferTooLarge { bytes, limit: device.buffer_bytes });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! The registry: the only file that names all kernels. The conditions of each kernel are in its own folder.
+
+use core::fmt;
+
+use windowpane_geometry::{Convolution, Tiling};
+
+use crate::conv::common::kernel::Kernel;
+use crate::conv::error::{NotApplicable, PlanError};
+use crate::conv::implicit_gemm::{mma, simt, wgmma};
+use crate::conv::problem::{Pass, Request};
+use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
+use crate::device::Capabilities;
+
+/// The kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// A thread of a processor computes a few windows by a few vectors of filters.
+    Cpu,
+    /// One filter for each channel: a unit computes a block of windows by a vector of channels.
+    Depthwise,
+    /// One unit computes one output element from every tap.
+    Direct,
+    /// Groups of few channels: a unit computes a run of windows by a vector of a group's filters.
+    Grouped,
+    /// Groups of few channels: filters as matrices of bands, which matrix units multiply with.
+    GroupedMma,
+    /// Implicit GEMM whose fragments matrix units multiply.
+    Mma,
+    /// Implicit GEMM with blocks in shared memory and sums in registers.
+    Simt,
+    /// Implicit GEMM on Hopper's warpgroups, fed by the tensor copy engine.
+    Wgmma,
+}
+
+/// A kernel's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names are those of the kernels")]
+pub enum Config {
+    Cpu(cpu::Config),
+    Depthwise(depthwise::Config),
+    Direct(direct::Config),
+    Grouped(grouped::Config),
+    GroupedMma(grouped_mma::Config),
+    Mma(mma::Config),
+    Simt(simt::Config),
+    Wgmma(wgmma::Config),
+}
+
+impl Algorithm {
+    /// Every algorithm, in the order in which they are tried: the fastest first, where it applies and pays.
+    pub(super) const LADDER: [Self; 8] = [
+        Self::GroupedMma,
+        Self::Depthwise,
+        Self::Cpu,
+        Self::Grouped,
+        Self::Wgmma,
+        Self::Mma,
+        Self::Simt,
+        Self::Direct,
+    ];
+
+    /// The name as it is printed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => cpu::config::NAME,
+            Self::Depthwise => depthwise::config::NAME,
+            Self::Direct => direct::NAME,
+            Self::Grouped => grouped::config::NAME,
+            Self::GroupedMma => grouped_mma::config::NAME,
+            Self::Mma => mma::config::NAME,
+            Self::Simt => simt::config::NAME,
+            Self::Wgmma => wgmma::config::NAME,
+        }
+    }
+
+    /// Whether a plan may choose the kernel unasked.
+    pub(super) fn pays(self, conv: &Convolution, request: Request, device: &Capabilities) -> bool {
+        match self {
+            Self::GroupedMma => grouped_mma::config::pays(request, device),
+            Self::Wgmma => wgmma::config::pays(conv, request),
+            _ => true,
+        }
+    }
+
+    /// Whether the kernel can compute a problem on a device, and if not, why.
+    pub(super) fn applies(
+        self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), NotApplicable> {
+        // A sum without products, which has a kernel of its own.
+        if request.pass == Pass::Bias && self != Self::Direct {
+            return Err(NotApplicable("the gradient of the bias has no products"));
+        }
+        match self {
+            Self::Cpu => cpu::config::applies(conv, request, device),
+            Self::Depthwise => depthwise::config::applies(conv, request),
+            Self::Direct => direct::applies(request),
+            Self::Grouped => grouped::config::applies(conv, request, device),
+            Self::GroupedMma => grouped_mma::config::applies(conv, request, device),
+            Self::Mma => mma::config::applies(conv, request, device),
+            Self::Simt => simt::config::applies(conv, request, device),
+            Self::Wgmma => wgmma::config::applies(conv, request, device),
+        }
+    }
+
+    /// The configuration that suits a problem and a device.
+    pub(super) fn config(
+        self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Option<Config> {
+        Some(match self {
+            Self::Cpu => Config::Cpu(cpu::Config::new(conv, request, device)),
+            Self::Depthwise => Config::Depthwise(depthwise::Config::new(conv, request, device)),
+            Self::Direct => Config::Direct(direct::Config),
+            Self::Grouped => Config::Grouped(grouped::Config::DEFAULT),
+            Self::GroupedMma => {
+                Config::GroupedMma(grouped_mma::Config::new(conv, request, device)?)
+            }
+            Self::Mma => Config::Mma(mma::Config::new(conv, request, device)?),
+            Self::Simt => Config::Simt(simt::Config::new(conv, request, device)?),
+            Self::Wgmma => Config::Wgmma(wgmma::Config::new(conv, request, device)?),
+        })
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Config {
+    /// The kernel that it configures.
+    pub fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Cpu(_) => Algorithm::Cpu,
+            Self::Depthwise(_) => Algorithm::Depthwise,
+            Self::Direct(_) => Algorithm::Direct,
+            Self::Grouped(_) => Algorithm::Grouped,
+            Self::GroupedMma(_) => Algorithm::GroupedMma,
+            Self::Mma(_) => Algorithm::Mma,
+            Self::Simt(_) => Algorithm::Simt,
+            Self::Wgmma(_) => Algorithm::Wgmma,
+        }
+    }
+
+    pub(super) fn kernel(&self) -> &dyn Kernel {
+        match self {
+            Self::Cpu(config) => config,
+            Self::Depthwise(config) => config,
+            Self::Direct(config) => config,
+            Self::Grouped(config) => config,
+            Self::GroupedMma(config) => config,
+            Self::Mma(config) => config,
+            Self::Simt(config) => config,
+            Self::Wgmma(config) => config,
+        }
+    }
+
+    /// The configuration with numbers of its tile replaced.
+    pub(super) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
+        Ok(match self {
+            Self::Cpu(config) => Self::Cpu(config.over(tiling)?),
+            Self::Depthwise(config) => Self::Depthwise(config.over(tiling)?),
+            Self::Direct(_) if *tiling != Tiling::default() => {
+                return Err(PlanError::Untiled { kernel: direct::NAME });
+            }
+            Self::Direct(config) => Self::Direct(config),
+            Self::Grouped(config) => Self::Grouped(config.over(tiling)?),
+            Self::GroupedMma(config) => Self::GroupedMma(config.over(tiling)?),
+            Self::Mma(config) => Self::Mma(config.over(tiling)),
+            Self::Simt(config) => Self::Simt(config.over(tiling)),
+            Self::Wgmma(config) => Self::Wgmma(config.over(tiling)?),
+        })
+    }
+}
+
+/// Prints the kernel and its numbers, `simt block_m=128,…`.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: &dyn fmt::Display = match self {
+            Self::Direct(_) => return f.write_str(direct::NAME),
+            Self::Cpu(config) => config,
+            Self::Depthwise(config) => config,
+            Self::Grouped(config) => config,
+            Self::GroupedMma(config) => config,
+            Self::Mma(config) => config,
+            Self::Simt(config) => config,
+            Self::Wgmma(config) => config,
+        };
+        write!(f, "{} {numbers}", self.algorithm())
+    }
+}

@@ -1,0 +1,196 @@
+//! The choice of a kernel, a pure function of the problem and the device's capabilities.
+//!
+//! A [`Request`] and a [`Wish`] go in, a [`Plan`] comes out. `algorithm` is the registry, the only file that
+//! names all kernels; `search` has the plans near a plan, for a search by measuring.
+
+use core::fmt;
+
+use windowpane_geometry::{Convolution, DType, Tile, Tiling};
+
+use super::bias;
+use super::common::arguments::Arguments;
+use super::common::rules;
+use super::error::PlanError;
+use super::problem::{self, Pass, Request, results};
+use crate::cube::convert::accumulator;
+use crate::device::Capabilities;
+
+mod algorithm;
+mod explain;
+mod search;
+#[cfg(test)]
+mod tests;
+
+pub use algorithm::{Algorithm, Config};
+pub use explain::{Verdict, explain};
+
+/// The parts of a plan that are asked for; the rest is the plan's own choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The kernel.
+    pub algorithm: Option<Algorithm>,
+    /// Numbers of its tile.
+    pub tiling: Tiling,
+}
+
+/// How a convolution will run.
+///
+/// The fields may be overridden one by one before the launch; [`Plan::check`] says which values
+/// cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The kernel and its configuration.
+    pub config: Config,
+    /// The units of a cube.
+    pub units: u32,
+    /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
+    /// n-th one (lanes of a GPU, whose accesses then fall together).
+    pub runs: bool,
+    /// The parts that each sum is cut into; 1 where the sums are many enough.
+    pub splits: usize,
+}
+
+impl Plan {
+    /// Chooses the kernel of a problem and its configuration, as far as the wish leaves them open.
+    pub fn new(
+        conv: &Convolution,
+        request: Request,
+        wish: Wish,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        problem::check(conv, request, device)?;
+        let found = first_of_ladder(conv, request, wish, device)
+            .and_then(|algorithm| algorithm.config(conv, request, device));
+        let Some(config) = found else {
+            return Err(PlanError::NoKernel { kernel: wish.algorithm.map(Algorithm::name) });
+        };
+        let config = config.over(&wish.tiling)?;
+        let kernel = config.kernel();
+        kernel.check(conv, request, device)?;
+        let plan = Self {
+            config,
+            units: kernel.units(conv, request, device),
+            runs: device.cores.is_some(),
+            splits: kernel.splits(conv, request, device),
+        };
+        plan.check_counts(conv, request, device)?;
+        Ok(plan)
+    }
+
+    /// The kernel.
+    pub fn algorithm(&self) -> Algorithm {
+        self.config.algorithm()
+    }
+
+    /// The kernel's configuration by the names that tiles of all kernels share; none where there is nothing
+    /// to configure.
+    pub fn tile(&self) -> Option<Tile> {
+        self.config.kernel().tile()
+    }
+
+    /// Refuses values that no kernel can run with.
+    pub fn check(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        problem::check(conv, request, device)?;
+        if self.algorithm().applies(conv, request, device).is_err() {
+            return Err(PlanError::NoKernel { kernel: Some(self.algorithm().name()) });
+        }
+        let kernel = self.config.kernel();
+        kernel.check(conv, request, device)?;
+        let units = kernel.units(conv, request, device);
+        if kernel.fixes_units() && self.units != units {
+            return Err(PlanError::UnitsOfTile { units: self.units, expected: units });
+        }
+        self.check_counts(conv, request, device)
+    }
+
+    /// Refuses units, parts and memory that the device does not have.
+    fn check_counts(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        rules::check_units(self.units, device)?;
+        let most = self.config.kernel().most_splits(conv, request.pass);
+        if self.splits == 0 || self.splits > most {
+            return Err(PlanError::Splits { splits: self.splits, most });
+        }
+        let bytes = self.workspace(conv, request) as u64;
+        if bytes > device.buffer_bytes {
+            return Err(PlanError::Workspace { bytes, limit: device.buffer_bytes });
+        }
+        Ok(())
+    }
+
+    /// The bytes of device memory that the launch takes beside its tensors.
+    pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
+        let parts = match self.cuts(request.pass, request.dtype) {
+            false => 0,
+            true => self.splits.saturating_mul(results(conv, request.pass)),
+        };
+        let own = self.config.kernel().workspace(conv, request, self.splits);
+        parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
+    }
+
+    /// How the kernel takes its factors, in words.
+    pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
+        self.config.kernel().factors(conv, request)
+    }
+
+    /// Whether sums leave a kernel in parts. Where sums are long they leave it as wide as parts would be, so
+    /// that another batch, with another number of parts, needs no other kernel.
+    pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
+        let long = matches!(pass, Pass::Filter | Pass::Bias);
+        let fixed = self.config.kernel().depends_on_batch();
+        self.splits > 1 || (long && !fixed && dtype != accumulator(dtype))
+    }
+
+    /// The type in which sums leave a kernel.
+    pub(super) fn stored(&self, pass: Pass, dtype: DType) -> DType {
+        if self.cuts(pass, dtype) { accumulator(dtype) } else { dtype }
+    }
+
+    /// Launches the kernel on tensors that were checked.
+    pub(super) fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+        match arguments.request.pass {
+            Pass::Bias => {
+                bias::launch(arguments);
+                Ok(())
+            }
+            _ => self.config.kernel().launch(arguments),
+        }
+    }
+}
+
+/// Prints `simt block_m=128,… units=256 splits=1`.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} units={} splits={}", self.config, self.units, self.splits)
+    }
+}
+
+/// The first kernel of the ladder that can compute a problem, of those that pay or the one that is wished.
+fn first_of_ladder(
+    conv: &Convolution,
+    request: Request,
+    wish: Wish,
+    device: &Capabilities,
+) -> Option<Algorithm> {
+    let is_asked = |algorithm: Algorithm| match wish.algorithm {
+        Some(wished) => wished == algorithm,
+        None => algorithm.pays(conv, request, device),
+    };
+    // The direct kernel has no tile to wish for.
+    let has_tile = |algorithm| algorithm != Algorithm::Direct || wish.tiling == Tiling::default();
+    Algorithm::LADDER.into_iter().find(|&algorithm| {
+        is_asked(algorithm)
+            && has_tile(algorithm)
+            && algorithm.applies(conv, request, device).is_ok()
+    })
+}

@@ -1,0 +1,148 @@
+//! The plans that tuning measures: where a search begins, and the neighbours of a plan. Both are pure
+//! functions, as the choice of a plan is.
+
+use windowpane_geometry::{Convolution, Tile, Tiling};
+
+use super::{Algorithm, Plan, Wish};
+use crate::conv::problem::Request;
+use crate::device::Capabilities;
+
+impl Plan {
+    /// The plan of every kernel that can compute a problem, the planner's own choice first.
+    pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
+        let wish = |algorithm| Wish { algorithm, tiling: Tiling::default() };
+        let wishes = [None].into_iter().chain(Algorithm::LADDER.map(Some)).map(wish);
+        let mut plans: Vec<Self> = Vec::new();
+        for plan in wishes.filter_map(|wish| Self::new(conv, request, wish, device).ok()) {
+            if !plans.contains(&plan) {
+                plans.push(plan);
+            }
+        }
+        plans
+    }
+
+    /// The plans a step away that can be run: one number of the tile, or two that belong together,
+    /// or the parts of a sum, doubled or halved; and blocks and stages that are a little larger or
+    /// smaller, for kernels that know others than powers of two.
+    pub fn neighbours(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        device: &Capabilities,
+    ) -> Vec<Self> {
+        let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
+            let wish = Wish { algorithm: Some(self.algorithm()), tiling: tile.into() };
+            Self::new(conv, request, wish, device).ok()
+        });
+        let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });
+        let splits = splits.into_iter().filter(|plan| plan.check(conv, request, device).is_ok());
+        tiles.chain(splits).filter(|plan| plan != self).collect()
+    }
+}
+
+/// The tiles a step away, whether or not a kernel can be made of them.
+fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
+    let alone: [fn(&mut Tile) -> [&mut u32; 1]; 7] = [
+        |tile| [&mut tile.block_m],
+        |tile| [&mut tile.block_n],
+        |tile| [&mut tile.block_k],
+        |tile| [&mut tile.ratio_m],
+        |tile| [&mut tile.ratio_n],
+        |tile| [&mut tile.elems_per_thread],
+        |tile| [&mut tile.stages],
+    ];
+    // Either there are more units of the same work, or as many units of more work.
+    let together: [fn(&mut Tile) -> [&mut u32; 2]; 3] = [
+        |tile| [&mut tile.block_m, &mut tile.block_n],
+        |tile| [&mut tile.block_m, &mut tile.ratio_m],
+        |tile| [&mut tile.block_n, &mut tile.ratio_n],
+    ];
+    let alone = alone.into_iter().flat_map(move |numbers| stepped(tile, numbers));
+    let together = together.into_iter().flat_map(move |numbers| stepped(tile, numbers));
+    let little: [(Number, u32); 3] = [
+        (|tile| &mut tile.block_m, 64),
+        (|tile| &mut tile.block_n, 32),
+        (|tile| &mut tile.stages, 1),
+    ];
+    let shifted = little.into_iter().flat_map(move |(number, by)| {
+        let (mut more, mut less) = (tile, tile);
+        *number(&mut more) = number(&mut more).saturating_add(by);
+        *number(&mut less) = number(&mut less).saturating_sub(by);
+        [more, less]
+    });
+    alone.chain(together).chain(shifted)
+}
+
+/// A number of a tile.
+type Number = fn(&mut Tile) -> &mut u32;
+
+/// A tile with some numbers doubled, and one with them halved, if they can be.
+fn stepped<const N: usize>(
+    tile: Tile,
+    numbers: fn(&mut Tile) -> [&mut u32; N],
+) -> impl Iterator<Item = Tile> {
+    let (mut doubled, mut halved) = (tile, tile);
+    let can_double = numbers(&mut doubled).into_iter().all(|number| {
+        let twice = number.checked_mul(2);
+        *number = twice.unwrap_or(*number);
+        twice.is_some()
+    });
+    let can_halve = numbers(&mut halved).into_iter().all(|number| {
+        let is_even = number.is_multiple_of(2);
+        *number /= 2;
+        is_even
+    });
+    can_double.then_some(doubled).into_iter().chain(can_halve.then_some(halved))
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{DType, Precision};
+
+    use super::super::tests::{GPU, conv};
+    use super::*;
+    use crate::conv::problem::Pass;
+
+    #[test]
+    fn a_search_begins_with_the_planners_choice_and_every_kernel() {
+        let (conv, device) = (conv(8, 64, 128, 1), GPU);
+        let request =
+            Request { pass: Pass::Forward, dtype: DType::F16, precision: Precision::Strict };
+        let plans = Plan::beginnings(&conv, request, &device);
+        assert_eq!(Ok(plans[0]), Plan::new(&conv, request, Wish::default(), &device));
+        let kernels: Vec<_> = plans.iter().map(|plan| plan.algorithm()).collect();
+        for kernel in [Algorithm::Mma, Algorithm::Simt, Algorithm::Direct] {
+            assert!(kernels.contains(&kernel), "{kernel} is not in {kernels:?}");
+        }
+    }
+
+    #[test]
+    fn neighbours_can_run_and_are_a_step_away() {
+        let (conv, device) = (conv(8, 64, 128, 1), GPU);
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            let request = Request { pass, dtype: DType::F32, precision: Precision::Strict };
+            let plan = Plan::new(&conv, request, Wish::default(), &device).expect("a plan");
+            let near = plan.neighbours(&conv, request, &device);
+            assert!(near.len() > 4, "{pass}: {near:?}");
+            for other in &near {
+                assert_eq!(other.check(&conv, request, &device), Ok(()));
+                assert!(*other != plan && other.algorithm() == plan.algorithm());
+                let (Some(own), Some(tile)) = (plan.tile(), other.tile()) else { continue };
+                let moved = own.fields().into_iter().zip(tile.fields());
+                let moved = moved.filter(|((_, from), (_, to))| from != to);
+                for ((name, from), (_, to)) in moved {
+                    let little = match name {
+                        "block_m" => 64,
+                        "block_n" => 32,
+                        _ => 1,
+                    };
+                    let factor = to == 2 * from || from == 2 * to;
+                    assert!(factor || to.abs_diff(from) == little, "{name}: {from} to {to}");
+                }
+            }
+            let cut =
+                near.iter().any(|other| other.splits != plan.splits && other.tile() == plan.tile());
+            assert!(cut, "{pass}");
+        }
+    }
+}

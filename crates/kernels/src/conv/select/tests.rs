@@ -1,0 +1,487 @@
+//! What is chosen for which problem and device, and what is refused.
+
+use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Precision, Shape, Window};
+
+use super::*;
+use crate::device::profiles::{self, PLAIN_GPU, PROCESSOR, Profile};
+
+/// A GPU with matrix units.
+pub(super) const GPU: Capabilities =
+    Capabilities { matrix: profiles::H200.capabilities.matrix, mma_registers: true, ..PLAIN_GPU };
+/// As much shared memory as the largest GPUs have.
+const LARGE: Capabilities = Capabilities { shared_bytes: 227 << 10, ..GPU };
+/// One H200.
+const HOPPER: Capabilities = Capabilities { wgmma: true, multiprocessors: Some(132), ..LARGE };
+const PLAIN: Capabilities = PLAIN_GPU;
+
+const F32: Request =
+    Request { pass: Pass::Forward, dtype: DType::F32, precision: Precision::Strict };
+const BF16: Request = Request { dtype: DType::BF16, ..F32 };
+const TF32: Request = Request { precision: Precision::Tf32, ..F32 };
+
+/// A layer of 3 by 3 taps over 28 by 28 pixels.
+pub(super) fn conv(batch: usize, channels: usize, filters: usize, groups: usize) -> Convolution {
+    let shape = Shape::new(batch, channels, Extents::from([28, 28])).unwrap();
+    let filter = Filter::new(filters, channels / groups, Extents::from([3, 3])).unwrap();
+    let window = Window::new([3, 3]).padding([1, 1]);
+    let layout = FilterLayout::Fhwc;
+    Convolution::new(shape, filter, &window, groups, Layout::ChannelsLast, layout).unwrap()
+}
+
+fn plan(conv: &Convolution, request: Request, device: &Capabilities) -> Result<Plan, PlanError> {
+    Plan::new(conv, request, Wish::default(), device)
+}
+
+fn algorithm(conv: &Convolution, request: Request, device: &Capabilities) -> Algorithm {
+    plan(conv, request, device).unwrap().algorithm()
+}
+
+#[test]
+fn each_device_has_its_kernel() {
+    let dense = conv(8, 64, 128, 1);
+    assert_eq!(algorithm(&dense, F32, &GPU), Algorithm::Simt);
+    assert_eq!(algorithm(&dense, BF16, &GPU), Algorithm::Mma);
+    assert_eq!(algorithm(&dense, TF32, &GPU), Algorithm::Mma);
+    assert_eq!(algorithm(&dense, BF16, &PLAIN), Algorithm::Simt);
+    assert_eq!(
+        algorithm(&dense, BF16, &Capabilities { shared_bytes: 0, ..PLAIN }),
+        Algorithm::Direct
+    );
+    assert_eq!(algorithm(&dense, F32, &PROCESSOR), Algorithm::Cpu);
+    for device in [GPU, PROCESSOR] {
+        assert_eq!(algorithm(&conv(8, 64, 64, 64), F32, &device), Algorithm::Depthwise);
+    }
+    // Matrix units are the faster for all but the fewest channels.
+    let [few, more] = [conv(8, 256, 256, 32), conv(8, 256, 256, 16)];
+    assert_eq!(algorithm(&few, F32, &GPU), Algorithm::Grouped);
+    assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::GroupedMma);
+    assert_eq!(algorithm(&few, BF16, &PLAIN), Algorithm::Grouped);
+    assert_eq!(algorithm(&conv(8, 64, 64, 64), BF16, &GPU), Algorithm::GroupedMma);
+    assert_eq!(algorithm(&more, F32, &GPU), Algorithm::Grouped);
+    assert_eq!(algorithm(&more, BF16, &GPU), Algorithm::Mma);
+    assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Cpu);
+}
+
+/// Every plan passes its own check, whatever the pass, the type and the counts.
+#[test]
+fn what_is_planned_can_run() {
+    for (channels, filters, groups) in
+        [(3, 64, 1), (64, 256, 1), (256, 256, 32), (7, 7, 7), (1, 1, 1), (96, 20, 4), (8, 40, 8)]
+    {
+        for batch in [1, 8, 512] {
+            let conv = conv(batch, channels, filters, groups);
+            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                for request in [F32, BF16, Request { dtype: DType::F64, ..F32 }, TF32] {
+                    let small = Capabilities { shared_bytes: 16384, ..GPU };
+                    for device in [GPU, LARGE, PLAIN, PROCESSOR, HOPPER, small] {
+                        let request = Request { pass, ..request };
+                        match plan(&conv, request, &device) {
+                            Ok(plan) => assert_eq!(plan.check(&conv, request, &device), Ok(())),
+                            Err(error) => {
+                                let none = device.matrix.tf32.is_none();
+                                let expected = match none {
+                                    true => PlanError::NoTf32,
+                                    false => PlanError::NoKernel { kernel: None },
+                                };
+                                assert_eq!((request.precision, error), (Precision::Tf32, expected));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tile, which the code of a kernel depends on, is that of any batch.
+#[test]
+fn a_tile_does_not_depend_on_the_batch() {
+    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for device in [GPU, LARGE, PROCESSOR] {
+            for (channels, filters) in [(48, 80), (256, 512)] {
+                let request = Request { pass, ..BF16 };
+                let conv = |batch| conv(batch, channels, filters, 1);
+                let tile = |batch| plan(&conv(batch), request, &device).unwrap().tile();
+                assert_eq!(tile(1), tile(300));
+            }
+        }
+    }
+}
+
+/// Whole loads, factors of 16 bits and LLVM make the largest blocks, where they have room.
+#[test]
+fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
+    let blocks = |channels, filters, request, device: &Capabilities| {
+        let tile = plan(&conv(8, channels, filters, 1), request, device).unwrap().tile().unwrap();
+        [tile.block_m, tile.block_n, tile.block_k, tile.ratio_m, tile.ratio_n]
+    };
+    assert_eq!(blocks(256, 256, BF16, &LARGE), [128, 256, 64, 4, 4]);
+    assert_eq!(blocks(256, 256, BF16, &GPU), [128, 128, 32, 4, 4]);
+    assert_eq!(blocks(256, 128, BF16, &LARGE), [128, 128, 32, 4, 4]);
+    let shading = Capabilities { matrix: GPU.matrix, ..profiles::SHADING_GPU };
+    assert_eq!(blocks(256, 256, BF16, &shading), [128, 128, 32, 4, 2]);
+    assert_eq!(blocks(3, 256, BF16, &LARGE), [128, 128, 32, 4, 2]);
+    assert_eq!(blocks(256, 256, TF32, &LARGE), [128, 128, 16, 4, 2]);
+    assert_eq!(blocks(256, 64, BF16, &LARGE), [128, 64, 32, 2, 2]);
+}
+
+#[test]
+fn an_impossible_tile_is_refused_by_its_limit() {
+    let conv = conv(8, 64, 128, 1);
+    let refused = |text: &str, request: Request, device: &Capabilities| {
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm: None };
+        Plan::new(&conv, request, wish, device).unwrap_err().to_string()
+    };
+    for request in [F32, BF16, TF32] {
+        assert!(refused("block_m=100", request, &GPU).contains("block_m=100 was asked"));
+        assert!(refused("block_n=4096", request, &GPU).contains("block_n=4096 was asked"));
+        assert!(refused("block_k=5", request, &GPU).contains("block_k=5 was asked"));
+        assert!(refused("ratio_m=64", request, &GPU).contains("ratio_m by ratio_n ask for"));
+        assert!(refused("stages=3", request, &GPU).contains("stages=3 was asked"));
+        assert!(
+            refused("elems_per_thread=3", request, &GPU).contains("elems_per_thread=3 was asked")
+        );
+        assert!(refused("elems_per_thread=64", request, &GPU).contains("power of two"));
+        assert!(refused("block_m=256,block_n=256,block_k=128", request, &GPU).contains("49152"));
+    }
+    let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
+    assert!(units.contains("4096 units"), "{units}");
+    assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was asked"));
+    // Numbers that follow from others need not be asked for.
+    let rows = |text: &str| {
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm: Some(Algorithm::Cpu) };
+        Plan::new(&conv, F32, wish, &PROCESSOR).map(|plan| plan.tile().unwrap().block_m)
+    };
+    assert_eq!([rows("ratio_m=3"), rows("ratio_m=3,block_m=3")], [Ok(3), Ok(3)]);
+    assert!(refused("ratio_m=3,block_m=6", F32, &PROCESSOR).contains("block_m=6 was asked"));
+    assert!(refused("ratio_m=1000", F32, &PROCESSOR).contains("ratio_m by ratio_n ask for"));
+    // What a number must divide is named in the error.
+    let bands = |text: &str| {
+        let algorithm = Some(Algorithm::GroupedMma);
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm };
+        Plan::new(&self::conv(8, 96, 96, 24), BF16, wish, &GPU).unwrap_err().to_string()
+    };
+    assert!(bands("ratio_n=3").contains("ratio_n=3 was asked for, which does not divide"));
+    assert!(
+        bands("block_n=64").contains("block_n=64 was asked for, which does not divide 96 channels")
+    );
+    assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was asked"));
+}
+
+/// A search goes from a small block to none.
+#[test]
+fn a_tile_of_nothing_is_refused_by_every_kernel() {
+    let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
+    let tilings = [
+        Tiling { block_m: none, ..all },
+        Tiling { block_n: none, ..all },
+        Tiling { block_k: none, ..all },
+        Tiling { ratio_m: none, ..all },
+        Tiling { ratio_n: none, ..all },
+        Tiling { stages: none, ..all },
+    ];
+    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for (device, algorithm) in [GPU, PROCESSOR, HOPPER]
+            .into_iter()
+            .flat_map(|device| Algorithm::LADDER.map(|algorithm| (device, algorithm)))
+        {
+            for tiling in tilings {
+                let wish = Wish { algorithm: Some(algorithm), tiling };
+                let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &device);
+                assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
+            }
+        }
+    }
+}
+
+/// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
+/// worth the laying; three channels go the same way.
+#[test]
+fn wgmma_is_chosen_where_repacking_pays() {
+    let large = conv(128, 64, 64, 1);
+    assert_eq!(algorithm(&large, F32, &HOPPER), Algorithm::Wgmma);
+    assert_eq!(algorithm(&large, BF16, &HOPPER), Algorithm::Wgmma);
+    assert_eq!(algorithm(&conv(1, 64, 64, 1), F32, &HOPPER), Algorithm::Simt);
+    assert_eq!(algorithm(&conv(1, 64, 64, 1), BF16, &HOPPER), Algorithm::Wgmma);
+    assert_eq!(algorithm(&conv(128, 3, 64, 1), BF16, &HOPPER), Algorithm::Wgmma);
+    assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Mma);
+    let wish = Wish { algorithm: Some(Algorithm::Wgmma), ..Wish::default() };
+    let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
+    // 63 terms and 72.
+    assert!(forced(7).is_err() && forced(8).is_ok());
+    // What is laid anew is told of.
+    assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
+    assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
+}
+
+/// The gradient of the filters is multiplied in parts of 16 bits, where its shortest sums are long enough and
+/// there is work enough.
+#[test]
+fn wgmma_computes_filter_gradients_where_repacking_pays() {
+    let filter = Request { pass: Pass::Filter, ..F32 };
+    let large = conv(128, 64, 64, 1);
+    let chosen = plan(&large, filter, &HOPPER).unwrap();
+    assert_eq!(chosen.algorithm(), Algorithm::Wgmma);
+    assert_eq!(chosen.factors(&large, filter), "three bf16 each, six products");
+    // Three parts of two bytes each, the parts of the sums, and flags.
+    let factors = large.input().elements() + large.output().elements();
+    let sums = chosen.splits * large.filter().elements();
+    let most = 6 * factors + 5 * sums;
+    let bytes = chosen.workspace(&large, filter);
+    assert!((6 * factors + 4 * sums..most).contains(&bytes), "{bytes} of {most}");
+    // Another number of parts has as many flags.
+    let cut = Plan { splits: 2 * chosen.splits, ..chosen };
+    assert!(cut.workspace(&large, filter) > bytes + 4 * sums);
+    // Little work, or most of a tile for nothing.
+    for (batch, channels, filters) in [(1, 64, 64), (128, 32, 32), (128, 16, 128)] {
+        let small = conv(batch, channels, filters, 1);
+        assert_eq!(algorithm(&small, filter, &HOPPER), Algorithm::Simt);
+    }
+    let wish = Wish { algorithm: Some(Algorithm::Wgmma), ..Wish::default() };
+    let forced = |conv: &Convolution| Plan::new(conv, filter, wish, &HOPPER);
+    assert!(forced(&conv(1, 64, 64, 1)).is_ok());
+    assert!(forced(&conv(1, 64, 60, 1)).is_err(), "120 bytes are no whole chunks");
+    let tiny = |side: usize| {
+        let shape = Shape::new(1, 64, Extents::from([side, side])).unwrap();
+        let filter = Filter::new(64, 64, Extents::from([3, 3])).unwrap();
+        let window = Window::new([3, 3]).padding([1, 1]);
+        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(shape, filter, &window, 1, layouts.0, layouts.1).unwrap()
+    };
+    // The taps of the corners read 49 and 64 pixels.
+    assert!(forced(&tiny(8)).is_err() && forced(&tiny(9)).is_ok());
+}
+
+/// Hopper's copy engine starts at whole chunks of 16 bytes: by any other start the device is lost, so that
+/// groups which begin elsewhere go to other kernels, or have their filters packed.
+#[test]
+fn wgmma_copies_start_at_whole_chunks() {
+    let grouped = |groups: usize, channels: usize, filters: usize, layout: FilterLayout| {
+        let shape = Shape::new(64, groups * channels, Extents::from([56, 56])).unwrap();
+        let filter = Filter::new(groups * filters, channels, Extents::from([3, 3])).unwrap();
+        let window = Window::new([3, 3]).padding([1, 1]);
+        Convolution::new(shape, filter, &window, groups, Layout::ChannelsLast, layout).unwrap()
+    };
+    let wish = Wish { algorithm: Some(Algorithm::Wgmma), ..Wish::default() };
+    let can = |conv: &Convolution, pass, request: Request| {
+        Plan::new(conv, Request { pass, ..request }, wish, &HOPPER).is_ok()
+    };
+    for layout in [FilterLayout::Fhwc, FilterLayout::Hwcf] {
+        for (groups, channels, filters) in
+            [(96, 1, 1), (32, 2, 2), (32, 4, 4), (16, 8, 4), (16, 4, 8), (4, 20, 20), (2, 64, 4)]
+        {
+            let conv = grouped(groups, channels, filters, layout);
+            for request in [BF16, F32] {
+                assert!(!can(&conv, Pass::Filter, request), "{groups} × {channels}, {filters}");
+                let plan = plan(&conv, Request { pass: Pass::Filter, ..request }, &HOPPER);
+                assert_ne!(plan.unwrap().algorithm(), Algorithm::Wgmma);
+            }
+        }
+        for (groups, channels) in [(16, 8), (4, 24), (2, 112)] {
+            assert!(can(&grouped(groups, channels, channels, layout), Pass::Filter, BF16));
+        }
+        // Filters of a group that begin within a chunk are packed, as others are not.
+        let packs = |filters| {
+            let conv = grouped(2, 64, filters, layout);
+            assert!(can(&conv, Pass::Forward, BF16));
+            Plan::new(&conv, BF16, wish, &HOPPER).unwrap().workspace(&conv, BF16) > 0
+        };
+        assert!(!packs(8));
+        assert_eq!(packs(4), layout == FilterLayout::Hwcf);
+    }
+}
+
+#[test]
+fn long_sums_are_cut_and_short_ones_are_not() {
+    let filter = Request { pass: Pass::Filter, ..F32 };
+    assert!(plan(&conv(128, 64, 64, 1), filter, &GPU).unwrap().splits > 8);
+    assert_eq!(
+        plan(&conv(1, 4, 4, 1), Request { pass: Pass::Data, ..F32 }, &GPU).unwrap().splits,
+        1
+    );
+    let bias = Request { pass: Pass::Bias, ..F32 };
+    let plan = plan(&conv(128, 64, 64, 1), bias, &GPU).unwrap();
+    assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
+}
+
+/// A plan is no other kernel's by its name alone, nor another type's.
+#[test]
+fn what_a_plan_was_made_for_stays() {
+    let conv = conv(8, 64, 128, 1);
+    let wish = Wish { algorithm: Some(Algorithm::Simt), ..Wish::default() };
+    let f16 = Request { dtype: DType::F16, ..F32 };
+    let simt = Plan::new(&conv, f16, wish, &GPU).unwrap();
+    assert_eq!(simt.check(&conv, f16, &GPU), Ok(()));
+    let matrix = plan(&conv, f16, &GPU).unwrap();
+    assert_eq!(matrix.algorithm(), Algorithm::Mma);
+    let other = Plan { config: matrix.config, ..simt };
+    assert!(other.check(&conv, F32, &GPU).is_err(), "f32 has no matrix units");
+    let wrong = Plan { units: simt.units / 2, ..simt };
+    let (units, expected) = (wrong.units, simt.units);
+    assert_eq!(wrong.check(&conv, f16, &GPU), Err(PlanError::UnitsOfTile { units, expected }));
+    let matrix = plan(&conv, BF16, &GPU).unwrap();
+    assert_eq!(matrix.check(&conv, BF16, &GPU), Ok(()));
+    let other = Capabilities { plane: Some(64), ..GPU };
+    assert!(matrix.check(&conv, BF16, &other).is_err(), "its planes are of 32");
+}
+
+/// More lines than a device has cubes for are not for blocks; where it has them, they are.
+#[test]
+fn long_products_are_blocks_where_cubes_are_many() {
+    let long = {
+        let shape = Shape::new(1, 4, Extents::from([3000, 3000])).unwrap();
+        let filter = Filter::new(4, 4, Extents::from([1, 1])).unwrap();
+        let (layout, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(shape, filter, &Window::new([1, 1]), 1, layout, fhwc).unwrap()
+    };
+    assert_eq!(algorithm(&long, F32, &PLAIN), Algorithm::Direct);
+    assert_eq!(algorithm(&long, F32, &Capabilities { cubes: u32::MAX, ..PLAIN }), Algorithm::Simt);
+    let simt = plan(&long, F32, &Capabilities { cubes: u32::MAX, ..PLAIN }).unwrap();
+    assert!(simt.check(&long, F32, &PLAIN).is_err());
+}
+
+/// Far windows and far taps are not unrolled in runs.
+#[test]
+fn far_steps_are_not_for_runs() {
+    let depthwise = |stride, dilation| {
+        let shape = Shape::new(1, 32, Extents::from([1, 4096])).unwrap();
+        let filter = Filter::new(32, 1, Extents::from([1, 3])).unwrap();
+        let window = Window::new([1, 3]).stride([1, stride]).dilation([1, dilation]);
+        let (layout, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        let conv = Convolution::new(shape, filter, &window, 32, layout, fhwc).unwrap();
+        algorithm(&conv, F32, &PLAIN)
+    };
+    assert_eq!(depthwise(1, 1), Algorithm::Depthwise);
+    assert_ne!(depthwise(1 << 29, 1), Algorithm::Depthwise);
+    assert_ne!(depthwise(1, 1000), Algorithm::Depthwise);
+}
+
+#[test]
+fn tf32_is_of_f32_and_of_matrix_units() {
+    let conv = conv(1, 8, 8, 1);
+    let of_bf16 = Request { dtype: DType::BF16, ..TF32 };
+    assert!(matches!(plan(&conv, of_bf16, &GPU), Err(PlanError::Tf32OfOther { .. })));
+    assert_eq!(plan(&conv, TF32, &PLAIN), Err(PlanError::NoTf32));
+    let wish = Wish { algorithm: Some(Algorithm::Simt), ..Wish::default() };
+    assert!(Plan::new(&conv, TF32, wish, &GPU).is_err());
+}
+
+/// Whatever is written into the fields of a plan, its check gives an answer, and what it accepts has a
+/// workspace that the device can bind.
+#[test]
+fn any_numbers_are_checked() {
+    const NUMBERS: [u32; 11] = [0, 1, 2, 3, 4, 16, 64, 256, 65_536, 1 << 31, u32::MAX];
+    let numbers: [fn(&mut Tiling) -> &mut Option<u32>; 7] = [
+        |tiling| &mut tiling.block_m,
+        |tiling| &mut tiling.block_n,
+        |tiling| &mut tiling.block_k,
+        |tiling| &mut tiling.ratio_m,
+        |tiling| &mut tiling.ratio_n,
+        |tiling| &mut tiling.elems_per_thread,
+        |tiling| &mut tiling.stages,
+    ];
+    let (mut checked, mut accepted) = (0, 0);
+    let mut check = |plan: &Plan, conv: &Convolution, request, device: &Capabilities| {
+        checked += 1;
+        if plan.check(conv, request, device).is_ok() {
+            accepted += 1;
+            assert!(plan.workspace(conv, request) as u64 <= device.buffer_bytes, "{plan:?}");
+        }
+    };
+    for conv in [conv(2, 64, 64, 1), conv(2, 64, 64, 64), conv(2, 64, 64, 16), conv(1, 3, 5, 1)] {
+        for device in [GPU, HOPPER, PLAIN, PROCESSOR] {
+            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                for (algorithm, request) in
+                    Algorithm::LADDER.iter().zip([F32, BF16, TF32].iter().cycle())
+                {
+                    let request = Request { pass, ..*request };
+                    let wish = Wish { algorithm: Some(*algorithm), ..Wish::default() };
+                    let Ok(own) = Plan::new(&conv, request, wish, &device) else { continue };
+                    for (n, m) in NUMBERS.iter().flat_map(|n| NUMBERS.map(|m| (*n, m))) {
+                        let splits = if m == u32::MAX { usize::MAX } else { m as usize };
+                        check(&Plan { units: n, splits, ..own }, &conv, request, &device);
+                        for (i, first) in numbers.iter().enumerate() {
+                            for second in &numbers[i..] {
+                                let mut wish = wish;
+                                *first(&mut wish.tiling) = Some(n);
+                                *second(&mut wish.tiling) = Some(m);
+                                if let Ok(plan) = Plan::new(&conv, request, wish, &device) {
+                                    check(&plan, &conv, request, &device);
+                                    check(&Plan { splits, ..plan }, &conv, request, &device);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(checked > 10_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
+}
+
+/// Exactly one kernel is chosen, that of the plan; the others say why they are not.
+#[test]
+fn every_kernel_has_a_verdict() {
+    let reason = |found: &[(Algorithm, Verdict)], kernel: Algorithm| {
+        let found = found.iter().find(|(algorithm, _)| *algorithm == kernel);
+        found.map(|(_, verdict)| verdict.to_string()).unwrap_or_default()
+    };
+    for (conv, request, device) in [
+        (conv(8, 64, 128, 1), F32, GPU),
+        (conv(8, 64, 128, 1), TF32, GPU),
+        (conv(128, 64, 64, 1), BF16, HOPPER),
+        (conv(8, 64, 64, 64), F32, PROCESSOR),
+        (conv(8, 64, 64, 64), Request { pass: Pass::Bias, ..BF16 }, PLAIN),
+    ] {
+        let found = explain(&conv, request, &device).unwrap();
+        assert_eq!(found.len(), Algorithm::LADDER.len());
+        let chosen: Vec<_> =
+            found.iter().filter(|(_, verdict)| *verdict == Verdict::Chosen).collect();
+        assert_eq!(chosen.len(), 1, "{found:?}");
+        assert_eq!(chosen[0].0, algorithm(&conv, request, &device));
+        for (kernel, verdict) in &found {
+            let wish = Wish { algorithm: Some(*kernel), ..Wish::default() };
+            let can = Plan::new(&conv, request, wish, &device).is_ok();
+            let does = !matches!(verdict, Verdict::DoesNotApply(_) | Verdict::Refused(_));
+            assert_eq!(can, does, "{kernel}: {verdict}");
+        }
+    }
+    let dense = explain(&conv(8, 64, 128, 1), BF16, &GPU).unwrap();
+    assert_eq!(reason(&dense, Algorithm::Mma), "chosen");
+    assert_eq!(reason(&dense, Algorithm::Simt), "applies; mma is faster for such problems");
+    let wgmma = "does not apply: the device has no warpgroup products (wgmma)";
+    assert_eq!(reason(&dense, Algorithm::Wgmma), wgmma);
+    assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for processors");
+    let small = explain(&conv(1, 64, 64, 1), F32, &HOPPER).unwrap();
+    assert_eq!(reason(&small, Algorithm::Wgmma), "applies, but does not pay off here");
+}
+
+/// Every device that is known as data has a plan within its limits for each problem, on matrix units where it
+/// has them and the problem fills them.
+#[test]
+fn known_devices_have_plans_within_their_limits() {
+    for Profile { name, capabilities: device } in profiles::PROFILES {
+        for (channels, filters, groups) in
+            [(3, 64, 1), (64, 256, 1), (512, 512, 1), (96, 96, 96), (256, 256, 32), (20, 12, 4)]
+        {
+            for batch in [1, 32] {
+                let conv = conv(batch, channels, filters, groups);
+                for (pass, request) in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias]
+                    .into_iter()
+                    .flat_map(|pass| [F32, BF16].map(|request| (pass, Request { pass, ..request })))
+                {
+                    let plan = plan(&conv, request, &device).unwrap();
+                    assert_eq!(plan.check(&conv, request, &device), Ok(()), "{name}: {plan:?}");
+                    assert!(plan.units <= device.units_per_cube, "{name}: {plan:?}");
+                    let bytes = plan.workspace(&conv, request) as u64;
+                    assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+                    let fills = groups == 1 && channels >= 64 && pass != Pass::Bias;
+                    if fills && request.dtype == DType::BF16 && device.matrix.bf16.is_some() {
+                        let units = [Algorithm::Mma, Algorithm::Wgmma];
+                        assert!(units.contains(&plan.algorithm()), "{name}: {plan:?}");
+                    }
+                }
+            }
+        }
+    }
+}

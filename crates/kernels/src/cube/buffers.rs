@@ -1,0 +1,111 @@
+//! Buffers that callers hand over, checked before kernels access them without checks.
+
+use cubecl::server::{Handle, Overlap};
+use windowpane_geometry::DType;
+
+use crate::device::Capabilities;
+
+/// The most elements that positions of 32 bits count.
+const MOST: usize = u32::MAX as usize;
+
+/// Why a buffer cannot be a kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BufferError {
+    /// It does not hold its tensor.
+    #[error(
+        "the buffer for {name} has {found} bytes and {needed} are needed; give one that holds the \
+         whole tensor"
+    )]
+    TooSmall {
+        /// The tensor.
+        name: &'static str,
+        /// The bytes of the tensor.
+        needed: u64,
+        /// The bytes of the buffer between its offsets.
+        found: u64,
+    },
+    /// It has more elements than kernels count.
+    #[error("{name} has {elements} elements and kernels count {limit}; split the batch")]
+    TooMany {
+        /// The tensor.
+        name: &'static str,
+        /// Its elements.
+        elements: usize,
+        /// The most that kernels count.
+        limit: usize,
+    },
+    /// It starts where vectors cannot be loaded.
+    #[error(
+        "the buffer for {name} starts at byte {offset} of its memory, and this device loads from \
+         multiples of {alignment}; copy it to a buffer of its own"
+    )]
+    Misaligned {
+        /// The tensor.
+        name: &'static str,
+        /// The byte at which it starts.
+        offset: u64,
+        /// What that has to be a multiple of.
+        alignment: u64,
+    },
+    /// It is written while another is read or written.
+    #[error("the buffers for {output} and {other} share memory; give {output} a buffer of its own")]
+    Overlap {
+        /// The tensor that is written.
+        output: &'static str,
+        /// The other one.
+        other: &'static str,
+    },
+}
+
+/// A buffer, and the tensor that it is given for.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) handle: &'a Handle,
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+}
+
+/// Refuses buffers that kernels cannot access without checks: all that a launch reads, and all that it
+/// writes.
+pub(crate) fn check(
+    device: &Capabilities,
+    inputs: &[Given<'_>],
+    outputs: &[Given<'_>],
+) -> Result<(), BufferError> {
+    for given in inputs.iter().chain(outputs) {
+        given.check(device)?;
+    }
+    for (nth, output) in outputs.iter().enumerate() {
+        let others = inputs.iter().chain(&outputs[nth + 1..]);
+        for other in others.filter(|other| output.elements > 0 && other.elements > 0) {
+            if output.handle.overlap(other.handle) != Overlap::Disjoint {
+                return Err(BufferError::Overlap { output: output.name, other: other.name });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Given<'_> {
+    fn check(&self, device: &Capabilities) -> Result<(), BufferError> {
+        let Self { name, handle, elements, dtype } = *self;
+        if elements > MOST {
+            return Err(BufferError::TooMany { name, elements, limit: MOST });
+        }
+        let needed = elements as u64 * dtype.size() as u64;
+        let offset = handle.offset_start.unwrap_or(0);
+        // The handle's own count wraps where its offsets are past its end.
+        let found = handle.size().saturating_sub(offset);
+        let found = found.saturating_sub(handle.offset_end.unwrap_or(0));
+        if found < needed {
+            return Err(BufferError::TooSmall { name, needed, found });
+        }
+        let alignment = device.offset_alignment;
+        if needed > 0 && !offset.is_multiple_of(alignment) {
+            return Err(BufferError::Misaligned { name, offset, alignment });
+        }
+        Ok(())
+    }
+}

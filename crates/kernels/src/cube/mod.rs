@@ -1,0 +1,8 @@
+//! What kernels are written with: arithmetic along an axis, checked buffers, conversions of elements,
+//! registers that loops carry, and the position of a unit.
+
+pub(crate) mod axis;
+pub(crate) mod buffers;
+pub(crate) mod convert;
+pub(crate) mod registers;
+pub(crate) mod unit;

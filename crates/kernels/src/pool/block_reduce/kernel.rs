@@ -1,0 +1,343 @@
+//! The kernels of teams: whole windows, parts of windows, and the fold of the parts.
+
+use cubecl::prelude::*;
+
+use super::{FLIGHT, Form, TeamArgs};
+use crate::cube::axis::{AxisArgs, AxisForm, Taps};
+use crate::cube::convert::widen;
+use crate::cube::unit::unit_position;
+use crate::pool::common::window::{
+    Accumulator, ProblemArgs, Site, accumulator_at, finish, fold, merge, plane_position, site_of,
+};
+
+/// Each team's window, folded and written.
+#[cube(launch_unchecked)]
+pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, M>],
+    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let member = member_of(problem, args, form);
+    let site = site_of(problem, member.vector, form.tap);
+    let folded = team::<S, A, N, M>(input, problem, args, &member, &site, form);
+    if member.writes {
+        finish::<S, A, M>(output, &mut indices, problem, &site, &folded, member.vector, form.tap);
+    }
+}
+
+/// Each team's part of a window, folded.
+#[cube(launch_unchecked)]
+pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, N>],
+    values: &mut [Vector<A, M>],
+    mut positions: ComptimeOption<Box<[Vector<i32, M>]>>,
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let member = member_of(problem, args, form);
+    let site = site_of(problem, member.vector, form.tap);
+    let folded = team::<S, A, N, M>(input, problem, args, &member, &site, form);
+    if member.writes {
+        let at = (member.part * problem.vectors + member.vector) as usize;
+        values[at] = folded.value;
+        #[comptime]
+        match &mut positions {
+            ComptimeOption::Some(positions) => positions[at] = folded.position,
+            ComptimeOption::None => {}
+        }
+    }
+}
+
+/// The parts of each window, folded and written.
+#[cube(launch_unchecked)]
+pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
+    values: &[Vector<A, M>],
+    positions: ComptimeOption<Box<[Vector<i32, M>]>>,
+    output: &mut [Vector<S, M>],
+    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    problem: &ProblemArgs,
+    parts: u32,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let vector = unit_position(form.tap.runs);
+    if vector >= problem.vectors {
+        terminate!();
+    }
+    let mut folded = part_at::<A, M>(values, &positions, vector);
+    let rounds = (parts - 1) / FLIGHT;
+    for round in 0..rounds {
+        let mut next = Sequence::<Accumulator<A, M>>::new();
+        #[unroll]
+        for i in 0..FLIGHT {
+            let part = 1 + round * FLIGHT + i;
+            next.push(part_at::<A, M>(values, &positions, part * problem.vectors + vector));
+        }
+        #[unroll]
+        for i in 0..FLIGHT {
+            add::<A, M>(&mut folded, next.index(i as usize), form);
+        }
+    }
+    for part in 1 + rounds * FLIGHT..parts {
+        let next = part_at::<A, M>(values, &positions, part * problem.vectors + vector);
+        add::<A, M>(&mut folded, &next, form);
+    }
+    let site = site_of(problem, vector, form.tap);
+    finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+}
+
+#[cube]
+fn add<A: Float, M: Size>(
+    folded: &mut Accumulator<A, M>,
+    next: &Accumulator<A, M>,
+    #[comptime] form: Form,
+) {
+    let before = Accumulator::<A, M> { value: folded.value, position: folded.position };
+    let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.maximum, form.tap.float);
+    folded.value = both.value;
+    folded.position = both.position;
+}
+
+#[cube]
+fn part_at<A: Float, M: Size>(
+    values: &[Vector<A, M>],
+    positions: &ComptimeOption<Box<[Vector<i32, M>]>>,
+    at: u32,
+) -> Accumulator<A, M> {
+    #[comptime]
+    let position = match positions {
+        ComptimeOption::Some(positions) => positions[at as usize],
+        ComptimeOption::None => Vector::new(0i32),
+    };
+    Accumulator::<A, M> { value: values[at as usize], position }
+}
+
+/// What a unit is among the teams.
+#[derive(CubeType)]
+struct Member {
+    /// Its number in the team.
+    number: u32,
+    /// The output vector of the team, or one that is there.
+    vector: u32,
+    part: u32,
+    /// Whether the team has a window and this unit is one of it, and whether it is the first.
+    works: bool,
+    writes: bool,
+}
+
+#[cube]
+fn member_of(problem: &ProblemArgs, args: &TeamArgs, #[comptime] form: Form) -> Member {
+    let (quotient, remainder) = args.neighbours.div_mod(UNIT_POS);
+    let (number, team) =
+        if comptime!(form.pixels) { (quotient, remainder) } else { (remainder, quotient) };
+    let (part, cube) = args.cubes.div_mod(CUBE_POS as u32);
+    let vector = cube * args.teams + team;
+    let works =
+        number < args.team && team < args.teams && part < args.parts && vector < problem.vectors;
+    Member {
+        number,
+        vector: min(vector, problem.vectors - 1),
+        part,
+        works,
+        writes: works && number == 0,
+    }
+}
+
+/// Folds the taps of a team: the result is its first unit's.
+#[cube]
+fn team<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    member: &Member,
+    site: &Site,
+    #[comptime] form: Form,
+) -> Accumulator<A, M> {
+    let mut folded = accumulator_at::<A, N>(problem, site, form.tap);
+    let nothing = accumulator_at::<A, N>(problem, site, form.tap);
+    if member.works {
+        let first = member.part * args.taps_a_part;
+        let end = min(first + args.taps_a_part, args.taps);
+        let (rounds, rest) = args.round.div_mod(max(end, first) - first);
+        let mut t = first + member.number;
+        for _ in 0..rounds {
+            round::<S, A, N>(input, problem, args, site, &mut folded, &nothing, t, end, true, form);
+            t += args.team * comptime!(FLIGHT);
+        }
+        if rest > 0 {
+            round::<S, A, N>(
+                input,
+                problem,
+                args,
+                site,
+                &mut folded,
+                &nothing,
+                t,
+                end,
+                false,
+                form,
+            );
+        }
+    }
+    let mut lanes = lanes_folded::<A, N, M>(&folded, form);
+
+    let mut values = Shared::<[Vector<A, M>]>::new_slice(comptime!(form.units as usize));
+    let mut positions = Shared::<[Vector<i32, M>]>::new_slice(comptime!(form.shared_positions()));
+    let apart = if comptime!(form.pixels) { args.teams } else { 1u32.runtime() };
+    values[UNIT_POS as usize] = lanes.value;
+    if comptime!(form.tap.fold.has_index()) {
+        positions[UNIT_POS as usize] = lanes.position;
+    }
+    sync_cube();
+    for halving in 0..args.halvings {
+        let half = args.team >> (halving + 1);
+        if member.works && member.number < half {
+            let at = (UNIT_POS + half * apart) as usize;
+            let position = if comptime!(form.tap.fold.has_index()) {
+                positions[at]
+            } else {
+                Vector::new(0i32)
+            };
+            let next = Accumulator::<A, M> { value: values[at], position };
+            add::<A, M>(&mut lanes, &next, form);
+            values[UNIT_POS as usize] = lanes.value;
+            if comptime!(form.tap.fold.has_index()) {
+                positions[UNIT_POS as usize] = lanes.position;
+            }
+        }
+        sync_cube();
+    }
+    lanes
+}
+
+/// Folds the taps `t`, `t` + T, … that a unit has in flight at once.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn round<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    site: &Site,
+    folded: &mut Accumulator<A, N>,
+    nothing: &Accumulator<A, N>,
+    t: u32,
+    end: u32,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) {
+    let mut taps = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for i in 0..FLIGHT {
+        let t = t + i * args.team;
+        let there = if comptime!(whole) { t } else { min(t, end - 1) };
+        let place = place_of::<N>(problem, args, site, there, form);
+        let value = widen::<S, A, N>(input[place.vector as usize], form.tap.widened);
+        let inside = place.inside && (comptime!(whole) || t == there);
+        if comptime!(whole && form.flat) {
+            taps.push(Accumulator::<A, N> { value, position: place.position });
+        } else {
+            taps.push(Accumulator::<A, N> {
+                value: select(inside, value, nothing.value),
+                position: select(inside, place.position, nothing.position),
+            });
+        }
+    }
+    #[unroll]
+    for i in 0..FLIGHT {
+        fold::<A, N>(folded, taps.index(i as usize), form.tap);
+    }
+}
+
+/// Where a tap is.
+#[derive(CubeType)]
+struct Place<N: Size> {
+    /// Its vector, or one that is there.
+    vector: u32,
+    position: Vector<i32, N>,
+    /// Whether it is inside the input.
+    inside: bool,
+}
+
+#[cube]
+fn place_of<N: Size>(
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    site: &Site,
+    t: u32,
+    #[comptime] form: Form,
+) -> Place<N> {
+    let plane = (problem.depth.input * problem.height.input * problem.width.input) as u32;
+    if comptime!(form.across) {
+        let lanes = N::value() as u32;
+        let mut position = Vector::<i32, N>::new((t * lanes) as i32);
+        #[unroll]
+        for i in 0..N::value() {
+            position.insert(i, (t * lanes) as i32 + i as i32);
+        }
+        Place::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
+    } else if comptime!(form.flat) {
+        let vector = (site.sample * plane + t) * problem.pixel_vectors + site.lane;
+        Place::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
+    } else {
+        let (row, w) = args.kernel_width.div_mod(t);
+        let (d, h) = args.kernel_height.div_mod(row);
+        let position = plane_position(
+            problem,
+            inner(&problem.depth, &site.depth, d, form.tap.depth),
+            inner(&problem.height, &site.height, h, form.tap.height),
+            inner(&problem.width, &site.width, w, form.tap.width),
+        );
+        let inside =
+            is_inside(&site.depth, d) && is_inside(&site.height, h) && is_inside(&site.width, w);
+        let vector = (site.sample * plane + position as u32) * problem.pixel_vectors + site.lane;
+        Place::<N> { vector, position: Vector::new(position), inside }
+    }
+}
+
+/// The coordinate of tap `t`, or the nearest one inside.
+#[cube]
+fn inner(axis: &AxisArgs, taps: &Taps, t: u32, #[comptime] form: AxisForm) -> i32 {
+    let t = t as i32;
+    let x = if comptime!(form.dilated) { taps.start + t * axis.dilation } else { taps.start + t };
+    if comptime!(form.clipped) { min(max(x, 0i32), axis.input - 1) } else { x }
+}
+
+#[cube]
+fn is_inside(taps: &Taps, t: u32) -> bool {
+    t as i32 >= taps.first && (t as i32) < taps.end
+}
+
+/// The lanes as they are written: those along the taps folded into one.
+#[cube]
+fn lanes_folded<A: Float, N: Size, M: Size>(
+    folded: &Accumulator<A, N>,
+    #[comptime] form: Form,
+) -> Accumulator<A, M> {
+    let mut lanes = Accumulator::<A, M> {
+        value: Vector::new(folded.value.extract(0usize)),
+        position: Vector::new(folded.position.extract(0usize)),
+    };
+    #[unroll]
+    for i in 1..N::value() {
+        if comptime!(form.across) {
+            let next = Accumulator::<A, M> {
+                value: Vector::new(folded.value.extract(i)),
+                position: Vector::new(folded.position.extract(i)),
+            };
+            add::<A, M>(&mut lanes, &next, form);
+        } else {
+            lanes.value.insert(i, folded.value.extract(i));
+            lanes.position.insert(i, folded.position.extract(i));
+        }
+    }
+    lanes
+}

@@ -1,0 +1,377 @@
+//! Few windows of many taps: a team of units a window, whose neighbours read neighbouring memory.
+//!
+//! ```text
+//! for each output (n, o, c):                    one team of T units
+//!     unit m folds the taps m, m + T, m + 2T, …      several loads in flight
+//!     the team's folds are folded in shared memory    T/2 pairs, T/4 pairs, …
+//! ```
+//!
+//! Channels-last the lanes of a vector are channels, and neighbouring units are neighbouring vectors
+//! of the same tap. Channels-first neighbouring units are neighbouring taps; and where a window is the
+//! whole plane its taps are the plane as it lies in memory, read in vectors where they divide it.
+//!
+//! Where even so there are too few units, the taps are cut into parts, each with teams of its own,
+//! and a second launch folds the parts. Taps are folded out of order, so that of equal maxima the one
+//! at the lower position is the winner, and of NaN the one at the higher.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, optional_vectors, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::lanes::{widest_divisor, widest_load};
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{Form as Tap, problem_args};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction, check_workspace, pixel_channels};
+
+const NAME: &str = "block_reduce";
+
+/// How the taps of a window are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The units that share a window.
+    pub team: u32,
+    /// The parts that the taps of a window are cut into, to be folded by a second launch.
+    pub parts: usize,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { team, parts } = self;
+        write!(f, "teams of {team} units, {parts} parts")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans teams, and the workspace of their parts.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        only_if(NAME, fits(problem))?;
+        let own = Settings::new(problem, device);
+        // Shared vectors of more than four lanes are not for every device.
+        let widest = widest_load(problem.dtype, device).min(device.vector_lanes.min(16));
+        let teams = Teams::new(problem.pooling, own.units, own.lanes.min(widest), widest);
+        let Teams { lanes, across, team, parts } = teams;
+        let settings = Settings { lanes, across, unrolled: false, ..own };
+        let workspace = workspace(problem.pooling, problem.reduction, &settings, parts);
+        let settings = Settings { workspace, ..settings };
+        let config = Self { team, parts };
+        config.check(&settings, problem, device)?;
+        Ok((settings, config))
+    }
+
+    /// Refuses teams that a cube has no room for, or more parts than are folded.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, .. } = problem;
+        only_if(NAME, fits(problem))?;
+        settings.check_lanes_of(match settings.across {
+            true if is_flat(pooling) => pooling.grid().taps(),
+            true => 0,
+            false => pixel_channels(pooling),
+        })?;
+        let (Self { team, parts }, units) = (*self, settings.units);
+        let halves = team.is_power_of_two() && team <= units;
+        if !halves || !(1..=MOST_PARTS).contains(&parts) {
+            return Err(PlanError::Teams { team, units, parts, limit: MOST_PARTS });
+        }
+        let written = parts.saturating_mul(pooling.output().elements());
+        check_workspace(written, workspace(pooling, reduction, settings, parts), device)?;
+        only_if(NAME, shared_bytes(reduction, settings) <= device.shared_bytes)
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        match self.parts {
+            1 => launch_whole(client, problem, settings, self, buffers),
+            _ => launch_parts(client, problem, settings, self, buffers),
+        }
+        Ok(())
+    }
+}
+
+/// Whether windows become a maximum or an average.
+pub(super) fn fits(problem: Problem<'_>) -> bool {
+    !problem.gradient && !matches!(problem.reduction, Reduction::Norm(_))
+}
+
+/// The loads of a unit that are in flight at once.
+const FLIGHT: u32 = 4;
+
+/// As many units as fill a large GPU several times over.
+const ENOUGH_UNITS: usize = 1 << 17;
+
+/// How the taps of a problem are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Teams {
+    /// The elements that a unit reads at once, and whether they are neighbours of one plane.
+    lanes: usize,
+    across: bool,
+    /// The units of a team.
+    team: u32,
+    /// The parts that the taps are cut into.
+    parts: usize,
+}
+
+impl Teams {
+    /// Chooses teams for a problem; `lanes` divide a pixel, `widest` is the most that are loaded at
+    /// once.
+    fn new(pooling: &Pooling, units: u32, lanes: usize, widest: usize) -> Self {
+        let across = pixel_channels(pooling) == 1 && is_flat(pooling);
+        let lanes = if across { widest_divisor(pooling.grid().taps(), widest) } else { lanes };
+        let taps = pooling.grid().taps() / if across { lanes } else { 1 };
+        let outputs = pooling.output().elements() / if across { 1 } else { lanes };
+        let power = |n: usize| 1usize << n.max(1).ilog2();
+        // Neighbouring units share a pixel's vectors before they share its taps.
+        let pixel = (pixel_channels(pooling) / lanes).next_power_of_two().min(32);
+        let pixel = if across { 1 } else { pixel };
+        // Each unit of a team has a few taps, and the last fold is not most of the work.
+        let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
+        let wanted = if pixel_channels(pooling) == 1 {
+            most
+        } else {
+            (ENOUGH_UNITS / outputs.max(1)).max(1).next_power_of_two()
+        };
+        let team = wanted.min(most);
+        let parts = (ENOUGH_UNITS / (outputs * team).max(1)).clamp(1, MOST_PARTS);
+        let parts = parts.min(taps / (team * 4 * FLIGHT as usize)).max(1);
+        Self { lanes, across, team: team as u32, parts }
+    }
+}
+
+/// The most parts that the taps of a window are cut into: a unit folds them one by one.
+const MOST_PARTS: usize = 128;
+
+/// Whether a window is the whole plane, so that its taps lie in memory as they are counted.
+pub(super) fn is_flat(pooling: &Pooling) -> bool {
+    let whole = |axis: &Axis| {
+        let all = axis.output() == 1 && axis.before() == 0 && axis.kernel() == axis.input();
+        all && (axis.dilation() == 1 || axis.kernel() == 1)
+    };
+    pooling.grid().axes().iter().all(whole)
+}
+
+/// The bytes that a cube's units share.
+fn shared_bytes(reduction: Reduction, settings: &Settings) -> usize {
+    settings.units as usize * written(settings) * partial_bytes(reduction, settings)
+}
+
+/// The bytes of the parts.
+fn workspace(pooling: &Pooling, reduction: Reduction, settings: &Settings, parts: usize) -> usize {
+    let parts = if parts > 1 { parts } else { 0 };
+    parts * pooling.output().elements() * partial_bytes(reduction, settings)
+}
+
+fn partial_bytes(reduction: Reduction, settings: &Settings) -> usize {
+    let index = if is_indexed(reduction) { DType::I32.size() } else { 0 };
+    settings.accumulator.size() + index
+}
+
+fn is_indexed(reduction: Reduction) -> bool {
+    reduction.has_indices()
+}
+
+/// The lanes that are written: those of a plane become one number.
+fn written(settings: &Settings) -> usize {
+    if settings.across { 1 } else { settings.lanes }
+}
+
+/// The numbers of the teams, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TeamArgs {
+    /// The units that are neighbours: those of a team, or the teams of a cube.
+    neighbours: FastDivmod<u32>,
+    /// The units of a team, the teams of a cube, and how often a team is halved.
+    team: u32,
+    teams: u32,
+    halvings: u32,
+    /// The cubes that compute one part, and the parts.
+    cubes: FastDivmod<u32>,
+    parts: u32,
+    /// The taps of a window and of a part of it, in vectors where the lanes lie along them.
+    taps: u32,
+    taps_a_part: u32,
+    /// The taps that a team has in flight.
+    round: FastDivmod<u32>,
+    /// The taps on each axis but the outermost.
+    kernel_height: FastDivmod<u32>,
+    kernel_width: FastDivmod<u32>,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    tap: Tap,
+    /// Whether the taps are the plane as it lies in memory.
+    flat: bool,
+    /// Whether the lanes lie along the taps.
+    across: bool,
+    /// Whether neighbouring units are neighbouring vectors, not neighbouring taps.
+    pixels: bool,
+    units: u32,
+}
+
+impl Form {
+    fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, settings: &Settings) -> Self {
+        Self {
+            tap: Tap::new(pooling, reduction, dtype, &each(settings)),
+            flat: is_flat(pooling),
+            across: settings.across,
+            pixels: pixel_channels(pooling) > 1,
+            units: settings.units,
+        }
+    }
+
+    /// The units whose positions are shared; one, where there are none to share.
+    fn shared_positions(&self) -> usize {
+        if self.tap.fold.has_index() { self.units as usize } else { 1 }
+    }
+}
+
+/// Launches teams that have whole windows.
+fn launch_whole(
+    client: &Client,
+    problem: Problem<'_>,
+    settings: &Settings,
+    config: &Config,
+    buffers: Buffers<'_>,
+) {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let Buffers { input, output, indices, .. } = buffers;
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let (written, cubes) = (written(settings), cubes_of_a_part(pooling, settings, config));
+    let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+    // SAFETY: taps outside a window are moved inside before they are read, and teams without a window
+    // write nothing.
+    unsafe {
+        kernel::whole::launch_unchecked(
+            client,
+            count,
+            dim,
+            settings.lanes,
+            written,
+            vectors(input, inputs, settings.lanes),
+            vectors(output, outputs, written),
+            optional_vectors(indices, outputs, written),
+            problem_args(pooling, reduction, dtype, &each(settings)),
+            team_args(pooling, settings, config, cubes),
+            Form::new(pooling, reduction, dtype, settings),
+            elem(dtype),
+            elem(settings.accumulator),
+        )
+    };
+}
+
+/// Launches teams that have parts of windows, and then what folds these.
+fn launch_parts(
+    client: &Client,
+    problem: Problem<'_>,
+    settings: &Settings,
+    config: &Config,
+    buffers: Buffers<'_>,
+) {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let Buffers { input, output, indices, .. } = buffers;
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let (written, cubes) = (written(settings), cubes_of_a_part(pooling, settings, config));
+    let form = Form::new(pooling, reduction, dtype, settings);
+    let elements = config.parts * outputs;
+    let values = client.empty(elements * settings.accumulator.size());
+    let positions = is_indexed(reduction).then(|| client.empty(elements * DType::I32.size()));
+    let (count, dim) = grid(client, settings.units, cubes * config.parts * settings.units as usize);
+    // SAFETY: taps outside a window or its part are moved inside before they are read, teams without a
+    // window write nothing, and the parts are as many as the plan says.
+    unsafe {
+        kernel::part::launch_unchecked(
+            client,
+            count,
+            dim,
+            settings.lanes,
+            written,
+            vectors(input, inputs, settings.lanes),
+            vectors(&values, elements, written),
+            optional_vectors(positions.as_ref(), elements, written),
+            problem_args(pooling, reduction, dtype, &each(settings)),
+            team_args(pooling, settings, config, cubes),
+            form,
+            elem(dtype),
+            elem(settings.accumulator),
+        )
+    };
+    let (count, dim) = grid(client, settings.units, outputs / written);
+    // SAFETY: a unit past the last result ends.
+    unsafe {
+        kernel::fold_parts::launch_unchecked(
+            client,
+            count,
+            dim,
+            written,
+            vectors(&values, elements, written),
+            optional_vectors(positions.as_ref(), elements, written),
+            vectors(output, outputs, written),
+            optional_vectors(indices, outputs, written),
+            problem_args(pooling, reduction, dtype, &each(settings)),
+            config.parts as u32,
+            form,
+            elem(dtype),
+            elem(settings.accumulator),
+        )
+    };
+}
+
+/// The cubes whose teams have a part of every window.
+fn cubes_of_a_part(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
+    let results = pooling.output().elements() / written(settings);
+    results.div_ceil((settings.units / config.team) as usize)
+}
+
+/// The plan as it sees results: a team's lanes along a plane leave one.
+fn each(settings: &Settings) -> Settings {
+    Settings { lanes: written(settings), across: false, unrolled: false, ..*settings }
+}
+
+fn team_args(
+    pooling: &Pooling,
+    settings: &Settings,
+    config: &Config,
+    cubes: usize,
+) -> TeamArgsLaunch {
+    let axes = pooling.grid().axes();
+    let teams = settings.units / config.team;
+    let taps = pooling.grid().taps() / if settings.across { settings.lanes } else { 1 };
+    let channels_last = pixel_channels(pooling) > 1;
+    TeamArgsLaunch::new(
+        if channels_last { teams } else { config.team },
+        config.team,
+        teams,
+        config.team.ilog2(),
+        cubes as u32,
+        config.parts as u32,
+        taps as u32,
+        taps.div_ceil(config.parts) as u32,
+        config.team * FLIGHT,
+        axes[AXES - 2].kernel() as u32,
+        axes[AXES - 1].kernel() as u32,
+    )
+}

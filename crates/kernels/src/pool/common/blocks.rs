@@ -1,0 +1,104 @@
+//! Blocks of inputs, and which windows lie over each: known when a kernel is compiled.
+
+use windowpane_geometry::{AXES, Axis, Pooling};
+
+use crate::cube::axis::AxisForm;
+use crate::pool::problem::outermost;
+
+/// A block on one axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) struct Block {
+    pub(in crate::pool) form: AxisForm,
+    /// The inputs of a block: whole steps of the stride.
+    pub(in crate::pool) inputs: u32,
+    pub(in crate::pool) kernel: u32,
+    pub(in crate::pool) stride: u32,
+    pub(in crate::pool) before: u32,
+    pub(in crate::pool) after: u32,
+    /// Whether the last block is moved back, so that its inputs are all there.
+    pub(in crate::pool) snug: bool,
+    /// Whether the inputs are all there, and all the windows over them.
+    pub(in crate::pool) whole: bool,
+}
+
+impl Block {
+    /// The blocks on each axis of a step of the stride.
+    pub(in crate::pool) fn of(pooling: &Pooling) -> [Self; AXES] {
+        blocks_of(pooling, 1, 1, 1)
+    }
+
+    /// Whether window `i` of those over a block is there wherever the block is.
+    pub(in crate::pool) fn always(&self, i: u32) -> bool {
+        // A step apart, the first window that starts at an input or later is there, and so is the last
+        // one that ends at it or before.
+        let (first, end) = (self.kernel.saturating_sub(1 + self.before), self.inputs + self.after);
+        self.whole || (self.snug && (first..end).contains(&i))
+    }
+
+    /// The windows over input `i` of a block, counted from the first that starts at it or later
+    /// if nothing is padded: the first one, and how many.
+    pub(in crate::pool) fn over(&self, i: u32) -> (i32, u32) {
+        let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
+        let count =
+            if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
+        (step as i32 + 1 - count as i32, count)
+    }
+
+    /// The windows over a block, as `over` counts them: the first one, and how many.
+    pub(in crate::pool) fn all(&self) -> (i32, u32) {
+        let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
+        let first = over.iter().map(|o| o.0).min().unwrap_or(0);
+        let end = over.iter().map(|o| o.0 + o.1 as i32).max().unwrap_or(0);
+        (first, (end - first) as u32)
+    }
+
+    /// The vectors of `lanes` windows that hold them: the first one, and how many.
+    pub(in crate::pool) fn vectors(&self, lanes: u32) -> (i32, u32) {
+        let (first, count) = self.all();
+        let lanes = lanes as i32;
+        let start = first.div_euclid(lanes);
+        (start, ((first + count as i32 - 1).div_euclid(lanes) - start + 1) as u32)
+    }
+
+    /// The lanes of a vector, of which a block has `vectors`.
+    pub(in crate::pool) fn lanes_of(&self, vectors: u32) -> i32 {
+        (self.inputs / vectors) as i32
+    }
+}
+
+/// The windows of a vector, where the lanes of the inputs lie along the width: those that start in
+/// a vector of inputs, if the stride divides it.
+pub(in crate::pool) fn window_lanes(width: &Axis, lanes: usize) -> usize {
+    if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
+}
+
+/// The blocks on each axis: a step of the stride, a strip of steps on the outermost axis that has a
+/// window, columns of them on the width.
+pub(in crate::pool) fn blocks_of(
+    pooling: &Pooling,
+    strip: usize,
+    columns: usize,
+    lanes: u32,
+) -> [Block; AXES] {
+    let axes = pooling.grid().axes();
+    let along = outermost(pooling);
+    [0, 1, 2].map(|i| {
+        let axis = &axes[i];
+        let steps = match i {
+            _ if i == along => strip as u32,
+            _ if i == AXES - 1 => columns as u32,
+            _ => 1,
+        };
+        let lanes = if i == AXES - 1 { lanes } else { 1 };
+        Block {
+            form: AxisForm::new(axis, true),
+            inputs: axis.stride() as u32 * steps * lanes,
+            kernel: axis.kernel() as u32,
+            stride: axis.stride() as u32,
+            before: axis.before() as u32,
+            after: axis.after() as u32,
+            snug: i == AXES - 1 && columns > 1,
+            whole: false,
+        }
+    })
+}

@@ -1,0 +1,224 @@
+//! Where an input is, and which windows read it.
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, Pooling};
+
+use crate::cube::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{Fold, indexing};
+use crate::pool::problem::{Gradient, pixel_channels};
+
+/// The numbers of an axis as its coordinates see them.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::pool) struct CoverArgs {
+    pub(in crate::pool) axis: AxisArgs,
+    input: FastDivmod<u32>,
+    pub(in crate::pool) stride: FastDivmod<u32>,
+    pub(in crate::pool) outputs: i32,
+    /// Where the windows over a coordinate of an uneven axis begin and end.
+    shares: Shares,
+}
+
+fn cover_args(axis: &Axis) -> CoverArgsLaunch {
+    CoverArgsLaunch::new(
+        axis_args(axis),
+        axis.input() as u32,
+        axis.stride() as u32,
+        axis.output() as i32,
+        shares(axis.output(), axis.input()),
+    )
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::pool) struct GatherArgs {
+    /// The input vectors.
+    pub(in crate::pool) vectors: u32,
+    /// The vectors of a pixel.
+    pixel: FastDivmod<u32>,
+    pub(in crate::pool) pixel_vectors: u32,
+    pub(in crate::pool) depth: CoverArgs,
+    pub(in crate::pool) height: CoverArgs,
+    pub(in crate::pool) width: CoverArgs,
+    /// What a fixed divisor divides by.
+    pub(in crate::pool) divisor: u32,
+    /// The steps of an index to the next sample, channel and position.
+    index_batch: u32,
+    pub(in crate::pool) index_channel: u32,
+    index_position: u32,
+}
+
+pub(in crate::pool) fn gather_args(
+    pooling: &Pooling,
+    gradient: Gradient,
+    settings: &Settings,
+    vectors: usize,
+) -> GatherArgsLaunch {
+    let [depth, height, width] = pooling.grid().axes().each_ref().map(cover_args);
+    let reduction = gradient.reduction();
+    let pixel_vectors = (pixel_channels(pooling) / settings.lanes) as u32;
+    let [batch, channel, position] = indexing(pooling, reduction.base());
+    GatherArgsLaunch::new(
+        vectors as u32,
+        pixel_vectors,
+        pixel_vectors,
+        depth,
+        height,
+        width,
+        reduction.fixed_divisor(),
+        batch,
+        channel,
+        position,
+    )
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) struct Form {
+    pub(in crate::pool) axes: [AxisForm; AXES],
+    /// The most windows over one coordinate of each axis, where the loops over them are unrolled.
+    pub(in crate::pool) windows: Option<[u32; AXES]>,
+    pub(in crate::pool) fold: Fold,
+    pub(in crate::pool) rounds: bool,
+    pub(in crate::pool) runs: bool,
+    /// Whether several vectors make a pixel.
+    pub(in crate::pool) channels: bool,
+    /// The axes that the problem has.
+    rank: usize,
+}
+
+/// More windows over one coordinate than this and a loop over them is no longer unrolled.
+const UNROLLED_WINDOWS: usize = 27;
+
+impl Form {
+    pub(in crate::pool) fn new(pooling: &Pooling, gradient: Gradient, settings: &Settings) -> Self {
+        let axes = pooling.grid().axes();
+        let windows = axes.each_ref().map(most_windows_over);
+        let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
+        // How many windows of an uneven axis share a coordinate depends on its extent.
+        let unrolled = few && !pooling.grid().is_uneven();
+        Self {
+            axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
+            windows: unrolled.then_some(windows.map(|n| n as u32)),
+            fold: match gradient {
+                Gradient::Max(_) => Fold::Max,
+                Gradient::Average(divisor) => Fold::average(divisor),
+            },
+            rounds: settings.rounds,
+            runs: settings.runs,
+            channels: pixel_channels(pooling) > settings.lanes,
+            rank: pooling.grid().rank(),
+        }
+    }
+
+    /// Whether every window is divided by the same number, so that their sum may be.
+    pub(in crate::pool) fn divides_once(&self) -> bool {
+        match self.fold {
+            Fold::Max | Fold::MaxAndIndex | Fold::Norm => false,
+            Fold::AverageFixed => true,
+            Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
+        }
+    }
+}
+
+/// The most windows that one coordinate is in the reach of, whatever the extents.
+fn most_windows_over(axis: &Axis) -> usize {
+    (axis.kernel() - 1) * axis.dilation() / axis.stride() + 1
+}
+
+/// Where an input is, and which windows may have read it.
+#[derive(CubeType)]
+pub(in crate::pool) struct Site {
+    pub(in crate::pool) sample: u32,
+    /// The vector within the pixel.
+    pub(in crate::pool) lane: u32,
+    pub(in crate::pool) depth: Cover,
+    pub(in crate::pool) height: Cover,
+    pub(in crate::pool) width: Cover,
+    /// The index by which a window that it won names it, but for the channel.
+    pub(in crate::pool) index: i32,
+}
+
+/// The windows over one coordinate.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::pool) struct Cover {
+    /// The coordinate, counted from the start of the padding.
+    pub(in crate::pool) x: i32,
+    /// The first window in whose reach it is.
+    pub(in crate::pool) first: i32,
+    /// One more than the last.
+    pub(in crate::pool) end: i32,
+}
+
+#[cube]
+fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
+    if comptime!(form.uneven) {
+        // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
+        let first = share_below(&args.shares, x) as i32;
+        let end = share_above(&args.shares, x + 1u32) as i32;
+        Cover { x: x as i32, first, end }
+    } else {
+        let x = x as i32 + args.axis.before;
+        let reach = (args.axis.kernel - 1) * args.axis.dilation;
+        let beyond = max(x - reach, 0i32) as u32;
+        let (below, rest) = args.stride.div_mod(beyond);
+        let first = below as i32 + i32::cast_from(rest != 0);
+        let end = min(args.stride.div(x as u32) as i32 + 1, args.outputs);
+        Cover { x, first, end }
+    }
+}
+
+#[cube]
+pub(in crate::pool) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] form: Form) -> Site {
+    let (position, lane) =
+        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
+    let (rows, w) = problem.width.input.div_mod(position);
+    let (planes, h) =
+        if comptime!(form.rank > 1) { problem.height.input.div_mod(rows) } else { (rows, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { problem.depth.input.div_mod(planes) } else { (planes, 0u32) };
+    let plane = problem.depth.axis.input * problem.height.axis.input * problem.width.axis.input;
+    let in_plane = position - sample * plane as u32;
+    let index = sample * problem.index_batch + in_plane * problem.index_position;
+    Site {
+        sample,
+        lane,
+        depth: cover_of(&problem.depth, d, form.axes[0]),
+        height: cover_of(&problem.height, h, form.axes[1]),
+        width: cover_of(&problem.width, w, form.axes[2]),
+        index: index as i32,
+    }
+}
+
+/// Where the output of the window at (`od`, `oh`, `ow`) lies.
+#[cube]
+pub(in crate::pool) fn offset_of(
+    problem: &GatherArgs,
+    site: &Site,
+    od: i32,
+    oh: i32,
+    ow: i32,
+    #[comptime] form: Form,
+) -> u32 {
+    let plane = problem.depth.outputs * problem.height.outputs * problem.width.outputs;
+    let window = (od * problem.height.outputs + oh) * problem.width.outputs + ow;
+    let pixel = site.sample * plane as u32 + window as u32;
+    if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel }
+}
+
+/// Whether the window at `o` has a tap on the coordinate.
+#[cube]
+pub(in crate::pool) fn reads(
+    args: &CoverArgs,
+    cover: &Cover,
+    o: i32,
+    #[comptime] form: AxisForm,
+) -> bool {
+    if comptime!(form.dilated) {
+        o < cover.end && (cover.x - o * args.axis.stride) % args.axis.dilation == 0
+    } else {
+        o < cover.end
+    }
+}

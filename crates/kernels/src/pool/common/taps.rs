@@ -1,0 +1,59 @@
+//! The taps of a strip on each axis: what is known of one when the kernel is compiled, and where it is.
+
+use cubecl::prelude::*;
+
+use crate::cube::axis::{AxisArgs, AxisForm, Taps, coordinate};
+
+/// A line of a row: a tap on each axis, the first one on the width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) struct Line {
+    pub(in crate::pool) depth: TapForm,
+    pub(in crate::pool) height: TapForm,
+    pub(in crate::pool) width: TapForm,
+}
+
+impl Line {
+    /// Whether it may be outside, and must then be dropped from a sum.
+    pub(in crate::pool) fn drops(self) -> bool {
+        self.depth.drops || self.height.drops
+    }
+}
+
+/// A tap of an axis, or a row of the strip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) struct TapForm {
+    pub(in crate::pool) row: bool,
+    pub(in crate::pool) t: u32,
+    /// Whether it may be outside, and must then be moved inside to be read.
+    pub(in crate::pool) moves: bool,
+    /// Whether it may be outside, and must then be dropped from a sum.
+    pub(in crate::pool) drops: bool,
+}
+
+/// The coordinate of a tap, and whether it was inside before it was moved there.
+#[derive(CubeType)]
+pub(in crate::pool) struct Step {
+    pub(in crate::pool) x: i32,
+    pub(in crate::pool) inside: bool,
+}
+
+#[cube]
+pub(in crate::pool) fn step(
+    axis: &AxisArgs,
+    taps: &Taps,
+    #[comptime] tap: TapForm,
+    #[comptime] form: AxisForm,
+) -> Step {
+    let t = comptime!(tap.t as i32);
+    if comptime!(tap.row) {
+        let x = taps.start + t;
+        let moved = if comptime!(tap.moves) { min(max(x, 0i32), axis.input - 1) } else { x };
+        Step { x: moved, inside: moved == x }
+    } else if comptime!(tap.moves) {
+        let inside = t >= taps.first && t < taps.end;
+        Step { x: coordinate(axis, taps, t.runtime(), form), inside }
+    } else {
+        let x = coordinate(axis, taps, t.runtime(), form.unclipped());
+        Step { x, inside: true.runtime() }
+    }
+}

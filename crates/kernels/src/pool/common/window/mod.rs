@@ -1,0 +1,248 @@
+//! What kernels of windows have in common: the numbers of a problem, what of it changes their code, where
+//! an output is, how its taps are folded, and what becomes of the fold.
+
+mod folds;
+mod results;
+mod site;
+
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Layout, Pooling};
+
+use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
+use crate::cube::convert::{MaximumForm, Widening, elem};
+use crate::pool::common::settings::Settings;
+use crate::pool::problem::{Output, Reduction, pixel_channels};
+
+pub(in crate::pool) use folds::{
+    Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
+};
+pub(in crate::pool) use results::{counted_at, finish, index_of, reciprocal, scale};
+pub(in crate::pool) use site::{Site, plane_position, site_of};
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::pool) struct ProblemArgs {
+    /// The output vectors.
+    pub(in crate::pool) vectors: u32,
+    /// The vectors of a pixel.
+    pub(in crate::pool) pixel: FastDivmod<u32>,
+    pub(in crate::pool) pixel_vectors: u32,
+    pub(in crate::pool) depth: AxisArgs,
+    pub(in crate::pool) height: AxisArgs,
+    pub(in crate::pool) width: AxisArgs,
+    /// What a fixed divisor divides by.
+    pub(in crate::pool) divisor: u32,
+    /// One over the divisor of a window that is inside with all its taps.
+    pub(in crate::pool) reciprocal: InputScalar,
+    /// The steps of an index to the next sample, position, and lane of a vector.
+    pub(in crate::pool) index_batch: u32,
+    pub(in crate::pool) index_position: u32,
+    pub(in crate::pool) index_lane: u32,
+    /// Less than every number: what an empty window's maximum is.
+    pub(in crate::pool) lowest: InputScalar,
+}
+
+pub(in crate::pool) fn problem_args(
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    settings: &Settings,
+) -> ProblemArgsLaunch {
+    let [depth, height, width]: [AxisArgsLaunch; AXES] =
+        pooling.grid().axes().each_ref().map(axis_args);
+    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
+    let index_lane = match settings.across {
+        true => index_position * pooling.grid().axes()[AXES - 1].stride() as u32,
+        false => index_channel,
+    };
+    let pixel = pixel_vectors(pooling, settings);
+    ProblemArgsLaunch::new(
+        (pooling.output().elements() / settings.lanes) as u32,
+        pixel,
+        pixel,
+        depth,
+        height,
+        width,
+        reduction.fixed_divisor(),
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+        index_batch,
+        index_position,
+        index_lane,
+        lowest(dtype, settings.accumulator),
+    )
+}
+
+/// The vectors of a pixel; lanes across pixels leave one.
+pub(in crate::pool) fn pixel_vectors(pooling: &Pooling, settings: &Settings) -> u32 {
+    if settings.across { 1 } else { (pixel_channels(pooling) / settings.lanes) as u32 }
+}
+
+/// What the sum of a window with all its taps inside is divided by.
+pub(in crate::pool) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
+    match reduction {
+        Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
+        _ => pooling.grid().taps() as f64,
+    }
+}
+
+/// Whether windows are three by three, one step apart, and leave a plane of rows its extents.
+pub(in crate::pool) fn keeps_planes(pooling: &Pooling) -> bool {
+    let [depth, height, width] = pooling.grid().axes();
+    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
+    let keeps = |axis: &Axis| axis.kernel() == 3 && axis.before() == 1 && axis.after() == 1;
+    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
+    [depth, height, width].into_iter().all(plain)
+        && alone
+        && keeps(height)
+        && keeps(width)
+        && height.input() > 1
+}
+
+/// The steps of an index to the next sample, channel and position of the plane.
+pub(in crate::pool) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
+    let steps = pooling.index_strides(base);
+    // With channels first a channel is a sample of its own, one channel wide.
+    let batch = match pooling.layout() {
+        Layout::ChannelsLast => steps.batch,
+        Layout::ChannelsFirst => steps.channel,
+    };
+    [batch, steps.channel, steps.space[AXES - 1]].map(|step| step as u32)
+}
+
+/// Where on each axis number `i` of `counts`, row-major, is.
+pub(in crate::pool) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
+    [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
+}
+
+/// The value of an empty window, in the accumulator's type.
+fn lowest(dtype: DType, accumulator: DType) -> InputScalar {
+    let accumulator = elem(accumulator);
+    match dtype {
+        DType::I32 => InputScalar::new(i32::MIN, accumulator),
+        DType::I8 => InputScalar::new(i8::MIN, accumulator),
+        DType::U8 => InputScalar::new(u8::MIN, accumulator),
+        _ if !accumulator.is_float() => InputScalar::new(i32::MIN, accumulator),
+        _ => InputScalar::new(f64::NEG_INFINITY, accumulator),
+    }
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) struct Form {
+    pub(in crate::pool) depth: AxisForm,
+    pub(in crate::pool) height: AxisForm,
+    pub(in crate::pool) width: AxisForm,
+    pub(in crate::pool) fold: Fold,
+    pub(in crate::pool) maximum: MaximumForm,
+    pub(in crate::pool) float: bool,
+    pub(in crate::pool) rounds: bool,
+    /// How elements are widened.
+    pub(in crate::pool) widened: Widening,
+    pub(in crate::pool) runs: bool,
+    /// Whether several vectors make a pixel.
+    pub(in crate::pool) channels: bool,
+    /// Whether the lanes of a vector are neighbours along the width, not channels.
+    pub(in crate::pool) across: bool,
+    /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
+    /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
+    /// it allows the last addition's is already that of the result.
+    pub(in crate::pool) reciprocal: bool,
+    /// The axes that the problem has.
+    pub(in crate::pool) rank: usize,
+}
+
+/// What becomes of a tap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::pool) enum Fold {
+    Max,
+    MaxAndIndex,
+    AveragePadded,
+    AverageValid,
+    AverageFixed,
+    /// By a kernel of its own.
+    Norm,
+}
+
+impl Fold {
+    pub(in crate::pool) fn is_max(self) -> bool {
+        matches!(self, Self::Max | Self::MaxAndIndex)
+    }
+
+    pub(in crate::pool) fn is_fixed(self) -> bool {
+        self == Self::AverageFixed
+    }
+
+    /// Whether what a window's sum is divided by is the taps that it counts.
+    pub(in crate::pool) fn counts(self) -> bool {
+        !self.is_max() && !self.is_fixed()
+    }
+
+    pub(in crate::pool) fn has_index(self) -> bool {
+        self == Self::MaxAndIndex
+    }
+
+    pub(in crate::pool) fn average(divisor: Divisor) -> Self {
+        match divisor {
+            Divisor::Padded => Self::AveragePadded,
+            Divisor::Valid => Self::AverageValid,
+            Divisor::Fixed(_) => Self::AverageFixed,
+        }
+    }
+}
+
+impl Form {
+    pub(in crate::pool) fn new(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        settings: &Settings,
+    ) -> Self {
+        let [depth, height, width] =
+            pooling.grid().axes().each_ref().map(|axis| AxisForm::new(axis, settings.unrolled));
+        Self {
+            depth,
+            height,
+            width,
+            fold: match reduction {
+                Reduction::Max(Output::Values) => Fold::Max,
+                Reduction::Max(Output::ValuesAndIndices(_)) => Fold::MaxAndIndex,
+                Reduction::Average(divisor) => Fold::average(divisor),
+                Reduction::Norm(_) => Fold::Norm,
+            },
+            maximum: settings.maximum,
+            float: dtype.is_float(),
+            rounds: settings.rounds,
+            widened: settings.widening(dtype),
+            runs: settings.runs,
+            channels: pixel_vectors(pooling, settings) > 1,
+            across: settings.across,
+            reciprocal: dtype != DType::F64,
+            rank: pooling.grid().rank(),
+        }
+    }
+
+    /// The form of windows that are inside with all their taps, on the width where that is said.
+    pub(in crate::pool) fn unclipped(self, width: bool) -> Self {
+        Self {
+            depth: self.depth.unclipped(),
+            height: self.height.unclipped(),
+            width: if width { self.width.unclipped() } else { self.width },
+            ..self
+        }
+    }
+
+    /// Whether the loops over the taps are unrolled.
+    pub(in crate::pool) fn unrolled(&self) -> bool {
+        self.width.taps.is_some()
+    }
+
+    /// The taps on each axis of an unrolled loop.
+    pub(in crate::pool) fn taps(&self) -> [u32; AXES] {
+        [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
+    }
+
+    fn may_be_empty(&self) -> bool {
+        self.depth.may_be_empty || self.height.may_be_empty || self.width.may_be_empty
+    }
+}

@@ -1,0 +1,45 @@
+//! Where an output is, and which taps of its window are inside.
+
+use cubecl::prelude::*;
+
+use super::{Form, ProblemArgs};
+use crate::cube::axis::{Taps, taps_of};
+
+/// Where an output is, and which taps of its window are inside.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(in crate::pool) struct Site {
+    pub(in crate::pool) sample: u32,
+    /// The vector within the pixel.
+    pub(in crate::pool) lane: u32,
+    /// The position along the width.
+    pub(in crate::pool) column: u32,
+    pub(in crate::pool) depth: Taps,
+    pub(in crate::pool) height: Taps,
+    pub(in crate::pool) width: Taps,
+}
+
+#[cube]
+pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form) -> Site {
+    let (pixel, lane) =
+        if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
+    let (row, w) = problem.width.output.div_mod(pixel);
+    let (plane, h) =
+        if comptime!(form.rank > 1) { problem.height.output.div_mod(row) } else { (row, 0u32) };
+    let (sample, d) =
+        if comptime!(form.rank > 2) { problem.depth.output.div_mod(plane) } else { (plane, 0u32) };
+    Site {
+        sample,
+        lane,
+        column: w,
+        depth: taps_of(&problem.depth, d, form.depth),
+        height: taps_of(&problem.height, h, form.height),
+        width: taps_of(&problem.width, w, form.width),
+    }
+}
+
+/// The position of a coordinate in the plane of one channel.
+#[cube]
+pub(in crate::pool) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
+    (d * problem.height.input + h) * problem.width.input + w
+}

@@ -1,0 +1,281 @@
+//! Channels first on a processor: a thread walks along the rows of a strip of outputs, and keeps what
+//! the windows of neighbouring output vectors share.
+//!
+//! ```text
+//! for each R rows of outputs, along the outermost axis that has a window:
+//!     for each output vector along them:
+//!         for each input vector of the width that is new to its windows:
+//!             load it from all lines that the rows read:         (R − 1)·s + k and their inner taps
+//!             for each of the R outputs: fold its lines, lane by lane
+//!         for each of the R outputs:
+//!             fold what its lanes find along the width in new vectors and in those that were kept
+//!             keep those that the next output vector reads too
+//! ```
+//!
+//! So the inner taps of a window cost their sum, not their product, and each input is loaded once for
+//! R rows. Lines that the windows of all R rows have are folded once. Input vectors are as much wider
+//! than output vectors as the stride is long, where they may be: each step then has one that is new.
+//!
+//! Columns are folded before rows, in which order a tie would not go to the first: indices are the
+//! strips' affair. A GPU's units are neighbours along the row, and find in a cache what they share.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::lanes::{lanes_across, widest_load};
+use crate::pool::common::reach::Reach;
+use crate::pool::common::settings::{Settings, check_strip};
+use crate::pool::common::strips::Form as Strip;
+use crate::pool::common::window::problem_args;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Output, Problem, Reduction, outermost};
+
+const NAME: &str = "cpu_rows";
+
+/// How outputs are shared out to threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The rows that a thread walks along together.
+    pub strip: usize,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { strip } = self;
+        write!(f, "strips of {strip} rows")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans strips of as many rows as registers hold the lines of.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        only_if(NAME, fits(problem))?;
+        let Problem { pooling, dtype, .. } = problem;
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let alone = along.stride() >= along.kernel() || along.output() == 1;
+        let longest = if alone { 1 } else { 4 };
+        let few = |&strip: &usize| strip <= longest && lines(pooling, strip) <= MOST_LINES;
+        let strip = [4, 2].into_iter().find(few).unwrap_or(1);
+        let across = lanes_across(pooling, widest_load(dtype, device), false);
+        let own = Settings::new(problem, device).with_lanes(across);
+        let settings = Settings { unrolled: true, ..own };
+        let config = Self { strip };
+        config.check(&settings, problem, device)?;
+        Ok((settings, config))
+    }
+
+    /// Refuses rows that no thread can walk.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        only_if(NAME, fits(problem) && device.cores.is_some() && settings.across)?;
+        settings.check_lanes(problem)?;
+        check_strip(self.strip)?;
+        only_if(NAME, walks(problem.pooling, problem.dtype, settings, self.strip))
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input, output, .. } = buffers;
+        let form = Form::new(pooling, reduction, dtype, settings, self.strip);
+        let (rows, piece) = rows_and_piece(pooling, settings, self.strip);
+        let [depth, height, width] = pooling.grid().axes().each_ref().map(Axis::output);
+        let width = width / settings.lanes;
+        let pieces = width.div_ceil(piece);
+        let mut places = [depth, height];
+        places[form.along] = places[form.along].div_ceil(self.strip);
+        let (cubes, dim) = grid(client, settings.units, rows * pieces);
+        let wide = form.reach.input;
+        // SAFETY: coordinates are moved inside the input before they are read, and outputs that are not
+        // there are not written.
+        unsafe {
+            kernel::walk_rows::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                settings.lanes,
+                wide,
+                vectors(input, pooling.input().elements(), wide),
+                vectors(output, pooling.output().elements(), settings.lanes),
+                ComptimeOptionArgs::None,
+                problem_args(pooling, reduction, dtype, settings),
+                RowsLaunch::new(
+                    (rows * pieces) as u32,
+                    pieces as u32,
+                    piece as u32,
+                    places[0] as u32,
+                    places[1] as u32,
+                    depth as u32,
+                    height as u32,
+                    width as u32,
+                    (pooling.grid().axes()[AXES - 1].input() / wide) as u32,
+                ),
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// The most lines of a window and taps on the width, together: more, and what a line is walked in
+/// blocks for costs less.
+const MOST_FOLDS: usize = 32;
+
+/// The most lines that the rows of a strip read.
+const MOST_LINES: usize = 49;
+
+/// The bytes of the widest vectors of a processor.
+const WIDEST: usize = 64;
+
+/// Whether values may be computed so, whatever the vectors.
+pub(super) fn fits(problem: Problem<'_>) -> bool {
+    let Problem { pooling, reduction, .. } = problem;
+    let axes = pooling.grid().axes();
+    let valued = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
+    let folds = pooling.grid().taps() / axes[AXES - 1].kernel() + axes[AXES - 1].kernel();
+    let dense = axes[outermost(pooling)].dilation() == 1;
+    !problem.gradient && valued && dense && !pooling.grid().is_fitted() && folds <= MOST_FOLDS
+}
+
+/// Whether a plan's vectors and strips may be walked.
+fn walks(pooling: &Pooling, dtype: DType, settings: &Settings, strip: usize) -> bool {
+    let reach = reach_of(pooling, dtype, settings);
+    settings.runs
+        && settings.across
+        && lines(pooling, strip) <= MOST_LINES
+        && (0..reach.vectors()).all(|v| reach.touches(v))
+}
+
+/// The lines that the rows of a strip read.
+fn lines(pooling: &Pooling, strip: usize) -> usize {
+    let axes = pooling.grid().axes();
+    let along = &axes[outermost(pooling)];
+    let inner = pooling.grid().taps() / along.kernel() / axes[AXES - 1].kernel();
+    ((strip - 1) * along.stride() + along.kernel()) * inner
+}
+
+/// Fewer units than this for each thread and rows are cut into pieces, though each then loads its
+/// first vectors anew.
+const ENOUGH: usize = 16;
+
+/// The rows of strips, and the output vectors of the piece of one that a unit walks.
+fn rows_and_piece(pooling: &Pooling, settings: &Settings, strip: usize) -> (usize, usize) {
+    let along = pooling.grid().axes()[outermost(pooling)].output();
+    let width = pooling.grid().axes()[AXES - 1].output();
+    let rows = pooling.output().elements() / width / along * along.div_ceil(strip);
+    let width = width / settings.lanes;
+    let pieces = (ENOUGH * settings.units as usize).div_ceil(rows.max(1));
+    (rows, width.div_ceil(pieces.min(width)))
+}
+
+/// Where the rows of a problem are; numbers, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Rows {
+    units: u32,
+    /// The pieces of a row, and the output vectors of each.
+    pieces: FastDivmod<u32>,
+    piece: u32,
+    /// The positions of rows: strips on the axis that they lie along.
+    depth: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    /// The outputs on each axis, in vectors on the width.
+    outputs_depth: u32,
+    outputs_height: u32,
+    outputs_width: u32,
+    /// The vectors of the input's width.
+    width_vectors: u32,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// The lines, as strips read them.
+    strip: Strip,
+    /// The axis that strips lie along.
+    along: usize,
+    reach: Reach,
+}
+
+impl Form {
+    fn new(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        settings: &Settings,
+        strip: usize,
+    ) -> Self {
+        let settings = Settings { unrolled: true, ..*settings };
+        Self {
+            strip: Strip::new(pooling, reduction, dtype, &settings, [strip, 1]),
+            along: outermost(pooling),
+            reach: reach_of(pooling, dtype, &settings),
+        }
+    }
+
+    /// The form of rows that are all there, as is all that they read along depth and height.
+    fn interior(&self) -> Self {
+        Self { strip: self.strip.interior(), ..*self }
+    }
+
+    fn outputs(&self) -> usize {
+        self.strip.outputs() as usize
+    }
+
+    /// The lines that the rows read.
+    fn lines(&self) -> usize {
+        (self.strip.rows() * self.strip.lines()) as usize
+    }
+
+    /// The lines that window `i` of a strip has.
+    fn window(&self, i: usize) -> (usize, usize) {
+        let (from, to) = self.strip.window(i as u32);
+        ((from * self.strip.lines()) as usize, (to * self.strip.lines()) as usize)
+    }
+
+    /// The lines that all windows have, where there are some and several windows.
+    fn common(&self) -> Option<(usize, usize)> {
+        let (from, to) = (self.window(self.outputs() - 1).0, self.window(0).1);
+        (self.outputs() > 1 && from < to).then_some((from, to))
+    }
+
+    /// Whether line `n` may be outside, and must then be dropped from a sum.
+    fn drops(&self, n: usize) -> bool {
+        let line = self.strip.line(n as u32 / self.strip.lines(), n as u32 % self.strip.lines());
+        !self.strip.tap.fold.is_max() && (line.depth.drops || line.height.drops)
+    }
+}
+
+/// Input vectors are as much wider than a plan's as its strides are long, where a processor has such.
+fn reach_of(pooling: &Pooling, dtype: DType, settings: &Settings) -> Reach {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let wide = settings.lanes * width.stride();
+    let widens = wide * dtype.size() <= WIDEST
+        && wide.is_power_of_two()
+        && width.input().is_multiple_of(wide);
+    Reach::new(pooling, if widens { wide } else { settings.lanes }, settings.lanes)
+}

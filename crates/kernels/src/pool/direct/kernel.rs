@@ -1,0 +1,88 @@
+//! The kernel that reads every tap of an output vector's window.
+
+use cubecl::prelude::*;
+
+use crate::cube::axis::{coordinate, is_inside};
+use crate::cube::convert::{widen, widen_kept};
+use crate::cube::unit::unit_position;
+use crate::pool::common::window::{
+    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, plane_position, site_of,
+};
+
+/// `S` is how elements are stored, `A` how they are compared and summed. `A` may be an integer:
+/// the bound is what lets one kernel serve both, and nothing fractional is asked of integers.
+#[cube(launch_unchecked)]
+pub(super) fn direct<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &ProblemArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let vector = unit_position(form.runs);
+    if vector >= problem.vectors {
+        terminate!();
+    }
+    let site = site_of(problem, vector, form);
+    let mut folded = accumulator_at::<A, N>(problem, &site, form);
+    if comptime!(form.unrolled()) {
+        let [taps_d, taps_h, taps_w] = comptime!(form.taps());
+        #[unroll]
+        for td in 0..taps_d {
+            #[unroll]
+            for th in 0..taps_h {
+                #[unroll]
+                for tw in 0..taps_w {
+                    let (td, th, tw) = (td as i32, th as i32, tw as i32);
+                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
+                }
+            }
+        }
+    } else {
+        for td in site.depth.first..site.depth.end {
+            for th in site.height.first..site.height.end {
+                for tw in site.width.first..site.width.end {
+                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
+                }
+            }
+        }
+    }
+
+    finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form);
+}
+
+/// Folds the tap (`td`, `th`, `tw`) into the accumulator.
+#[cube]
+fn fold_tap<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    site: &Site,
+    folded: &mut Accumulator<A, N>,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: Form,
+) {
+    let position = plane_position(
+        problem,
+        coordinate(&problem.depth, &site.depth, td, form.depth),
+        coordinate(&problem.height, &site.height, th, form.height),
+        coordinate(&problem.width, &site.width, tw, form.width),
+    );
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let next = if comptime!(form.fold.is_max()) {
+        widen::<S, A, N>(input[offset as usize], form.widened)
+    } else {
+        let inside = is_inside(&site.depth, td, form.depth)
+            && is_inside(&site.height, th, form.height)
+            && is_inside(&site.width, tw, form.width);
+        widen_kept::<S, A, N>(input[offset as usize], inside, form.widened)
+    };
+    let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
+    fold::<A, N>(folded, &next, form);
+}

@@ -1,0 +1,97 @@
+//! One unit an output vector, every tap read: the shape of Caffe's kernel.
+//!
+//! ```text
+//! for each output (n, o, c):            one unit, its lanes along c
+//!     for each tap t inside the input:  row-major
+//!         fold x[n, o·s − before + t·d, c] into the accumulator
+//! ```
+//!
+//! Where the code departs from this: short windows are unrolled, and then a tap outside the input
+//! is not skipped but moved to the nearest tap inside. For a maximum the repeated tap changes
+//! nothing, not even the index; an average drops it by a select. So every load is unconditional
+//! and all of them can be in flight at once.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, buffer, optional};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings};
+use crate::pool::common::window::{Form, problem_args};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction};
+
+const NAME: &str = "direct";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans one unit an output vector.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        let norm = matches!(problem.reduction, Reduction::Norm(_));
+        only_if(NAME, !problem.gradient && !norm)?;
+        Ok((Settings::new(problem, device), Self))
+    }
+
+    /// Refuses lanes that divide no pixel, and loops that are too long to unroll.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        _device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        settings.check_lanes(problem)?;
+        let taps = problem.pooling.grid().taps();
+        if settings.unrolled && taps > MOST_UNROLLED_TAPS {
+            return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
+        }
+        Ok(())
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input, output, indices, .. } = buffers;
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let (cubes, units) = grid(client, settings.units, outputs / settings.lanes);
+        // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+        unsafe {
+            kernel::direct::launch_unchecked(
+                client,
+                cubes,
+                units,
+                settings.lanes,
+                buffer(input, inputs, settings),
+                buffer(output, outputs, settings),
+                optional(indices, outputs, settings),
+                problem_args(pooling, reduction, dtype, settings),
+                Form::new(pooling, reduction, dtype, settings),
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Gradients, gathered: one unit an input vector collects from every window that read it.
+//!
+//! ```text
+//! for each input (n, x, c):                 one unit, its lanes along c
+//!     for each window o over x:             row-major, so that the sum has one order
+//!         max:      add dy[n, o, c] if the window's winner is x
+//!         average:  add dy[n, o, c] / divisor(o)
+//! ```
+//!
+//! Nothing is scattered, so nothing is atomic and the same inputs give the same bits. A window of
+//! `k` taps, `d` apart, and stride `s` leaves a coordinate in the reach of ⌊(k−1)·d/s⌋ + 1 windows
+//! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the
+//! nearest that is there, and dropped by a select: every load is unconditional.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+
+use crate::cube::convert::{accumulator, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, buffer, optional};
+use crate::pool::common::cover::{Form, gather_args};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::settings::Settings;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction};
+
+const NAME: &str = "gather";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans one unit an input vector.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        let norm = matches!(problem.reduction, Reduction::Norm(_));
+        only_if(NAME, problem.gradient && !norm)?;
+        Ok((Settings::new(problem, device), Self))
+    }
+
+    /// Refuses lanes that divide no pixel.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        _device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        settings.check_lanes(problem)
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
+        let gradient = reduction.gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let vectors = inputs / settings.lanes;
+        let (cubes, units) = grid(client, settings.units, vectors);
+        // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+        unsafe {
+            kernel::backward::launch_unchecked(
+                client,
+                cubes,
+                units,
+                settings.lanes,
+                buffer(dy, outputs, settings),
+                optional(winners, outputs, settings),
+                buffer(dx, inputs, settings),
+                gather_args(pooling, gradient, settings, vectors),
+                Form::new(pooling, gradient, settings),
+                elem(dtype),
+                elem(accumulator(dtype)),
+            )
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,307 @@
+//! Gradients of maxima by blocks, with channels last, whose windows wait in shared memory: cubes walk along the
+//! planes.
+//!
+//! ```text
+//! for each tile of blocks of rows and columns, and some of their channels:      one cube, a unit a block and vector
+//!     for each plane of blocks:
+//!         lay the windows of a further plane down in shared memory, and have those of the next one come
+//!         for each window over the block, row-major:
+//!             for each input x of the block under it:       known when the kernel is compiled
+//!                 add dy if its winner is x
+//!             write the inputs that this window was the last over
+//! ```
+//!
+//! `gather_tile` reads a window once for each block under it, through caches that serve some of these. Here a
+//! cube reads it once, and again only where it lies over two tiles or two runs of planes, and no unit waits for it:
+//! it comes while a whole plane of blocks is computed.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+
+use crate::cube::convert::{Widening, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::blocks::Block;
+use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::lanes::{widest_divisor, widest_load};
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{pixel_vectors, split};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Output, Problem, Reduction, outermost, pixel_channels};
+
+const NAME: &str = "gather_staged";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans cubes of a tile of blocks.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        only_if(NAME, problem.gradient && fits(pooling, reduction))?;
+        let own = Settings { lanes: LANES, unrolled: true, ..Settings::new(problem, device) };
+        let settings = Settings { units: units(pooling, dtype, &own), ..own };
+        Self.check(&settings, problem, device)?;
+        Ok((settings, Self))
+    }
+
+    /// Refuses problems and devices that tiles of blocks are not for, lanes and units other than the tile's,
+    /// and more memory than there is.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let lanes = settings.lanes == LANES && settings.lanes <= widest_load(dtype, device);
+        only_if(NAME, lanes && fits(pooling, reduction) && device.cores.is_none())?;
+        let units = units(pooling, dtype, settings);
+        let room = shared_bytes(pooling, dtype, settings) <= device.shared_bytes;
+        only_if(NAME, settings.units == units && units <= device.units_per_cube && room)
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, dtype, .. } = problem;
+        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+        let winners = indices.ok_or(PlanError::Indices { needed: true })?;
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let form = Form::new(pooling, dtype, settings);
+        let axes = pooling.grid().axes();
+        let (blocks, tiles) = (blocks(pooling, &form), tiles(pooling, &form));
+        let [depth, height, width] = [0, 1, 2].map(|i| {
+            StagedAxisLaunch::new(
+                axes[i].input() as i32,
+                axes[i].output() as i32,
+                blocks[i] as u32,
+                tiles[i] as u32,
+            )
+        });
+        let cubes = cubes(pooling, dtype, settings);
+        let args = StagedArgsLaunch::new(cubes as u32, depth, height, width, PLANES as u32);
+        let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+        // SAFETY: windows and inputs that are not there are neither read nor written.
+        unsafe {
+            kernel::walk_blocks::launch_unchecked(
+                client,
+                count,
+                dim,
+                settings.lanes,
+                buffer(dy, outputs, settings),
+                buffer(winners, outputs, settings),
+                buffer(dx, inputs, settings),
+                args,
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// The blocks of a tile along the height and the width, and the most of its channels.
+const TILE: [usize; 2] = [2, 4];
+pub(super) const CHANNELS: usize = 64;
+
+/// The channels of a unit: those whose winners are the widest load.
+const LANES: usize = 4;
+
+/// The planes of blocks that a cube walks along, where there are as many.
+const PLANES: usize = 4;
+
+/// More inputs of a block than this are more sums than a unit has registers for, and windows over one more code.
+const MOST_INPUTS: usize = 8;
+const MOST_WINDOWS: usize = 27;
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    axes: [Block; AXES],
+    /// Whether no block has an input that is not there, on each axis.
+    whole: [bool; AXES],
+    /// The vectors of a pixel, and those of a tile.
+    pixel: u32,
+    vectors: u32,
+    rounds: bool,
+    /// How elements are widened.
+    widened: Widening,
+}
+
+impl Form {
+    fn new(pooling: &Pooling, dtype: DType, settings: &Settings) -> Self {
+        let axes = Block::of(pooling);
+        let pixel = pixel_vectors(pooling, settings);
+        Self {
+            axes,
+            whole: [0, 1, 2]
+                .map(|i| pooling.grid().axes()[i].input().is_multiple_of(axes[i].inputs as usize)),
+            pixel,
+            vectors: widest_divisor(pixel as usize, CHANNELS / LANES) as u32,
+            rounds: settings.rounds,
+            widened: settings.widening(dtype),
+        }
+    }
+
+    /// The units of a cube.
+    fn units(&self) -> u32 {
+        (TILE[0] * TILE[1]) as u32 * self.vectors
+    }
+
+    /// The windows over a block, on each axis.
+    fn windows(&self) -> [u32; AXES] {
+        self.axes.map(|axis| axis.all().1)
+    }
+
+    /// The rows and columns of windows over a tile.
+    fn laid(&self) -> [u32; 2] {
+        let [_, height, width] = self.windows();
+        [TILE[0] as u32 - 1 + height, TILE[1] as u32 - 1 + width]
+    }
+
+    /// The vectors of a plane of windows.
+    fn plane(&self) -> u32 {
+        let [rows, columns] = self.laid();
+        rows * columns * self.vectors
+    }
+
+    /// The vectors of a plane that a unit brings.
+    fn turns(&self) -> u32 {
+        self.plane().div_ceil(self.units())
+    }
+
+    /// The planes of windows in shared memory: those over a block, and a further one.
+    fn planes(&self) -> u32 {
+        self.windows()[0] + 1
+    }
+
+    /// The inputs of a block.
+    fn inputs(&self) -> u32 {
+        self.axes.iter().map(|axis| axis.inputs).product()
+    }
+
+    /// Which of the windows over input `x` window `w` of its block is, row-major; none, if it is not over it.
+    fn over(&self, x: u32, w: u32) -> Option<Place> {
+        let inputs = self.axes.map(|axis| axis.inputs);
+        let (x, w) = (split(inputs, x), split(self.windows(), w));
+        let (mut first, mut last) = (true, true);
+        for i in 0..AXES {
+            let (start, count) = self.axes[i].over(x[i]);
+            let nth = self.axes[i].all().0 + w[i] as i32 - start;
+            if !(0..count as i32).contains(&nth) {
+                return None;
+            }
+            first &= nth == 0;
+            last &= nth + 1 == count as i32;
+        }
+        Some(Place { first, last })
+    }
+
+    /// Whether no window is over input `x` of a block.
+    fn is_bare(&self, x: u32) -> bool {
+        let windows: u32 = self.windows().iter().product();
+        (0..windows).all(|w| self.over(x, w).is_none())
+    }
+}
+
+/// The place of a window among those over an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    first: bool,
+    last: bool,
+}
+
+/// An axis as its blocks see it.
+#[derive(CubeType, CubeLaunch)]
+struct StagedAxis {
+    inputs: i32,
+    windows: i32,
+    /// The blocks.
+    blocks: u32,
+    /// The tiles, or the runs of planes.
+    tiles: FastDivmod<u32>,
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct StagedArgs {
+    cubes: u32,
+    depth: StagedAxis,
+    height: StagedAxis,
+    width: StagedAxis,
+    /// The planes of blocks of a run.
+    run: u32,
+}
+
+/// The blocks on each axis.
+fn blocks(pooling: &Pooling, form: &Form) -> [usize; AXES] {
+    let axes = pooling.grid().axes();
+    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
+}
+
+/// The runs of planes, and the tiles on the other axes.
+fn tiles(pooling: &Pooling, form: &Form) -> [usize; AXES] {
+    let (blocks, steps) = (blocks(pooling, form), [PLANES, TILE[0], TILE[1]]);
+    [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))
+}
+
+/// The cubes of a problem.
+pub(super) fn cubes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
+    let form = Form::new(pooling, dtype, settings);
+    let tiles: usize = tiles(pooling, &form).into_iter().product();
+    pooling.input().batch() * tiles * (form.pixel / form.vectors) as usize
+}
+
+/// The units of a cube.
+fn units(pooling: &Pooling, dtype: DType, settings: &Settings) -> u32 {
+    Form::new(pooling, dtype, settings).units()
+}
+
+/// The bytes that a cube's units share.
+fn shared_bytes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
+    let form = Form::new(pooling, dtype, settings);
+    let elements = form.plane() as usize * settings.lanes;
+    form.planes() as usize * elements * (dtype.size() + DType::I32.size())
+}
+
+/// Whether winners are positions of planes that have several channels, and a block and the windows over it are few.
+fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
+    let plain = |axis: &Axis| {
+        let small = axis.stride() <= MOST_INPUTS && axis.kernel() <= MOST_WINDOWS;
+        small && axis.dilation() == 1 && !axis.is_fitted()
+    };
+    let few = || {
+        let axes = Block::of(pooling);
+        let product =
+            |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
+        product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
+    };
+    reduction == Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane))
+        && outermost(pooling) == 0
+        && pooling.grid().axes().iter().all(plain)
+        && pixel_channels(pooling).is_multiple_of(LANES)
+        && few()
+}

@@ -1,0 +1,196 @@
+//! What of blocks changes the code of their kernel: which windows are over which inputs, known when that is
+//! compiled.
+
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+
+use crate::cube::convert::Widening;
+use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{Fold, pixel_vectors};
+use crate::pool::problem::{Gradient, Reduction, pixel_channels};
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Form {
+    pub(super) axes: [Block; AXES],
+    pub(super) fold: Fold,
+    /// Whether a share is made by a reciprocal: its second rounding is one that the sum's bound
+    /// has room for, but not where the truth itself is computed in the same type.
+    pub(super) reciprocal: bool,
+    pub(super) rounds: bool,
+    /// How elements are widened.
+    pub(super) widened: Widening,
+    pub(super) runs: bool,
+    /// Whether several vectors make a pixel.
+    pub(super) channels: bool,
+    /// The lanes that lie along the width, or 1; of the inputs, and of the windows.
+    pub(super) lanes: u32,
+    pub(super) window_lanes: u32,
+    /// Whether they do, be they one.
+    pub(super) across: bool,
+    /// Whether the channels of a pixel have one index.
+    pub(super) one_index: bool,
+    /// The axes that the problem has.
+    pub(super) rank: usize,
+}
+
+/// More windows over a block than this, or more inputs in it, are left to the plain gather.
+const MOST_WINDOWS: usize = 36;
+const MOST_INPUTS: usize = 16;
+
+/// The neighbouring columns of a block where the lanes are channels, on a GPU: two of windows one step
+/// apart, which share most of what they read. A window's winner takes the registers of a second. A last
+/// column by itself is computed with the one before it, again.
+pub(super) fn columns_of(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> usize {
+    let [depth, height, width] = pooling.grid().axes();
+    let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
+    let average = matches!(reduction, Reduction::Average(_));
+    let shared = depth.kernel() == 1 && shared(height) && shared(width);
+    let two =
+        !settings.runs && average && shared && pixel_channels(pooling) > 1 && width.input() > 1;
+    if two { 2 } else { 1 }
+}
+
+/// Whether blocks serve the problem at all.
+pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> bool {
+    let axes = pooling.grid().axes();
+    if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
+        return false;
+    }
+    let blocks = blocks_of(pooling, strip, columns, 1);
+    let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
+    product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
+}
+
+impl Form {
+    pub(super) fn new(
+        pooling: &Pooling,
+        gradient: Gradient,
+        dtype: DType,
+        settings: &Settings,
+        strip: usize,
+    ) -> Self {
+        let columns = columns_of(pooling, gradient.reduction(), settings);
+        let lanes = if settings.across { settings.lanes } else { 1 };
+        let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
+        let window_lanes = if settings.across { window_lanes } else { 1 };
+        Self {
+            axes: blocks_of(pooling, strip, columns, window_lanes),
+            fold: match gradient {
+                Gradient::Max(_) => Fold::Max,
+                Gradient::Average(divisor) => Fold::average(divisor),
+            },
+            reciprocal: dtype != DType::F64,
+            rounds: settings.rounds,
+            widened: settings.widening(dtype),
+            runs: settings.runs,
+            channels: pixel_vectors(pooling, settings) > 1,
+            lanes: lanes as u32,
+            window_lanes,
+            across: settings.across,
+            one_index: !settings.across && gradient.reduction().base() == IndexBase::Plane,
+            rank: pooling.grid().rank(),
+        }
+    }
+
+    /// The form of a block away from all edges, but for those of a width along which one warp would
+    /// cross them.
+    pub(super) fn interior(self) -> Self {
+        let mut axes =
+            self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
+        if self.crosses() {
+            axes[AXES - 1] = self.axes[AXES - 1];
+        }
+        Self { axes, ..self }
+    }
+
+    /// Whether a warp crosses the edges of the width, so that units apart from them would wait for the
+    /// others: where it has no channels, or tiles of few of them.
+    pub(super) fn crosses(&self) -> bool {
+        !self.channels || self.axes[AXES - 1].snug
+    }
+
+    /// Whether what divides a window's gradient is found by comparison: a window has few taps, and with
+    /// so few the factors of its lines and its columns make, rounded, the quotient itself.
+    pub(super) fn compares(&self) -> bool {
+        self.reciprocal && self.axes[0].kernel == 1 && self.axes.iter().all(|a| a.kernel <= 3)
+    }
+
+    /// Whether every window is divided by the same number, so that their sum may be.
+    pub(super) fn divides_once(&self) -> bool {
+        match self.fold {
+            Fold::AverageFixed => true,
+            Fold::AveragePadded | Fold::AverageValid => {
+                self.axes.iter().all(|axis| !axis.form.clipped)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether each gradient is divided by a number of its window's own.
+    pub(super) fn divides_each(&self) -> bool {
+        !self.fold.is_max() && !self.divides_once()
+    }
+
+    /// The vectors of windows over a block, on each axis: the first one, and how many.
+    pub(super) fn windows(&self) -> [(i32, u32); AXES] {
+        [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.window_lanes)]
+    }
+
+    /// The vectors of inputs of a block on each axis.
+    pub(super) fn inputs(&self) -> [u32; AXES] {
+        [self.axes[0].inputs, self.axes[1].inputs, self.axes[2].inputs / self.lanes]
+    }
+
+    /// The vectors of windows over a block.
+    pub(super) fn all_windows(&self) -> u32 {
+        self.windows().iter().map(|windows| windows.1).product()
+    }
+
+    /// The vectors of inputs of a block.
+    pub(super) fn all_inputs(&self) -> u32 {
+        self.inputs().iter().product()
+    }
+
+    /// The steps of windows over input vector `x`: on the width, of all its lanes.
+    pub(super) fn steps(&self, x: [u32; AXES]) -> [u32; AXES] {
+        let width = (0..self.lanes).map(|lane| self.over_lane(x[2], lane).1).max().unwrap_or(0);
+        [self.axes[0].over(x[0]).1, self.axes[1].over(x[1]).1, width]
+    }
+
+    pub(super) fn over_lane(&self, vector: u32, lane: u32) -> (i32, u32) {
+        self.axes[2].over(vector * self.lanes + lane)
+    }
+
+    /// The lines of windows over a block.
+    pub(super) fn all_lines(&self) -> u32 {
+        self.windows()[0].1 * self.windows()[1].1
+    }
+
+    /// The line of windows that is `step` of those over input `x`.
+    pub(super) fn line_over(&self, x: [u32; AXES], step: [u32; 2]) -> usize {
+        let windows = self.windows();
+        let at = |i: usize| (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32;
+        (at(0) * windows[1].1 + at(1)) as usize
+    }
+
+    /// How many lines of windows are over input `x`.
+    pub(super) fn lines_over(&self, x: [u32; AXES]) -> u32 {
+        self.axes[0].over(x[0]).1 * self.axes[1].over(x[1]).1
+    }
+
+    /// The sum that input vector `x` takes from line `i` of those over it.
+    pub(super) fn line_sum(&self, x: [u32; AXES], i: u32) -> usize {
+        let steps = self.axes[1].over(x[1]).1;
+        let line = self.line_over(x, [i / steps, i % steps]);
+        line * self.inputs()[2] as usize + x[2] as usize
+    }
+
+    /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
+    /// window `step` of those over it.
+    pub(super) fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
+        let first = self.windows()[2].0 * self.window_lanes as i32;
+        let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;
+        ((element / self.window_lanes) as usize, (element % self.window_lanes) as usize)
+    }
+}

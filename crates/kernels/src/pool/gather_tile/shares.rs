@@ -1,0 +1,211 @@
+//! The shares of an average's gradient: what each window's is divided by, and their sums on each line of
+//! windows.
+
+use cubecl::prelude::*;
+
+use super::Blocks;
+use super::form::Form;
+use super::kernel::Place;
+use super::windows::{Window, moved, window_at};
+use crate::pool::common::blocks::Block;
+use crate::pool::common::window::{Fold, counted_at};
+
+/// The windows of a block, with what each tap's share of their gradients is multiplied or divided by.
+/// Lanes along the width have divisors of their own, those along the channels one, which is not to be
+/// made for each.
+#[cube]
+pub(super) fn shared_out<A: Float, N: Size>(
+    windows: Sequence<Window<A, N>>,
+    problem: &Blocks,
+    place: &Place,
+    #[comptime] form: Form,
+) -> Sequence<Window<A, N>> {
+    let [depth, height, width] = comptime!(form.windows());
+    let lanes = comptime!(form.window_lanes as usize);
+    let columns = comptime!(width.1 as usize);
+    // Most lines have all their taps: what their windows are divided by hangs on the column only.
+    let all = comptime!((form.axes[0].kernel * form.axes[1].kernel) as i32);
+    let mut counts = Sequence::<i32>::new();
+    let mut usual = Sequence::<A>::new();
+    #[unroll]
+    for i in 0..columns {
+        let w = place.width.window + comptime!(width.0 + i as i32);
+        let w = moved(&problem.width, w, comptime!(form.axes[2].always(i as u32))) * lanes as i32;
+        #[unroll]
+        for lane in 0..lanes {
+            let o = (w + lane as i32) as u32;
+            let count = counted_at(&problem.width.axis, o, form.axes[2].form, form.fold);
+            counts.push(count);
+            usual.push(if comptime!(form.compares()) {
+                column_factor::<A>(count, form.axes[2])
+            } else {
+                usual_of::<A>(problem, count, all, form)
+            });
+        }
+    }
+    let mut shares = Sequence::<Window<A, N>>::new();
+    #[unroll]
+    for line in 0..comptime!(depth.1 * height.1) {
+        let d = place.depth.window + comptime!(depth.0 + (line / height.1) as i32);
+        let h = place.height.window + comptime!(height.0 + (line % height.1) as i32);
+        let always = comptime!(form.axes[0].always(line / height.1));
+        let d = moved(&problem.depth, d, always);
+        let always = comptime!(form.axes[1].always(line % height.1));
+        let h = moved(&problem.height, h, always);
+        let taps = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
+            * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);
+        let mut own = Sequence::<RuntimeCell<A>>::new();
+        let factor = if comptime!(form.compares()) {
+            line_factor::<A>(problem, taps, form)
+        } else {
+            A::from_int(1)
+        };
+        #[unroll]
+        for i in 0..comptime!(columns * lanes) {
+            let usual = *usual.index(i);
+            own.push(RuntimeCell::new(if comptime!(form.compares()) {
+                factor * usual
+            } else {
+                usual
+            }));
+        }
+        if comptime!(!form.compares()) && taps != all {
+            #[unroll]
+            for i in 0..comptime!(columns * lanes) {
+                own.index(i).store(over::<A>(*counts.index(i) * taps, form));
+            }
+        }
+        #[unroll]
+        for i in 0..columns {
+            let window = windows.index(comptime!(line as usize * columns + i));
+            let mut divisors = Vector::<A, N>::new(own.index(comptime!(i * lanes)).read());
+            #[unroll]
+            for lane in 1..lanes {
+                divisors.insert(lane, own.index(comptime!(i * lanes + lane)).read());
+            }
+            let (share, winner) = (window.share, window.winner);
+            shares.push(Window::<A, N> { share, weight: divisors, winner });
+        }
+    }
+    shares
+}
+
+/// What a column of windows multiplies that have `count` taps of the width: all of them over these.
+#[cube]
+fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
+    let kernel = comptime!(block.kernel);
+    let mut factor = A::from_int(1);
+    if comptime!(block.form.clipped) {
+        #[unroll]
+        for taps in 1..kernel {
+            let own = A::new(comptime!(f64::from(kernel) / f64::from(taps)));
+            factor = select(count == taps as i32, own, factor);
+        }
+    }
+    factor
+}
+
+/// What a line of windows multiplies that have `count` taps on it, were all those of the width there.
+#[cube]
+fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -> A {
+    let [_, height, width] = comptime!(form.axes.map(|block| block.kernel));
+    let mut factor = problem.reciprocal.get::<A>();
+    if comptime!(form.axes[1].form.clipped) {
+        #[unroll]
+        for taps in 1..height {
+            let own = A::new(comptime!(1.0 / f64::from(taps * width)));
+            factor = select(count == taps as i32, own, factor);
+        }
+    }
+    factor
+}
+
+/// What `over` makes of `count` taps of the width and all of the other axes, without a division where
+/// there are all of the width too.
+#[cube]
+fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: Form) -> A {
+    let divisor = if comptime!(form.reciprocal) {
+        RuntimeCell::<A>::new(problem.reciprocal.get::<A>())
+    } else {
+        RuntimeCell::<A>::new(A::cast_from(count * all))
+    };
+    if comptime!(form.reciprocal) && count != problem.width.axis.kernel {
+        divisor.store(over::<A>(count * all, form));
+    }
+    divisor.read()
+}
+
+/// A number of taps, or one over it where shares are made by reciprocals.
+#[cube]
+fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
+    if comptime!(form.reciprocal) {
+        A::from_int(1) / A::cast_from(taps)
+    } else {
+        A::cast_from(taps)
+    }
+}
+
+/// The shares of the inputs of a block from each line of windows, which inputs that differ only
+/// in their lines have in common.
+#[cube]
+pub(super) fn lines<A: Float, M: Size, N: Size>(
+    windows: &Sequence<Window<A, M>>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut lines = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for line in 0..form.all_lines() {
+        #[unroll]
+        for w in 0..comptime!(form.inputs()[2]) {
+            let steps = comptime!(form.steps([0, 0, w])[2]);
+            let mut sum = Vector::<A, N>::new(A::from_int(0));
+            #[unroll]
+            for step in 0..steps {
+                let window = window_at::<A, M, N>(windows, line as usize, w, step, form);
+                sum = added::<A, N>(sum, &window, comptime!(step == 0), form);
+            }
+            lines.push(sum);
+        }
+    }
+    lines
+}
+
+/// A sum and the share that a window adds to it; the share alone, if it is the `first`.
+#[cube]
+fn added<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    window: &Window<A, N>,
+    #[comptime] first: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.divides_each() && form.reciprocal && !first) {
+        fma(window.share, window.weight, sum)
+    } else {
+        let share = if comptime!(!form.divides_each()) {
+            window.share
+        } else if comptime!(form.reciprocal) {
+            window.share * window.weight
+        } else {
+            window.share / window.weight
+        };
+        if comptime!(first) { share } else { sum + share }
+    }
+}
+
+/// The sum of shares of windows that all have one divisor.
+#[cube]
+pub(super) fn divided_once<A: Float, N: Size>(
+    problem: &Blocks,
+    sum: Vector<A, N>,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.reciprocal) {
+        sum * Vector::new(problem.reciprocal.get::<A>())
+    } else if comptime!(form.fold == Fold::AverageFixed) {
+        sum / Vector::new(A::cast_from(problem.divisor))
+    } else {
+        let taps =
+            problem.depth.axis.kernel * problem.height.axis.kernel * problem.width.axis.kernel;
+        sum / Vector::new(A::cast_from(taps))
+    }
+}

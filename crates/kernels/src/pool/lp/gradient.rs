@@ -1,0 +1,230 @@
+//! The gradient of the norm, gathered: one unit an input vector.
+//!
+//! ```text
+//! norms[o] = (Σ|x|^p)^(1/p)                 as the norm itself, in the type that sums are gathered in
+//! for each input (n, x, c):                 one unit, its lanes along c
+//!     for each window o over x:             row-major, so that the sum has one order
+//!         add dy[o] · sign(x) · (|x|/norms[o])^(p−1)
+//! ```
+//!
+//! An `x` of 0 gets nothing. `p = 1` needs no norms. Where the code departs from this: quotients of f32 are
+//! those of the digits, and the exponents' difference is an integer; and for `p < 2`, whose power brings very
+//! small quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked,
+//! and made less.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
+
+use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
+use super::kernel::power;
+use super::{LESS, Power, launch_for_gradient, workspace};
+use crate::cube::convert::{accumulator, elem, round};
+use crate::cube::unit::{grid, unit_position};
+use crate::pool::common::buffers::buffer;
+use crate::pool::common::cover::{Form, GatherArgs, gather_args, offset_of, reads, site_of};
+use crate::pool::common::settings::Settings;
+use crate::pool::problem::Gradient;
+
+/// Launches the gradient of a norm; the caller has checked the plan and the buffers: `dy` has the output's
+/// elements, `x` and `dx` the input's.
+pub(super) fn launch_gradient(
+    client: &Client,
+    pooling: &Pooling,
+    p: Exponent,
+    dtype: DType,
+    settings: &Settings,
+    [dy, x, dx]: [&Handle; 3],
+) {
+    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let sums = accumulator(dtype);
+    let norms = match workspace(pooling, p, dtype) {
+        0 => ComptimeOptionArgs::None,
+        bytes => {
+            let norms = client.empty(bytes);
+            launch_for_gradient(client, pooling, p, dtype, settings, [x, &norms]);
+            ComptimeOptionArgs::Some(buffer(&norms, outputs, settings))
+        }
+    };
+    let vectors = inputs / settings.lanes;
+    let (cubes, units) = grid(client, settings.units, vectors);
+    let q = p.get() - 1.0;
+    let undone = f64::from(FAR) * q;
+    // The gather is that of an average; what differs is the share.
+    let gather = Gradient::Average(Divisor::Valid);
+    let form = SlopeForm {
+        window: Form::new(pooling, gather, settings),
+        power: Power::of(p),
+        double: sums == DType::F64,
+        root: q < 1.0,
+    };
+    let args = SlopeArgsLaunch::new(
+        gather_args(pooling, gather, settings, vectors),
+        InputScalar::new(q, elem(sums)),
+        undone as i32,
+        InputScalar::new((-undone.fract()).exp2(), elem(sums)),
+    );
+    // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
+    unsafe {
+        slope::launch_unchecked(
+            client,
+            cubes,
+            units,
+            settings.lanes,
+            buffer(dy, outputs, settings),
+            buffer(x, inputs, settings),
+            norms,
+            buffer(dx, inputs, settings),
+            args,
+            form,
+            elem(dtype),
+            elem(sums),
+        )
+    };
+}
+
+/// The numbers of a problem, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct SlopeArgs {
+    problem: GatherArgs,
+    /// `p − 1`.
+    exponent: InputScalar,
+    /// The binary orders by which the power of a very small quotient that was scaled up is made less, and
+    /// the factor for what is left of one.
+    orders: i32,
+    rest: InputScalar,
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct SlopeForm {
+    window: Form,
+    power: Power,
+    /// Whether sums are of 64 bits.
+    double: bool,
+    /// Whether the power makes small quotients larger.
+    root: bool,
+}
+
+/// The binary orders by which a quotient below `2^−NEAR` is scaled up, which may be less than `2^−300`.
+const FAR: i32 = 184;
+const NEAR: i32 = 100;
+
+#[cube(launch_unchecked)]
+fn slope<S: Float, A: Float, N: Size>(
+    dy: &[Vector<S, N>],
+    x: &[Vector<S, N>],
+    norms: ComptimeOption<Box<[Vector<A, N>]>>,
+    dx: &mut [Vector<S, N>],
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let vector = unit_position(form.window.runs);
+    if vector >= args.problem.vectors {
+        terminate!();
+    }
+    let problem = &args.problem;
+    let axes = comptime!(form.window.axes);
+    let site = site_of(problem, vector, form.window);
+    let x = Vector::<A, N>::cast_from(x[vector as usize]);
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let mut sum = zero;
+    for od in site.depth.first..site.depth.end {
+        for oh in site.height.first..site.height.end {
+            for ow in site.width.first..site.width.end {
+                let reads = reads(&problem.depth, &site.depth, od, axes[0])
+                    && reads(&problem.height, &site.height, oh, axes[1])
+                    && reads(&problem.width, &site.width, ow, axes[2]);
+                let at = offset_of(problem, &site, od, oh, ow, form.window);
+                let gradient = Vector::<A, N>::cast_from(dy[at as usize]);
+                let share = #[comptime]
+                match &norms {
+                    ComptimeOption::Some(norms) => {
+                        gradient * steepness::<A, N>(x, norms[at as usize], args, form)
+                    }
+                    ComptimeOption::None => gradient,
+                };
+                sum += select(reads, share * sign(x, form), zero);
+            }
+        }
+    }
+    let nothing = if comptime!(form.double) {
+        x.equal(&zero)
+    } else {
+        size_bits::<A, N>(x).equal(&Vector::new(0i32))
+    };
+    dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
+}
+
+/// The sign of a number, or NaN.
+#[cube]
+fn sign<A: Float, N: Size>(x: Vector<A, N>, #[comptime] form: SlopeForm) -> Vector<A, N> {
+    if comptime!(form.double) {
+        let one = Vector::<A, N>::new(A::from_int(1));
+        let negative = x.less_than(&Vector::new(A::from_int(0)));
+        select_many(x.is_nan(), x, select_many(negative, -one, one))
+    } else {
+        let bits = Vector::<i32, N>::reinterpret(x);
+        let one = (bits & Vector::new(i32::MIN)) | Vector::new(0x3f80_0000i32);
+        let is_nan = size_bits::<A, N>(x).greater_than(&Vector::new(INFINITY));
+        Vector::<A, N>::reinterpret(select_many(is_nan, bits, one))
+    }
+}
+
+/// `(|x| / norm)^(p − 1)`.
+#[cube]
+fn steepness<A: Float, N: Size>(
+    x: Vector<A, N>,
+    norm: Vector<A, N>,
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+) -> Vector<A, N> {
+    if comptime!(form.double) {
+        let quotient = x.abs() / norm;
+        if comptime!(form.power == Power::Two) {
+            quotient
+        } else {
+            power(quotient, Vector::new(args.exponent.get::<A>()))
+        }
+    } else {
+        let (size, whole) = (size_bits::<A, N>(x), size_bits::<A, N>(norm));
+        let steepness = finite_steepness::<A, N>(x, norm, args, form);
+        let infinity = Vector::<i32, N>::new(INFINITY);
+        let bits = Vector::<i32, N>::reinterpret(steepness);
+        let bits = select_many(whole.equal(&infinity), Vector::new(0i32), bits);
+        let no_number = size.greater_equal(&infinity).or(whole.greater_than(&infinity));
+        Vector::<A, N>::reinterpret(select_many(no_number, Vector::new(NAN), bits))
+    }
+}
+
+/// The same of finite numbers, of 32 bits, that are not 0.
+#[cube]
+fn finite_steepness<A: Float, N: Size>(
+    x: Vector<A, N>,
+    norm: Vector<A, N>,
+    args: &SlopeArgs,
+    #[comptime] form: SlopeForm,
+) -> Vector<A, N> {
+    let own = parts_of::<A, N>(size_bits::<A, N>(x));
+    let all = parts_of::<A, N>(size_bits::<A, N>(norm));
+    let digits = own.fraction / all.fraction;
+    let none = Vector::<i32, N>::new(0i32);
+    let marked = Vector::<i32, N>::reinterpret(norm).less_than(&none);
+    let less = select_many(marked, Vector::new(LESS), none);
+    let exponent = own.exponent - all.exponent - less;
+    if comptime!(form.power == Power::Two) {
+        shifted::<A, N>(digits, exponent)
+    } else if comptime!(form.root) {
+        let small = exponent.less_than(&Vector::new(-NEAR));
+        let up = select_many(small, Vector::new(FAR), none);
+        let near = shifted::<A, N>(digits, exponent + up);
+        let near = near.powf(Vector::new(args.exponent.get::<A>()));
+        let far = near * Vector::new(args.rest.get::<A>());
+        select_many(small, shifted::<A, N>(far, Vector::new(-args.orders)), near)
+    } else {
+        power(shifted::<A, N>(digits, exponent), Vector::new(args.exponent.get::<A>()))
+    }
+}

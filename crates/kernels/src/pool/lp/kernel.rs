@@ -1,0 +1,234 @@
+//! The kernel of norms, whose taps are visited twice.
+
+use cubecl::prelude::*;
+
+use super::bits::{INFINITY, down_exponent, power_of_two, size_bits};
+use super::{LESS, NormArgs, NormForm, Power};
+use crate::cube::axis::coordinate;
+use crate::cube::convert::round;
+use crate::cube::unit::unit_position;
+use crate::pool::common::window::{Form, ProblemArgs, Site, plane_position, site_of};
+
+#[cube(launch_unchecked)]
+pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<R, N>],
+    args: &NormArgs,
+    #[comptime] form: NormForm,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+    #[define(R)] _result: ElemType,
+) {
+    let vector = unit_position(form.window.runs);
+    if vector >= args.problem.vectors {
+        terminate!();
+    }
+    let site = site_of(&args.problem, vector, form.window);
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let y = if comptime!(form.power == Power::One) {
+        let scale = Scale::<A, N> { by: zero, rest: zero, whole: zero };
+        sum_of_powers::<S, A, N>(input, args, &site, &scale, form)
+    } else {
+        let largest = largest_of::<S, A, N>(input, args, &site, form);
+        let finite = is_proper::<A, N>(largest, &args.problem, form);
+        let scale = scale_of::<A, N>(largest, finite, form);
+        let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
+        // A device may assume that no power is NaN, and no select afterwards is safe from that: so none
+        // is. One that takes all numbers of the window for 0 has no sum either.
+        let proper = finite.vec_and(sum.greater_than(&zero));
+        let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
+        let root = if comptime!(form.power == Power::Two) {
+            sum.sqrt()
+        } else {
+            sum.powf(Vector::new(args.root.get::<A>()))
+        };
+        let y = product::<A, N>(scale.whole, root, largest, form);
+        select_many(proper, y, largest)
+    };
+    output[vector as usize] = round::<A, R, N>(y, form.rounds);
+}
+
+/// Whether a largest magnitude is neither nothing, nor infinite, nor NaN, which are their own norms.
+#[cube]
+fn is_proper<A: Float, N: Size>(
+    largest: Vector<A, N>,
+    problem: &ProblemArgs,
+    #[comptime] form: NormForm,
+) -> Vector<bool, N> {
+    if comptime!(form.double) {
+        let infinity = Vector::new(-problem.lowest.get::<A>());
+        largest.greater_than(&Vector::new(A::from_int(0))).vec_and(largest.less_than(&infinity))
+    } else {
+        let bits = size_bits::<A, N>(largest);
+        bits.greater_than(&Vector::new(0i32)).vec_and(bits.less_than(&Vector::new(INFINITY)))
+    }
+}
+
+/// A norm from its two factors, marked where it is too large.
+#[cube]
+fn product<A: Float, N: Size>(
+    whole: Vector<A, N>,
+    root: Vector<A, N>,
+    largest: Vector<A, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    // No norm is less, nor then taken for 0 where the largest number is not.
+    let product = max(whole * root, largest);
+    if comptime!(form.marks) {
+        // The root is of less than 2³¹ terms, none above 1 or nearly that.
+        let bits = Vector::<i32, N>::reinterpret(whole);
+        let large = bits.greater_equal(&Vector::new(LARGE));
+        let less = Vector::<A, N>::reinterpret(bits - Vector::new(LESS << 23)) * root;
+        let too_large = size_bits::<A, N>(less).greater_equal(&Vector::new(TOO_LARGE));
+        select_many(large.vec_and(too_large), -less, product)
+    } else {
+        product
+    }
+}
+
+/// The bits of 2⁶⁴, and of the least number that is too large once it is made less.
+const LARGE: i32 = (127 + 64) << 23;
+const TOO_LARGE: i32 = (127 + 128 - LESS) << 23;
+
+/// The magnitude of the tap (`td`, `th`, `tw`).
+#[cube]
+fn size_at<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    site: &Site,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let position = plane_position(
+        problem,
+        coordinate(&problem.depth, &site.depth, td, form.depth),
+        coordinate(&problem.height, &site.height, th, form.height),
+        coordinate(&problem.width, &site.width, tw, form.width),
+    );
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    Vector::<A, N>::cast_from(input[offset as usize]).abs()
+}
+
+/// The largest magnitude inside a window, NaN above all; 0 where nothing is inside.
+#[cube]
+fn largest_of<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &NormArgs,
+    site: &Site,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    let mut largest = Vector::<A, N>::new(A::from_int(0));
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
+                largest = if comptime!(form.double) {
+                    let wins = size.greater_than(&largest).or(size.is_nan());
+                    select_many(wins, size, largest)
+                } else {
+                    let larger = max(size_bits::<A, N>(size), size_bits::<A, N>(largest));
+                    Vector::<A, N>::reinterpret(larger)
+                };
+            }
+        }
+    }
+    largest
+}
+
+/// What the numbers of a window are divided by.
+#[derive(CubeType)]
+struct Scale<A: Float, N: Size> {
+    /// A power of two that brings the largest number near 1, where sums are of 32 bits.
+    by: Vector<A, N>,
+    /// One over what is left of the largest number then.
+    rest: Vector<A, N>,
+    /// What the root is multiplied with.
+    whole: Vector<A, N>,
+}
+
+#[cube]
+fn scale_of<A: Float, N: Size>(
+    largest: Vector<A, N>,
+    finite: Vector<bool, N>,
+    #[comptime] form: NormForm,
+) -> Scale<A, N> {
+    let one = Vector::<A, N>::new(A::from_int(1));
+    if comptime!(form.double) {
+        Scale::<A, N> { by: one, rest: one, whole: largest }
+    } else {
+        let exponent = down_exponent(largest);
+        let by = power_of_two::<A, N>(exponent);
+        if comptime!(form.power == Power::Two) {
+            let whole = power_of_two::<A, N>(Vector::new(254i32) - exponent);
+            Scale::<A, N> { by, rest: one, whole }
+        } else {
+            // A device that has no subnormal numbers takes one for 0.
+            let near = largest * by;
+            let there = finite.vec_and(near.greater_than(&Vector::new(A::from_int(0))));
+            let near = select_many(there, near, one);
+            Scale::<A, N> { by, rest: one / near, whole: largest }
+        }
+    }
+}
+
+/// The sum of the powers of the numbers of a window, scaled.
+#[cube]
+fn sum_of_powers<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &NormArgs,
+    site: &Site,
+    scale: &Scale<A, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    let mut sum = Vector::<A, N>::new(A::from_int(0));
+    let exponent = Vector::<A, N>::new(args.exponent.get::<A>());
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let size = size_at::<S, A, N>(input, &args.problem, site, td, th, tw, form.window);
+                sum += match form.power {
+                    Power::One => size,
+                    Power::Two => {
+                        let scaled = scaled::<A, N>(size, scale, form);
+                        scaled * scaled
+                    }
+                    Power::Any => power::<A, N>(scaled::<A, N>(size, scale, form), exponent),
+                };
+            }
+        }
+    }
+    sum
+}
+
+#[cube]
+fn scaled<A: Float, N: Size>(
+    size: Vector<A, N>,
+    scale: &Scale<A, N>,
+    #[comptime] form: NormForm,
+) -> Vector<A, N> {
+    if comptime!(form.double) {
+        size / scale.whole
+    } else if comptime!(form.power == Power::Two) {
+        size * scale.by
+    } else {
+        // Through an integer: of three factors a compiler may multiply the last two first, and one over
+        // a large number is subnormal.
+        let near = Vector::<i32, N>::reinterpret(size * scale.by);
+        Vector::<A, N>::reinterpret(max(near, Vector::new(0i32))) * scale.rest
+    }
+}
+
+/// `t^q` of a `t` that is not negative and a positive `q`. A 0 and a NaN are their own powers, which
+/// not every device knows.
+#[cube]
+pub(super) fn power<A: Float, N: Size>(t: Vector<A, N>, q: Vector<A, N>) -> Vector<A, N> {
+    let zero = Vector::<A, N>::new(A::from_int(0));
+    let positive = t.greater_than(&zero);
+    let power = select_many(positive, t, Vector::new(A::from_int(1))).powf(q);
+    select_many(positive, power, t)
+}

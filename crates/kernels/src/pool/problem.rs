@@ -1,0 +1,172 @@
+//! The problem of a pooling as plain data: what is reduced, how, and in which type. No kernel is named here.
+
+use core::fmt;
+
+use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
+
+use super::error::PlanError;
+use crate::device::Capabilities;
+
+/// How the taps of a window become one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reduction {
+    /// Their maximum, NaN above all.
+    Max(Output),
+    /// Their sum over a divisor.
+    Average(Divisor),
+    /// Their norm, `(Σ|x|^p)^(1/p)`.
+    Norm(Exponent),
+}
+
+/// The results of a maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Output {
+    /// The value.
+    Values,
+    /// The value, and the index of the tap that it came from.
+    ValuesAndIndices(IndexBase),
+}
+
+impl Reduction {
+    /// What indices count; the plane, where there are none.
+    pub(super) fn base(self) -> IndexBase {
+        match self {
+            Self::Max(Output::ValuesAndIndices(base)) => base,
+            _ => IndexBase::Plane,
+        }
+    }
+
+    /// The number that a fixed divisor divides by; 1, where there is none.
+    pub(super) fn fixed_divisor(self) -> u32 {
+        match self {
+            Self::Average(Divisor::Fixed(n)) => n,
+            _ => 1,
+        }
+    }
+
+    /// Whether results have indices.
+    pub(super) fn has_indices(self) -> bool {
+        matches!(self, Self::Max(Output::ValuesAndIndices(_)))
+    }
+
+    /// The gradient of this reduction, where windows share their gradients out to single taps.
+    pub(super) fn gradient(self) -> Option<Gradient> {
+        match self {
+            Self::Max(Output::ValuesAndIndices(base)) => Some(Gradient::Max(base)),
+            Self::Average(divisor) => Some(Gradient::Average(divisor)),
+            Self::Max(Output::Values) | Self::Norm(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Max(Output::Values) => "max",
+            Self::Max(Output::ValuesAndIndices(_)) => "max with indices",
+            Self::Average(_) => "average",
+            Self::Norm(_) => "norm",
+        })
+    }
+}
+
+/// The reduction that a gradient goes back through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Gradient {
+    /// A maximum, whose winners are given by indices of this base.
+    Max(IndexBase),
+    /// An average.
+    Average(Divisor),
+}
+
+impl Gradient {
+    /// The pooling that it is the gradient of.
+    pub(super) fn reduction(self) -> Reduction {
+        match self {
+            Self::Max(base) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::Average(divisor) => Reduction::Average(divisor),
+        }
+    }
+}
+
+/// A pooling, or the gradient of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Problem<'a> {
+    pub(super) pooling: &'a Pooling,
+    pub(super) reduction: Reduction,
+    pub(super) dtype: DType,
+    /// Whether its gradient is computed.
+    pub(super) gradient: bool,
+}
+
+impl Problem<'_> {
+    /// Refuses a problem that no kernel can compute or hold.
+    pub(super) fn check(self, device: &Capabilities) -> Result<(), PlanError> {
+        let Self { pooling, reduction, dtype, .. } = self;
+        match reduction {
+            Reduction::Max(Output::Values) => {}
+            Reduction::Max(Output::ValuesAndIndices(base)) => pooling.check_indices(base)?,
+            Reduction::Average(divisor) => {
+                divisor.check()?;
+                if !dtype.is_float() {
+                    return Err(PlanError::AverageOfIntegers { dtype });
+                }
+            }
+            Reduction::Norm(p) => {
+                p.check()?;
+                if !dtype.is_float() {
+                    return Err(PlanError::NormOfIntegers { dtype });
+                }
+            }
+        }
+        let elements = pooling.input().elements().max(pooling.output().elements());
+        // Positions are 32-bit in the kernels.
+        if elements > LIMIT {
+            return Err(PlanError::TooManyElements { elements, limit: LIMIT });
+        }
+        let taps = pooling.grid().taps();
+        // A divisor counts them in 32 bits.
+        if taps > LIMIT {
+            return Err(PlanError::TooManyTaps { taps, limit: LIMIT });
+        }
+        let widest = match reduction.has_indices() {
+            true => dtype.size().max(DType::I32.size()),
+            false => dtype.size(),
+        };
+        let bytes = elements as u64 * widest as u64;
+        if bytes > device.buffer_bytes {
+            return Err(PlanError::BufferTooLarge { bytes, limit: device.buffer_bytes });
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a workspace of more elements than kernels count, or more bytes than the device binds.
+pub(super) fn check_workspace(
+    elements: usize,
+    bytes: usize,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    if elements > LIMIT {
+        return Err(PlanError::TooManyElements { elements, limit: LIMIT });
+    }
+    let (bytes, limit) = (bytes as u64, device.buffer_bytes);
+    if bytes > limit {
+        return Err(PlanError::Workspace { bytes, limit });
+    }
+    Ok(())
+}
+
+/// The channels of a pixel that lie together in memory.
+pub(super) fn pixel_channels(pooling: &Pooling) -> usize {
+    match pooling.layout() {
+        Layout::ChannelsLast => pooling.input().channels(),
+        Layout::ChannelsFirst => 1,
+    }
+}
+
+/// The outermost axis that has a window, or the last.
+pub(super) fn outermost(pooling: &Pooling) -> usize {
+    let axes = pooling.grid().axes();
+    axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())
+}

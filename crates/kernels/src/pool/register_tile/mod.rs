@@ -1,0 +1,253 @@
+//! One unit a strip of outputs: what their windows share is loaded and reduced once.
+//!
+//! ```text
+//! for each strip of R outputs (n, o .. o + R, c) along the outermost axis that has a window:
+//!     for each row x that the strip reads:       (R − 1)·s + k of them, all unrolled
+//!         row[x] = fold the taps of the inner axes at x
+//!     for each output of the strip:
+//!         fold its k rows
+//! ```
+//!
+//! The rows live in registers, the loops being unrolled. A row outside the input is, for a
+//! maximum, moved to the nearest one inside, which the window has too; for an average it is
+//! dropped. Folding rows in their order keeps the first of equals, and the last NaN: so `positions`
+//! does it, where they are asked for; `values` alone are folded in the order that costs least.
+//!
+//! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
+//! the whole vectors that its taps touch, from which each tap takes its lanes. Those that are read divide
+//! the input's width, so that each is inside or outside as a whole, and those that are written the
+//! output's; from one of these to the next there are whole vectors to read.
+
+mod kernel;
+mod positions;
+mod values;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, buffer, optional, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::lanes::{UNROLLED_TAPS, lanes_written};
+use crate::pool::common::reach::Reach;
+use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
+use crate::pool::common::strips::{Form, columns_of, reads};
+use crate::pool::common::tiles::{Tiles, tiles_args};
+use crate::pool::common::window::problem_args;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+
+const NAME: &str = "register_tile";
+
+/// How outputs are shared out to units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config {
+    /// The outputs of a unit along the outermost axis that has a window.
+    pub strip: usize,
+    /// The neighbouring columns of a unit, 1 or 2, where its lanes are channels.
+    pub columns: usize,
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { strip, columns } = self;
+        write!(f, "strips of {strip} outputs, columns of {columns}")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans strips of as many outputs as share taps, and columns of vectors where these do.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        only_if(NAME, fits(problem))?;
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let own = Settings::new(problem, device);
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let across = lanes_written(pooling, own.widest, own.runs);
+        let longest = match along.stride() {
+            s if s >= along.kernel() || along.output() == 1 => 1,
+            1 => 4,
+            // A thread that takes lanes of a row apart has more to share than a GPU's unit, which
+            // would need the registers.
+            _ if across.is_some() && own.runs => 4,
+            _ => 2,
+        };
+        let row = pooling.grid().taps() / along.kernel();
+        let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
+        let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
+        let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
+        // The latency of few strips of short numbers is not hidden: shorter ones read more, but end sooner.
+        let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
+        let short = dtype.size() == 2 && device.packed_halves && across.is_some_and(few);
+        let strip = if short { strip.min(2) } else { strip };
+        let indexed = reduction.has_indices();
+        let width = &pooling.grid().axes()[AXES - 1];
+        // Two columns of vectors share most of what they read, if few of it is neither's own.
+        let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
+        let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
+        let blocks = shares && !own.runs && own.lanes < pixel_channels(pooling);
+        let columns = if blocks && pairs <= UNROLLED_TAPS { 2 } else { 1 };
+        let sums = matches!(reduction, Reduction::Average(_));
+        let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
+        let settings = if indexed || (sums && many) { own.narrowed(device) } else { own };
+        // A GPU compares halves two at a time for positions too; NaN is looked for apart there.
+        let halves = indexed && dtype.is_float() && device.packed_halves;
+        let accumulator = if halves { dtype } else { own.accumulator };
+        let settings = Settings { accumulator, ..settings.with_lanes(across) };
+        let config = Self { strip, columns };
+        config.check(&settings, problem, device)?;
+        Ok((settings, config))
+    }
+
+    /// Refuses strips that read more vectors than code is unrolled for, and lanes that divide no row.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        _device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        only_if(NAME, fits(problem))?;
+        let pooling = problem.pooling;
+        settings.check_lanes_of(match settings.across {
+            true => lanes_written(pooling, settings.widest, settings.runs).unwrap_or(0),
+            false => pixel_channels(pooling),
+        })?;
+        check_strip(self.strip)?;
+        // Two columns are code for values of a GPU.
+        let pairs = !settings.runs && !problem.reduction.has_indices();
+        if !(1..=if pairs { 2 } else { 1 }).contains(&self.columns) {
+            return Err(PlanError::Fixed { name: "columns", kernel: NAME });
+        }
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let [.., width] = pooling.grid().axes();
+        let rows = (self.strip - 1) * along.stride() + along.kernel();
+        let inner = pooling.grid().taps() / along.kernel();
+        let vectors = match settings.across {
+            true => {
+                let reach = Reach::new(pooling, reads(pooling, settings), settings.lanes);
+                inner / width.kernel() * reach.vectors()
+            }
+            false => inner,
+        };
+        only_if(NAME, rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS)
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input, output, indices, .. } = buffers;
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let (cubes, dim) = grid(client, settings.units, units(pooling, settings, self));
+        // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
+        // input are moved inside before they are read.
+        unsafe {
+            kernel::strip::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                settings.lanes,
+                reads(pooling, settings),
+                vectors(input, inputs, reads(pooling, settings)),
+                buffer(output, outputs, settings),
+                optional(indices, outputs, settings),
+                problem_args(pooling, reduction, dtype, settings),
+                strips_args(pooling, dtype, settings, self),
+                Form::new(pooling, reduction, dtype, settings, [self.strip, self.columns]),
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// The most vectors, as wide as loads are, that the sums of a strip share.
+const WIDE_LOADS: usize = 40;
+
+/// Fewer strips than this, of lanes along the width, and a large GPU has no others to run meanwhile.
+const ENOUGH_STRIPS: usize = 1 << 19;
+
+/// Whether windows have few taps, which follow each other along the strip.
+pub(super) fn fits(problem: Problem<'_>) -> bool {
+    let Problem { pooling, reduction, .. } = problem;
+    let along = &pooling.grid().axes()[outermost(pooling)];
+    !problem.gradient && unrolls(pooling, reduction) && along.dilation() == 1
+}
+
+/// Where the units of a problem are; numbers, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Strips {
+    units: u32,
+    tiles: Tiles,
+    /// The positions of units on each axis: strips on the one that they lie along, vectors on the
+    /// width where the lanes do.
+    depth: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    width: FastDivmod<u32>,
+    /// The outputs on each axis, in vectors on the width where the lanes lie along it.
+    outputs_depth: u32,
+    outputs_height: u32,
+    outputs_width: u32,
+    /// The vectors of the input's width, where the lanes lie along it.
+    width_vectors: u32,
+}
+
+fn strips_args(
+    pooling: &Pooling,
+    dtype: DType,
+    settings: &Settings,
+    config: &Config,
+) -> StripsLaunch {
+    let along = outermost(pooling);
+    let outputs = vectors_on_axes(pooling, settings);
+    let mut places = outputs;
+    places[along] = places[along].div_ceil(config.strip);
+    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(pooling, settings, config.columns));
+    let width = pooling.grid().axes()[AXES - 1].input() / reads(pooling, settings);
+    StripsLaunch::new(
+        units(pooling, settings, config) as u32,
+        tiles_args(pooling, dtype, settings, places[AXES - 2], false),
+        places[0] as u32,
+        places[1] as u32,
+        places[2] as u32,
+        outputs[0] as u32,
+        outputs[1] as u32,
+        outputs[2] as u32,
+        width as u32,
+    )
+}
+
+/// The output vectors on each axis.
+fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
+    let mut outputs = pooling.grid().axes().each_ref().map(Axis::output);
+    if settings.across {
+        outputs[AXES - 1] /= settings.lanes;
+    }
+    outputs
+}
+
+/// The strips of a problem, each a unit's work.
+fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
+    let along = outermost(pooling);
+    let vectors = vectors_on_axes(pooling, settings);
+    let (outputs, width) = (vectors[along], vectors[AXES - 1]);
+    let strips =
+        pooling.output().elements() / settings.lanes / outputs * outputs.div_ceil(config.strip);
+    match columns_of(pooling, settings, config.columns) {
+        1 => strips,
+        columns => strips / width * width.div_ceil(columns),
+    }
+}

@@ -1,0 +1,339 @@
+//! The outputs of a strip with their positions: taps are folded in their order, line by line and row by
+//! row, so that of equals the first is the winner.
+//!
+//! Of lanes along the width they are folded as numbers are, one comparison a tap. A strip that has a NaN,
+//! which few have, looks at its windows once more, for the last. Lanes that are channels fold NaN with the
+//! rest: to look twice took more registers than they have.
+
+use cubecl::prelude::*;
+
+use super::Strips;
+use super::kernel::{Place, outputs_along, site_at, site_of};
+use crate::cube::axis::{AxisForm, coordinate};
+use crate::cube::convert::{MaximumForm, narrow, widen};
+use crate::pool::common::reach::lanes_of;
+use crate::pool::common::strips::Form;
+use crate::pool::common::taps::{Line, TapForm, step};
+use crate::pool::common::window::{
+    Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, together,
+};
+
+impl Form {
+    /// Whether taps are folded with the positions of NaN. Looked for apart, they are vectors of positions kept
+    /// over a loop, which graphics devices have of four lanes at most.
+    fn folds_nans(&self) -> bool {
+        !(self.tap.across && self.tap.maximum == MaximumForm::Native)
+    }
+}
+
+/// Computes the outputs of a strip, with their positions; tells whether one is NaN, whose position is not found.
+#[cube]
+pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &ProblemArgs,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) -> bool {
+    let mut rows = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.rows() {
+        rows.push(row::<S, A, N, M>(input, problem, strips, &place.site, j, form));
+    }
+    let mut folds = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for i in 0..form.along.outputs {
+        let top = comptime!((i * form.along.stride) as usize);
+        let mut folded = Accumulator::<A, N> {
+            value: rows.index(top).value,
+            position: rows.index(top).position,
+        };
+        #[unroll]
+        for t in 1..form.along.kernel {
+            let next = comptime!((i * form.along.stride + t) as usize);
+            fold_with::<A, N>(&mut folded, rows.index(next), form.folds_nans(), form.tap);
+        }
+        folds.push(folded);
+    }
+    let has_nan = has_nan::<A, N>(&folds, form);
+    #[unroll]
+    for i in 0..form.along.outputs {
+        let site = site_of(problem, place, i, 0u32, form);
+        let vector = place.output + i * place.step;
+        let there = if comptime!(form.along.whole) {
+            true.runtime()
+        } else {
+            place.first + i < outputs_along(strips, form)
+        };
+        if there {
+            let folded = folds.index(i as usize);
+            finish::<S, A, N>(output, indices, problem, &site, folded, vector, form.tap);
+        }
+    }
+    has_nan
+}
+
+/// Whether the maximum of some window is NaN, where that is looked for apart.
+#[cube]
+fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] form: Form) -> bool {
+    if comptime!(!form.folds_nans()) {
+        let mut all = folds.index(0usize).value;
+        #[unroll]
+        for i in 1..folds.len() {
+            all = together::<A, N>(all, folds.index(i).value, form.tap);
+        }
+        let mut one = Vector::<A, Const<1>>::new(all.extract(0usize));
+        #[unroll]
+        for lane in 1..N::value() {
+            one = together::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
+        }
+        select_many(one.is_nan(), Vector::new(1u32), Vector::new(0u32)).extract(0usize) == 1
+    } else {
+        false.runtime()
+    }
+}
+
+/// Writes the indices of those outputs of a strip that are NaN.
+#[cube]
+pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &ProblemArgs,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) {
+    #[comptime]
+    match indices {
+        ComptimeOption::Some(indices) => {
+            if comptime!(!form.folds_nans()) {
+                let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
+                for i in 0..there {
+                    let site = site_at(problem, place, place.first + i, 0u32, form);
+                    let last = last_nan::<S, A, N, M>(input, problem, strips, &site, form);
+                    let at = (place.output + i * place.step) as usize;
+                    let index = index_of(problem, &site, last);
+                    let is_there = last.greater_than(&Vector::new(i32::MIN));
+                    indices[at] = select_many(is_there, index, indices[at]);
+                }
+            }
+        }
+        ComptimeOption::None => {}
+    }
+}
+
+/// Where each lane's window has its last NaN, or the least number.
+#[cube]
+fn last_nan<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] form: Form,
+) -> Vector<i32, N> {
+    let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
+    for td in site.depth.first..site.depth.end {
+        let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
+        for th in site.height.first..site.height.end {
+            let h = coordinate(&problem.height, &site.height, th, form.axis(1).unclipped());
+            let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
+            let start = plane_position(problem, d, h, site.width.start);
+            #[unroll]
+            for t in 0..form.reach.taps {
+                let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
+                let own = Vector::new(start + (t * form.reach.dilation) as i32);
+                last.store(select_many(value.is_nan(), own, last.read()));
+            }
+        }
+    }
+    last.read()
+}
+
+/// Folds the taps of the inner axes at row `j` of a strip, in their order.
+#[cube]
+fn row<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let mut folded = line::<S, A, N, M>(input, problem, strips, site, form.line(j, 0), form);
+    #[unroll]
+    for i in 1..form.lines() {
+        let next = line::<S, A, N, M>(input, problem, strips, site, form.line(j, i), form);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+    }
+    folded
+}
+
+/// Folds the taps of the width on a line.
+#[cube]
+fn line<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] line: Line,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
+    let height = step(&problem.height, &site.height, line.height, form.axis(1));
+    if comptime!(form.tap.across) {
+        lanes::<S, A, N, M>(input, problem, strips, site, depth.x, height.x, form)
+    } else {
+        pixels::<S, A, N, M>(input, problem, site, depth.x, height.x, line.width, form)
+    }
+}
+
+/// Folds a line whose taps are pixels.
+#[cube]
+fn pixels<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] first: TapForm,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let mut folded = pixel::<S, A, N, M>(input, problem, site, d, h, first, form);
+    #[unroll]
+    for t in 1..form.taps(2) {
+        let tap = comptime!(form.tap(2, t));
+        let next = pixel::<S, A, N, M>(input, problem, site, d, h, tap, form);
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+    }
+    folded
+}
+
+#[cube]
+fn pixel<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] tap: TapForm,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let width = step(&problem.width, &site.width, tap, form.axis(2));
+    let position = plane_position(problem, d, h, width.x);
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset = if comptime!(form.tap.channels) {
+        pixel * problem.pixel_vectors + site.lane
+    } else {
+        pixel
+    };
+    // Lanes that are channels are as many in both.
+    let element = Vector::<S, N>::cast_from(input[offset as usize]);
+    let value = widen::<S, A, N>(element, form.tap.widened);
+    Accumulator::<A, N> { value, position: Vector::new(position) }
+}
+
+/// Folds a line along which the lanes lie.
+///
+/// A position is that of lane 0 with the same tap; `index_lane` takes it to its own lane.
+#[cube]
+fn lanes<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    let width = comptime!(form.reach);
+    let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
+    let start = plane_position(problem, d, h, site.width.start);
+    let mut folded = Accumulator::<A, N> {
+        value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
+        position: first_inside::<N>(problem, site, d, h, form),
+    };
+    #[unroll]
+    for t in 1..width.taps {
+        let next = Accumulator::<A, N> {
+            value: lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, width),
+            position: Vector::new(start + (t * width.dilation) as i32),
+        };
+        fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
+    }
+    folded
+}
+
+/// The vectors of a line along which the lanes lie; less than every number, where there is none.
+#[cube]
+fn vectors_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, M>> {
+    let width = comptime!(form.reach);
+    let lowest = Vector::<A, M>::new(problem.lowest.get::<A>());
+    let outside = narrow::<A, S, M>(lowest, form.tap.widened);
+    let count = strips.width_vectors as i32;
+    let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
+    let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
+        - width.ahead() as i32;
+    let mut vectors = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for v in 0..width.vectors() {
+        if comptime!(!width.touches(v)) {
+            vectors.push(lowest);
+        } else if comptime!(form.may_miss(v)) {
+            let at = first + v as i32;
+            let there = min(max(at, 0i32), count - 1);
+            let value = select(there == at, input[(line * count + there) as usize], outside);
+            vectors.push(widen::<S, A, M>(value, form.tap.widened));
+        } else {
+            let at = line * count + first + v as i32;
+            vectors.push(widen::<S, A, M>(input[at as usize], form.tap.widened));
+        }
+    }
+    vectors
+}
+
+/// The position on a line of each lane's first tap inside, by which lane 0 would name it.
+#[cube]
+fn first_inside<N: Size>(
+    problem: &ProblemArgs,
+    site: &Site,
+    d: i32,
+    h: i32,
+    #[comptime] form: Form,
+) -> Vector<i32, N> {
+    let line = plane_position(problem, d, h, 0i32);
+    if comptime!(form.tap.width.may_be_outside(0)) {
+        let mut first = Vector::<i32, N>::new(line);
+        #[unroll]
+        for i in 0..N::value() {
+            let lane = comptime!((i * form.reach.stride) as i32);
+            let column = first_coordinate(problem, site.width.start + lane, form.tap.width) - lane;
+            first.insert(i, line + column);
+        }
+        first
+    } else {
+        Vector::new(line + site.width.start)
+    }
+}
+
+/// The first coordinate inside of a window that starts at `start`.
+#[cube]
+fn first_coordinate(problem: &ProblemArgs, start: i32, #[comptime] form: AxisForm) -> i32 {
+    if comptime!(form.dilated) {
+        let below = max(-start, 0i32);
+        let dilation = problem.width.dilation;
+        start + (below + dilation - 1) / dilation * dilation
+    } else {
+        max(start, 0i32)
+    }
+}

@@ -1,0 +1,377 @@
+//! The values of a strip's outputs, in whatever order their taps are folded.
+//!
+//! ```text
+//! for each row x that a strip reads:                 rows of its outermost axis, as `strip` has them
+//!     of lanes that are channels:                    a block of V neighbouring columns
+//!         row[x] = fold of each column's taps of the inner axes
+//!     of lanes along the width:
+//!         row[x] = fold of each input vector over the inner axes but the width
+//! for each output of the strip:
+//!     fold its k rows; then, of lanes along the width, what each lane finds there
+//! ```
+//!
+//! What two neighbouring windows share is folded once for both. Lanes are taken apart once an output and
+//! not once a line: vectors of 16 bits are folded two to an instruction, and shifted with several.
+//!
+//! A sum multiplies by one over its divisor, which all windows of a column share away from the edges of
+//! the other axes.
+
+use cubecl::prelude::*;
+
+use super::Strips;
+use super::kernel::{Place, outputs_along, site_of};
+use crate::cube::convert::{round, widen, widen_kept};
+use crate::pool::common::reach::lanes_of;
+use crate::pool::common::runs::{Run, TOGETHER, windows, written};
+use crate::pool::common::strips::Form;
+use crate::pool::common::taps::step;
+use crate::pool::common::window::{
+    Accumulator, ProblemArgs, Site, finish, neutral, scale, together,
+};
+
+impl Form {
+    /// What is kept of a row: of each column, or of each vector along the width.
+    fn kept(&self) -> u32 {
+        if self.tap.across { self.reads() } else { self.columns }
+    }
+
+    /// The rows that the first `count` windows read.
+    fn rows_of(&self, count: u32) -> u32 {
+        if count == 0 { 0 } else { (count - 1) * self.along.stride + self.along.kernel }
+    }
+
+    /// The windows from `first` on that share their rows, and those of them that there are.
+    fn windows_from(&self, first: u32) -> u32 {
+        (self.along.outputs - first).min(TOGETHER)
+    }
+
+    /// What windows `first` and those after it fold of what is kept at `place` of each row.
+    fn along_rows(&self, first: u32, place: u32) -> Run {
+        Run {
+            first: first * self.along.stride * self.kept() + place,
+            each: self.kept(),
+            count: self.windows_from(first),
+            kernel: self.along.kernel,
+            stride: self.along.stride,
+        }
+    }
+
+    /// Whether sums are multiplied by one over their divisor, the same for all lanes.
+    fn scales(&self) -> bool {
+        let axes = [0, 1, 2].map(|i| self.axis(i));
+        let empty = axes.iter().any(|axis| axis.may_be_empty);
+        !self.tap.fold.is_max() && self.tap.reciprocal && !self.tap.across && !empty
+    }
+
+    /// Whether all windows of a column have the same divisor.
+    fn scales_columns(&self) -> bool {
+        self.scales() && !self.axis(self.along.axis).clipped
+    }
+
+    /// Whether vector `v` of a line is to be dropped from a sum where it is outside.
+    fn drops(&self, j: u32, v: u32) -> bool {
+        !self.tap.across && !self.tap.fold.is_max() && self.read(j, v).drops
+    }
+}
+
+/// Computes the outputs of a strip.
+#[cube]
+pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &ProblemArgs,
+    strips: &Strips,
+    place: &Place,
+    #[comptime] form: Form,
+) {
+    let reads = reads_of(problem, strips, &place.site, 0u32, form);
+    let scales = scales_of::<A, N>(problem, place, form);
+    let mut rows = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for pair in 0..comptime!(form.along.outputs.div_ceil(TOGETHER)) {
+        let first = comptime!(pair * TOGETHER);
+        let count = comptime!(form.windows_from(first));
+        let before = comptime!(form.rows_of(first));
+        #[unroll]
+        for new in 0..comptime!(form.rows_of(first + count) - before) {
+            let j = comptime!(before + new);
+            let row = if comptime!(form.along.axis == 2) {
+                let reads = reads_of(problem, strips, &place.site, j, form);
+                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+            } else {
+                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+            };
+            #[unroll]
+            for v in 0..form.kept() {
+                rows.push(*row.index(v as usize));
+            }
+        }
+        let mut folds = Sequence::<Vector<A, M>>::new();
+        #[unroll]
+        for v in 0..form.kept() {
+            let windows = windows::<A, M>(&rows, form.along_rows(first, v), form.tap);
+            #[unroll]
+            for i in 0..count {
+                folds.push(*windows.index(i as usize));
+            }
+        }
+        #[unroll]
+        for i in 0..count {
+            let o = comptime!(first + i);
+            let there = if comptime!(form.along.whole) {
+                true.runtime()
+            } else {
+                place.first + o < outputs_along(strips, form)
+            };
+            if there {
+                write::<S, A, N, M>(
+                    output, indices, problem, place, &reads, &scales, &folds, o, count, form,
+                );
+            }
+        }
+    }
+}
+
+/// Where a strip's vectors of a line are, from its first on, and whether each was inside before it was
+/// moved there.
+#[derive(CubeType)]
+struct Reads {
+    offsets: Sequence<u32>,
+    inside: Sequence<bool>,
+}
+
+#[cube]
+fn reads_of(
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Reads {
+    let mut offsets = Sequence::<u32>::new();
+    let mut inside = Sequence::<bool>::new();
+    if comptime!(form.tap.across) {
+        let reach = comptime!(form.reach);
+        let first = (site.column / comptime!(reach.output as u32)) as i32 * reach.steps() as i32
+            - reach.ahead() as i32;
+        #[unroll]
+        for v in 0..reach.vectors() {
+            let at = first + v as i32;
+            let there = if comptime!(form.may_miss(v)) {
+                min(max(at, 0i32), strips.width_vectors as i32 - 1)
+            } else {
+                at
+            };
+            offsets.push(there as u32);
+            inside.push(there == at);
+        }
+    } else {
+        #[unroll]
+        for x in 0..form.reads() {
+            let tap = comptime!(form.read(j, x));
+            let step = step(&problem.width, &site.width, tap, form.axis(2));
+            offsets.push(if comptime!(form.tap.channels) {
+                step.x as u32 * problem.pixel_vectors + site.lane
+            } else {
+                step.x as u32
+            });
+            inside.push(step.inside);
+        }
+    }
+    Reads { offsets, inside }
+}
+
+/// Folds the taps of the inner axes at row `j` of a strip: of each column, or of each vector along the
+/// width.
+#[cube]
+fn row_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    reads: &Reads,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, M>> {
+    // Line after line: the folds with all lines before. No vector is copied, which shading languages
+    // could not do with long ones.
+    let kept = comptime!(form.kept() as usize);
+    let mut folds = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for i in 0..form.lines() {
+        let line = line_of::<S, A, M>(input, problem, strips, site, reads, j, i, form);
+        #[unroll]
+        for v in 0..kept {
+            if comptime!(i == 0) {
+                folds.push(*line.index(v));
+            } else {
+                let before = *folds.index(comptime!((i as usize - 1) * kept + v));
+                folds.push(together::<A, M>(before, *line.index(v), form.tap));
+            }
+        }
+    }
+    let mut row = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for v in 0..kept {
+        row.push(*folds.index(comptime!((form.lines() as usize - 1) * kept + v)));
+    }
+    row
+}
+
+/// What a row keeps of its line `i`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn line_of<S: Float, A: Float, M: Size>(
+    input: &[Vector<S, M>],
+    problem: &ProblemArgs,
+    strips: &Strips,
+    site: &Site,
+    reads: &Reads,
+    #[comptime] j: u32,
+    #[comptime] i: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, M>> {
+    let line = comptime!(form.line(j, i));
+    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
+    let height = step(&problem.height, &site.height, line.height, form.axis(1));
+    let row =
+        (site.sample as i32 * problem.depth.input + depth.x) * problem.height.input + height.x;
+    let vectors = if comptime!(form.tap.across) {
+        strips.width_vectors
+    } else {
+        problem.width.input as u32 * problem.pixel_vectors
+    };
+    let first = row as u32 * vectors;
+    let drops = comptime!(!form.tap.fold.is_max() && line.drops());
+    let inside = depth.inside && height.inside;
+    let mut loaded = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for v in 0..form.reads() {
+        if comptime!(form.tap.across && !form.reach.touches(v as usize)) {
+            loaded.push(Vector::new(A::from_int(0)));
+        } else {
+            let element = input[(first + *reads.offsets.index(v as usize)) as usize];
+            loaded.push(if comptime!(form.drops(j, v)) {
+                widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
+            } else if comptime!(form.tap.across && drops) {
+                widen_kept::<S, A, M>(element, inside, form.tap.widened)
+            } else {
+                widen::<S, A, M>(element, form.tap.widened)
+            });
+        }
+    }
+    if comptime!(form.tap.across) {
+        loaded
+    } else {
+        let columns = windows::<A, M>(&loaded, form.along_line(), form.tap);
+        let mut kept = Sequence::<Vector<A, M>>::new();
+        #[unroll]
+        for v in 0..form.columns {
+            let fold = *columns.index(v as usize);
+            kept.push(if comptime!(drops) {
+                select(inside, fold, Vector::new(A::from_int(0)))
+            } else {
+                fold
+            });
+        }
+        kept
+    }
+}
+
+/// One over the divisor of each column's windows, where they share it.
+#[cube]
+fn scales_of<A: Float, N: Size>(
+    problem: &ProblemArgs,
+    place: &Place,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut scales = Sequence::<Vector<A, N>>::new();
+    if comptime!(form.scales_columns()) {
+        #[unroll]
+        for v in 0..form.columns {
+            let site = site_of(problem, place, 0u32, v, form);
+            scales.push(scale::<A, N>(problem, &site, form.tap));
+        }
+    }
+    scales
+}
+
+/// Writes output `o` of a strip, in all its columns; `folds` has those of `count` outputs, column by column.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn write<S: Float, A: Float, N: Size, M: Size>(
+    output: &mut [Vector<S, N>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
+    problem: &ProblemArgs,
+    place: &Place,
+    reads: &Reads,
+    scales: &Sequence<Vector<A, N>>,
+    folds: &Sequence<Vector<A, M>>,
+    #[comptime] o: u32,
+    #[comptime] count: u32,
+    #[comptime] form: Form,
+) {
+    let vector = place.output + o * place.step;
+    let own = comptime!((o % TOGETHER) as usize);
+    if comptime!(form.tap.across) {
+        let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
+        let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
+        let site = site_of(problem, place, o, 0u32, form);
+        finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+    } else {
+        #[unroll]
+        for v in 0..form.columns {
+            // Lanes that are channels are as many in both.
+            let fold = *folds.index(comptime!((v * count) as usize + own));
+            let value = Vector::<A, N>::cast_from(fold);
+            // A maximum is the same in whatever order.
+            let column = if comptime!(form.tap.fold.is_max()) {
+                v.runtime()
+            } else {
+                written(v, place.aside, form.columns)
+            };
+            let vector = vector + column * problem.pixel_vectors;
+            if comptime!(form.scales_columns()) {
+                let average = value * *scales.index(v as usize);
+                output[vector as usize] = round::<A, S, N>(average, form.tap.rounds);
+            } else {
+                let site = site_of(problem, place, o, v, form);
+                let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
+                finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+            }
+        }
+    }
+}
+
+/// Folds what each lane finds along the width, in vectors that are folds of output `own` of `count`.
+#[cube]
+fn lanes_at<A: Float, N: Size, M: Size>(
+    problem: &ProblemArgs,
+    reads: &Reads,
+    folds: &Sequence<Vector<A, M>>,
+    #[comptime] own: usize,
+    #[comptime] count: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let outside = neutral::<A, M>(problem, form.tap.fold);
+    let mut vectors = Sequence::<Vector<A, M>>::new();
+    #[unroll]
+    for v in 0..form.reach.vectors() {
+        let vector = *folds.index(comptime!(v * count as usize + own));
+        vectors.push(if comptime!(form.may_miss(v)) {
+            select(*reads.inside.index(v), vector, outside)
+        } else {
+            vector
+        });
+    }
+    let mut taps = Sequence::<Vector<A, N>>::new();
+    taps.push(lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, form.reach));
+    #[unroll]
+    for t in 1..form.reach.taps {
+        let before = *taps.index(comptime!(t - 1));
+        let next = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
+        taps.push(together::<A, N>(before, next, form.tap));
+    }
+    *taps.index(comptime!(form.reach.taps - 1))
+}

@@ -1,0 +1,499 @@
+//! The registry of pooling's kernels: the only file that names all of them, and chooses one for a problem.
+//!
+//! The choice is a pure function of the problem and the device's capabilities, so that it can be asked,
+//! printed, overridden and tested without a device.
+
+#[cfg(test)]
+mod tests;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+
+use super::common::buffers::Buffers;
+use super::common::kernel::Kernel;
+use super::common::lanes::{UNROLLED_TAPS, widest_divisor, widest_load};
+use super::common::settings::Settings;
+use super::error::PlanError;
+use super::problem::{Output, Problem, Reduction, outermost, pixel_channels};
+use super::{
+    block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, plane, register_tile,
+    stencil_flat, stencil_rolling, unpool, van_herk, van_herk_fused, van_herk_paired,
+};
+use crate::device::Capabilities;
+
+/// Declares the kernels: a name and a module each, whose `Config` is a [`Kernel`].
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $name:ident: $module:ident,)*) => {
+        /// The kernels.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Algorithm {
+            $($(#[$doc])* $name,)*
+        }
+
+        /// The numbers that only the plan's kernel has.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Config {
+            $($(#[$doc])* $name($module::Config),)*
+        }
+
+        impl Algorithm {
+            /// Every kernel.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The name that plans print.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => <$module::Config as Kernel>::NAME,)*
+                }
+            }
+
+            /// Plans the kernel for a problem, where it can compute it.
+            fn plan(self, problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
+                match self {
+                    $(Self::$name => {
+                        let (settings, config) = <$module::Config as Kernel>::plan(problem, device)?;
+                        Ok(Plan { config: Config::$name(config), settings })
+                    })*
+                }
+            }
+        }
+
+        impl Config {
+            /// The kernel.
+            pub fn algorithm(&self) -> Algorithm {
+                match self {
+                    $(Self::$name(_) => Algorithm::$name,)*
+                }
+            }
+
+            fn check(
+                &self,
+                settings: &Settings,
+                problem: Problem<'_>,
+                device: &Capabilities,
+            ) -> Result<(), PlanError> {
+                match self {
+                    $(Self::$name(config) => config.check(settings, problem, device),)*
+                }
+            }
+
+            fn launch(
+                &self,
+                client: &Client,
+                problem: Problem<'_>,
+                settings: &Settings,
+                buffers: Buffers<'_>,
+            ) -> Result<(), PlanError> {
+                match self {
+                    $(Self::$name(config) => config.launch(client, problem, settings, buffers),)*
+                }
+            }
+        }
+
+        impl fmt::Display for Config {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$name(config) => fmt::Display::fmt(config, f),)*
+                }
+            }
+        }
+    };
+}
+
+kernels! {
+    /// One unit an output vector reads every tap.
+    Direct: direct,
+    /// One unit a strip of outputs loads and reduces once what their windows share.
+    RegisterTile: register_tile,
+    /// Lines are folded in blocks, an axis at a time.
+    VanHerk: van_herk,
+    /// Lines are folded in blocks, both axes of a plane in one launch.
+    VanHerkFused: van_herk_fused,
+    /// The same for numbers of two bytes, two neighbours a unit.
+    VanHerkPaired: van_herk_paired,
+    /// A team of units shares the taps of a window.
+    BlockReduce: block_reduce,
+    /// Small planes are staged whole in shared memory.
+    Plane: plane,
+    /// All planes are one run of elements: averages of three by three.
+    StencilFlat: stencil_flat,
+    /// Units walk down the rows of planes that keep their extents: averages of three by three.
+    StencilRolling: stencil_rolling,
+    /// A thread of a processor walks along the rows of a strip.
+    CpuRows: cpu_rows,
+    /// Gradients: one unit an input vector reads every window over it.
+    Gather: gather,
+    /// Gradients: one unit a block of inputs reads the windows over it once.
+    GatherTile: gather_tile,
+    /// Gradients of maxima: cubes walk along planes with their windows in shared memory.
+    GatherStaged: gather_staged,
+    /// Norms and their gradients: one unit a vector.
+    Lp: lp,
+}
+
+impl Algorithm {
+    /// The kernel that a user gets who asks for `self`: gradients, norms and numbers of two bytes have kernels
+    /// of their own.
+    fn for_problem(self, problem: Problem<'_>, device: &Capabilities) -> Self {
+        match self {
+            Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
+            Self::Direct if problem.gradient => Self::Gather,
+            Self::RegisterTile if problem.gradient => Self::GatherTile,
+            Self::VanHerkFused if van_herk_paired::fits(problem, device) => Self::VanHerkPaired,
+            _ => self,
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How a pooling will run: the kernel with its configuration, and the settings that all kernels have.
+///
+/// The fields may be overridden one by one before the launch; [`Plan::check`] says which values cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The kernel, and the numbers that only it has.
+    pub config: Config,
+    /// The numbers that all kernels have.
+    pub settings: Settings,
+}
+
+impl Plan {
+    /// The kernel.
+    pub fn algorithm(&self) -> Algorithm {
+        self.config.algorithm()
+    }
+
+    /// Chooses the kernel of a problem.
+    pub fn new(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let problem = Problem { pooling, reduction, dtype, gradient: false };
+        problem.check(device)?;
+        choose(problem, device)
+    }
+
+    /// Chooses the kernel of a problem's gradient.
+    pub fn gradient(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let problem = Problem { pooling, reduction, dtype, gradient: true };
+        problem.check(device)?;
+        choose(problem, device)
+    }
+
+    /// What becomes of every kernel when a plan is chosen for a problem, or for its gradient: which is taken,
+    /// and why the others are not.
+    pub fn explain(
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        gradient: bool,
+        device: &Capabilities,
+    ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
+        let problem = Problem { pooling, reduction, dtype, gradient };
+        problem.check(device)?;
+        Ok(verdicts(problem, device))
+    }
+
+    /// Plans for a kernel that is named, where it can compute the problem.
+    pub fn with(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let problem = Problem { pooling, reduction, dtype, gradient: false };
+        problem.check(device)?;
+        algorithm.for_problem(problem, device).plan(problem, device)
+    }
+
+    /// Plans for a kernel of the gradient that is named, where it can compute the problem.
+    pub fn gradient_with(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let problem = Problem { pooling, reduction, dtype, gradient: true };
+        problem.check(device)?;
+        algorithm.for_problem(problem, device).plan(problem, device)
+    }
+
+    /// Chooses how to unpool, and how to go back.
+    pub fn unpool(
+        pooling: &Pooling,
+        base: IndexBase,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let reduction = Reduction::Max(Output::ValuesAndIndices(base));
+        let problem = Problem { pooling, reduction, dtype, gradient: false };
+        problem.check(device)?;
+        let plan = Algorithm::Direct.plan(problem, device)?;
+        Ok(Self { settings: unpool::settings(problem, plan.settings), ..plan })
+    }
+
+    /// Refuses values that no kernel can run with.
+    pub fn check(
+        &self,
+        pooling: &Pooling,
+        reduction: Reduction,
+        dtype: DType,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        self.check_for(Problem { pooling, reduction, dtype, gradient: false }, device)
+    }
+
+    /// The same for the problem itself, which may be a gradient.
+    pub(super) fn check_for(
+        &self,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        problem.check(device)?;
+        let (algorithm, settings) = (self.algorithm(), &self.settings);
+        let own = algorithm.plan(problem, device)?.settings;
+        let kernel = algorithm.name();
+        settings.check_made(&own, kernel, device)?;
+        // The other kernels are written for it.
+        let rolled = matches!(algorithm, Algorithm::Direct | Algorithm::Gather | Algorithm::Lp);
+        if settings.unrolled != own.unrolled && !rolled {
+            return Err(PlanError::Fixed { name: "unrolled", kernel });
+        }
+        // A processor's vectors are wider than a GPU's language has.
+        if settings.runs != own.runs && !rolled {
+            return Err(PlanError::Fixed { name: "runs", kernel });
+        }
+        self.config.check(settings, problem, device)
+    }
+
+    /// Launches the kernel; the plan and the buffers have been checked.
+    pub(super) fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        self.config.launch(client, problem, &self.settings, buffers)
+    }
+}
+
+/// The kernels in the order in which they are tried: the most special first.
+const ORDER: [Algorithm; 14] = [
+    Algorithm::Lp,
+    Algorithm::StencilFlat,
+    Algorithm::StencilRolling,
+    Algorithm::Plane,
+    Algorithm::BlockReduce,
+    Algorithm::CpuRows,
+    Algorithm::RegisterTile,
+    Algorithm::VanHerkPaired,
+    Algorithm::VanHerkFused,
+    Algorithm::VanHerk,
+    Algorithm::GatherStaged,
+    Algorithm::GatherTile,
+    Algorithm::Direct,
+    Algorithm::Gather,
+];
+
+/// What became of a kernel when a plan was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It was chosen.
+    Chosen,
+    /// It computes the problem, but would be slower than others, because of this.
+    Declined(&'static str),
+    /// It computes the problem, and another kernel comes before it.
+    Unneeded,
+    /// It does not compute the problem.
+    Refused(PlanError),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chosen => f.write_str("chosen"),
+            Self::Declined(reason) => write!(f, "not taken: {reason}"),
+            Self::Unneeded => f.write_str("not taken: the chosen kernel is preferred to it"),
+            Self::Refused(PlanError::NotFor { .. }) => {
+                f.write_str("does not compute this problem here")
+            }
+            Self::Refused(error) => write!(f, "does not apply: {error}"),
+        }
+    }
+}
+
+/// Chooses the kernel of a problem: the first one that can compute it and pays.
+fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
+    let mut error = PlanError::NotFor { kernel: Algorithm::Direct.name() };
+    for algorithm in ORDER {
+        match algorithm.plan(problem, device) {
+            Ok(plan) if declined(&plan, problem, device).is_none() => return Ok(plan),
+            Ok(_) => {}
+            Err(refused) => error = refused,
+        }
+    }
+    Err(error)
+}
+
+/// What becomes of every kernel, in the order in which they are tried.
+fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verdict)> {
+    let mut chosen = false;
+    let mut verdict = |algorithm: Algorithm| match algorithm.plan(problem, device) {
+        Err(error) => Verdict::Refused(error),
+        Ok(plan) => match declined(&plan, problem, device) {
+            Some(reason) => Verdict::Declined(reason),
+            None if chosen => Verdict::Unneeded,
+            None => {
+                chosen = true;
+                Verdict::Chosen
+            }
+        },
+    };
+    ORDER.map(|algorithm| (algorithm, verdict(algorithm))).to_vec()
+}
+
+/// Why a kernel that can compute a problem would not be the fastest, if that is so.
+fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<&'static str> {
+    let Problem { pooling, reduction, dtype, gradient } = problem;
+    let (grid, settings) = (pooling.grid(), &plan.settings);
+    let is_wide = settings.lanes * dtype.size() >= WORTHWHILE_BYTES;
+    let reasons: &[(bool, &'static str)] = match &plan.config {
+        Config::StencilFlat(_) => &[
+            (has_narrow_rows(pooling, dtype), "vectors of eight bytes divide its rows"),
+            (is_wide, "no vector of eight bytes divides all planes together"),
+        ],
+        Config::StencilRolling(config) => {
+            let units = stencil_rolling::units(pooling, settings, config);
+            &[
+                (
+                    dtype.size() == 2 && device.packed_halves,
+                    "it pays for numbers of two bytes that are handled in pairs",
+                ),
+                (is_wide, "no vector of eight bytes divides the channels"),
+                (units >= ENOUGH_ROLLING_UNITS, "there are too few units that walk"),
+            ]
+        }
+        Config::Plane(_) => {
+            let [_, height, width] = grid.axes();
+            let overlaps = plane::overlaps(height) && plane::overlaps(width);
+            let few = pooling.output().plane() <= 4 && grid.taps() <= UNROLLED_TAPS;
+            let one = !gradient && few && grid.taps() >= TEAM_TAPS;
+            &[
+                (has_narrow_rows(pooling, dtype), "vectors of eight bytes divide its rows"),
+                (overlaps || one, "windows share too few taps"),
+            ]
+        }
+        Config::BlockReduce(_) => &[(
+            reduces(pooling, dtype, device),
+            "windows are many, have few taps, or there is no memory that units share",
+        )],
+        Config::RegisterTile(_) => &[(
+            !scatters(pooling, device),
+            "neighbouring units would read far from each other along the width",
+        )],
+        Config::VanHerkPaired(_) => &[
+            (slides(pooling), "windows have few taps, or there are few along a line"),
+            (
+                van_herk_paired::pays(pooling, reduction, settings),
+                "a tile's rows would be read piece by piece",
+            ),
+        ],
+        Config::VanHerkFused(_) => &[
+            (slides(pooling), "windows have few taps, or there are few along a line"),
+            (!van_herk_paired::fits(problem, device), "van_herk_paired is for such numbers"),
+            // Costs more than it saves but where passes write more than they read.
+            (pixel_channels(pooling) == 1, "a tile's rows would be read piece by piece"),
+        ],
+        Config::VanHerk(_) => {
+            &[(slides(pooling), "windows have few taps, or there are few along a line")]
+        }
+        Config::GatherStaged(_) => {
+            let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
+            let whole = pixel_channels(pooling).is_multiple_of(gather_staged::CHANNELS);
+            let cubes = gather_staged::cubes(pooling, dtype, settings);
+            &[
+                (
+                    device.shared_vectors && dtype.is_float(),
+                    "shared memory is not read as vectors of these numbers here",
+                ),
+                (whole, "the channels are not a multiple of a cube's"),
+                (grid.axes().iter().all(overlaps), "windows share nothing, or are one step apart"),
+                (cubes >= ENOUGH_CUBES, "there are too few cubes that walk"),
+            ]
+        }
+        _ => &[],
+    };
+    reasons.iter().find(|(pays, _)| !pays).map(|(_, reason)| *reason)
+}
+
+/// The bytes of a vector that make accesses of a GPU worth their instructions.
+const WORTHWHILE_BYTES: usize = 8;
+
+/// Whether no vector of eight bytes divides a row.
+fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let along =
+        [width.input(), width.output()].map(|n| widest_divisor(n, WORTHWHILE_BYTES / dtype.size()));
+    along.into_iter().min() < Some(WORTHWHILE_BYTES / dtype.size())
+}
+
+/// Whether walking pays: windows are large, and there are many along each line.
+fn slides(pooling: &Pooling) -> bool {
+    let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
+    pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
+}
+
+/// Whether teams pay, on a GPU: windows of many taps that neighbouring units would read far from each
+/// other, or so few windows that there are not units enough.
+fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
+    let grid = pooling.grid();
+    let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
+    let near_global = grid.taps() >= TEAM_TAPS && grid.axes().iter().all(few);
+    let channels = pixel_channels(pooling);
+    let lanes = widest_divisor(channels, widest_load(dtype, device));
+    let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
+    // A window that was asked for as the whole plane has one kernel, whatever the plane.
+    let global = grid.is_fitted() && block_reduce::is_flat(pooling);
+    let pays = global || (near_global && (channels == 1 || scarce));
+    device.cores.is_none() && device.shared_bytes > 0 && pays
+}
+
+/// Fewer taps than this are one unit's.
+const TEAM_TAPS: usize = 32;
+
+/// Fewer units than this leave a large GPU waiting.
+const ENOUGH_UNITS: usize = 1 << 15;
+
+/// The same for units that walk down rows, each of which takes long.
+const ENOUGH_ROLLING_UNITS: usize = 1 << 17;
+
+/// Fewer cubes that walk along planes than this, of which a large GPU runs some hundreds at once, are done at
+/// uneven times.
+const ENOUGH_CUBES: usize = 1 << 11;
+
+/// Whether the units of strips would read and write far from their neighbours: strips along the
+/// width of single-element pixels, on a GPU.
+fn scatters(pooling: &Pooling, device: &Capabilities) -> bool {
+    let along_width = outermost(pooling) == AXES - 1;
+    device.cores.is_none() && pixel_channels(pooling) == 1 && along_width
+}

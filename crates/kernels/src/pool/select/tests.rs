@@ -1,0 +1,707 @@
+//! Which kernels problems get, and which overrides are refused.
+
+use windowpane_geometry::{Divisor, Exponent, Extents, Layout, Shape, Window};
+
+use super::*;
+use crate::device::profiles::{self, PLAIN_GPU, Profile};
+use crate::pool::common::strips;
+
+const GPU: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..PLAIN_GPU };
+const PROCESSOR: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..profiles::PROCESSOR };
+const SHADING: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..profiles::SHADING_GPU };
+
+fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {
+    let shape = Shape::new(batch, channels, Extents::from([56, 56])).unwrap();
+    Pooling::new(shape, &Window::new([3, 3]), layout).unwrap()
+}
+
+/// Refuses a plan that the problem's gradient cannot run with.
+fn check_backward(
+    plan: &Plan,
+    pooling: &Pooling,
+    reduction: Reduction,
+    dtype: DType,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    plan.check_for(Problem { pooling, reduction, dtype, gradient: true }, device)
+}
+
+/// The plan with strips of another length.
+fn in_strips(mut plan: Plan, strip: usize) -> Plan {
+    match &mut plan.config {
+        Config::RegisterTile(config) => config.strip = strip,
+        Config::GatherTile(config) => config.strip = strip,
+        Config::StencilRolling(config) => config.rows = strip,
+        other => panic!("{other:?} has no strips"),
+    }
+    plan
+}
+
+/// How a plan shares windows out to teams, and its workspace.
+fn teams(plan: &Plan) -> (u32, usize, usize) {
+    match plan.config {
+        Config::BlockReduce(config) => (config.team, config.parts, plan.settings.workspace),
+        other => panic!("{other:?} has no teams"),
+    }
+}
+
+/// The plan with settings that are overridden.
+fn with(mut plan: Plan, change: impl FnOnce(&mut Settings)) -> Plan {
+    change(&mut plan.settings);
+    plan
+}
+
+fn lanes(channels: usize, layout: Layout, dtype: DType, device: &Capabilities) -> usize {
+    let max = Reduction::Max(Output::Values);
+    Plan::new(&pooling(1, channels, layout), max, dtype, device).unwrap().settings.lanes
+}
+
+#[test]
+fn lanes_are_as_wide_as_loads_and_channels_allow() {
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &GPU), 4);
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::BF16, &GPU), 8);
+    assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &PROCESSOR), 16);
+    assert_eq!(lanes(6, Layout::ChannelsLast, DType::F32, &GPU), 2);
+    assert_eq!(lanes(3, Layout::ChannelsLast, DType::F32, &GPU), 1);
+    // Along the width, of which there are 56 in and 54 out.
+    assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 2);
+}
+
+/// Vectors that are read and vectors that are written each have as many lanes as their own rows allow.
+#[test]
+fn strips_read_and_write_in_lanes_of_their_own() {
+    let max = Reduction::Max(Output::Values);
+    let plan = |extent: usize, kernel, padding, dtype, device: &Capabilities| {
+        let shape = Shape::new(2, 3, Extents::from([extent; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([2; 2]).padding([padding; 2]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
+        assert_eq!(plan.check(&pooling, max, dtype, device), Ok(()));
+        (plan.settings.lanes, strips::reads(&pooling, &plan.settings))
+    };
+    // 56 columns become 28, and 112 become 56.
+    assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));
+    assert_eq!(plan(56, 3, 1, DType::F32, &GPU), (4, 4));
+    assert_eq!(plan(112, 3, 1, DType::BF16, &GPU), (8, 8));
+    // 30 become 16: two of bf16 are a word, two of f32 are more.
+    assert_eq!(plan(30, 2, 1, DType::BF16, &GPU), (8, 2));
+    assert_eq!(plan(30, 2, 1, DType::F32, &GPU), (2, 2));
+    assert_eq!(plan(30, 3, 2, DType::BF16, &GPU), (2, 2));
+    // A thread reads on where it has read.
+    assert_eq!(plan(56, 3, 1, DType::BF16, &PROCESSOR), (4, 4));
+}
+
+/// Also of a gradient, whose kernel counts rows in 32 bits.
+#[test]
+fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
+    let shape = Shape::new(2, 8, Extents::from([35, 35])).unwrap();
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
+    let plan = Plan::gradient_with(Algorithm::StencilRolling, &pooling, mean, dtype, &GPU).unwrap();
+    assert_eq!(check_backward(&plan, &pooling, mean, dtype, &GPU), Ok(()));
+    let blocks = Plan::gradient_with(Algorithm::RegisterTile, &pooling, mean, dtype, &GPU).unwrap();
+    assert_eq!(check_backward(&blocks, &pooling, mean, dtype, &GPU), Ok(()));
+    for plan in [plan, blocks] {
+        for strip in [0, 17, 1 << 31, 1 << 32] {
+            let plan = in_strips(plan, strip);
+            let refused = check_backward(&plan, &pooling, mean, dtype, &GPU);
+            assert_eq!(refused, Err(PlanError::Strip { strip, limit: 16 }));
+        }
+    }
+}
+
+/// A norm's gradient is gathered tap by tap: its kernel knows no lanes along the width.
+#[test]
+fn a_norm_has_no_gradient_by_blocks() {
+    let shape = Shape::new(1, 1, Extents::from([8, 8])).unwrap();
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let norm = Reduction::Norm(Exponent::new(1.0));
+    let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
+    assert_eq!((plan.algorithm(), plan.settings.across), (Algorithm::Lp, false));
+    let algorithm = Algorithm::RegisterTile;
+    let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
+    assert_eq!(named, Err(PlanError::NotFor { kernel: Algorithm::GatherTile.name() }));
+    let blocks = Plan::gradient(&pooling, Reduction::Average(Divisor::Valid), DType::F32, &GPU);
+    let blocks = Plan { config: blocks.unwrap().config, ..plan };
+    assert_eq!(blocks.algorithm(), Algorithm::GatherTile);
+    assert!(check_backward(&blocks, &pooling, norm, DType::F32, &GPU).is_err());
+}
+
+/// Fewer lanes of inputs need not be fewer lanes of windows, and those divide the windows of a row.
+#[test]
+fn lanes_of_a_gradient_divide_its_windows_too() {
+    let shape = Shape::new(1, 1, Extents::from([12, 12])).unwrap();
+    let window = Window::new([4, 4]).stride([4, 4]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::gradient(&pooling, max, DType::F32, &GPU).unwrap();
+    assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::GatherTile, 4));
+    let check = |lanes| {
+        let plan = with(plan, |settings| settings.lanes = lanes);
+        check_backward(&plan, &pooling, max, DType::F32, &GPU)
+    };
+    assert_eq!([check(4), check(1)], [Ok(()), Ok(())]);
+    assert!(matches!(check(2), Err(PlanError::Lanes { lanes: 2, .. })), "two windows of three");
+}
+
+/// Vectors of one element, of which the last and a row more are not counted in 32 bits.
+#[test]
+fn a_run_that_32_bits_do_not_count_is_refused() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let plan = |width| {
+        let shape = Shape::new(1, 1, Extents::from([3, width])).unwrap();
+        let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+        let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
+        Plan::with(Algorithm::StencilFlat, &pooling, mean, DType::F32, &device)
+            .map(|plan| plan.settings.lanes)
+    };
+    assert_eq!(plan(536_870_901), Ok(1));
+    assert_eq!(plan(715_827_880), Ok(4));
+    assert!(matches!(plan(715_827_881), Err(PlanError::Lanes { lanes: 1, .. })));
+}
+
+/// A row's last block is filled up by as many units as it may lack columns.
+#[test]
+fn a_tile_has_units_that_fill_up_its_rows() {
+    let shape = Shape::new(1, 4, Extents::from([64, 8])).unwrap();
+    let window = Window::new([57, 57]).stride([1, 1]).padding([28, 28]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let (max, device) =
+        (Reduction::Max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
+    let plan = Plan::with(Algorithm::VanHerkFused, &pooling, max, DType::F32, &device).unwrap();
+    assert_eq!(plan.check(&pooling, max, DType::F32, &device), Ok(()));
+    let few = with(plan, |settings| settings.units = 32).check(&pooling, max, DType::F32, &device);
+    assert_eq!(few, Err(PlanError::NotFor { kernel: Algorithm::VanHerkFused.name() }));
+}
+
+#[test]
+fn teams_share_windows_of_many_taps() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let plan = |batch, channels, extent: usize, layout| {
+        let shape = Shape::new(batch, channels, Extents::from([extent; 2])).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([extent; 2]), layout).unwrap();
+        let plan = Plan::new(&pooling, mean, DType::F32, &GPU).unwrap();
+        assert_eq!(plan.check(&pooling, mean, DType::F32, &GPU), Ok(()));
+        plan
+    };
+    // Neighbours along the plane, in vectors where they divide it.
+    let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
+    assert_eq!(
+        (deep.algorithm(), deep.settings.lanes, deep.settings.across),
+        (Algorithm::BlockReduce, 4, true)
+    );
+    assert_eq!(teams(&deep), (8, 1, 0));
+    let odd = plan(256, 2048, 7, Layout::ChannelsFirst);
+    assert_eq!((odd.algorithm(), odd.settings.lanes), (Algorithm::Plane, 4));
+    // Units enough: a unit has a window of its own.
+    assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);
+    // One sample's channels are few units, and one channel is one window.
+    let few = plan(1, 64, 256, Layout::ChannelsLast);
+    assert_eq!((few.algorithm(), few.settings.lanes), (Algorithm::BlockReduce, 4));
+    assert_eq!(teams(&few), (8, 128, 128 * 64 * 4));
+    let one = plan(1, 1, 1024, Layout::ChannelsLast);
+    assert!(one.settings.across && teams(&one).0 == 128 && teams(&one).1 == 128, "{one:?}");
+}
+
+#[test]
+fn columns_that_share_most_of_their_taps_are_one_units() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let columns = |kernel: usize, stride, channels, layout, device: &Capabilities| {
+        let shape = Shape::new(8, channels, Extents::from([20; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+        let pooling = Pooling::new(shape, &window, layout).unwrap();
+        let plan = Plan::with(Algorithm::RegisterTile, &pooling, mean, DType::F32, device).unwrap();
+        assert_eq!(plan.check(&pooling, mean, DType::F32, device), Ok(()));
+        match plan.config {
+            Config::RegisterTile(config) => config.columns,
+            other => panic!("{other:?} has no columns"),
+        }
+    };
+    let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+    assert_eq!(columns(3, 1, 64, last, &GPU), 2);
+    assert_eq!(columns(5, 1, 64, last, &GPU), 2);
+    // Too little is shared; one vector is all channels; lanes are columns; threads have no warp.
+    assert_eq!(columns(3, 2, 64, last, &GPU), 1);
+    assert_eq!(columns(3, 1, 4, last, &GPU), 1);
+    assert_eq!(columns(3, 1, 64, first, &GPU), 1);
+    assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
+}
+
+/// Of short numbers with channels last, where there are many; else in strips.
+#[test]
+fn rows_are_walked_down_where_there_are_many() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let algorithms = |samples, channels, dtype, device: &Capabilities| {
+        let shape = Shape::new(samples, channels, Extents::from([35; 2])).unwrap();
+        let window = Window::new([3; 2]).stride([1, 1]).padding([1; 2]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+        let forward = Plan::new(&pooling, mean, dtype, device).unwrap();
+        assert_eq!(forward.check(&pooling, mean, dtype, device), Ok(()));
+        let gradient = Plan::gradient(&pooling, mean, dtype, device).unwrap();
+        assert_eq!(check_backward(&gradient, &pooling, mean, dtype, device), Ok(()));
+        // Strips have another kernel for gradients.
+        match forward.algorithm() {
+            Algorithm::RegisterTile => assert_eq!(gradient.algorithm(), Algorithm::GatherTile),
+            same => assert_eq!(gradient.algorithm(), same),
+        }
+        forward.algorithm()
+    };
+    let weak = SHADING;
+    assert_eq!(algorithms(64, 288, DType::BF16, &GPU), Algorithm::StencilRolling);
+    assert_eq!(algorithms(64, 288, DType::F16, &GPU), Algorithm::StencilRolling);
+    // Wide numbers, few of them, no vector of eight bytes, another compiler, threads.
+    assert_eq!(algorithms(64, 288, DType::F32, &GPU), Algorithm::RegisterTile);
+    assert_eq!(algorithms(8, 288, DType::BF16, &GPU), Algorithm::RegisterTile);
+    assert_eq!(algorithms(256, 66, DType::BF16, &GPU), Algorithm::RegisterTile);
+    assert_eq!(algorithms(64, 288, DType::F16, &weak), Algorithm::RegisterTile);
+    assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::RegisterTile);
+}
+
+/// With channels last, where there are many; else by blocks of units of their own.
+#[test]
+fn windows_over_volumes_are_laid_down_where_there_are_many() {
+    let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let algorithm = |samples, channels, stride: usize, dtype, device: &Capabilities| {
+        let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
+        let window = Window::new([3; 3]).stride([stride; 3]).padding([1; 3]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+        let plan = Plan::gradient(&pooling, max, dtype, device).unwrap();
+        assert_eq!(check_backward(&plan, &pooling, max, dtype, device), Ok(()));
+        plan.algorithm()
+    };
+    let weak = SHADING;
+    assert_eq!(algorithm(8, 192, 2, DType::BF16, &GPU), Algorithm::GatherStaged);
+    assert_eq!(algorithm(8, 192, 2, DType::F16, &GPU), Algorithm::GatherStaged);
+    assert_eq!(algorithm(8, 192, 2, DType::F32, &GPU), Algorithm::GatherStaged);
+    // Wide numbers, few of them, uneven channels, windows one step apart, another compiler, threads.
+    assert_eq!(algorithm(8, 192, 2, DType::F64, &GPU), Algorithm::GatherTile);
+    assert_eq!(algorithm(1, 64, 2, DType::BF16, &GPU), Algorithm::GatherTile);
+    assert_eq!(algorithm(8, 200, 2, DType::BF16, &GPU), Algorithm::GatherTile);
+    assert_ne!(algorithm(8, 192, 1, DType::BF16, &GPU), Algorithm::GatherStaged);
+    assert_eq!(algorithm(8, 192, 2, DType::F16, &weak), Algorithm::GatherTile);
+    assert_eq!(algorithm(8, 192, 2, DType::BF16, &PROCESSOR), Algorithm::GatherTile);
+}
+
+#[test]
+fn planes_that_no_vector_divides_are_held_whole() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let pooling = |extent: usize, kernel: usize, padding: usize| {
+        let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
+        Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
+    };
+    let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
+    // Where planes keep their extents, all are one run; else they are staged.
+    for (dtype, lanes, staged) in [(DType::F32, 4, 4), (DType::BF16, 8, 4)] {
+        let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
+        let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        let plan = Plan::new(&shrinking, mean, dtype, &GPU).unwrap();
+        assert_eq!(plan.algorithm(), Algorithm::Plane);
+        assert_eq!(plan.check(&shrinking, mean, dtype, &GPU), Ok(()));
+        let plan = Plan::gradient(&shrinking, mean, dtype, &GPU).unwrap();
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Plane, staged));
+    }
+    let algorithm = |pooling: &Pooling, device: &Capabilities| {
+        Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
+    };
+    assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
+    // Vectors divide the width; the planes are too large; there is no memory to share.
+    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::RegisterTile);
+    assert_eq!(algorithm(&pooling(111, 3, 0), &GPU), Algorithm::RegisterTile);
+    let bare = Capabilities { shared_bytes: 0, ..GPU };
+    assert_eq!(algorithm(&shrinking, &bare), Algorithm::RegisterTile);
+    assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::RegisterTile);
+}
+
+#[test]
+fn both_axes_of_large_windows_are_walked_at_once() {
+    let huge = |kernel: usize, layout| {
+        let shape = Shape::new(8, 64, Extents::from([256; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([1, 1]).padding([kernel / 2; 2]);
+        Pooling::new(shape, &window, layout).unwrap()
+    };
+    let max = Reduction::Max(Output::Values);
+    let plan = |kernel, reduction, layout, device: &Capabilities| {
+        let pooling = huge(kernel, layout);
+        let plan = Plan::new(&pooling, reduction, DType::BF16, device).unwrap();
+        assert_eq!(plan.check(&pooling, reduction, DType::BF16, device), Ok(()));
+        plan
+    };
+    // One tile of 256 columns: of numbers of two bytes a unit for each two, however long the window.
+    for kernel in [31, 63, 127] {
+        let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
+        assert_eq!(
+            (plan.algorithm(), plan.settings.units, plan.settings.workspace),
+            (Algorithm::VanHerkPaired, 128, 0)
+        );
+    }
+    // With channels last of averages, where there is memory for a tile of them that is wider than a window.
+    let mean = Reduction::Average(Divisor::Valid);
+    let large = Capabilities { shared_bytes: 227 << 10, ..GPU };
+    for (layout, units) in [(Layout::ChannelsFirst, 128), (Layout::ChannelsLast, 768)] {
+        let plan = plan(31, mean, layout, &large);
+        assert_eq!(
+            (plan.algorithm(), plan.settings.units, plan.settings.workspace),
+            (Algorithm::VanHerkPaired, units, 0)
+        );
+    }
+    for (kernel, device) in [(31, &GPU), (127, &large)] {
+        let last = plan(kernel, mean, Layout::ChannelsLast, device);
+        assert_eq!(last.algorithm(), Algorithm::VanHerk);
+    }
+    let sliding = |reduction, layout, device| {
+        assert_eq!(plan(31, reduction, layout, device).algorithm(), Algorithm::VanHerk);
+    };
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    sliding(indexed, Layout::ChannelsFirst, &GPU);
+    sliding(max, Layout::ChannelsLast, &GPU);
+    sliding(max, Layout::ChannelsFirst, &PROCESSOR);
+    sliding(max, Layout::ChannelsFirst, &Capabilities { shared_bytes: 0, ..GPU });
+}
+
+#[test]
+fn threads_of_a_processor_walk_along_rows() {
+    let max = Reduction::Max(Output::Values);
+    let mean = Reduction::Average(Divisor::Valid);
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let plan = |kernel: usize, stride, reduction, layout, device: &Capabilities| {
+        let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
+        let pooling = Pooling::new(shape, &window, layout).unwrap();
+        let plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
+        assert_eq!(plan.check(&pooling, reduction, DType::F32, device), Ok(()));
+        plan
+    };
+    let (first, last) = (Layout::ChannelsFirst, Layout::ChannelsLast);
+    for (kernel, stride, reduction, lanes) in [(3, 2, max, 4), (3, 1, mean, 8), (13, 1, max, 8)] {
+        let plan = plan(kernel, stride, reduction, first, &PROCESSOR);
+        assert_eq!(
+            (plan.algorithm(), plan.settings.lanes, plan.config.to_string()),
+            (Algorithm::CpuRows, lanes, "strips of 4 rows".into())
+        );
+    }
+    // Indices need rows before columns, channels lie together, a GPU's units are neighbours; and long
+    // windows cost less in blocks.
+    for (kernel, reduction, layout, device, algorithm) in [
+        (3, indexed, first, &PROCESSOR, Algorithm::RegisterTile),
+        (3, max, last, &PROCESSOR, Algorithm::RegisterTile),
+        (3, max, first, &GPU, Algorithm::RegisterTile),
+        (31, max, first, &PROCESSOR, Algorithm::VanHerk),
+    ] {
+        assert_eq!(plan(kernel, 1, reduction, layout, device).algorithm(), algorithm);
+    }
+}
+
+#[test]
+fn a_problem_that_no_kernel_can_hold_is_refused() {
+    let max = Reduction::Max(Output::Values);
+    let large = pooling(1 << 20, 64, Layout::ChannelsLast);
+    let plan = Plan::new(&large, max, DType::I8, &GPU);
+    assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "{plan:?}");
+    let small = Capabilities { buffer_bytes: 1 << 20, ..GPU };
+    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), max, DType::F32, &small);
+    assert!(matches!(plan, Err(PlanError::BufferTooLarge { .. })), "{plan:?}");
+    let mean = Reduction::Average(Divisor::Padded);
+    let plan = Plan::new(&pooling(8, 64, Layout::ChannelsLast), mean, DType::U8, &GPU);
+    assert!(matches!(plan, Err(PlanError::AverageOfIntegers { .. })), "{plan:?}");
+}
+
+/// Every second row of three more than there are is as many as there are, and not the same.
+#[test]
+fn strides_over_padding_do_not_slide() {
+    let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
+    let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F64, &GPU);
+    assert!(matches!(plan, Err(PlanError::NotFor { .. })), "{plan:?}");
+}
+
+#[test]
+fn an_override_that_cannot_run_is_refused() {
+    let pooling = pooling(1, 6, Layout::ChannelsLast);
+    let max = Reduction::Max(Output::Values);
+    let plan = Plan::new(&pooling, max, DType::F32, &GPU).unwrap();
+    assert_eq!(plan.check(&pooling, max, DType::F32, &GPU), Ok(()));
+    for lanes in [0, 3, 4] {
+        assert!(
+            with(plan, |settings| settings.lanes = lanes)
+                .check(&pooling, max, DType::F32, &GPU)
+                .is_err(),
+            "{lanes} lanes"
+        );
+    }
+    for units in [0, 1025] {
+        assert!(
+            with(plan, |settings| settings.units = units)
+                .check(&pooling, max, DType::F32, &GPU)
+                .is_err(),
+            "{units} units"
+        );
+    }
+}
+
+/// What a kernel's code is written for is not another's, nor another type's.
+#[test]
+fn what_a_plan_was_made_for_stays() {
+    let pooling = pooling(1, 8, Layout::ChannelsLast);
+    let (max, mean) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let of = |algorithm| Plan::with(algorithm, &pooling, max, DType::F32, &GPU).unwrap();
+    let check = |plan: Plan, dtype| plan.check(&pooling, max, dtype, &GPU);
+    for algorithm in [Algorithm::Direct, Algorithm::RegisterTile] {
+        let plan = of(algorithm);
+        let fixed = |name| Err(PlanError::Fixed { name, kernel: algorithm.name() });
+        assert_eq!(check(plan, DType::F32), Ok(()));
+        assert_eq!(
+            check(with(plan, |settings| settings.across = true), DType::F32),
+            fixed("across")
+        );
+        assert_eq!(check(plan, DType::BF16), Err(PlanError::Foreign { kernel: algorithm.name() }));
+        let backward = check_backward(&plan, &pooling, mean, DType::BF16, &GPU);
+        let kernel = algorithm.name();
+        assert_eq!(backward, Err(PlanError::NotFor { kernel }));
+        let rolled = check(with(plan, |settings| settings.unrolled = false), DType::F32);
+        assert_eq!(
+            rolled,
+            if algorithm == Algorithm::RegisterTile { fixed("unrolled") } else { Ok(()) }
+        );
+    }
+}
+
+/// Far steps are not unrolled: neither the vectors between taps along the width, nor the rows of a strip.
+#[test]
+fn far_steps_are_not_unrolled() {
+    let shape = Shape::new(1, 2, Extents::from([8, 1 << 16])).unwrap();
+    let window = Window::new([2, 2]).stride([2, 4096]);
+    let far = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
+    let max = Reduction::Max(Output::Values);
+    assert_eq!(Plan::new(&far, max, DType::F32, &GPU).unwrap().settings.lanes, 1);
+    let shape = Shape::new(1, 4, Extents::from([1 << 13, 8])).unwrap();
+    let window = Window::new([2, 2]).stride([512, 1]);
+    let tall = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let plan = Plan::with(Algorithm::RegisterTile, &tall, max, DType::F32, &GPU).unwrap();
+    assert_eq!(plan.check(&tall, max, DType::F32, &GPU), Ok(()));
+    assert!(in_strips(plan, 2).check(&tall, max, DType::F32, &GPU).is_err());
+}
+
+/// What passes write between them is no more than kernels count, and what the device binds.
+#[test]
+fn passes_that_write_too_much_between_them_are_not_chosen() {
+    let mean = Reduction::Average(Divisor::Valid);
+    let shape = Shape::new(1, 16384, Extents::from([1, 4096])).unwrap();
+    let window = Window::new([64, 64]).stride([1, 16]).padding([(63, 63), (0, 0)]);
+    let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+    let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
+    let plan = Plan::with(Algorithm::VanHerk, &pooling, mean, DType::BF16, &device);
+    assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "2 to the 32nd elements");
+    let chosen = Plan::new(&pooling, mean, DType::BF16, &device).unwrap();
+    assert_eq!(chosen.algorithm(), Algorithm::Direct);
+}
+
+/// A batch of none has the plans of any other.
+#[test]
+fn no_samples_are_planned_as_some_are() {
+    let padded = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let average = Reduction::Average(Divisor::Valid);
+    for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        for &algorithm in Algorithm::ALL {
+            let plan = |samples| {
+                let shape = Shape::new(samples, 8, Extents::from([35, 35])).unwrap();
+                let pooling = Pooling::new(shape, &padded, layout).unwrap();
+                Plan::with(algorithm, &pooling, average, DType::F32, &GPU)
+            };
+            assert_eq!(plan(2).is_ok(), plan(0).is_ok(), "{algorithm:?} {layout}");
+        }
+    }
+}
+
+/// A plan for maxima compares as no sum can be added, that of their gradient neither.
+#[test]
+fn a_plan_of_another_reduction_is_refused() {
+    let weak = SHADING;
+    let (max, average) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let pooling = pooling(2, 8, Layout::ChannelsLast);
+    for (device, dtype) in [(&weak, DType::F32), (&weak, DType::BF16), (&GPU, DType::BF16)] {
+        for max in [max, indexed] {
+            let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
+            assert!(plan.check(&pooling, max, dtype, device).is_ok(), "{dtype}");
+            assert!(plan.check(&pooling, average, dtype, device).is_err(), "{dtype}");
+            assert!(check_backward(&plan, &pooling, indexed, dtype, device).is_err(), "{dtype}");
+        }
+        for algorithm in [Algorithm::Direct, Algorithm::RegisterTile] {
+            let plan = Plan::gradient_with(algorithm, &pooling, indexed, dtype, device).unwrap();
+            assert!(check_backward(&plan, &pooling, indexed, dtype, device).is_ok(), "{dtype}");
+        }
+    }
+}
+
+/// The vectors of a processor are wider than those of a GPU.
+#[test]
+fn runs_are_of_the_device() {
+    let (pooling, max) = (pooling(2, 16, Layout::ChannelsLast), Reduction::Max(Output::Values));
+    let mut refused = 0;
+    for device in [GPU, PROCESSOR] {
+        for &algorithm in Algorithm::ALL {
+            let Ok(plan) = Plan::with(algorithm, &pooling, max, DType::F32, &device) else {
+                continue;
+            };
+            let plan = with(plan, |settings| settings.runs = !settings.runs);
+            let answer = plan.check(&pooling, max, DType::F32, &device);
+            if algorithm == Algorithm::Direct {
+                assert_eq!(answer, Ok(()));
+            } else {
+                let kernel = plan.algorithm().name();
+                assert_eq!(answer, Err(PlanError::Fixed { name: "runs", kernel }));
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused >= 3, "{refused}");
+}
+
+/// Whatever is written into the fields of a plan, its check gives an answer.
+#[test]
+fn any_numbers_are_checked() {
+    const NUMBERS: [usize; 11] =
+        [0, 1, 2, 3, 4, 8, 128, 1 << 20, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
+    let fields: [fn(&mut Plan, usize); 8] = [
+        |plan, n| plan.settings.lanes = n,
+        |plan, n| plan.settings.across = n.is_multiple_of(2),
+        |plan, n| plan.settings.units = n as u32,
+        |plan, n| plan.settings.unrolled = n.is_multiple_of(2),
+        |plan, n| plan.settings.runs = n.is_multiple_of(2),
+        |plan, n| plan.settings.workspace = n,
+        |plan, n| match &mut plan.config {
+            Config::BlockReduce(own) => own.team = n as u32,
+            Config::CpuRows(own) => own.strip = n,
+            Config::RegisterTile(own) => own.strip = n,
+            Config::GatherTile(own) => own.strip = n,
+            Config::StencilRolling(own) => own.rows = n,
+            _ => {}
+        },
+        |plan, n| match &mut plan.config {
+            Config::BlockReduce(own) => own.parts = n,
+            Config::RegisterTile(own) => own.columns = n,
+            _ => {}
+        },
+    ];
+    let global = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
+    let global = |layout| Pooling::new(global, &Window::adaptive([1, 1]), layout).unwrap();
+    let poolings = [Layout::ChannelsLast, Layout::ChannelsFirst]
+        .map(|layout| [pooling(2, 8, layout), pooling(2, 3, layout), global(layout)]);
+    let reductions = [
+        Reduction::Max(Output::Values),
+        Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::Average(Divisor::Padded),
+    ];
+    let (mut checked, mut accepted) = (0, 0);
+    for pooling in poolings.as_flattened() {
+        for (reduction, dtype) in reductions.into_iter().zip([DType::F32, DType::BF16, DType::F16])
+        {
+            for (device, &algorithm) in
+                [GPU, PROCESSOR].iter().flat_map(|it| Algorithm::ALL.iter().map(move |a| (it, a)))
+            {
+                for gradient in [false, true] {
+                    let problem = Problem { pooling, reduction, dtype, gradient };
+                    let Ok(own) = algorithm.plan(problem, device) else { continue };
+                    for (i, first) in fields.iter().enumerate() {
+                        for second in &fields[i..] {
+                            for (n, m) in NUMBERS.iter().flat_map(|n| NUMBERS.map(|m| (*n, m))) {
+                                let mut plan = own;
+                                first(&mut plan, n);
+                                second(&mut plan, m);
+                                checked += 1;
+                                accepted += usize::from(plan.check_for(problem, device).is_ok());
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(checked > 100_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
+}
+
+/// Every kernel has one verdict, and the one that is chosen is the plan's.
+#[test]
+fn every_kernel_is_explained() {
+    let max = Reduction::Max(Output::Values);
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let (mean, norm) = (Reduction::Average(Divisor::Valid), Reduction::Norm(Exponent::new(2.0)));
+    for (reduction, gradient) in
+        [(max, false), (indexed, true), (mean, false), (mean, true), (norm, false), (norm, true)]
+    {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            for device in [&GPU, &PROCESSOR, &SHADING] {
+                let pooling = pooling(4, 6, layout);
+                let explain = Plan::explain(&pooling, reduction, DType::F32, gradient, device);
+                let verdicts = explain.unwrap();
+                for algorithm in Algorithm::ALL {
+                    let of = verdicts.iter().filter(|(named, _)| named == algorithm);
+                    assert_eq!(of.count(), 1, "{algorithm}");
+                }
+                let chosen = verdicts.iter().filter(|(_, verdict)| *verdict == Verdict::Chosen);
+                let chosen: Vec<_> = chosen.map(|(algorithm, _)| *algorithm).collect();
+                let plan = match gradient {
+                    false => Plan::new(&pooling, reduction, DType::F32, device),
+                    true => Plan::gradient(&pooling, reduction, DType::F32, device),
+                };
+                assert_eq!(chosen, [plan.unwrap().algorithm()], "{reduction} {layout}");
+            }
+        }
+    }
+}
+
+/// Every device that is known as data has a plan within its limits for each problem, and for its gradient.
+#[test]
+fn known_devices_have_plans_within_their_limits() {
+    let windows = [
+        Window::new([3, 3]).stride([2, 2]).padding([1, 1]),
+        Window::new([3, 3]).stride([1, 1]).padding([1, 1]),
+        Window::new([31, 31]).stride([1, 1]).padding([15, 15]),
+        Window::adaptive([1, 1]),
+    ];
+    let reductions = [
+        Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::Average(Divisor::Valid),
+        Reduction::Norm(Exponent::new(2.0)),
+    ];
+    for Profile { name, capabilities: device } in profiles::PROFILES {
+        for (extent, channels) in [(35, 288), (112, 64), (7, 3)] {
+            for (window, layout) in windows.iter().flat_map(|window| {
+                [Layout::ChannelsLast, Layout::ChannelsFirst].map(|layout| (window, layout))
+            }) {
+                let shape = Shape::new(8, channels, Extents::from([extent, extent])).unwrap();
+                let Ok(pooling) = Pooling::new(shape, window, layout) else { continue };
+                for (reduction, dtype) in
+                    reductions.iter().flat_map(|it| [DType::F32, DType::BF16].map(|of| (*it, of)))
+                {
+                    for gradient in [false, true] {
+                        let plan = match gradient {
+                            false => Plan::new(&pooling, reduction, dtype, &device),
+                            true => Plan::gradient(&pooling, reduction, dtype, &device),
+                        };
+                        let plan = plan.unwrap();
+                        let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
+                        let settings = plan.settings;
+                        assert_eq!(plan.check_for(problem, &device), Ok(()), "{name}: {plan:?}");
+                        assert!(settings.units <= device.units_per_cube, "{name}: {plan:?}");
+                        assert!(
+                            settings.lanes * dtype.size() <= device.load_bytes,
+                            "{name}: {plan:?}"
+                        );
+                        let bytes = settings.workspace as u64;
+                        assert!(bytes <= device.buffer_bytes, "{name}: {plan:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! The kernel: where a unit's elements are, and what becomes of them.
+
+use cubecl::prelude::*;
+
+use super::gradient::gradients_of;
+use super::{FlatArgs, Form, TAPS};
+use crate::cube::convert::{round, widen_by};
+
+/// `S` is how elements are stored, `A` how they are summed.
+#[cube(launch_unchecked)]
+pub(super) fn flat<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    args: &FlatArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let position = if comptime!(form.line) {
+        CUBE_POS_X * CUBE_DIM_X + UNIT_POS_X
+    } else {
+        ABSOLUTE_POS as u32
+    };
+    // Units past the last compute its vector again: of a warp all are asked.
+    let vector = min(position, args.last_vector);
+    let first = vector * form.lanes;
+    let line = first / form.row;
+    let (plane, at) = args.plane.div_mod(first);
+    let row = (line - plane * args.rows as u32) as i32;
+    let column = (first - line * form.row) as i32;
+    let next = args.row - column;
+    let again = if comptime!(form.shares()) { args.row_again - column } else { next };
+    let place = Place { vector: vector as i32, row, column, next, again };
+    let inner = at - args.inner_first < args.inner_count;
+    // Not one by one: a warp would run both.
+    let inner = if comptime!(form.votes) { plane_all(inner) } else { inner };
+    let results = if inner {
+        run::<S, A, N>(input, args, &place, true, form)
+    } else {
+        run::<S, A, N>(input, args, &place, false, form)
+    };
+    output[vector as usize] = round::<A, S, N>(results, form.rounds);
+}
+
+/// Where a unit's elements are: their vector, the row and the column of the first element, and the element
+/// at which the next row begins, twice.
+#[derive(CubeType)]
+pub(super) struct Place {
+    vector: i32,
+    pub(super) row: i32,
+    column: i32,
+    pub(super) next: i32,
+    again: i32,
+}
+
+/// Computes a unit's elements, whose rows have all their taps if they are `inner`.
+#[cube]
+fn run<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &FlatArgs,
+    place: &Place,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let mut rows = Sequence::<Vector<A, N>>::new();
+    // With this a compiler sees that steps from there stay within 32 bits, and makes them a part of the access.
+    let base = (place.vector + comptime!(form.first(0))) as u32 & 0x7fff_ffffu32;
+    #[unroll]
+    for t in 0..TAPS {
+        #[unroll]
+        for k in 0..form.vectors(t) {
+            let vector = comptime!(form.first(t) + k as i32);
+            let at = if comptime!(inner) {
+                base as usize + comptime!((vector - form.first(0)) as usize)
+            } else {
+                inside(place.vector + vector, args, vector) as usize
+            };
+            let elements = widen_by::<S, A, N>(input[at], args.upper, form.widened);
+            rows.push(if comptime!(form.scales()) {
+                elements * Vector::new(args.reciprocal.get::<A>())
+            } else {
+                elements
+            });
+        }
+    }
+    if comptime!(form.shares()) {
+        gradients_of::<A, N>(&rows, args, place, inner, form)
+    } else {
+        averages_of::<A, N>(&rows, args, place, inner, form)
+    }
+}
+
+#[cube]
+fn averages_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    args: &FlatArgs,
+    place: &Place,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let edges = edges_of::<A>(args, place, inner, form);
+    let sums = columns_of::<A, N>(rows, &edges, inner, form);
+    let mut pairs = Sequence::<A>::new();
+    #[unroll]
+    for j in 0..comptime!(form.reads() as usize - 1) {
+        pairs.push(*sums.index(j) + *sums.index(comptime!(j + 1)));
+    }
+    let mut results = Vector::<A, N>::new(A::from_int(0));
+    #[unroll]
+    for i in 0..N::value() {
+        let result = result_of::<A>(&sums, &pairs, args, place, &edges, i as u32, inner, form);
+        results.insert(i, result);
+    }
+    results
+}
+
+/// The vector, or the nearest one that is there: only one before a unit's own may be before the first, and only one
+/// behind it behind the last.
+#[cube]
+fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
+    let (before, behind) = comptime!((from_own < 0, from_own > 0));
+    let vector = if comptime!(before) { max(vector, 0i32) } else { vector };
+    if comptime!(behind) { min(vector, args.last_vector as i32) } else { vector }
+}
+
+/// What is near the first and the last rows of a plane.
+#[derive(CubeType)]
+struct Edges<A: Float> {
+    /// A bit for each column: whether the rows above and below it are the plane's.
+    above: u32,
+    below: u32,
+    /// One over the taps of a window on the row of a unit's own columns and on the next one's, were all its
+    /// columns there.
+    own: A,
+    next: A,
+}
+
+#[cube]
+fn edges_of<A: Float>(
+    args: &FlatArgs,
+    place: &Place,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Edges<A> {
+    let all = args.reciprocal.get::<A>();
+    if comptime!(inner) {
+        Edges::<A> { above: 0u32, below: 0u32, own: all, next: all }
+    } else {
+        let own = place.row;
+        let next = next_row(args, place);
+        let last = args.rows - 1;
+        // The columns of the next row: the first column is one ahead.
+        let later = u32::MAX << min(place.next + 1, 31i32) as u32;
+        let above = bits(later, own > 0, next > 0);
+        let below = bits(later, own < last, next < last);
+        if comptime!(form.divides_each()) {
+            let (own, next) = (usual_on::<A>(args, own), usual_on::<A>(args, next));
+            Edges::<A> { above, below, own, next }
+        } else {
+            Edges::<A> { above, below, own: all, next: all }
+        }
+    }
+}
+
+/// The row after a unit's own.
+#[cube]
+pub(super) fn next_row(args: &FlatArgs, place: &Place) -> i32 {
+    if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
+}
+
+/// Whether the windows on a row lack one.
+#[cube]
+fn is_short(args: &FlatArgs, row: i32) -> bool {
+    row == 0 || row == args.rows - 1
+}
+
+/// One over the taps of a window on a row, were all its columns there.
+#[cube]
+fn usual_on<A: Float>(args: &FlatArgs, row: i32) -> A {
+    select(is_short(args, row), A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
+}
+
+/// The bits of the row's own columns and of the next one's, which are `later`, where these are to be set.
+#[cube]
+fn bits(later: u32, own: bool, next: bool) -> u32 {
+    select(own, !later, 0u32) | select(next, later, 0u32)
+}
+
+#[cube]
+fn has_bit(bits: u32, #[comptime] j: u32) -> bool {
+    bits & comptime!(1u32 << j) != 0
+}
+
+/// The sum of each column over those of its three rows that are there, from the one before the first element
+/// to the one behind the last.
+#[cube]
+fn columns_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    edges: &Edges<A>,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Sequence<A> {
+    let mut sums = Sequence::<A>::new();
+    #[unroll]
+    for j in 0..form.reads() {
+        let mut sum = tap_of::<A, N>(rows, 1u32, j, form);
+        #[unroll]
+        for side in 0..2u32 {
+            let t = comptime!(2 * side);
+            let tap = tap_of::<A, N>(rows, t, j, form);
+            let there = if comptime!(t == 0) { edges.above } else { edges.below };
+            sum = if comptime!(inner) {
+                sum + tap
+            } else if comptime!(form.spares_registers()) {
+                sum + select(has_bit(there, j), tap, A::from_int(0))
+            } else {
+                select(has_bit(there, j), sum + tap, sum)
+            };
+        }
+        sums.push(sum);
+    }
+    sums
+}
+
+/// Column `j` of row `t` of the taps.
+#[cube]
+pub(super) fn tap_of<A: Float, N: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    #[comptime] t: u32,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> A {
+    let (vector, lane) = comptime!(form.place(t, j));
+    rows.index(vector).extract(lane)
+}
+
+/// Whether element `p` of a unit is the first of its row, and whether it is the last.
+#[cube]
+pub(super) fn begins(place: &Place, #[comptime] p: i32) -> bool {
+    if comptime!(p > 0) { next_at(place, p) } else { place.column == comptime!(-p) }
+}
+
+#[cube]
+pub(super) fn ends(place: &Place, #[comptime] p: i32) -> bool {
+    next_at(place, comptime!(p + 1))
+}
+
+/// Whether the next row begins at element `p`; neighbours ask one number each of the two.
+#[cube]
+fn next_at(place: &Place, #[comptime] p: i32) -> bool {
+    let next = if comptime!(p % 2 == 0) { place.next } else { place.again };
+    next == p
+}
+
+/// The result of element `i`: the sum of its three columns, or of the two that are in the row, and what
+/// divides them.
+///
+/// All that may be added is: that costs less than to choose what is.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn result_of<A: Float>(
+    sums: &Sequence<A>,
+    pairs: &Sequence<A>,
+    args: &FlatArgs,
+    place: &Place,
+    edges: &Edges<A>,
+    #[comptime] i: u32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> A {
+    let p = comptime!(i as i32);
+    let before = *pairs.index(comptime!(i as usize));
+    let behind = *pairs.index(comptime!(i as usize + 1));
+    let all = before + *sums.index(comptime!(i as usize + 2));
+    let own = factors::<A>(args, place, edges, false, inner, form);
+    let next = factors::<A>(args, place, edges, true, inner, form);
+    let usual = if comptime!(inner || !form.divides_each()) {
+        own.usual
+    } else {
+        select(place.next <= p, next.usual, own.usual)
+    };
+    let first = if comptime!(i > 0) { next.edge } else { own.edge };
+    if comptime!(!inner && form.spares_registers()) {
+        let (begins, ends) = (begins(place, p), ends(place, p));
+        let none = A::from_int(0);
+        let before = select(begins, none, *sums.index(comptime!(i as usize)));
+        let behind = select(ends, none, *sums.index(comptime!(i as usize + 2)));
+        let sum = before + *sums.index(comptime!(i as usize + 1)) + behind;
+        sum * select(begins, first, select(ends, own.edge, usual))
+    } else {
+        let result = select(ends(place, p), before * own.edge, all * usual);
+        select(begins(place, p), behind * first, result)
+    }
+}
+
+/// One over the taps of a window of a row that are inside: away from the row's first and last column, and
+/// in these.
+#[derive(CubeType)]
+struct Factors<A: Float> {
+    usual: A,
+    edge: A,
+}
+
+/// Those of a unit's own row, or of the `next`.
+#[cube]
+fn factors<A: Float>(
+    args: &FlatArgs,
+    place: &Place,
+    edges: &Edges<A>,
+    #[comptime] next: bool,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> Factors<A> {
+    let all = args.reciprocal.get::<A>();
+    if comptime!(form.scales()) {
+        Factors::<A> { usual: A::from_int(1), edge: A::from_int(1) }
+    } else if comptime!(!form.divides_each()) {
+        Factors::<A> { usual: all, edge: all }
+    } else {
+        let six = A::new(comptime!(1.0 / 6.0));
+        if comptime!(inner) {
+            Factors::<A> { usual: all, edge: six }
+        } else {
+            let (row, usual) = if comptime!(next) {
+                (next_row(args, place), edges.next)
+            } else {
+                (place.row, edges.own)
+            };
+            Factors::<A> { usual, edge: select(is_short(args, row), A::new(0.25), six) }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The kernel: where a unit's rows are, and how they come, are summed and written.
+
+use cubecl::prelude::*;
+
+use super::{AHEAD, Form, RollingArgs};
+use crate::cube::convert::{round, widen, widen_kept};
+use crate::cube::registers::{Registers, zeros};
+use crate::pool::common::runs::written;
+
+/// `S` is how elements are stored, `A` how they are summed.
+#[cube(launch_unchecked)]
+pub(super) fn roll<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    args: &RollingArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let unit = ABSOLUTE_POS as u32;
+    if unit >= args.units {
+        terminate!();
+    }
+    let place = place_of(args, unit, form);
+    let factors = factors_of::<A>(args, &place, form);
+    let coming = zeros::<S, N>(comptime!(AHEAD * form.reads()));
+    let sums = Sums::<A, N> { two: zeros::<A, N>(form.columns), last: zeros::<A, N>(form.columns) };
+    begin::<S, A, N>(input, args, &place, &factors, &coming, &sums, form);
+
+    // The last row from which a group has no row of the plane's edge, nor one past the unit's last.
+    let last = min(place.end - comptime!(AHEAD as i32), args.rows - 1 - form.below());
+    let row = RuntimeCell::<i32>::new(place.row);
+    while row.read() < place.end {
+        rows::<S, A, N>(input, output, args, &place, &factors, &coming, &sums, &row, false, form);
+        // In a loop of their own: between the two ways of one loop what they share would be in registers.
+        while row.read() <= last {
+            rows::<S, A, N>(
+                input, output, args, &place, &factors, &coming, &sums, &row, true, form,
+            );
+        }
+    }
+}
+
+/// Where a unit's rows are.
+#[derive(CubeType)]
+struct Place {
+    /// The first row, and the one after the last.
+    row: i32,
+    end: i32,
+    /// The first column, and the first of the columns that are the unit's alone.
+    column: i32,
+    aside: u32,
+    /// Whether there is a column before the first, and one behind the last.
+    left: bool,
+    right: bool,
+    /// The vector of the first column on the plane's first row.
+    vector: u32,
+}
+
+#[cube]
+fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
+    let (pixel, lane) = (unit / form.pixel, unit % form.pixel);
+    let (rest, block) = args.blocks.div_mod(pixel);
+    let (plane, strip) = args.strips.div_mod(rest);
+    let columns = comptime!(form.columns as i32);
+    // The last columns are two as the others, and the first of them may be the block's before too.
+    let first = block as i32 * columns;
+    let column = min(first, args.columns - columns);
+    let row = (strip * args.strip) as i32;
+    Place {
+        row,
+        end: min(row + args.strip as i32, args.rows),
+        column,
+        aside: (first - column) as u32,
+        left: column > 0,
+        right: column + columns < args.columns,
+        vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
+    }
+}
+
+/// The sums of a unit's columns over the last row, and over it and the one before.
+#[derive(CubeType)]
+struct Sums<A: Float, N: Size> {
+    two: Registers<A, N>,
+    last: Registers<A, N>,
+}
+
+/// What sums are multiplied by: those of the first column, of those between, and of the last, each away from
+/// the plane's first and last rows and on these.
+#[derive(CubeType)]
+struct Factors<A: Float> {
+    inner: Sequence<A>,
+    edge: Sequence<A>,
+    /// What each column of a gradient is multiplied by, before any is added: what is large does not overflow.
+    shares: Sequence<A>,
+}
+
+#[cube]
+fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: Form) -> Factors<A> {
+    let all = args.reciprocal.get::<A>();
+    let (six, four) = (A::new(comptime!(1.0 / 6.0)), A::new(0.25));
+    let mut inner = Sequence::<A>::new();
+    let mut edge = Sequence::<A>::new();
+    let mut shares = Sequence::<A>::new();
+    if comptime!(form.divides_sums()) {
+        inner.push(select(place.left, all, six));
+        inner.push(all);
+        inner.push(select(place.right, all, six));
+        edge.push(select(place.left, six, four));
+        edge.push(six);
+        edge.push(select(place.right, six, four));
+    }
+    if comptime!(form.divides_shares()) {
+        #[unroll]
+        for j in 0..form.reads() {
+            shares.push(if comptime!(form.weighs_ends()) {
+                let x = place.column + comptime!(j as i32 - 1);
+                let ends = x == 0 || x + 1 == args.columns;
+                select(ends, six, A::new(comptime!(1.0 / 9.0)))
+            } else {
+                all
+            });
+        }
+    }
+    Factors::<A> { inner, edge, shares }
+}
+
+/// What the sum of column `v` on a row is multiplied by; `ends` says whether that is the plane's first or last.
+#[cube]
+fn factor_of<A: Float>(
+    args: &RollingArgs,
+    factors: &Factors<A>,
+    ends: bool,
+    #[comptime] v: u32,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) -> A {
+    if comptime!(form.divides_sums()) {
+        let at = comptime!(usize::from(v > 0) + usize::from(v > 0 && v + 1 == form.columns));
+        if comptime!(inner) {
+            *factors.inner.index(at)
+        } else {
+            select(ends, *factors.edge.index(at), *factors.inner.index(at))
+        }
+    } else {
+        args.reciprocal.get::<A>()
+    }
+}
+
+/// The sums of the row above a unit's first and of that one, and the first rows on their way.
+#[cube]
+fn begin<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RollingArgs,
+    place: &Place,
+    factors: &Factors<A>,
+    coming: &Registers<S, N>,
+    sums: &Sums<A, N>,
+    #[comptime] form: Form,
+) {
+    let above = zeros::<S, N>(form.reads());
+    let own = zeros::<S, N>(form.reads());
+    fetch::<S, N>(input, args, place, max(place.row - 1, 0i32), &above, 0u32, form);
+    fetch::<S, N>(input, args, place, place.row, &own, 0u32, form);
+    #[unroll]
+    for g in 0..AHEAD {
+        let next = place.row + comptime!(g as i32 + 1);
+        if next <= place.end && next < args.rows {
+            fetch::<S, N>(input, args, place, next, coming, g, form);
+        }
+    }
+    let above = row_of::<S, A, N>(&above, 0u32, place, factors, form);
+    let own = row_of::<S, A, N>(&own, 0u32, place, factors, form);
+    let ends = place.row == 0 || place.row + 1 == args.rows;
+    #[unroll]
+    for v in 0..form.columns as usize {
+        let none = Vector::<A, N>::new(A::from_int(0));
+        let above = weighed::<A, N>(*above.index(v), place.row == 1, form);
+        let above = select(place.row > 0, above, none);
+        let own = weighed::<A, N>(*own.index(v), ends, form);
+        sums.two.index(v).store(above + own);
+        sums.last.index(v).store(own);
+    }
+}
+
+/// Has a row come, whose columns outside are left as they are.
+#[cube]
+fn fetch<S: Float, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RollingArgs,
+    place: &Place,
+    row: i32,
+    coming: &Registers<S, N>,
+    #[comptime] g: u32,
+    #[comptime] form: Form,
+) {
+    let first = on_row(args, place, row);
+    #[unroll]
+    for j in 0..form.reads() {
+        let at = first + comptime!((j * form.pixel) as usize) - comptime!(form.pixel as usize);
+        let register = coming.index(comptime!((g * form.reads() + j) as usize));
+        if comptime!(j == 0) {
+            if place.left {
+                register.store(input[at]);
+            }
+        } else if comptime!(j == form.columns + 1) {
+            if place.right {
+                register.store(input[at]);
+            }
+        } else {
+            register.store(input[at]);
+        }
+    }
+}
+
+/// The vector of a unit's first column on a row.
+#[cube]
+fn on_row(args: &RollingArgs, place: &Place, row: i32) -> usize {
+    // With this a compiler sees that steps from there stay within 32 bits, and makes them a part of the
+    // access.
+    ((place.vector + row as u32 * args.line) & 0x7fff_ffffu32) as usize
+}
+
+/// The sums of a row that has come: of each column and its two neighbours, those that are there.
+#[cube]
+fn row_of<S: Float, A: Float, N: Size>(
+    coming: &Registers<S, N>,
+    #[comptime] g: u32,
+    place: &Place,
+    factors: &Factors<A>,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, N>> {
+    let mut columns = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for j in 0..form.reads() {
+        let elements = coming.index(comptime!((g * form.reads() + j) as usize)).read();
+        columns.push(if comptime!(j == 0) {
+            widen_kept::<S, A, N>(elements, place.left, form.widened)
+        } else if comptime!(j == form.columns + 1) {
+            widen_kept::<S, A, N>(elements, place.right, form.widened)
+        } else {
+            widen::<S, A, N>(elements, form.widened)
+        });
+    }
+    let mut sums = Sequence::<Vector<A, N>>::new();
+    #[unroll]
+    for pair in 0..comptime!(form.columns.div_ceil(2)) {
+        let v = comptime!(2 * pair);
+        // What two neighbours share is summed once.
+        let both = share_of::<A, N>(&columns, factors, comptime!(v + 2), form);
+        let both = added::<A, N>(both, &columns, factors, comptime!(v + 1), form);
+        sums.push(added::<A, N>(both, &columns, factors, v, form));
+        if comptime!(v + 1 < form.columns) {
+            sums.push(added::<A, N>(both, &columns, factors, comptime!(v + 3), form));
+        }
+    }
+    sums
+}
+
+/// Column `j`, or its share of a gradient.
+#[cube]
+fn share_of<A: Float, N: Size>(
+    columns: &Sequence<Vector<A, N>>,
+    factors: &Factors<A>,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let column = *columns.index(j as usize);
+    if comptime!(form.divides_shares()) {
+        column * Vector::new(*factors.shares.index(j as usize))
+    } else {
+        column
+    }
+}
+
+/// A sum with column `j`, or with its share.
+#[cube]
+fn added<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    columns: &Sequence<Vector<A, N>>,
+    factors: &Factors<A>,
+    #[comptime] j: u32,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    let column = *columns.index(j as usize);
+    if comptime!(form.divides_shares()) {
+        fma(column, Vector::new(*factors.shares.index(j as usize)), sum)
+    } else {
+        sum + column
+    }
+}
+
+/// A row of a gradient's shares, of which the plane's first and last have more.
+#[cube]
+fn weighed<A: Float, N: Size>(
+    sum: Vector<A, N>,
+    ends: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.weighs_ends()) {
+        select(ends, sum * Vector::new(A::new(1.5)), sum)
+    } else {
+        sum
+    }
+}
+
+/// Writes a group of rows, and has those of the next one come. Of an `inner` one all rows are there, and none
+/// that it reads is the plane's first or last.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn rows<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    args: &RollingArgs,
+    place: &Place,
+    factors: &Factors<A>,
+    coming: &Registers<S, N>,
+    sums: &Sums<A, N>,
+    first: &RuntimeCell<i32>,
+    #[comptime] inner: bool,
+    #[comptime] form: Form,
+) {
+    #[unroll]
+    for g in 0..AHEAD {
+        let row = first.read() + comptime!(g as i32);
+        let (below, next) = (row + 1, row + comptime!(AHEAD as i32 + 1));
+        let come = row_of::<S, A, N>(coming, g, place, factors, form);
+        if next <= place.end && next < args.rows {
+            fetch::<S, N>(input, args, place, next, coming, g, form);
+        }
+        let ends = row == 0 || below == args.rows;
+        let at = on_row(args, place, row);
+        #[unroll]
+        for v in 0..form.columns {
+            let sum = *come.index(v as usize);
+            let sum = if comptime!(inner) {
+                sum
+            } else {
+                let none = Vector::<A, N>::new(A::from_int(0));
+                let there = select(below < args.rows, sum, none);
+                weighed::<A, N>(there, below + 1 == args.rows, form)
+            };
+            let (two, last) = (sums.two.index(v as usize), sums.last.index(v as usize));
+            let three = two.read() + sum;
+            two.store(last.read() + sum);
+            last.store(sum);
+            let result = if comptime!(form.divides_shares()) {
+                three
+            } else {
+                three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
+            };
+            let result = round::<A, S, N>(result, form.rounds);
+            let at = at + (written(v, place.aside, form.columns) * form.pixel) as usize;
+            let there = if comptime!(inner) { true.runtime() } else { row < place.end };
+            if there {
+                output[at] = result;
+            }
+        }
+    }
+    first.store(first.read() + comptime!(AHEAD as i32));
+}

@@ -1,0 +1,89 @@
+//! The kernels of unpooling: sources are forgotten, settled, and followed.
+
+use cubecl::prelude::*;
+
+use super::PlaceArgs;
+use crate::cube::unit::unit_position;
+
+/// Where in memory the input is that the index of output `at` names: −1 for none, −2 for no such.
+#[cube]
+fn place_of(args: &PlaceArgs, at: u32, index: i32) -> i32 {
+    let (pixel, lane) = args.lanes.div_mod(at);
+    let outer = args.windows.div(pixel);
+    let base = (outer * args.index_batch + lane * args.index_channel) as i32;
+    // Of an index below its base: any number that is not negative.
+    let beyond = max(index, base) - base;
+    let (position, rest) = args.index_position.div_mod(beyond as u32);
+    let is_place = index >= base && rest == 0 && position < args.plane;
+    let place = (outer * args.plane + position) * args.lane_count + lane;
+    let missing = select(index == -1, -1i32, -2i32);
+    select(is_place, place as i32, missing)
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn forget(sources: &mut [i32], inputs: u32, #[comptime] runs: bool) {
+    let at = unit_position(runs);
+    if at >= inputs {
+        terminate!();
+    }
+    sources[at as usize] = -1;
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn settle_sources(
+    indices: &[i32],
+    sources: &[Atomic<i32>],
+    note: &[Atomic<i32>],
+    args: &PlaceArgs,
+    #[comptime] runs: bool,
+) {
+    let at = unit_position(runs);
+    if at >= args.outputs {
+        terminate!();
+    }
+    let place = place_of(args, at, indices[at as usize]);
+    if place >= 0 {
+        sources[place as usize].fetch_max(at as i32);
+    } else if place == -2 {
+        note[0].fetch_min(at as i32);
+    }
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn unpool<S: Numeric>(
+    y: &[S],
+    sources: &[i32],
+    x: &mut [S],
+    inputs: u32,
+    #[comptime] runs: bool,
+    #[define(S)] _stored: ElemType,
+) {
+    let at = unit_position(runs);
+    if at >= inputs {
+        terminate!();
+    }
+    let source = sources[at as usize];
+    // There is an element 0 to read where there is no source.
+    let found = y[max(source, 0) as usize];
+    x[at as usize] = select(source >= 0, found, S::from_int(0));
+}
+
+#[cube(launch_unchecked)]
+pub(super) fn unpool_backward<S: Numeric>(
+    dx: &[S],
+    indices: &[i32],
+    sources: &[i32],
+    dy: &mut [S],
+    args: &PlaceArgs,
+    #[comptime] runs: bool,
+    #[define(S)] _stored: ElemType,
+) {
+    let at = unit_position(runs);
+    if at >= args.outputs {
+        terminate!();
+    }
+    let place = place_of(args, at, indices[at as usize]);
+    let there = max(place, 0) as usize;
+    let counts = place >= 0 && sources[there] == at as i32;
+    dy[at as usize] = select(counts, dx[there], S::from_int(0));
+}

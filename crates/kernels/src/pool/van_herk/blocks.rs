@@ -1,0 +1,249 @@
+//! The blocks of a line: how their inputs come, what is kept of them, and their prefixes and suffixes.
+
+use cubecl::prelude::*;
+
+use super::kernel::Line;
+use super::{Form, Pass};
+use crate::cube::convert::widen;
+use crate::pool::common::window::{Accumulator, merge};
+
+/// What is kept of a block from one step to the next.
+#[derive(CubeType)]
+pub(super) struct Kept<A: Float, N: Size> {
+    pub(super) value: RuntimeCell<Vector<A, N>>,
+    pub(super) position: RuntimeCell<Vector<i32, N>>,
+}
+
+#[cube]
+pub(super) fn kept<A: Float, N: Size>() -> Kept<A, N> {
+    Kept::<A, N> {
+        value: RuntimeCell::<Vector<A, N>>::new(Vector::new(A::from_int(0))),
+        position: RuntimeCell::<Vector<i32, N>>::new(Vector::new(0i32)),
+    }
+}
+
+#[cube]
+pub(super) fn keep<A: Float, N: Size>(kept: &Kept<A, N>, folded: &Accumulator<A, N>) {
+    kept.value.store(folded.value);
+    kept.position.store(folded.position);
+}
+
+#[cube]
+pub(super) fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
+    Accumulator::<A, N> { value: kept.value.read(), position: kept.position.read() }
+}
+
+/// The folds of the first 1, 2, … inputs of a block.
+#[cube]
+pub(super) fn prefixes<A: Float, N: Size>(
+    elements: &Sequence<Accumulator<A, N>>,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let mut prefixes = Sequence::<Accumulator<A, N>>::new();
+    prefixes.push(same::<A, N>(elements.index(0usize)));
+    #[unroll]
+    for j in 1..form.block {
+        let next = comptime!(j as usize);
+        prefixes.push(both::<A, N>(
+            prefixes.index(comptime!(next - 1)),
+            elements.index(next),
+            form,
+        ));
+    }
+    prefixes
+}
+
+/// The folds of the last 1, 2, … inputs of a block.
+#[cube]
+pub(super) fn suffixes<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let elements = if comptime!(form.keeps) {
+        kept_elements::<S, A, N>(own, block, form)
+    } else {
+        elements::<S, A, N>(input, positions, own, pass, line, block, form)
+    };
+    let last = comptime!((form.block - 1) as usize);
+    let mut suffixes = Sequence::<Accumulator<A, N>>::new();
+    suffixes.push(same::<A, N>(elements.index(last)));
+    #[unroll]
+    for j in 1..form.block {
+        let next = comptime!(j as usize);
+        let element = elements.index(comptime!(last - next));
+        suffixes.push(both::<A, N>(element, suffixes.index(comptime!(next - 1)), form));
+    }
+    suffixes
+}
+
+/// The inputs of a block: most blocks are inside.
+#[cube]
+pub(super) fn elements<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let mut cells = Sequence::<Kept<A, N>>::new();
+    #[unroll]
+    for _ in 0..form.block {
+        cells.push(kept::<A, N>());
+    }
+    let first = (block * form.block) as i32 - pass.axis.before;
+    let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
+    // A maximum has nothing to drop, and two ways would only keep their addresses in registers.
+    if comptime!(!form.fold.is_max()) && inside {
+        load::<S, A, N>(input, positions, own, pass, line, block, &cells, true, form);
+    } else {
+        load::<S, A, N>(input, positions, own, pass, line, block, &cells, false, form);
+    }
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.block {
+        elements.push(read::<A, N>(cells.index(comptime!(j as usize))));
+    }
+    elements
+}
+
+/// Has a block of inputs come, where they are not inside from the nearest that are.
+#[cube]
+pub(super) fn fetch<S: Float, N: Size>(
+    input: &[Vector<S, N>],
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    #[comptime] form: Form,
+) {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    #[unroll]
+    for j in 0..form.block {
+        let there = min(max(first + j as i32, 0i32), pass.axis.input - 1);
+        let at = (line.input + there as u32 * pass.inner_vectors) as usize;
+        next.index(comptime!(j as usize)).store(input[at]);
+    }
+}
+
+/// The inputs of a block that has come, while the next one sets out. What is outside the input is, for a
+/// maximum, the nearest inside, which every window over it has too; in a sum it is nothing.
+#[cube]
+pub(super) fn fetched<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    own: &mut Shared<[Vector<S, N>]>,
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    next: &Sequence<RuntimeCell<Vector<S, N>>>,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    let kept = if comptime!(form.keeps) { kept_at(block, form) } else { 0u32.runtime() };
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.block {
+        let x = first + j as i32;
+        let come = next.index(comptime!(j as usize)).read();
+        let element = if comptime!(form.fold.is_max()) {
+            come
+        } else {
+            select(x >= 0 && x < pass.axis.input, come, Vector::new(S::from_int(0)))
+        };
+        if comptime!(form.keeps) {
+            own[(kept + comptime!(j * form.units)) as usize] = element;
+        }
+        let value = widen::<S, A, N>(element, form.widened);
+        elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
+    }
+    fetch::<S, N>(input, pass, line, block + 1u32, next, form);
+    elements
+}
+
+/// The inputs of a block that a unit has read before.
+#[cube]
+fn kept_elements<S: Float, A: Float, N: Size>(
+    own: &mut Shared<[Vector<S, N>]>,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Accumulator<A, N>> {
+    let first = kept_at(block, form);
+    let mut elements = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for j in 0..form.block {
+        let value = own[(first + comptime!(j * form.units)) as usize];
+        let value = widen::<S, A, N>(value, form.widened);
+        elements.push(Accumulator::<A, N> { value, position: Vector::new(0i32) });
+    }
+    elements
+}
+
+/// Where a unit keeps the first input of a block.
+#[cube]
+fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
+    block % comptime!(form.blocks()) * comptime!(form.block * form.units) + UNIT_POS
+}
+
+/// Loads a block, all of it `inside` or not. What is outside the input is, for a maximum, the nearest
+/// inside, which every window over it has too; in a sum it is nothing.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn load<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
+    own: &mut Shared<[Vector<S, N>]>,
+    pass: &Pass,
+    line: &Line,
+    block: u32,
+    cells: &Sequence<Kept<A, N>>,
+    #[comptime] inside: bool,
+    #[comptime] form: Form,
+) {
+    let first = (block * form.block) as i32 - pass.axis.before;
+    let kept = if comptime!(form.keeps) { kept_at(block, form) } else { 0u32.runtime() };
+    #[unroll]
+    for j in 0..form.block {
+        let x = first + j as i32;
+        let there = if comptime!(inside) { x } else { min(max(x, 0i32), pass.axis.input - 1) };
+        let at = (line.input + there as u32 * pass.inner_vectors) as usize;
+        let element = if comptime!(inside || form.fold.is_max()) {
+            input[at]
+        } else {
+            select(x == there, input[at], Vector::new(S::from_int(0)))
+        };
+        if comptime!(form.keeps) {
+            own[(kept + comptime!(j * form.units)) as usize] = element;
+        }
+        let value = widen::<S, A, N>(element, form.widened);
+        #[comptime]
+        let position = match positions {
+            ComptimeOption::Some(positions) => positions[at],
+            ComptimeOption::None => {
+                Vector::new((line.position + there as u32 * pass.inner_pixels) as i32)
+            }
+        };
+        let element = Accumulator::<A, N> { value, position };
+        keep::<A, N>(cells.index(comptime!(j as usize)), &element);
+    }
+}
+
+#[cube]
+pub(super) fn same<A: Float, N: Size>(folded: &Accumulator<A, N>) -> Accumulator<A, N> {
+    Accumulator::<A, N> { value: folded.value, position: folded.position }
+}
+
+/// Two folds as one: axes may be walked in any order.
+#[cube]
+pub(super) fn both<A: Float, N: Size>(
+    a: &Accumulator<A, N>,
+    b: &Accumulator<A, N>,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    merge::<A, N>(a, b, form.fold, form.maximum, form.float)
+}

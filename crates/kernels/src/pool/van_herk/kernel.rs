@@ -1,0 +1,201 @@
+//! The kernel: a piece of a line, walked block by block.
+
+use cubecl::prelude::*;
+
+use super::blocks::{Kept, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
+use super::results::{Divisors, divisors_of, write_results};
+use super::{Form, Pass};
+use crate::cube::unit::unit_position;
+use crate::pool::common::window::{Accumulator, counted_at};
+
+/// `S` is how elements are read, `T` how they are written, `A` how they are folded.
+#[cube(launch_unchecked)]
+#[allow(clippy::too_many_arguments, reason = "a pass reads and writes values and positions")]
+pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, N>],
+    positions: ComptimeOption<Box<[Vector<i32, N>]>>,
+    output: &mut [Vector<T, M>],
+    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    pass: &Pass,
+    #[comptime] form: Form,
+    #[define(S)] _read: ElemType,
+    #[define(T)] _written: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let unit = unit_position(form.runs);
+    if unit >= pass.units {
+        terminate!();
+    }
+    let (rest, inner) = pass.inner.div_mod(unit);
+    let (outer, piece) = pass.pieces.div_mod(rest);
+    let line = line_of(pass, outer, inner, form);
+    let divisors = divisors_of::<A>(pass, &line, form);
+    let first = piece * pass.run;
+    let end = min(first + pass.run, pass.blocks);
+
+    let mut ending = Sequence::<Kept<A, N>>::new();
+    #[unroll]
+    for _ in 0..form.block {
+        ending.push(kept::<A, N>());
+    }
+    let mut totals = Sequence::<Kept<A, N>>::new();
+    #[unroll]
+    for _ in 0..form.whole {
+        totals.push(kept::<A, N>());
+    }
+    let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
+    let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
+    if comptime!(form.fetches()) {
+        #[unroll]
+        for _ in 0..form.block {
+            next.push(RuntimeCell::new(Vector::new(S::from_int(0))));
+        }
+        fetch::<S, N>(input, pass, &line, first, &next, form);
+    }
+
+    // Windows that start in block b end in block b + whole or the one after, which is step's.
+    for step in first..end + comptime!(form.whole + 1) {
+        let elements = if comptime!(form.fetches()) {
+            fetched::<S, A, N>(input, &mut own, pass, &line, step, &next, form)
+        } else {
+            elements::<S, A, N>(input, &positions, &mut own, pass, &line, step, form)
+        };
+        let prefixes = prefixes::<A, N>(&elements, form);
+        if step >= first + comptime!(form.whole + 1) {
+            let start = step - comptime!(form.whole + 1);
+            let suffixes =
+                suffixes::<S, A, N>(input, &positions, &mut own, pass, &line, start, form);
+            write_block::<T, A, N, M>(
+                output,
+                &mut indices,
+                pass,
+                &line,
+                start,
+                &suffixes,
+                &totals,
+                &ending,
+                &prefixes,
+                &divisors,
+                form,
+            );
+        }
+        // The oldest whole block leaves, the one that was ending last is whole now.
+        #[unroll]
+        for i in 1..form.whole {
+            keep::<A, N>(
+                totals.index(comptime!((i - 1) as usize)),
+                &read::<A, N>(totals.index(comptime!(i as usize))),
+            );
+        }
+        let newest = comptime!((form.whole - 1) as usize);
+        keep::<A, N>(totals.index(newest), prefixes.index(comptime!((form.block - 1) as usize)));
+        #[unroll]
+        for j in 0..form.block {
+            keep::<A, N>(
+                ending.index(comptime!(j as usize)),
+                prefixes.index(comptime!(j as usize)),
+            );
+        }
+    }
+}
+
+/// Where a piece of a line is.
+#[derive(CubeType)]
+pub(super) struct Line {
+    /// The vector of its first input, as if the line began there, and the step to the next.
+    pub(super) input: u32,
+    /// The vector of its first output, or its element where the outputs are neighbours.
+    pub(super) output: u32,
+    pub(super) outer: u32,
+    pub(super) inner: u32,
+    /// The plane position of its first input.
+    pub(super) position: u32,
+}
+
+#[cube]
+fn line_of(pass: &Pass, outer: u32, inner: u32, #[comptime] form: Form) -> Line {
+    let length = pass.axis.input as u32;
+    let input = outer * length * pass.inner_vectors + inner;
+    let output = if comptime!(form.turns) {
+        (outer * pass.inner_vectors + inner) * pass.outputs
+    } else {
+        outer * pass.outputs * pass.inner_vectors + inner
+    };
+    let pixel = if comptime!(form.channels) { pass.pixel.div(inner) } else { inner };
+    let position = pass.before.modulo(outer) * length * pass.inner_pixels + pixel;
+    Line { input, output, outer, inner, position }
+}
+
+/// Writes the outputs whose windows start in block `start`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn write_block<T: Float, A: Float, N: Size, M: Size>(
+    output: &mut [Vector<T, M>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    pass: &Pass,
+    line: &Line,
+    start: u32,
+    suffixes: &Sequence<Accumulator<A, N>>,
+    totals: &Sequence<Kept<A, N>>,
+    ending: &Sequence<Kept<A, N>>,
+    prefixes: &Sequence<Accumulator<A, N>>,
+    divisors: &Divisors<A>,
+    #[comptime] form: Form,
+) {
+    // The whole blocks of a window that ends in the earlier of its two last blocks, and of the rest.
+    let sum = kept::<A, N>();
+    keep::<A, N>(&sum, &read::<A, N>(totals.index(0usize)));
+    #[unroll]
+    for i in 1..comptime!(form.whole.max(2) - 1) {
+        let next = read::<A, N>(totals.index(comptime!(i as usize)));
+        keep::<A, N>(&sum, &both::<A, N>(&read::<A, N>(&sum), &next, form));
+    }
+    let middle = read::<A, N>(&sum);
+    let newest = read::<A, N>(totals.index(comptime!((form.whole - 1) as usize)));
+    let longer =
+        if comptime!(form.whole > 1) { both::<A, N>(&middle, &newest, form) } else { newest };
+
+    let first = start * comptime!(form.block / form.stride);
+    let mut results = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for i in 0..comptime!(form.block / form.stride) {
+        let from = comptime!((form.block - 1 - i * form.stride) as usize);
+        let to = comptime!(i * form.stride + form.rest);
+        let suffix = suffixes.index(from);
+        let folded = if comptime!(to >= form.block) {
+            let prefix = prefixes.index(comptime!((to - form.block) as usize));
+            both::<A, N>(&both::<A, N>(suffix, &longer, form), prefix, form)
+        } else {
+            let prefix = read::<A, N>(ending.index(comptime!(to as usize)));
+            if comptime!(form.whole > 1) {
+                both::<A, N>(&both::<A, N>(suffix, &middle, form), &prefix, form)
+            } else {
+                both::<A, N>(suffix, &prefix, form)
+            }
+        };
+        results.push(folded);
+    }
+    // Most blocks are of windows that all have all their taps.
+    let last = first + comptime!(form.block / form.stride - 1);
+    if last < pass.outputs && counts_all(pass, first, last, form) {
+        write_results::<T, A, N, M>(
+            output, indices, pass, line, divisors, first, &results, true, form,
+        );
+    } else {
+        write_results::<T, A, N, M>(
+            output, indices, pass, line, divisors, first, &results, false, form,
+        );
+    }
+}
+
+/// Whether the windows from `first` to `last` have all their taps on the axis: then those between have.
+#[cube]
+fn counts_all(pass: &Pass, first: u32, last: u32, #[comptime] form: Form) -> bool {
+    if comptime!(!form.counts()) {
+        true.runtime()
+    } else {
+        let all = pass.axis.kernel;
+        counted_at(&pass.axis, first, form.axis, form.fold) == all
+            && counted_at(&pass.axis, last, form.axis, form.fold) == all
+    }
+}

@@ -1,0 +1,138 @@
+//! The passes of a problem: along which axes, over which lines, in blocks of how many inputs.
+
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::pool::common::settings::Settings;
+use crate::pool::common::van_herk::{block, windowed};
+use crate::pool::problem::{Output, Reduction, pixel_channels};
+
+/// The most elements that a pass writes, and the bytes of the passes' intermediate tensors.
+pub(super) fn written(
+    pooling: &Pooling,
+    reduction: Reduction,
+    settings: &Settings,
+    dtype: DType,
+) -> (usize, usize) {
+    let passes = passes(pooling, reduction, settings, dtype);
+    let most = passes.iter().map(Walk::written).max().unwrap_or(0);
+    (most, passes.iter().map(Walk::workspace).sum())
+}
+
+/// A pass along one axis.
+pub(super) struct Walk {
+    pub(super) axis: usize,
+    /// The lines are `outer × inner`, neighbours along `inner`.
+    pub(super) outer: usize,
+    pub(super) inner: usize,
+    /// Whether the outputs of a line are neighbours, not those of neighbouring lines.
+    pub(super) turns: bool,
+    pub(super) last: bool,
+    /// The lanes of what is read, and of what is written.
+    pub(super) lanes: [usize; 2],
+    /// What is read, and what is written.
+    pub(super) dtypes: [DType; 2],
+    pub(super) indexed: bool,
+    pub(super) outputs: usize,
+    /// The blocks of outputs that a unit walks.
+    pub(super) run: usize,
+}
+
+impl Walk {
+    /// The elements that it writes.
+    pub(super) fn written(&self) -> usize {
+        self.outer * self.outputs * self.inner
+    }
+
+    /// The bytes of workspace that it writes: none, where it writes the result.
+    pub(super) fn workspace(&self) -> usize {
+        let index = if self.indexed { DType::I32.size() } else { 0 };
+        if self.last { 0 } else { self.written() * (self.dtypes[1].size() + index) }
+    }
+}
+
+/// The most bytes that a cube's units keep of what they have read: more, and there is room for few cubes.
+const KEPT_BYTES: usize = 72 << 10;
+
+/// Whether a unit of a pass keeps in shared memory what it has read, until the windows that start there
+/// end: read from memory again, it would have left all caches where lines are long.
+pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk) -> bool {
+    let block = block(axis);
+    let blocks = (axis.kernel() - 1) / block + 2;
+    let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
+    let room = settings.units as usize * unit <= settings.shared_bytes.min(KEPT_BYTES);
+    // Of memory that is shared for long, graphics drivers leave room for few cubes, and not all share
+    // narrow types.
+    settings.shared_vectors && room && !walk.indexed && !settings.runs
+}
+
+/// Fewer units than this and lines are cut, though each piece then reads a window more.
+const ENOUGH_UNITS: usize = 1 << 17;
+
+pub(super) fn passes(
+    pooling: &Pooling,
+    reduction: Reduction,
+    settings: &Settings,
+    dtype: DType,
+) -> Vec<Walk> {
+    let axes = pooling.grid().axes();
+    let walked: Vec<_> = windowed(pooling).collect();
+    let channels = pixel_channels(pooling);
+    // The windowed axes are the last ones, so that turning each of them ends in order.
+    let turns =
+        channels == 1 && !settings.runs && walked.len() > 1 && walked[0] + walked.len() == AXES;
+    let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
+    let between = match reduction {
+        Reduction::Average(_) => settings.accumulator,
+        _ => dtype,
+    };
+    let mut extents = axes.each_ref().map(Axis::input);
+    let samples = pooling.input().elements() / channels / extents.iter().product::<usize>();
+    let mut passes = Vec::new();
+    for (n, &axis) in walked.iter().enumerate() {
+        let (first, last) = (n == 0, n + 1 == walked.len());
+        let before: usize = extents[..axis].iter().product();
+        let after: usize = extents[axis + 1..].iter().product();
+        extents[axis] = axes[axis].output();
+        let (outer, inner) = match turns {
+            // The axes that were turned before lie behind those that follow.
+            true => (
+                samples * extents[..walked[0]].iter().product::<usize>(),
+                extents[walked[0]..axis].iter().product::<usize>() * after,
+            ),
+            false => (samples * before, after * channels),
+        };
+        let outputs = axes[axis].output();
+        let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
+        // Lanes with positions are channels of one pixel.
+        let neighbours = if indexed { channels } else { inner };
+        let run = block(&axes[axis]) / axes[axis].stride();
+        let lanes = lanes(neighbours, outputs, run, dtypes, turns, settings);
+        let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
+        let lines = outer * inner / lanes[0];
+        let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
+        let run = if settings.runs { blocks } else { blocks.div_ceil(pieces) };
+        passes.push(Walk { axis, outer, inner, turns, last, lanes, dtypes, indexed, outputs, run });
+    }
+    passes
+}
+
+/// The lanes of what a pass reads and of what it writes: a word on a GPU, where registers are
+/// short, all that a load takes on a processor.
+fn lanes(
+    inner: usize,
+    outputs: usize,
+    run: usize,
+    dtypes: [DType; 2],
+    turns: bool,
+    settings: &Settings,
+) -> [usize; 2] {
+    let divisor = |n: usize, most: usize| (1usize << n.trailing_zeros()).min(most);
+    if turns {
+        let most = (16 / dtypes[1].size()).min(4);
+        return [1, divisor(outputs, most).min(divisor(run, most))];
+    }
+    let widest = dtypes[0].size().max(dtypes[1].size());
+    let most = if settings.runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
+    let lanes = divisor(inner, most.max(1));
+    [lanes; 2]
+}

@@ -1,0 +1,164 @@
+//! What a pass makes of its windows' folds, and where it writes that.
+
+use cubecl::prelude::*;
+
+use super::blocks::same;
+use super::kernel::Line;
+use super::{Form, Pass};
+use crate::cube::convert::{narrow, round};
+use crate::pool::common::window::{Accumulator, Fold, counted_at};
+
+/// Writes the outputs of a block; all are there and counted in full, if they are `whole`.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
+    output: &mut [Vector<T, M>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    pass: &Pass,
+    line: &Line,
+    divisors: &Divisors<A>,
+    first: u32,
+    results: &Sequence<Accumulator<A, N>>,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) {
+    let group = comptime!(form.group());
+    #[unroll]
+    for g in 0..comptime!((form.block / form.stride) as usize / group) {
+        let o = first + comptime!((g * group) as u32);
+        if comptime!(whole) || o < pass.outputs {
+            let mut value = Vector::<A, M>::new(A::from_int(0));
+            let mut position = Vector::<i32, M>::new(0i32);
+            #[unroll]
+            for m in 0..M::value() {
+                let (i, lane) = comptime!(form.source(g, m));
+                let o = first + comptime!(i as u32);
+                let folded = results.index(i);
+                let result = finished::<A, N>(pass, line, divisors, o, folded, whole, form);
+                value.insert(m, result.value.extract(lane));
+                position.insert(m, result.position.extract(lane));
+            }
+            let at = if comptime!(form.turns) {
+                (line.output + o) / comptime!(group as u32)
+            } else {
+                line.output + o * pass.inner_vectors
+            };
+            write::<T, A, M>(output, indices, at, value, position, form);
+        }
+    }
+}
+
+#[cube]
+fn write<T: Float, A: Float, M: Size>(
+    output: &mut [Vector<T, M>],
+    indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
+    at: u32,
+    value: Vector<A, M>,
+    position: Vector<i32, M>,
+    #[comptime] form: Form,
+) {
+    output[at as usize] = if comptime!(form.fold.is_max()) {
+        narrow::<A, T, M>(value, form.widened)
+    } else {
+        round::<A, T, M>(value, form.rounds)
+    };
+    #[comptime]
+    match indices {
+        ComptimeOption::Some(indices) => indices[at as usize] = position,
+        ComptimeOption::None => {}
+    }
+}
+
+/// What the windows of a line are divided by.
+#[derive(CubeType)]
+pub(super) struct Divisors<A: Float> {
+    /// The taps that are counted on the other axes.
+    pub(super) others: i32,
+    /// One over the divisor of a window that has all its taps on this axis.
+    pub(super) usual: A,
+}
+
+#[cube]
+pub(super) fn divisors_of<A: Float>(
+    pass: &Pass,
+    line: &Line,
+    #[comptime] form: Form,
+) -> Divisors<A> {
+    if comptime!(!form.counts()) {
+        Divisors::<A> { others: 1i32.runtime(), usual: pass.reciprocal.get::<A>() }
+    } else {
+        let others =
+            if comptime!(form.turns) { line.inner } else { pass.others.modulo(line.outer) };
+        let (d, h) = pass.height.div_mod(others);
+        let others = if comptime!(form.others == 2) {
+            counted_at(&pass.depth_axis, d, form.depth, form.fold)
+                * counted_at(&pass.height_axis, h, form.height, form.fold)
+        } else if comptime!(form.others == 1) {
+            counted_at(&pass.depth_axis, d, form.depth, form.fold)
+        } else {
+            1i32.runtime()
+        };
+        let usual = A::from_int(1) / A::cast_from(others * pass.axis.kernel);
+        Divisors::<A> { others, usual }
+    }
+}
+
+/// What the last pass makes of a window: the average of a sum, the index of a position.
+#[cube]
+fn finished<A: Float, N: Size>(
+    pass: &Pass,
+    line: &Line,
+    divisors: &Divisors<A>,
+    o: u32,
+    folded: &Accumulator<A, N>,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) -> Accumulator<A, N> {
+    if comptime!(!form.last || form.fold == Fold::Max) {
+        same::<A, N>(folded)
+    } else if comptime!(form.fold.is_max()) {
+        let lane =
+            if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };
+        let lane = lane * N::value() as u32 * pass.index_lane;
+        let sample = pass.others.div(line.outer);
+        let base = (sample * pass.index_batch + lane) as i32;
+        let mut position = folded.position * Vector::new(pass.index_position as i32);
+        #[unroll]
+        for i in 0..N::value() {
+            let step = if comptime!(form.channels) {
+                i as i32 * pass.index_lane as i32
+            } else {
+                0i32.runtime()
+            };
+            position.insert(i, position.extract(i) + base + step);
+        }
+        Accumulator::<A, N> { value: folded.value, position }
+    } else {
+        let value = average::<A, N>(pass, divisors, o, folded.value, whole, form);
+        Accumulator::<A, N> { value, position: folded.position }
+    }
+}
+
+#[cube]
+fn average<A: Float, N: Size>(
+    pass: &Pass,
+    divisors: &Divisors<A>,
+    o: u32,
+    sum: Vector<A, N>,
+    #[comptime] whole: bool,
+    #[comptime] form: Form,
+) -> Vector<A, N> {
+    if comptime!(form.reciprocal && (whole || form.fold.is_fixed())) {
+        sum * Vector::new(divisors.usual)
+    } else if comptime!(form.fold.is_fixed()) {
+        sum / Vector::new(A::cast_from(pass.divisor))
+    } else {
+        let own = counted_at(&pass.axis, min(o, pass.outputs - 1), form.axis, form.fold);
+        let taps = A::cast_from(own * divisors.others);
+        if comptime!(form.reciprocal) {
+            sum * Vector::new(A::from_int(1) / taps)
+        } else {
+            sum / Vector::new(taps)
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! Large windows of planes in one launch: walked down the columns in registers, and along the rows in
+//! shared memory.
+//!
+//! ```text
+//! for each tile of columns of a plane:                      one cube, a unit a column and channel
+//!     for each block of B rows of outputs:
+//!         fold each column's windows, as `van_herk` does      to B rows in shared memory
+//!         for each row, block by block of its columns:       a unit each
+//!             prefix, over the block in shared memory; suffix, in registers
+//!             y[o] = suffix · whole blocks between · prefix   to rows of their own
+//!         write the rows
+//! ```
+//!
+//! What `van_herk` writes between its passes never leaves the multiprocessor, and all that is read and
+//! written are neighbours. A tile reads a window more of columns than it writes, where there are as
+//! many: columns of the padding have no unit, they are nothing in shared memory once and for all. With
+//! channels last a cube has a few channels of a tile, which lie together in shared memory as they do in
+//! the image.
+
+mod columns;
+mod kernel;
+mod results;
+mod rows;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, Pooling};
+
+use crate::cube::convert::elem;
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::van_herk::{self, fits_planes, tile_channels};
+use crate::pool::common::window::{Form as Tap, problem_args};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction, pixel_channels};
+
+const NAME: &str = "van_herk_fused";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans a tile for the units of a cube, if there is one.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        let Problem { pooling, reduction, .. } = problem;
+        // A core would wait at every block for those that have not come as far.
+        only_if(
+            NAME,
+            !problem.gradient && fits_planes(pooling, reduction) && device.cores.is_none(),
+        )?;
+        let tile = tile(pooling, reduction, device.units_per_cube);
+        let (_, units) = tile.ok_or(PlanError::NotFor { kernel: NAME })?;
+        let own = Settings::new(problem, device);
+        let settings = Settings { units, lanes: 1, unrolled: false, ..own };
+        Self.check(&settings, problem, device)?;
+        Ok((settings, Self))
+    }
+
+    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, .. } = problem;
+        only_if(NAME, fits_planes(pooling, reduction))?;
+        settings.check_lanes(problem)?;
+        let bytes = shared_bytes(pooling, reduction, settings);
+        let tile = tile(pooling, reduction, settings.units);
+        only_if(NAME, bytes <= device.shared_bytes && tile.is_some())
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input, output, .. } = buffers;
+        let [_, height, width] = pooling.grid().axes();
+        let Some((tile, _)) = tile(pooling, reduction, settings.units) else {
+            return Err(PlanError::NotFor { kernel: NAME });
+        };
+        let each = settings.one_by_one();
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let pixel = pixel_channels(pooling);
+        let planes = inputs / height.input() / width.input() / pixel;
+        let (tiles, groups) = (width.output().div_ceil(tile), pixel / tile_channels(pooling));
+        let (row, result_row) = rows(pooling, reduction, settings);
+        let form = Form {
+            tap: Tap::new(pooling, reduction, dtype, &each),
+            height: Walk::new(height, reduction),
+            width: Walk::new(width, reduction),
+            row: row as u32,
+            result_row: result_row as u32,
+            channels: tile_channels(pooling) as u32,
+            units: settings.units,
+        };
+        let args = TileArgsLaunch::new(
+            planes as u32,
+            groups as u32,
+            pixel as u32,
+            tiles as u32,
+            tile as u32,
+            height.output().div_ceil(block(height, reduction)) as u32,
+            tile.div_ceil(block(width, reduction)) as u32,
+            height.output() as u32,
+            width.output() as u32,
+        );
+        let (cubes, dim) =
+            grid(client, settings.units, planes * groups * tiles * settings.units as usize);
+        // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
+        // there are not written.
+        unsafe {
+            kernel::walk_tile::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                vectors(input, inputs, 1),
+                vectors(output, outputs, 1),
+                problem_args(pooling, reduction, dtype, &each),
+                args,
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// One number.
+type One = Const<1>;
+
+/// The most units of a cube: more, and their registers leave room for few cubes; fewer, and tiles read
+/// more columns beside those that they write.
+const MOST_UNITS: u32 = 384;
+
+/// The most units of a cube whose channels are last.
+const MOST_UNITS_OF_CHANNELS: u32 = 512;
+
+/// The elements of a block.
+fn block(axis: &Axis, reduction: Reduction) -> usize {
+    match reduction {
+        Reduction::Average(_) => van_herk::block_of_sums(axis),
+        _ => van_herk::block(axis),
+    }
+}
+
+/// The columns that a cube writes and the units that it takes, of no more than `most`.
+fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option<(usize, u32)> {
+    let [_, height, width] = pooling.grid().axes();
+    let (rows, channels) = (block(height, reduction), tile_channels(pooling));
+    let most = most.min(if channels > 1 { MOST_UNITS_OF_CHANNELS } else { MOST_UNITS });
+    let tiled = |tiles: usize| {
+        let tile = width.output().div_ceil(tiles);
+        let there = width.input().min(tile + width.kernel() - 1);
+        let units = there.max(rows * tile.div_ceil(block(width, reduction)));
+        (tile, (channels * units).next_multiple_of(32) as u32)
+    };
+    // A tile reads no more than three times what it writes.
+    let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
+    let (tile, units) =
+        (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
+    // Of channels, as many for images of all sizes: a new one compiles no new kernel.
+    let units = if channels > 1 { most } else { units };
+    // A unit a column fills up the last block of a row with nothing.
+    (block(width, reduction) <= units as usize / channels + 1).then_some((tile, units))
+}
+
+/// The bytes that a cube's units share.
+fn shared_bytes(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> usize {
+    let (elements, results) = rows(pooling, reduction, settings);
+    // Each row has two numbers of its own beside them.
+    let row = elements + results + 2;
+    block(&pooling.grid().axes()[1], reduction) * row * settings.accumulator.size()
+}
+
+/// The elements from one row to the next in shared memory, and from one of results to the next.
+fn rows(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> (usize, usize) {
+    let width = &pooling.grid().axes()[AXES - 1];
+    let (block, channels) = (block(width, reduction), tile_channels(pooling));
+    // No more columns are there than units, nor more results, whole blocks of each; and windows reach a
+    // window and a block further.
+    let columns = settings.units as usize / channels + block;
+    let reach = columns + width.kernel() + 2 * block;
+    (row(channels, reach), row(channels, columns))
+}
+
+/// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
+/// rows are on different banks: an odd number of pixels.
+fn row(channels: usize, columns: usize) -> usize {
+    (columns | 1) * channels
+}
+
+/// How an axis is walked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Walk {
+    /// The elements of a block.
+    block: u32,
+    /// The blocks from that in which a window starts to that of its last tap, if it starts with the
+    /// block, and the place there.
+    whole: u32,
+    rest: u32,
+}
+
+impl Walk {
+    fn new(axis: &Axis, reduction: Reduction) -> Self {
+        let block = block(axis, reduction);
+        let (whole, rest) = ((axis.kernel() - 1) / block, (axis.kernel() - 1) % block);
+        Self { block: block as u32, whole: whole as u32, rest: rest as u32 }
+    }
+}
+
+/// What changes the code of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    tap: Tap,
+    height: Walk,
+    width: Walk,
+    /// The elements of a row in shared memory and of one of results.
+    row: u32,
+    result_row: u32,
+    /// The channels of a cube, and its units.
+    channels: u32,
+    units: u32,
+}
+
+impl Form {
+    /// The units of a row, and of a channel.
+    fn items(&self) -> u32 {
+        (self.units / self.height.block / self.channels).max(1)
+    }
+
+    /// The rows whose taps are counted for all units; one, where none are.
+    fn rows_counted(&self) -> u32 {
+        if self.tap.fold.counts() { self.height.block } else { 1 }
+    }
+
+    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
+    /// there stay within 32 bits, and makes them a part of the access.
+    fn place(&self) -> u32 {
+        (self.row * self.height.block).next_power_of_two() - 1
+    }
+}
+
+/// The numbers of the tiles, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TileArgs {
+    planes: u32,
+    /// The groups of channels of a pixel, and all its channels.
+    groups: FastDivmod<u32>,
+    pixel: u32,
+    /// The tiles of a plane, and the columns of one.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The blocks of rows of a plane, and the blocks of a row in which windows start.
+    row_blocks: u32,
+    starts: u32,
+    output_height: u32,
+    output_width: u32,
+}

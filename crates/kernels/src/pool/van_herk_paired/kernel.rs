@@ -1,0 +1,234 @@
+//! The kernel: a tile of a plane, block of rows by block of rows.
+
+use cubecl::prelude::*;
+
+use super::columns::{fetch, keep, widened, windows};
+use super::form::WORD_BYTES;
+use super::results::{tables_of, write_rows};
+use super::rows::along_rows;
+use super::{Form, One, TileArgs};
+use crate::cube::registers::{Registers, read, zeros};
+use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
+
+/// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
+/// column, `P` those that are neighbours in shared memory too, `M` those that are written.
+#[cube(launch_unchecked)]
+pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, M>],
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    // Seen as words of several too.
+    let mut shared = Shared::<[Vector<A, P>]>::new_aligned_slice(
+        comptime!(form.shared() as usize),
+        comptime!(WORD_BYTES),
+    );
+    let mut totals = Shared::<[Vector<A, P>]>::new_slice(comptime!(form.totals() as usize));
+    let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(form.results() as usize));
+    let tile = tile_of(args, form);
+    let place = place_of(problem, args, &tile, form);
+    let tables = tables_of::<A>(problem, args, &tile, form);
+    let nothing = neutral::<A, P>(problem, form.tap.fold);
+    for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
+        shared[i as usize] = nothing;
+    }
+    sync_cube();
+
+    let ending = zeros::<A, N>(form.height.ending());
+    let whole = zeros::<A, N>(form.height.whole);
+    let next = zeros::<S, N>(form.height.block);
+    let first = zeros::<S, N>(form.height.block);
+    if place.inside {
+        lead::<S, A, N>(
+            input, problem, args, &place, tile.block, &next, &first, &whole, &ending, form,
+        );
+    }
+    for block in tile.block..tile.end {
+        let buffer = if comptime!(form.room.buffers > 1) {
+            (block & 1) * comptime!(form.rows())
+        } else {
+            0u32.runtime()
+        };
+        if place.inside {
+            let prefixes = prefixes::<A, N>(
+                &widened::<S, A, N>(&next, args, form),
+                form.height.block,
+                form.tap,
+            );
+            let rows = windows::<A, N>(
+                &widened::<S, A, N>(&first, args, form),
+                &read::<A, N>(&whole),
+                &read::<A, N>(&ending),
+                &prefixes,
+                form.height,
+                form.tap,
+            );
+            share_rows::<A, N, P>(&rows, &mut shared, buffer + place.shared, form);
+            keep::<A, N>(&prefixes, &ending, &whole, form);
+            if block + 1 < tile.end {
+                let step = block + comptime!(form.height.whole + 2);
+                fetch::<S, A, N>(input, problem, &place, step, &next, form);
+                fetch::<S, A, N>(input, problem, &place, block + 1, &first, form);
+            }
+        }
+        sync_cube();
+        along_rows::<S, A, P, M>(
+            &shared,
+            &mut totals,
+            &mut results,
+            output,
+            problem,
+            args,
+            &tables,
+            &tile,
+            block,
+            buffer,
+            form,
+        );
+        if comptime!(form.written == 0) {
+            sync_cube();
+            write_rows::<S, A, M>(&results, output, args, &tile, block, form);
+        }
+        if comptime!(form.room.buffers == 1) {
+            sync_cube();
+        }
+    }
+}
+
+/// Folds the blocks before the first that windows begin in, and has that one come and the one after all of
+/// these. Two at a time are on their way, for little is to be done meanwhile.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn lead<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    place: &Place,
+    block: u32,
+    next: &Registers<S, N>,
+    first: &Registers<S, N>,
+    whole: &Registers<A, N>,
+    ending: &Registers<A, N>,
+    #[comptime] form: Form,
+) {
+    let rows = comptime!(form.height.block);
+    let blocks = comptime!(form.height.whole + 1);
+    fetch::<S, A, N>(input, problem, place, block, next, form);
+    fetch::<S, A, N>(input, problem, place, block + 1, first, form);
+    for pair in 0..comptime!(blocks / 2) {
+        let (one, other) =
+            (widened::<S, A, N>(next, args, form), widened::<S, A, N>(first, args, form));
+        let step = block + 2 * pair + 2;
+        fetch::<S, A, N>(input, problem, place, step, next, form);
+        fetch::<S, A, N>(input, problem, place, step + 1, first, form);
+        keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
+        keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
+    }
+    if comptime!(blocks % 2 > 0) {
+        let last = widened::<S, A, N>(next, args, form);
+        keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
+        #[unroll]
+        for j in 0..rows {
+            next.index(j as usize).store(first.index(j as usize).read());
+        }
+    }
+    fetch::<S, A, N>(input, problem, place, block, first, form);
+}
+
+/// Writes the windows of a block of a unit's column, row by row.
+#[cube]
+fn share_rows<A: Float, N: Size, P: Size>(
+    rows: &Sequence<Vector<A, N>>,
+    shared: &mut Shared<[Vector<A, P>]>,
+    first: u32,
+    #[comptime] form: Form,
+) {
+    let at = first & comptime!(form.place());
+    let (lanes, together) = comptime!((form.lanes as usize, form.together() as usize));
+    #[unroll]
+    for i in 0..form.height.block {
+        let row = comptime!((i * form.room.row * form.vectors()) as usize);
+        let sums = *rows.index(i as usize);
+        #[unroll]
+        for n in 0..comptime!(lanes / together) {
+            let mut sum = Vector::<A, P>::new(A::from_int(0));
+            #[unroll]
+            for p in 0..together {
+                sum.insert(p, sums.extract(comptime!(n * together + p)));
+            }
+            shared[at as usize + row + n] = sum;
+        }
+    }
+}
+
+/// Which tile a cube has, and which blocks of its rows.
+#[derive(CubeType)]
+pub(super) struct Tile {
+    pub(super) plane: u32,
+    pub(super) group: u32,
+    /// Its first column.
+    pub(super) first: u32,
+    /// Its first block of rows, and the end of them.
+    pub(super) block: u32,
+    pub(super) end: u32,
+    /// The end of its columns, from its first on, of those that are written.
+    pub(super) columns: u32,
+}
+
+#[cube]
+fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
+    // Cubes of the same pixels are neighbours, and read them at about the same time.
+    let (rest, group) = if comptime!(form.flat) {
+        (CUBE_POS as u32, 0u32.runtime())
+    } else {
+        args.groups.div_mod(CUBE_POS as u32)
+    };
+    let (rest, tile) = args.tiles.div_mod(rest);
+    let (plane, piece) = args.pieces.div_mod(rest);
+    let first = tile * args.tile;
+    let block = piece * args.run;
+    let columns =
+        if plane < args.planes { min(args.tile, args.output_width - first) } else { 0u32 };
+    Tile { plane, group, first, block, end: min(block + args.run, args.row_blocks), columns }
+}
+
+/// Where a unit's column is.
+#[derive(CubeType)]
+pub(super) struct Place {
+    /// The vector of the column's first row, and the step to the next row.
+    pub(super) input: u32,
+    pub(super) line: u32,
+    /// Whether there is such a column.
+    pub(super) inside: bool,
+    /// Where in shared memory it is.
+    pub(super) shared: u32,
+}
+
+#[cube]
+fn place_of(problem: &ProblemArgs, args: &TileArgs, tile: &Tile, #[comptime] form: Form) -> Place {
+    let vectors = comptime!(form.vectors());
+    let step = comptime!(if form.flat { form.lanes } else { 1 });
+    let there = min(tile.plane, args.planes - 1);
+    let width = problem.width.input;
+    // The columns of the tile's windows, and those of them that are inside, from a whole vector on.
+    let left = tile.first as i32 - problem.width.before;
+    let first = max(left, 0i32) as u32 / step * step;
+    let end = min(width, left + args.tile as i32 + problem.width.kernel - 1) as u32;
+    let column = first + UNIT_POS / vectors * step;
+    let inside = column < end;
+    let column = min(column, width as u32 - step);
+    let vector = tile.group * vectors + UNIT_POS % vectors;
+    let pixel = if comptime!(form.flat) { column / step } else { column * args.pixel + vector };
+    let margin = comptime!((form.room.margin + form.width.phase) as i32);
+    let position = (column as i32 - left + margin) as u32;
+    Place {
+        input: there * problem.height.input as u32 * args.line + pixel,
+        line: args.line,
+        inside,
+        shared: position * vectors + UNIT_POS % vectors,
+    }
+}

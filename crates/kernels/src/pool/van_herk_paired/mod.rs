@@ -1,0 +1,204 @@
+//! Large windows of planes in one launch, of numbers of two bytes: as `van_herk_fused` folds them, with two
+//! neighbours a unit, and averages with channels last too.
+//!
+//! ```text
+//! for each tile of columns of a plane:                      one cube, a unit two columns or channels
+//!     for each block of B rows of outputs:
+//!         fold each column's windows in registers            to B rows in shared memory
+//!         for each row, block by block of its columns:       a unit each
+//!             fold the row's windows from what is shared     and write them
+//! ```
+//!
+//! Three ways in which it departs from `van_herk_fused`. Two neighbours are one load, and what comes next is on its
+//! way while rows are folded; for numbers of four bytes that takes so many registers that fewer units have
+//! room. The windows of a block are folds of folds, here of sums:
+//!
+//! ```text
+//! whole = sum of the blocks that all windows of the block have
+//! sum   = whole, with the inputs before these added one by one, from the last to the first: each is a
+//!         window's, but for its end
+//! y[o]  = sum + prefix of the block after
+//! ```
+//!
+//! And along the rows a unit folds what it needs itself where windows have one whole block, and writes words
+//! of several results. Where there is memory for two blocks of rows, a cube's units wait for each other
+//! once a block.
+//!
+//! A tile reads a window more of columns than it writes, where there are as many: columns of the padding
+//! have no unit, they are nothing in shared memory once and for all. With channels last a cube has some
+//! channels of a tile, which lie together in shared memory as they do in the image.
+
+mod columns;
+mod form;
+mod kernel;
+mod results;
+mod rows;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+
+use crate::cube::convert::{UPPER, accumulator, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::van_herk::fits_planes;
+use crate::pool::common::window::problem_args;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, pixel_channels};
+
+use form::{Form, has_pairs, shared_bytes, tile};
+
+pub(super) use form::pays;
+
+const NAME: &str = "van_herk_paired";
+
+/// This kernel has no numbers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    /// Plans a tile for the units of a cube, if there is one.
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        // A core would wait at every block for those that have not come as far.
+        only_if(NAME, fits(problem, device) && device.cores.is_none())?;
+        let (_, units) = tile(problem.pooling, device.units_per_cube)
+            .ok_or(PlanError::NotFor { kernel: NAME })?;
+        // Maxima are folded in the type that sums are.
+        let accumulator = accumulator(problem.dtype);
+        let own = Settings::new(problem, device);
+        let settings = Settings { units, accumulator, lanes: 1, unrolled: false, ..own };
+        Self.check(&settings, problem, device)?;
+        Ok((settings, Self))
+    }
+
+    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        only_if(NAME, fits(problem, device))?;
+        settings.check_lanes(problem)?;
+        let bytes = shared_bytes(problem.pooling, settings);
+        let tile = tile(problem.pooling, settings.units);
+        only_if(NAME, bytes <= device.shared_bytes && tile.is_some())
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input, output, .. } = buffers;
+        let [_, height, width] = pooling.grid().axes();
+        let Some((tile, _)) = tile(pooling, settings.units) else {
+            return Err(PlanError::NotFor { kernel: NAME });
+        };
+        let form = Form::new(pooling, reduction, dtype, settings, tile);
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let pixel = pixel_channels(pooling);
+        let planes = inputs / height.input() / width.input() / pixel;
+        let (tiles, groups) = (width.output().div_ceil(tile), pixel / form::channels(pooling));
+        let lanes = form::lanes(pooling);
+        let written = (form.written as usize).max(1);
+        let row_blocks = height.output().div_ceil(form.height.block as usize);
+        let units = planes * groups * tiles * settings.units as usize;
+        let most = (height.output() / (3 * height.kernel())).max(1);
+        let pieces = (ENOUGH_UNITS / units).clamp(1, most);
+        let run = row_blocks.div_ceil(pieces);
+        let pieces = row_blocks.div_ceil(run);
+        let args = TileArgsLaunch::new(
+            planes as u32,
+            groups as u32,
+            (pixel / lanes).max(1) as u32,
+            (pixel / written).max(1) as u32,
+            tiles as u32,
+            tile as u32,
+            pieces as u32,
+            row_blocks as u32,
+            run as u32,
+            (width.input() * pixel / lanes) as u32,
+            (width.output() * pixel / written) as u32,
+            height.output() as u32,
+            width.output() as u32,
+            UPPER,
+        );
+        let each = settings.one_by_one();
+        let (cubes, dim) = grid(client, settings.units, units * pieces);
+        // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
+        // there are not written.
+        unsafe {
+            kernel::walk_pairs::launch_unchecked(
+                client,
+                cubes,
+                dim,
+                lanes,
+                if form.flat { 1 } else { lanes },
+                written,
+                vectors(input, inputs, lanes),
+                vectors(output, outputs, written),
+                problem_args(pooling, reduction, dtype, &each),
+                args,
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// Whether the numbers are those that this kernel is for, and both axes of planes are walked.
+pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> bool {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let maximum = Settings::new(problem, device).maximum;
+    !problem.gradient && fits_planes(pooling, reduction) && has_pairs(reduction, dtype, maximum)
+}
+
+/// One number.
+type One = Const<1>;
+
+/// The numbers of the tiles, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TileArgs {
+    planes: u32,
+    /// The groups of channels of a pixel, and the vectors of a pixel that are read and written.
+    groups: FastDivmod<u32>,
+    pixel: u32,
+    pixel_written: u32,
+    /// The tiles of a plane, and the columns of one.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The pieces that a plane's blocks of rows are cut into, all of them, and those of a piece.
+    pieces: FastDivmod<u32>,
+    row_blocks: u32,
+    run: u32,
+    /// The vectors of a row that are read, and that are written.
+    line: u32,
+    line_written: u32,
+    output_height: u32,
+    output_width: u32,
+    /// What raises the lower halves of words.
+    upper: u32,
+}
+
+/// Fewer units than this and planes are cut, though each piece then reads a window more.
+const ENOUGH_UNITS: usize = 1 << 16;

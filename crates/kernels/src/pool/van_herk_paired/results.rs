@@ -1,0 +1,182 @@
+//! What becomes of the windows' sums, and how they are written.
+
+use cubecl::prelude::*;
+
+use super::kernel::Tile;
+use super::rows::Item;
+use super::{Form, One, TileArgs};
+use crate::cube::convert::round;
+use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal};
+
+/// What the sums of a tile's columns are divided by, once and for all.
+#[derive(CubeType)]
+pub(super) struct Tables<A: Float> {
+    /// The taps of a window that are counted along the width.
+    counts: Shared<[Vector<A, One>]>,
+    /// What a window is multiplied by that has all its rows.
+    usual: Shared<[Vector<A, One>]>,
+}
+
+#[cube]
+pub(super) fn tables_of<A: Float>(
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    tile: &Tile,
+    #[comptime] form: Form,
+) -> Tables<A> {
+    let columns = comptime!(if form.counts() { form.room.columns } else { 1 });
+    let mut counts = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
+    let mut usual = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
+    if comptime!(form.counts()) {
+        for j in range_stepped(UNIT_POS, columns, CUBE_DIM) {
+            let column = min(tile.first + j, args.output_width - 1);
+            let taps = counted_at(&problem.width, column, form.tap.width, form.tap.fold);
+            counts[j as usize] = Vector::new(A::cast_from(taps));
+            usual[j as usize] = factor::<A>(A::cast_from(taps * problem.height.kernel));
+        }
+    }
+    Tables::<A> { counts, usual }
+}
+
+/// What a sum over so many taps is multiplied by.
+#[cube]
+fn factor<A: Float>(taps: A) -> Vector<A, One> {
+    Vector::new(A::from_int(1) / taps)
+}
+
+/// What the windows of a block on row `h` are multiplied by.
+#[cube]
+fn factors_of<A: Float>(
+    problem: &ProblemArgs,
+    tables: &Tables<A>,
+    h: u32,
+    block: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, One>> {
+    let mut factors = Sequence::<Vector<A, One>>::new();
+    if comptime!(form.tap.fold.is_fixed()) {
+        factors.push(Vector::new(problem.reciprocal.get::<A>()));
+    } else {
+        let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
+        if comptime!(form.counts()) {
+            let first = (block * form.width.block) as usize;
+            let mut cells = Sequence::<RuntimeCell<Vector<A, One>>>::new();
+            #[unroll]
+            for j in 0..form.width.block as usize {
+                cells.push(RuntimeCell::new(tables.usual[first + j]));
+            }
+            if rows != problem.height.kernel {
+                let rows = A::cast_from(rows);
+                let fewer = A::cast_from(problem.height.kernel) / rows;
+                #[unroll]
+                for j in 0..form.width.block as usize {
+                    let taps = tables.counts[first + j].extract(0usize) * rows;
+                    let near = tables.usual[first + j].extract(0usize) * fewer;
+                    cells.index(j).store(Vector::new(reciprocal::<A>(taps, near)));
+                }
+            }
+            #[unroll]
+            for j in 0..form.width.block as usize {
+                factors.push(cells.index(j).read());
+            }
+        } else {
+            factors.push(factor::<A>(A::cast_from(rows * problem.width.kernel)));
+        }
+    }
+    factors
+}
+
+/// Writes the windows of an item, or leaves them with the results.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
+    output: &mut [Vector<S, M>],
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    tables: &Tables<A>,
+    results: &mut Shared<[Vector<A, One>]>,
+    tile: &Tile,
+    rows: u32,
+    item: &Item,
+    folds: &Sequence<Vector<A, P>>,
+    #[comptime] form: Form,
+) {
+    let h = rows * form.height.block + item.row;
+    let factors = if comptime!(form.tap.fold.is_max()) {
+        Sequence::<Vector<A, One>>::new()
+    } else {
+        factors_of::<A>(problem, tables, h, item.block, form)
+    };
+    let mut values = Sequence::<Vector<A, P>>::new();
+    #[unroll]
+    for j in 0..folds.len() {
+        values.push(if comptime!(form.tap.fold.is_max()) {
+            *folds.index(j)
+        } else {
+            let own = comptime!(if form.counts() { j } else { 0 });
+            let factor = Vector::<A, P>::new(factors.index(own).extract(0usize));
+            *folds.index(j) * factor
+        });
+    }
+    let first = item.block * form.width.block;
+    if comptime!(form.written == 0) {
+        let at = (item.row * form.room.results() + first) as usize;
+        #[unroll]
+        for j in 0..values.len() {
+            results[at + j] = Vector::new(values.index(j).extract(0usize));
+        }
+    } else if h < args.output_height {
+        let lanes = comptime!(form.written);
+        // The windows of a vector that is written.
+        let each = comptime!(if form.flat { form.written as usize } else { 1 });
+        let row = (tile.plane * args.output_height + h) * args.line_written;
+        let column = tile.first + first;
+        let at = if comptime!(form.flat) {
+            row + column / lanes
+        } else {
+            let vectors = comptime!(form.vectors());
+            row + column * args.pixel_written + tile.group * vectors + item.vector
+        };
+        #[unroll]
+        for g in 0..comptime!(form.width.block as usize / each) {
+            if first + comptime!((g * each) as u32) < tile.columns {
+                let mut value = Vector::<A, M>::new(A::from_int(0));
+                #[unroll]
+                for m in 0..lanes as usize {
+                    let (window, lane) =
+                        comptime!(if form.flat { (g * each + m, 0) } else { (g, m) });
+                    value.insert(m, values.index(window).extract(lane));
+                }
+                let step = if comptime!(form.flat) { 1u32.runtime() } else { args.pixel_written };
+                output[(at + comptime!(g as u32) * step) as usize] =
+                    round::<A, S, M>(value, form.tap.rounds);
+            }
+        }
+    }
+}
+
+/// Writes a block of rows, neighbouring units neighbouring columns.
+#[cube]
+pub(super) fn write_rows<S: Float, A: Float, M: Size>(
+    results: &Shared<[Vector<A, One>]>,
+    output: &mut [Vector<S, M>],
+    args: &TileArgs,
+    tile: &Tile,
+    rows: u32,
+    #[comptime] form: Form,
+) {
+    let first = rows * form.height.block;
+    let row = tile.plane * args.output_height + first;
+    for column in range_stepped(UNIT_POS, tile.columns, CUBE_DIM) {
+        let at = row * args.line_written + tile.first + column;
+        #[unroll]
+        for i in 0..form.height.block {
+            if first + i < args.output_height {
+                let value = results[(i * form.room.results() + column) as usize];
+                let value = Vector::<A, M>::new(value.extract(0usize));
+                output[(at + i * args.line_written) as usize] =
+                    round::<A, S, M>(value, form.tap.rounds);
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The rows of a tile, whose windows are summed from shared memory.
+
+use cubecl::prelude::*;
+
+use super::columns::windows;
+use super::form::Walk;
+use super::kernel::Tile;
+use super::results::{Tables, write};
+use super::{Form, One, TileArgs};
+use crate::pool::common::window::{ProblemArgs, prefixes};
+
+impl Walk {
+    /// Whether the sums of whole blocks are kept for all windows: not where a window has only one, which few share.
+    pub(super) fn shares(&self) -> bool {
+        self.whole > 1
+    }
+}
+
+/// A block of a row.
+#[derive(CubeType)]
+pub(super) struct Item {
+    pub(super) row: u32,
+    pub(super) block: u32,
+    /// The vector of its pixels.
+    pub(super) vector: u32,
+}
+
+/// Neighbours have the same pixels, or rows that are on different banks of shared memory.
+#[cube]
+fn item_of(item: u32, #[comptime] form: Form) -> Item {
+    let vectors = comptime!(form.vectors());
+    let (pixel, rows) = (item / vectors, comptime!(form.room.rows));
+    Item { row: pixel % rows, block: pixel / rows, vector: item % vectors }
+}
+
+/// Sums the windows along the rows, and writes them; or leaves them with the results.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
+    shared: &Shared<[Vector<A, P>]>,
+    totals: &mut Shared<[Vector<A, P>]>,
+    results: &mut Shared<[Vector<A, One>]>,
+    output: &mut [Vector<S, M>],
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    tables: &Tables<A>,
+    tile: &Tile,
+    rows: u32,
+    buffer: u32,
+    #[comptime] form: Form,
+) {
+    let line = comptime!(form.room.rows * form.vectors());
+    let starts = tile.columns.div_ceil(form.width.block);
+    if comptime!(form.width.shares()) {
+        // No window has the first block as a whole.
+        for i in
+            range_stepped(UNIT_POS, (starts + comptime!(form.width.whole - 1)) * line, CUBE_DIM)
+        {
+            let item = item_of(i + line, form);
+            let total = total_of::<A, P>(shared, buffer, &item, 0u32, form);
+            totals[total_at(&item, 0u32, form) as usize] = total;
+        }
+        sync_cube();
+    }
+    for i in range_stepped(UNIT_POS, starts * line, CUBE_DIM) {
+        let item = item_of(i, form);
+        let mut whole = Sequence::<Vector<A, P>>::new();
+        #[unroll]
+        for n in 1..comptime!(form.width.whole + 1) {
+            whole.push(if comptime!(form.width.shares()) {
+                totals[total_at(&item, n, form) as usize]
+            } else {
+                total_of::<A, P>(shared, buffer, &item, n, form)
+            });
+        }
+        let first = block_of::<A, P>(shared, buffer, &item, 0u32, form);
+        let mut ending = Sequence::<Vector<A, P>>::new();
+        if comptime!(form.width.shorter() > 0) {
+            let last = block_of::<A, P>(shared, buffer, &item, form.width.whole, form);
+            let prefixes = prefixes::<A, P>(&last, form.width.block, form.tap);
+            #[unroll]
+            for j in 0..prefixes.len() {
+                ending.push(*prefixes.index(j));
+            }
+        }
+        let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
+        let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
+        let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
+        write::<S, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
+    }
+}
+
+/// Where the sum of the block is kept that is so many after an item's.
+#[cube]
+fn total_at(item: &Item, #[comptime] after: u32, #[comptime] form: Form) -> u32 {
+    let line = comptime!(form.room.totals / form.room.rows);
+    (item.row * line + item.block + after) * comptime!(form.vectors()) + item.vector
+}
+
+/// The sum of the block that is so many after an item's.
+#[cube]
+fn total_of<A: Float, P: Size>(
+    shared: &Shared<[Vector<A, P>]>,
+    buffer: u32,
+    item: &Item,
+    #[comptime] after: u32,
+    #[comptime] form: Form,
+) -> Vector<A, P> {
+    let elements = block_of::<A, P>(shared, buffer, item, after, form);
+    let prefixes = prefixes::<A, P>(&elements, form.width.block, form.tap);
+    *prefixes.index(comptime!((form.width.block - 1) as usize))
+}
+
+/// The elements of the block that is so many after an item's.
+#[cube]
+fn block_of<A: Float, P: Size>(
+    shared: &Shared<[Vector<A, P>]>,
+    buffer: u32,
+    item: &Item,
+    #[comptime] after: u32,
+    #[comptime] form: Form,
+) -> Sequence<Vector<A, P>> {
+    let vectors = comptime!(form.vectors());
+    let margin = comptime!(form.room.margin + after * form.width.block);
+    let column = item.row * form.room.row + item.block * form.width.block + margin;
+    let first = buffer + column * vectors + item.vector;
+    let mut elements = Sequence::<Vector<A, P>>::new();
+    if comptime!(form.room.word > 1) {
+        // Of pixels that are one element.
+        let word = comptime!(form.room.word as usize);
+        let size!(W) = word;
+        let words: &[Vector<A, W>] =
+            shared[0..comptime!(form.shared() as usize)].with_vector_size();
+        let first = (first & comptime!(form.place())) as usize / word;
+        #[unroll]
+        for j in 0..comptime!(form.width.block as usize / word) {
+            let loaded = words[first + j];
+            #[unroll]
+            for n in 0..word {
+                elements.push(Vector::new(loaded.extract(n)));
+            }
+        }
+    } else {
+        let first = (first & comptime!(form.place())) as usize;
+        #[unroll]
+        for j in 0..form.width.block {
+            elements.push(shared[first + comptime!((j * vectors) as usize)]);
+        }
+    }
+    elements
+}

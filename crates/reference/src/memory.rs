@@ -1,0 +1,68 @@
+//! The memory that a problem takes, known before it is computed: where there is too little of it, Rust
+//! ends the program.
+//!
+//! Each number is that of bytes, and bounds what a call of [`pool`](crate::pool) or
+//! [`conv`](crate::conv) holds at most beside its arguments, its results included. It grows with the
+//! cores that work. Too many bytes to be counted are `usize::MAX`.
+
+use rayon::current_num_threads;
+use windowpane_geometry::{Convolution, Pass, Pooling};
+
+use crate::Scalar;
+use crate::pool::Algorithm;
+pub use crate::pool::memory::Pooled;
+
+/// The elements that a worker's lists may have beyond what is needed, as they grow.
+pub(crate) const GROWTH: usize = 3;
+
+/// The bytes that rayon and small lists take, whatever the problem.
+const ROOM: usize = 1 << 18;
+
+/// The bytes of a pooling, or of its gradient.
+///
+/// ```
+/// use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};
+/// use windowpane_reference::memory::{Pooled, pooling};
+/// use windowpane_reference::pool::Algorithm;
+///
+/// let image = Shape::new(1, 1, Extents::from([2000, 2000]))?;
+/// let halves = Pooling::new(image, &Window::new([2, 2]).stride([2, 2]), Layout::ChannelsLast)?;
+/// let bytes = pooling::<f32>(Pooled::Max { indices: true }, Algorithm::Direct, &halves);
+/// assert!(bytes >= 1000 * 1000 * 8);
+/// # Ok::<(), windowpane_geometry::Error>(())
+/// ```
+pub fn pooling<T: Scalar>(pooled: Pooled, algorithm: Algorithm, pooling: &Pooling) -> usize {
+    pooled.bytes::<T>(algorithm, pooling).saturating_add(ROOM)
+}
+
+/// The bytes of a convolution, or of one of its gradients.
+pub fn convolution<T: Scalar>(pass: Pass, conv: &Convolution) -> usize {
+    let (filter, input) = (conv.filter(), conv.input());
+    let of = |elements: usize| product([elements, size_of::<T>()]);
+    let bytes = match pass {
+        Pass::Forward => of(conv.output().elements()),
+        Pass::Data => {
+            let workers = workers(input.batch());
+            let sums =
+                product([workers, input.elements() / input.batch().max(1), size_of::<f64>()]);
+            of(input.elements()).saturating_add(sums)
+        }
+        Pass::Filter => {
+            let lists = product([filter.count(), size_of::<Vec<f64>>()]);
+            let sums = product([filter.elements(), size_of::<f64>()]).saturating_add(lists);
+            of(filter.elements()).saturating_add(sums)
+        }
+        Pass::Bias => of(filter.count()),
+    };
+    bytes.saturating_add(ROOM)
+}
+
+/// How many of these tasks, at least one, are worked on at once.
+pub(crate) fn workers(tasks: usize) -> usize {
+    tasks.min(current_num_threads())
+}
+
+/// A product, or the largest number where it cannot be counted.
+pub(crate) fn product<const N: usize>(factors: [usize; N]) -> usize {
+    factors.into_iter().fold(1, usize::saturating_mul)
+}

@@ -1,0 +1,113 @@
+//! The bytes that each of the loops holds at most: see [`memory`](crate::memory).
+
+use windowpane_geometry::{Axis, Pooling};
+
+use super::field::{Field, LANES, MOST_LISTED, Tap};
+use super::{Algorithm, deque, lp, passes_unchanged};
+use crate::Scalar;
+use crate::memory::{GROWTH, product, workers};
+use crate::total::Shares;
+
+/// The computations of a pooling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are those of the functions")]
+pub enum Pooled {
+    Max { indices: bool },
+    Average,
+    Norm,
+    MaxBackward,
+    AverageBackward,
+    NormBackward,
+    Unpool,
+    UnpoolBackward,
+}
+
+impl Pooled {
+    pub(crate) fn bytes<T: Scalar>(self, algorithm: Algorithm, pooling: &Pooling) -> usize {
+        let field = Field::of(pooling);
+        let [inputs, outputs] = [pooling.input(), pooling.output()].map(|shape| shape.elements());
+        let of = |elements: usize, bytes: usize| product([elements, bytes]);
+        let (x, y) = (of(inputs, size_of::<T>()), of(outputs, size_of::<T>()));
+        let divisors = of(field.grid.output_plane(), size_of::<f64>());
+        // One outer position of the input for each worker.
+        let plane = product([workers(field.outer), field.grid.input_plane(), field.lanes]);
+        let positions =
+            if self == (Self::Max { indices: true }) { of(outputs, size_of::<i32>()) } else { 0 };
+        // Those that all rows begin with, and those that a worker is at.
+        let taps = (1 + workers(usize::MAX)) * TAPS;
+        let direct = taps.saturating_add(match self {
+            Self::Average => rows(&field, size_of::<f64>()),
+            Self::Norm | Self::NormBackward => rows(&field, lp::ROW_BYTES),
+            _ => 0,
+        });
+        let parts = match (self, algorithm) {
+            (Self::Max { .. }, Algorithm::Direct) => [y, positions, direct, 0],
+            (Self::Max { indices: false }, Algorithm::Sliding) => {
+                [y, deque::bytes::<T>(&field), 0, 0]
+            }
+            (Self::Max { indices: true }, Algorithm::Sliding) => {
+                [y, positions, deque::bytes::<T>(&field), deque::indexed_bytes::<T>(&field)]
+            }
+            (Self::Average, Algorithm::Direct) => [y, divisors, direct, 0],
+            (Self::Average, Algorithm::Sliding) => {
+                let wide = passes(&field, size_of::<f64>(), |axis| {
+                    let pixels = axis.input() / axis.dilation() + 1;
+                    // What runs from the start of each block and what runs to its end.
+                    product([GROWTH + 1, pixels, field_lanes(&field), size_of::<f64>()])
+                });
+                [y, divisors, wide, of(inputs, size_of::<f64>())]
+            }
+            (Self::Norm, _) => [y, of(outputs, size_of::<f64>()), direct, 0],
+            (Self::MaxBackward, _) => [x, of(plane, size_of::<f64>()), 0, 0],
+            (Self::AverageBackward, _) => [x, of(plane, size_of::<Shares>()), divisors, 0],
+            (Self::NormBackward, _) => {
+                [x, of(outputs, size_of::<f64>()), direct, of(plane, lp::SUM_BYTES)]
+            }
+            (Self::Unpool, _) => [x, 0, 0, 0],
+            (Self::UnpoolBackward, _) => [y, of(inputs, size_of::<Option<usize>>()), 0, 0],
+        };
+        parts.into_iter().fold(0, usize::saturating_add)
+    }
+}
+
+/// The taps of a row, as they are listed.
+const TAPS: usize = GROWTH * MOST_LISTED * size_of::<Tap>();
+
+/// Numbers for each output of a row that a worker is at.
+fn rows(field: &Field, bytes: usize) -> usize {
+    let [depth, height, _] = field.grid.axes().map(|axis| axis.output());
+    let rows = product([field.outer, depth, height]);
+    product([workers(rows), field.row(), bytes])
+}
+
+/// The lanes of a task.
+fn field_lanes(field: &Field) -> usize {
+    // Those of an axis are lanes for the axes before it.
+    if passes_unchanged(&field.grid.axes()[0]) && passes_unchanged(&field.grid.axes()[1]) {
+        field.lanes.min(LANES)
+    } else {
+        LANES
+    }
+}
+
+/// The bytes that passes along the axes hold: results of the pass before and of their own, each of
+/// `bytes`, their rows, and `of_task` for each task that is worked on.
+pub(super) fn passes(field: &Field, bytes: usize, of_task: impl Fn(&Axis) -> usize) -> usize {
+    let (mut outer, mut lanes) = (product([field.outer, field.grid.input_plane()]), field.lanes);
+    let (mut before, mut most) = (0, 0);
+    for axis in field.grid.axes().iter().rev() {
+        outer /= axis.input();
+        if !passes_unchanged(axis) {
+            let after = product([outer, axis.output(), lanes, bytes]);
+            let blocks = lanes.div_ceil(LANES);
+            // A worker that waits for the blocks of one may begin another.
+            let begun = workers(outer) * if blocks > 1 { 4 } else { 1 };
+            let rows = product([begun, blocks, axis.output(), size_of::<&mut [u8]>()]);
+            let tasks = product([workers(outer.saturating_mul(blocks)), of_task(axis)]);
+            let held = [before, after, rows, tasks].into_iter().fold(0, usize::saturating_add);
+            (before, most) = (after, most.max(held));
+        }
+        lanes = lanes.saturating_mul(axis.output());
+    }
+    most
+}

@@ -1,0 +1,185 @@
+//! The bounds that `memory` states are never less than what is allocated.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use proptest::prelude::*;
+use windowpane_geometry::{
+    Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase, Layout, Pass,
+    Pooling, Shape, Window,
+};
+use windowpane_reference::memory::{self, Pooled};
+use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
+use windowpane_reference::{Scalar, conv};
+
+/// The system's allocator, and how many bytes are in use and were at most.
+struct Counting;
+
+static USED: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: all is done by the system's allocator, with the arguments as they are.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
+        MOST.fetch_max(USED.fetch_add(memory.size(), SeqCst) + memory.size(), SeqCst);
+        // SAFETY: the caller's promises are those of the system's allocator.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn alloc_zeroed(&self, memory: Memory) -> *mut u8 {
+        MOST.fetch_max(USED.fetch_add(memory.size(), SeqCst) + memory.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(memory) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, memory: Memory) {
+        USED.fetch_sub(memory.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, memory) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The bytes that `work` allocates at most beside what is in use already.
+fn most<R>(work: impl FnOnce() -> R) -> usize {
+    let before = USED.load(SeqCst);
+    MOST.store(before, SeqCst);
+    let result = work();
+    let most = MOST.load(SeqCst) - before;
+    drop(result);
+    most
+}
+
+/// Every function of a pooling, and the memory that it is said to take.
+fn check_pooling<T: Scalar>(pooling: &Pooling) -> Result<(), TestCaseError> {
+    let (x, dy) = (
+        vec![T::from_f64(1.0); pooling.input().elements()],
+        vec![T::from_f64(1.0); pooling.output().elements()],
+    );
+    let base = IndexBase::Plane;
+    let (_, at) = direct::max_with_indices(pooling, base, &x);
+    let p = Exponent::new(3);
+    let divisor = Divisor::Valid;
+    let check = |pooled, algorithm, work: &dyn Fn() -> Box<dyn std::any::Any>| {
+        let (said, found) = (memory::pooling::<T>(pooled, algorithm, pooling), most(work));
+        prop_assert!(
+            found <= said,
+            "{pooled:?} {algorithm}: {found} bytes, not {said}, {pooling:?}"
+        );
+        Ok(())
+    };
+    use Algorithm::{Direct, Sliding};
+    let max = Pooled::Max { indices: false };
+    let indexed = Pooled::Max { indices: true };
+    check(max, Direct, &|| Box::new(direct::max(pooling, &x)))?;
+    check(max, Sliding, &|| Box::new(deque::max(pooling, &x)))?;
+    check(indexed, Direct, &|| Box::new(direct::max_with_indices(pooling, base, &x)))?;
+    check(indexed, Sliding, &|| Box::new(deque::max_with_indices(pooling, base, &x)))?;
+    check(Pooled::Average, Direct, &|| Box::new(direct::average(pooling, divisor, &x)))?;
+    check(Pooled::Average, Sliding, &|| Box::new(prefix::average(pooling, divisor, &x)))?;
+    check(Pooled::Norm, Direct, &|| Box::new(lp::norm(pooling, p, &x)))?;
+    check(Pooled::MaxBackward, Direct, &|| {
+        Box::new(backward::max_backward(pooling, base, &dy, &at).expect("its own indices"))
+    })?;
+    check(Pooled::AverageBackward, Direct, &|| {
+        Box::new(backward::average_backward(pooling, divisor, &dy))
+    })?;
+    check(Pooled::NormBackward, Direct, &|| Box::new(lp::norm_backward(pooling, p, &dy, &x)))?;
+    check(Pooled::Unpool, Direct, &|| {
+        Box::new(unpool::max_unpool(pooling, base, &dy, &at).expect("its own indices"))
+    })?;
+    check(Pooled::UnpoolBackward, Direct, &|| {
+        Box::new(unpool::max_unpool_backward(pooling, base, &x, &at).expect("its own indices"))
+    })
+}
+
+fn pooling(
+    batch: usize,
+    channels: usize,
+    input: Extents,
+    window: Window,
+    layout: Layout,
+) -> Pooling {
+    Pooling::new(Shape::new(batch, channels, input).unwrap(), &window, layout).unwrap()
+}
+
+/// Large enough that what is counted is more than the room that every problem has.
+#[test]
+fn memory_is_never_less_than_what_is_allocated() {
+    // The workers have stacks and lists of their own once they are there.
+    pool::max(
+        &pooling(64, 64, Extents::from([64]), Window::new([2]), Layout::ChannelsLast),
+        &[0.5f32; 64 * 64 * 64],
+    );
+    for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        let line = Extents::from([1 << 13]);
+        let plane = Extents::from([60, 140]);
+        let windows = [
+            (line, Window::adaptive([1])),
+            (line, Window::adaptive([1000])),
+            (line, Window::new([60]).stride([1]).padding([59])),
+            (line, Window::new([3]).stride([1]).dilation([1000]).padding([1 << 13])),
+            (plane, Window::new([3, 3]).stride([2, 2]).padding([1, 1])),
+            (plane, Window::new([1, 50]).stride([1, 1])),
+            (plane, Window::new([20, 2]).stride([1, 1]).padding([19, 1])),
+            (Extents::from([4, 4]), Window::new([2, 2]).stride([1, 1]).padding([150, 150])),
+        ];
+        for (input, window) in windows {
+            for (batch, channels) in [(1, 1), (3, 1), (1, 40)] {
+                let pooling = pooling(batch, channels, input, window, layout);
+                check_pooling::<f32>(&pooling).unwrap();
+            }
+            check_pooling::<u8>(&pooling(2, 1, input, window, layout)).unwrap();
+            check_pooling::<f64>(&pooling(2, 1, input, window, layout)).unwrap();
+        }
+    }
+    let runner = &mut proptest::test_runner::TestRunner::default();
+    runner.run(&common::poolings(), |pooling| check_pooling::<f32>(&pooling)).unwrap();
+    check_convolutions();
+}
+
+fn check_convolutions() {
+    let image = Shape::new(4, 24, Extents::from([64, 64])).unwrap();
+    let filter = Filter::new(16, 24, Extents::from([3, 3])).unwrap();
+    let window = Window::new([3, 3]).padding([1, 1]);
+    let conv =
+        Convolution::new(image, filter, &window, 1, Layout::ChannelsLast, FilterLayout::Fhwc)
+            .unwrap();
+    let of = |elements: usize| vec![1f32; elements];
+    let (x, w) = (of(conv.input().elements()), of(conv.filter().elements()));
+    let dy = of(conv.output().elements());
+    for (pass, found) in [
+        (Pass::Forward, most(|| conv::forward(&conv, &x, &w, conv::Epilogue::NONE))),
+        (Pass::Data, most(|| conv::data_gradient(&conv, &dy, &w))),
+        (Pass::Filter, most(|| conv::filter_gradient(&conv, &dy, &x))),
+        (Pass::Bias, most(|| conv::bias_gradient(&conv, &dy))),
+    ] {
+        let said = memory::convolution::<f32>(pass, &conv);
+        assert!(found <= said, "{pass}: {found} bytes, not {said}");
+    }
+}
+
+/// A global window over a long line holds no list of its taps.
+#[test]
+fn long_windows_take_no_more_memory_than_their_results() {
+    let line = pooling(1, 1, Extents::from([1 << 30]), Window::adaptive([1]), Layout::ChannelsLast);
+    for pooled in [Pooled::Max { indices: true }, Pooled::Average, Pooled::Norm] {
+        assert!(memory::pooling::<f32>(pooled, Algorithm::Direct, &line) < 64 << 20, "{pooled:?}");
+    }
+}
+
+#[test]
+fn bytes_that_cannot_be_counted_are_the_most() {
+    let line = |batch| {
+        let input = Shape::new(batch, 1, Extents::from([1 << 30])).unwrap();
+        Pooling::new(input, &Window::new([1]), Layout::ChannelsLast).unwrap()
+    };
+    let bytes =
+        |batch| memory::pooling::<f64>(Pooled::AverageBackward, Algorithm::Direct, &line(batch));
+    assert!(bytes(1) > 32 << 30);
+    assert_eq!(bytes(1 << 31), usize::MAX);
+}

@@ -1,0 +1,170 @@
+//! Reads and writes tensors in files. An output file appears complete or not at all; an input is read only
+//! as far as its header says.
+
+#[cfg(feature = "npy")]
+mod npy;
+#[cfg(feature = "safetensors")]
+mod safetensors;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::{Element, Error, Result};
+
+fn file_error(path: &Path, reason: impl ToString) -> Error {
+    Error::File { path: path.display().to_string(), reason: reason.to_string() }
+}
+
+/// A file that is read: a regular one, or a pipe or a device, whose length nobody knows.
+struct Source {
+    path: PathBuf,
+    file: File,
+    length: Option<u64>,
+}
+
+impl Source {
+    fn open(path: &Path) -> Result<Self> {
+        let unreadable = |error: io::Error| file_error(path, format!("cannot be read: {error}"));
+        let file = File::open(path).map_err(unreadable)?;
+        let found = file.metadata().map_err(unreadable)?;
+        let length = found.is_file().then_some(found.len());
+        Ok(Self { path: path.into(), file, length })
+    }
+
+    /// Refuses a file of another length than that of its header and its elements.
+    fn expect(&self, header: u64, elements: u64) -> Result<()> {
+        let Some(length) = self.length else { return Ok(()) };
+        let reason = match (header.saturating_add(elements), length) {
+            (needed, length) if needed == length => return Ok(()),
+            (needed, length) if needed > length => format!(
+                "is cut short: its header asks for {elements} bytes of elements and it has {}",
+                length.saturating_sub(header),
+            ),
+            (needed, length) => {
+                let more = length - needed;
+                let bytes = if more == 1 { "byte" } else { "bytes" };
+                format!("has {more} {bytes} more than its header asks for; save it again")
+            }
+        };
+        Err(file_error(&self.path, reason))
+    }
+
+    /// The next elements. Memory is taken as they come, so that a header that promises more than
+    /// there is costs nothing.
+    fn elements<T: Element>(&mut self, count: usize) -> Result<Vec<T>> {
+        const AT_ONCE: usize = 1 << 20;
+        let mut elements: Vec<T> = Vec::new();
+        let mut read = || {
+            if self.length.is_some() {
+                elements.try_reserve_exact(count)?;
+            }
+            while elements.len() < count {
+                let (start, more) = (elements.len(), AT_ONCE.min(count - elements.len()));
+                elements.try_reserve(more)?;
+                elements.resize(start + more, T::ZERO);
+                self.file.read_exact(bytemuck::cast_slice_mut(&mut elements[start..]))?;
+            }
+            Ok(())
+        };
+        read().map_err(|error: io::Error| {
+            let reason = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "is cut short within its elements".into(),
+                io::ErrorKind::OutOfMemory => format!(
+                    "has {count} elements, for which there is no memory; cut it into smaller files"
+                ),
+                _ => format!("cannot be read: {error}"),
+            };
+            file_error(&self.path, reason)
+        })?;
+        Ok(elements)
+    }
+}
+
+/// Writes a temporary file beside the target and then renames it.
+fn write(path: &Path, contents: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let mut file = tempfile::Builder::new();
+    // The permissions follow the user's umask, not the restrictive default of temporary files.
+    #[cfg(unix)]
+    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let written = file.tempfile_in(folder).and_then(|mut file| {
+        contents(file.as_file_mut())?;
+        // Some disks report only now that they are full.
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        Ok(())
+    });
+    written.map_err(|error| file_error(path, format!("cannot be written: {error}")))
+}
+
+#[cfg(all(test, feature = "npy", feature = "safetensors"))]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{Device, Tensor};
+
+    fn round_trip<T: Element>(elements: &[f64]) {
+        let host = Device::host();
+        let folder = tempfile::tempdir().unwrap();
+        let elements: Vec<T> = elements.iter().map(|x| T::from_f64(*x)).collect();
+        let tensor = Tensor::from_slice(&host, &elements, [2, elements.len() / 2]).unwrap();
+
+        let npy = folder.path().join("x.npy");
+        tensor.write_npy(&npy).unwrap();
+        let read = Tensor::read_npy(&host, &npy).unwrap().to_dtype(T::DTYPE).unwrap();
+        assert_eq!(
+            (read.dims(), read.to_bytes().unwrap()),
+            (tensor.dims(), tensor.to_bytes().unwrap())
+        );
+
+        let both = folder.path().join("x.safetensors");
+        Tensor::write_safetensors(&both, [("x", &tensor), ("again", &tensor)]).unwrap();
+        let read = Tensor::read_safetensors(&host, &both).unwrap();
+        assert_eq!(read.len(), 2);
+        assert_eq!(read["x"].to_bytes().unwrap(), tensor.to_bytes().unwrap());
+        assert_eq!(read["again"].dtype(), T::DTYPE);
+    }
+
+    #[test]
+    fn every_type_survives_a_file() {
+        let numbers = [0.0, -1.5, 2.0, 100.0, -128.0, 3.0];
+        round_trip::<f64>(&numbers);
+        round_trip::<f32>(&numbers);
+        round_trip::<half::f16>(&numbers);
+        round_trip::<half::bf16>(&numbers);
+        round_trip::<i32>(&numbers);
+        round_trip::<i8>(&numbers);
+        round_trip::<u8>(&numbers);
+    }
+
+    #[test]
+    fn an_empty_tensor_survives_a_file() {
+        let host = Device::host();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npy");
+        Tensor::from_slice::<f32>(&host, &[], [0, 3]).unwrap().write_npy(&path).unwrap();
+        assert_eq!(Tensor::read_npy(&host, &path).unwrap().dims(), [0, 3]);
+    }
+
+    #[test]
+    fn a_bad_file_is_an_error_that_names_it() {
+        let host = Device::host();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.npy");
+        let message = |path: &Path| Tensor::read_npy(&host, path).unwrap_err().to_string();
+        assert!(message(&path).contains("x.npy"));
+        fs::write(&path, b"not an array").unwrap();
+        assert!(message(&path).contains("is no .npy file"));
+        let whole = Tensor::from_slice(&host, &[1.0f32; 64], [64]).unwrap();
+        whole.write_npy(&path).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 8]).unwrap();
+        assert!(message(&path).contains("is cut short"));
+        assert!(whole.write_npy(folder.path().join("no/such/folder.npy")).is_err());
+    }
+}

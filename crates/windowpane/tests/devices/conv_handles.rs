@@ -1,0 +1,155 @@
+//! Buffers that a caller hands to the kernels of a convolution: those that kernels cannot access without
+//! checks are refused.
+
+use cubecl::server::Handle;
+use windowpane::kernels::conv::{Operands, Pass, Plan, PlanError, Request, Wish, launch};
+use windowpane::kernels::{BufferError, Capabilities, Target};
+use windowpane::{Activation, DType, Extents, FilterLayout, Layout, Precision, Window};
+use windowpane_geometry::{Convolution, Filter, Shape};
+
+use crate::pool::devices;
+
+/// The tensors of a pass: what it reads and what it writes, by the bytes of each.
+#[derive(Clone)]
+struct Buffers {
+    x: Handle,
+    w: Handle,
+    residual: Handle,
+    y: Handle,
+    bytes: u64,
+}
+
+/// Launches each pass of a small layer on every device with kernels, its buffers changed, and has what came
+/// of it checked.
+fn on_every_pass(
+    change: impl Fn(&mut Buffers, &mut dyn FnMut(u64) -> Handle),
+    check: impl Fn(Pass, u64, Result<(), PlanError>),
+) {
+    let shape = Shape::new(1, 4, Extents::from([8, 8])).unwrap();
+    let filter = Filter::new(4, 4, Extents::from([3, 3])).unwrap();
+    let window = Window::new([3, 3]).padding([1, 1]);
+    let (layout, filter_layout) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+    let conv = Convolution::new(shape, filter, &window, 1, layout, filter_layout).unwrap();
+    let (dtype, precision) = (DType::F32, Precision::Strict);
+    let bytes = (conv.input().elements() * dtype.size()) as u64;
+    for device in devices() {
+        let Some(client) = device.client() else { continue };
+        let capabilities = Capabilities::of(client);
+        let mut empty = |bytes: u64| client.empty(bytes as usize);
+        for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+            // All are as large as the input, which is the largest tensor.
+            let [x, w, residual, y] = [(); 4].map(|()| empty(bytes));
+            let mut buffers = Buffers { x, w, residual, y, bytes };
+            change(&mut buffers, &mut empty);
+            let Buffers { x, w, residual, y, .. } = &buffers;
+            let (bias, activation) = (None, Activation::None);
+            let operands = match pass {
+                Pass::Data => Operands::Data { dy: x, w, dx: y },
+                Pass::Filter => Operands::Filter { dy: x, x: w, dw: y },
+                _ => {
+                    let residual = Some(residual);
+                    Operands::Forward { x, w, bias, residual, activation, y }
+                }
+            };
+            let request = Request { pass, dtype, precision };
+            let plan = Plan::new(&conv, request, Wish::default(), &capabilities).unwrap();
+            let target = Target { client, device: &capabilities };
+            let found = launch(target, &conv, dtype, precision, &plan, operands);
+            check(pass, capabilities.offset_alignment, found);
+        }
+    }
+}
+
+/// What the first tensor of a pass is called.
+fn first(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Forward => "the input",
+        _ => "the output's gradient",
+    }
+}
+
+#[test]
+fn whole_buffers_are_taken() {
+    on_every_pass(|_, _| {}, |pass, _, found| assert_eq!(found, Ok(()), "{pass}"));
+}
+
+#[test]
+fn slices_that_are_too_short_are_refused() {
+    for (by, left) in [(4, -4), (1 << 20, i64::MIN)] {
+        on_every_pass(
+            |buffers, _| buffers.x = buffers.x.clone().offset_end(by),
+            |pass, _, found| {
+                let Err(PlanError::Buffer(BufferError::TooSmall { name, needed, found })) = found
+                else {
+                    panic!("{pass}: {found:?}")
+                };
+                let expected = needed.checked_add_signed(left).unwrap_or(0);
+                assert_eq!((name, found), (first(pass), expected));
+            },
+        );
+    }
+}
+
+#[test]
+fn offsets_past_the_end_are_refused() {
+    on_every_pass(
+        |buffers, _| buffers.x = buffers.x.clone().offset_start(2 * buffers.bytes),
+        |pass, _, found| {
+            let expected = BufferError::TooSmall { name: first(pass), needed: 1024, found: 0 };
+            assert_eq!(found, Err(PlanError::Buffer(expected)), "{pass}");
+        },
+    );
+}
+
+#[test]
+fn misaligned_offsets_are_refused() {
+    on_every_pass(
+        |buffers, empty| buffers.x = empty(2 * buffers.bytes).offset_start(1),
+        |pass, alignment, found| {
+            let name = first(pass);
+            let expected = BufferError::Misaligned { name, offset: 1, alignment };
+            assert_eq!(found, Err(PlanError::Buffer(expected)), "{pass}");
+        },
+    );
+}
+
+/// Also where only a part of the two is the same memory.
+#[test]
+fn outputs_that_overlap_an_input_are_refused() {
+    for apart in [0, 512] {
+        on_every_pass(
+            |buffers, empty| {
+                let both = empty(2 * buffers.bytes);
+                (buffers.x, buffers.y) = (both.clone(), both.offset_start(apart));
+            },
+            |pass, alignment, found| {
+                let output = match pass {
+                    Pass::Forward => "the output",
+                    Pass::Data => "the input's gradient",
+                    _ => "the filters' gradient",
+                };
+                let expected = match apart % alignment {
+                    0 => BufferError::Overlap { output, other: first(pass) },
+                    _ => BufferError::Misaligned { name: output, offset: apart, alignment },
+                };
+                assert_eq!(found, Err(PlanError::Buffer(expected)), "{pass}");
+            },
+        );
+    }
+}
+
+/// A residual is read while the output is written.
+#[test]
+fn an_output_in_place_of_its_residual_is_refused() {
+    on_every_pass(
+        |buffers, _| buffers.residual = buffers.y.clone(),
+        |pass, _, found| {
+            let (output, other) = ("the output", "the residual");
+            let expected = match pass {
+                Pass::Forward => Err(PlanError::Buffer(BufferError::Overlap { output, other })),
+                _ => Ok(()),
+            };
+            assert_eq!(found, expected, "{pass}");
+        },
+    );
+}

@@ -1,0 +1,163 @@
+//! Buffers that kernels of pooling cannot access without checks are refused, each with its error.
+
+use cubecl::client::Client;
+use cubecl::server::Handle;
+use windowpane::kernels::pool::{
+    Gradient, Output, Plan, PlanError, Reduction, Settings, launch, launch_backward,
+};
+use windowpane::kernels::{BufferError, Capabilities, Target};
+use windowpane::{DType, Device, Divisor, Extents, IndexBase, Layout, Window};
+use windowpane_geometry::{Pooling, Shape};
+
+/// The bytes of the tensors of [`pooling`].
+const INPUT: u64 = 8 * 8 * 4 * 4;
+const OUTPUT: u64 = INPUT / 4;
+
+/// Windows of two by two, which share nothing.
+fn pooling() -> Pooling {
+    let shape = Shape::new(1, 4, Extents::from([8, 8])).unwrap();
+    Pooling::new(shape, &Window::new([2, 2]).stride([2, 2]), Layout::ChannelsLast).unwrap()
+}
+
+/// Calls `test` with the client and the capabilities of every device that runs kernels.
+fn on_kernel_devices(test: impl Fn(&Client, &Capabilities)) {
+    for device in Device::all() {
+        if let Some(client) = device.client() {
+            test(client, &Capabilities::of(client));
+        }
+    }
+}
+
+fn max(
+    client: &Client,
+    device: &Capabilities,
+    buffers: [&Handle; 2],
+    indices: Option<&Handle>,
+) -> Result<(), PlanError> {
+    let output = match indices {
+        Some(_) => Output::ValuesAndIndices(IndexBase::Plane),
+        None => Output::Values,
+    };
+    let (pooling, reduction) = (pooling(), Reduction::Max(output));
+    let plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
+    launch(Target { client, device }, &pooling, reduction, DType::F32, &plan, buffers, indices)
+}
+
+/// A buffer of as many bytes as its tensor has is enough, and no fewer.
+#[test]
+fn buffers_that_are_too_short_are_refused() {
+    on_kernel_devices(|client, device| {
+        let empty = |bytes: u64| client.empty(bytes as usize);
+        let (input, output) = (empty(INPUT), empty(OUTPUT));
+        assert_eq!(max(client, device, [&input, &output], None), Ok(()));
+        let refused = |buffers, name, needed, found| {
+            let error = BufferError::TooSmall { name, needed, found };
+            assert_eq!(max(client, device, buffers, None), Err(PlanError::Buffer(error)));
+        };
+        let short = input.clone().offset_end(4);
+        refused([&short, &output], "the input", INPUT, INPUT - 4);
+        let short = output.clone().offset_start(device.offset_alignment);
+        let found = OUTPUT.saturating_sub(device.offset_alignment);
+        refused([&input, &short], "the output", OUTPUT, found);
+        let past = input.clone().offset_start(4 * INPUT);
+        refused([&past, &output], "the input", INPUT, 0);
+        let crossed = input.clone().offset_start(INPUT / 2).offset_end(INPUT);
+        refused([&crossed, &output], "the input", INPUT, 0);
+        let (indices, short) = (empty(OUTPUT), empty(OUTPUT - 4));
+        assert_eq!(max(client, device, [&input, &output], Some(&indices)), Ok(()));
+        let (needed, found) = (OUTPUT, OUTPUT - 4);
+        let error = BufferError::TooSmall { name: "the indices", needed, found };
+        let asked = max(client, device, [&input, &output], Some(&short));
+        assert_eq!(asked, Err(PlanError::Buffer(error)));
+    });
+}
+
+#[test]
+fn a_buffer_at_an_offset_that_vectors_cannot_be_loaded_from_is_refused() {
+    on_kernel_devices(|client, device| {
+        let (alignment, output) = (device.offset_alignment, client.empty(OUTPUT as usize));
+        if alignment <= 4 {
+            return;
+        }
+        let aside = client.empty(INPUT as usize + 4).offset_start(4);
+        let error = BufferError::Misaligned { name: "the input", offset: 4, alignment };
+        let asked = max(client, device, [&aside, &output], None);
+        assert_eq!(asked, Err(PlanError::Buffer(error)));
+    });
+}
+
+#[test]
+fn a_result_that_shares_memory_is_refused() {
+    on_kernel_devices(|client, device| {
+        let (input, output) = (client.empty(INPUT as usize), client.empty(OUTPUT as usize));
+        let overlap =
+            |output, other| Err(PlanError::Buffer(BufferError::Overlap { output, other }));
+        let asked = max(client, device, [&input, &input], None);
+        assert_eq!(asked, overlap("the output", "the input"));
+        let asked = max(client, device, [&input, &output], Some(&output));
+        assert_eq!(asked, overlap("the output", "the indices"));
+        let asked = max(client, device, [&input, &output], Some(&input));
+        assert_eq!(asked, overlap("the indices", "the input"));
+    });
+}
+
+#[test]
+fn buffers_of_gradients_are_checked_too() {
+    on_kernel_devices(|client, device| {
+        let (pooling, divisor) = (pooling(), Divisor::Valid);
+        let reduction = Reduction::Average(divisor);
+        let plan = Plan::gradient(&pooling, reduction, DType::F32, device).unwrap();
+        let (dy, dx) = (client.empty(OUTPUT as usize), client.empty(INPUT as usize));
+        let run = |gradient, buffers, winners| {
+            let target = Target { client, device };
+            launch_backward(target, &pooling, gradient, DType::F32, &plan, buffers, winners)
+        };
+        let mean = Gradient::Average(divisor);
+        assert_eq!(run(mean, [&dy, &dx], None), Ok(()));
+        let (needed, found) = (OUTPUT, OUTPUT - 4);
+        let error = BufferError::TooSmall { name: "the output's gradient", needed, found };
+        let short = dy.clone().offset_end(4);
+        assert_eq!(run(mean, [&short, &dx], None), Err(PlanError::Buffer(error)));
+        let (output, other) = ("the input's gradient", "the output's gradient");
+        let error = BufferError::Overlap { output, other };
+        assert_eq!(run(mean, [&dx, &dx], None), Err(PlanError::Buffer(error)));
+        assert_eq!(run(mean, [&dy, &dx], Some(&dy)), Err(PlanError::Indices { needed: false }));
+    });
+}
+
+/// A kernel of gradients runs no pooling, nor the other way round: an error, not a result that nothing
+/// has written.
+#[test]
+fn a_plan_of_another_kind_is_refused_and_not_skipped() {
+    on_kernel_devices(|client, device| {
+        let shape = Shape::new(2, 64, Extents::from([4, 8, 8])).unwrap();
+        let window = Window::new([3; 3]).stride([2; 3]).padding([1; 3]);
+        let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+        let reduction = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+        let algorithm = windowpane::kernels::pool::Algorithm::GatherStaged;
+        let plan = Plan::gradient_with(algorithm, &pooling, reduction, DType::F32, device);
+        let Ok(plan) = plan else { return };
+        let bytes = |elements: usize| client.empty(elements * 4);
+        let [input, output] = [pooling.input(), pooling.output()].map(|s| bytes(s.elements()));
+        let indices = bytes(pooling.output().elements());
+        let target = Target { client, device };
+        let buffers = [&input, &output];
+        let asked = launch(target, &pooling, reduction, DType::F32, &plan, buffers, Some(&indices));
+        assert!(matches!(asked, Err(PlanError::NotFor { .. })), "{asked:?}");
+    });
+}
+
+/// Settings print, and are changed one by one.
+#[test]
+fn settings_that_cannot_run_are_refused_by_the_launch() {
+    on_kernel_devices(|client, device| {
+        let (pooling, reduction) = (pooling(), Reduction::Max(Output::Values));
+        let mut plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
+        let settings: &mut Settings = &mut plan.settings;
+        settings.lanes = 3;
+        let (input, output) = (client.empty(INPUT as usize), client.empty(OUTPUT as usize));
+        let target = Target { client, device };
+        let asked = launch(target, &pooling, reduction, DType::F32, &plan, [&input, &output], None);
+        assert!(matches!(asked, Err(PlanError::Lanes { lanes: 3, .. })), "{asked:?}");
+    });
+}

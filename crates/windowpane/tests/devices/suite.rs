@@ -1,0 +1,69 @@
+//! The suite itself: cases that run nothing are no cases.
+
+use std::cell::{Cell, RefCell};
+
+use proptest::prelude::*;
+use windowpane::{Backend, DType, Device};
+use windowpane_testing::{executed, proptest, run_cases};
+
+/// Cases that no kernel runs are drawn again, and a kernel without cases leaves its share to the others.
+#[test]
+fn cases_that_run_nothing_are_drawn_again() {
+    let (runs, drawn) = (Cell::new(0u32), Cell::new(0u32));
+    let kernels = ["odd", "none"];
+    run_cases(
+        "suite",
+        Backend::Host,
+        |_| kernels.to_vec(),
+        || 0..1000u32,
+        |_, kernel, case| {
+            drawn.set(drawn.get() + 1);
+            if kernel == "odd" && case % 2 == 1 {
+                executed(kernel, DType::F32);
+                runs.set(runs.get() + 1);
+            }
+            Ok(())
+        },
+    );
+    let cases = std::env::var("WINDOWPANE_CASES").map_or(32, |cases| cases.parse().unwrap());
+    assert_eq!(runs.get(), cases);
+    assert!(drawn.get() > cases);
+}
+
+/// A property by kernels that compute none of its cases fails.
+#[test]
+#[should_panic(expected = "cases were executed")]
+fn properties_that_run_nothing_fail() {
+    run_cases("suite", Backend::Host, |_| vec![()], || 0..1000u32, |_, (), _| Ok(()));
+}
+
+/// Within a run all draws hang on its seed, and not on what was drawn before.
+#[test]
+fn a_seed_draws_the_same() {
+    let draw = |property: &str| {
+        let drawn = RefCell::new(Vec::new());
+        run_cases(
+            property,
+            Backend::Host,
+            |_| vec![()],
+            any::<u64>,
+            |_, (), case| {
+                executed("none", DType::F32);
+                drawn.borrow_mut().push(case);
+                Ok(())
+            },
+        );
+        drawn.into_inner()
+    };
+    let first = draw("suite");
+    assert_ne!(first, draw("another"));
+    assert_eq!(first, draw("suite"));
+}
+
+/// A failure says how to draw its case again.
+#[test]
+#[should_panic(expected = "WINDOWPANE_SEED=")]
+fn failures_say_their_seed() {
+    let fails = |_: &Device, (), _| Err(TestCaseError::fail("it is wrong"));
+    run_cases("suite", Backend::Host, |_| vec![()], || 0..1000u32, fails);
+}

@@ -1,0 +1,62 @@
+//! `cargo xtask conformance`: ONNX's own tests of pooling, unpooling and convolution nodes, on every
+//! device of this machine.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::machine::Machine;
+use crate::provision::wheels;
+use crate::{Result, shell, test};
+
+/// The tests' package and its hash.
+const WHEEL: &str = include_str!("../wheels/onnx.txt");
+/// Where the package keeps them.
+const INSIDE: &str = "onnx/backend/test/data";
+/// The variable by which the test learns where they are.
+const FOLDER: &str = "WINDOWPANE_ONNX";
+
+/// The options of `cargo xtask conformance`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Devices that may not be missing, as `host,cpu,wgpu`
+    #[arg(long, value_name = "LIST", default_value = "host")]
+    require: String,
+}
+
+/// Fetches the tests and runs them.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    require(&options.require)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// As [`run`], with these devices required.
+pub(crate) fn require(devices: &str) -> Result<()> {
+    let choice = Machine::look().backends();
+    println!("{}", choice.line());
+    let features = choice.features.join(",");
+    let mut command =
+        shell::cargo(&["test", "--workspace", "--features", &features, "--test", "conformance"]);
+    command.args(["--", "--nocapture"]).env(FOLDER, provide()?).env(test::REQUIRE, devices);
+    shell::run(&mut command)
+}
+
+/// The folder of the tests, fetched if it is not there yet.
+fn provide() -> Result<PathBuf> {
+    // A folder for each list of wheels: where that changes, what an older one brought is not taken for it.
+    let version = WHEEL.split_once("sha256:").map_or("", |(_, hash)| hash.trim());
+    let folder =
+        shell::target_folder().join(format!("onnx-{}", version.get(..12).unwrap_or(version)));
+    if !folder.exists() {
+        println!("downloading ONNX's tests as a Python package (19 MB)");
+        // Unpacked under another name and then renamed: whatever interrupts this, the next run starts afresh.
+        let scratch = folder.with_extension("part");
+        if scratch.exists() {
+            fs::remove_dir_all(&scratch)?;
+        }
+        fs::create_dir_all(&scratch)?;
+        wheels::unpack(WHEEL, &scratch)?;
+        fs::rename(&scratch, &folder)?;
+    }
+    Ok(folder.join(INSIDE))
+}

@@ -1,0 +1,261 @@
+//! Runs every operator and its gradient on `host`, and compares them with loops and with each other.
+//!
+//! `host` computes with the reference, so that nothing here calls that: results are compared with loops
+//! over the taps of each window, and each gradient with its own operator through
+//! `⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩`. The numbers are small and whole, and every sum of them is exact.
+
+#![no_main]
+
+use std::ops::Range;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use windowpane::{
+    AvgPool, Conv, Device, Divisor, FilterLayout, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
+    Padding, Rounding, Same, Tensor, Window,
+};
+use windowpane_geometry::{Extents, Pooling};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// Input, kernel, stride, dilation, padding before and after, of each axis.
+    axes: Vec<[u8; 6]>,
+    same: Option<bool>,
+    ceil: bool,
+    /// Whether the kernel's numbers are the output's extents.
+    adaptive: bool,
+    channels_first: bool,
+    batch: u8,
+    channels: u8,
+    /// Filters and channels of each group, where it is a convolution.
+    groups: u8,
+    filters: u8,
+    filter_layout: u8,
+    base: u8,
+    operator: Operator,
+    data: Vec<i8>,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Operator {
+    Max,
+    Average(Option<u8>),
+    Norm(u8),
+    Unpool,
+    Conv,
+}
+
+fuzz_target!(|input: Input| {
+    // A refusal is an error, not a finding.
+    let _ = run(&input);
+});
+
+/// The numbers of the input, again and again from place `start` on.
+fn numbers(input: &Input, start: usize, count: usize) -> Vec<f64> {
+    let whole = |byte: &i8| f64::from(*byte % 8);
+    let mut all: Vec<f64> = input.data.iter().map(whole).collect();
+    if all.is_empty() {
+        all = vec![1.0, -2.0, 3.0];
+    }
+    (0..count).map(|i| all[(start + i) % all.len()]).collect()
+}
+
+fn tensor(input: &Input, start: usize, dims: &[usize]) -> windowpane::Result<Tensor> {
+    Tensor::from_slice(&Device::host(), &numbers(input, start, dims.iter().product()), dims)
+}
+
+fn dot(a: &Tensor, b: &Tensor) -> f64 {
+    let (a, b) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(&b).map(|(a, b)| a * b).sum()
+}
+
+fn assert_close(found: f64, expected: f64, magnitude: f64) {
+    let bound = 1e-10 * (1.0 + magnitude.abs());
+    assert!((found - expected).abs() <= bound, "{found} is not {expected}");
+}
+
+fn run(input: &Input) -> windowpane::Result<()> {
+    let extents = |i: usize, below: u8| {
+        let numbers: Vec<usize> = input.axes.iter().map(|axis| (axis[i] % below).into()).collect();
+        Extents::try_from(&numbers[..])
+    };
+    let padding: Padding = match input.same {
+        None => Padding::Explicit { before: extents(4, 7)?, after: extents(5, 7)? },
+        Some(true) => Same::Upper.into(),
+        Some(false) => Same::Lower.into(),
+    };
+    let mut window = Window::new(extents(1, 5)?)
+        .stride(extents(2, 5)?)
+        .dilation(extents(3, 4)?)
+        .padding(padding)
+        .rounding(if input.ceil { Rounding::Ceil } else { Rounding::Floor });
+    if input.adaptive {
+        window = Window::adaptive(extents(1, 9)?);
+    }
+    let layout = if input.channels_first { Layout::ChannelsFirst } else { Layout::ChannelsLast };
+    let (batch, channels) = (usize::from(input.batch % 3), usize::from(input.channels % 5));
+    let space: Vec<usize> = input.axes.iter().map(|axis| (axis[0] % 9).into()).collect();
+    let dims = |channels: usize, space: &[usize]| match layout {
+        Layout::ChannelsFirst => [&[batch, channels], space].concat(),
+        Layout::ChannelsLast => [&[batch], space, &[channels]].concat(),
+    };
+    let x = tensor(input, 0, &dims(channels, &space))?;
+    let base =
+        [IndexBase::Plane, IndexBase::Tensor, IndexBase::Memory][usize::from(input.base) % 3];
+    match input.operator {
+        Operator::Max => {
+            let pool = MaxPool::over(window).layout(layout).index_base(base);
+            let (y, winners) = pool.forward_with_indices(&x)?;
+            let dy = tensor(input, 3, y.dims())?;
+            let dx = pool.backward(&dy, &winners, x.dims())?;
+            // A gradient goes where its maximum was, so that they meet again, but for empty windows.
+            let (values, winners) = (y.to_vec::<f64>()?, winners.to_vec::<i32>()?);
+            let met = values.iter().zip(&winners).zip(dy.to_vec::<f64>()?);
+            let met = met.filter(|((_, at), _)| **at >= 0).map(|((y, _), dy)| y * dy).sum::<f64>();
+            assert_eq!(dot(&x, &dx), met);
+            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
+            for (y, taps) in values.iter().zip(windows(plan.pooling(), &x.to_vec()?)) {
+                assert_eq!(*y, taps.numbers.into_iter().fold(f64::NEG_INFINITY, f64::max));
+            }
+            let only =
+                values.iter().zip(&winners).all(|(y, at)| (*at < 0) == (*y == f64::NEG_INFINITY));
+            assert!(only, "only an empty window has no winner");
+        }
+        Operator::Average(divisor) => {
+            let divisor = match divisor {
+                None => Divisor::Padded,
+                Some(0) => Divisor::Valid,
+                Some(n) => Divisor::Fixed(n.into()),
+            };
+            let pool = AvgPool::over(window).layout(layout).divisor(divisor);
+            let y = pool.forward(&x)?;
+            let dy = tensor(input, 3, y.dims())?;
+            let dx = pool.backward(&dy, x.dims())?;
+            assert_close(dot(&x, &dx), dot(&y, &dy), 64.0 * y.len() as f64);
+            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
+            for (y, taps) in
+                y.to_vec::<f64>()?.into_iter().zip(windows(plan.pooling(), &x.to_vec()?))
+            {
+                let by = match divisor {
+                    Divisor::Valid => taps.numbers.len().max(1),
+                    Divisor::Fixed(n) => n as usize,
+                    _ => taps.padded,
+                };
+                assert_close(y, taps.numbers.iter().sum::<f64>() / by as f64, 64.0);
+            }
+        }
+        Operator::Norm(p) => {
+            let p = f64::from(p % 12) / 2.0;
+            let pool = LpPool::over(p, window).layout(layout);
+            let y = pool.forward(&x)?;
+            let dy = tensor(input, 3, y.dims())?;
+            let dx = pool.backward(&dy, &x)?;
+            // A norm is homogeneous: its gradient along its own argument is the norm.
+            assert_close(dot(&x, &dx), dot(&y, &dy), 512.0 * y.len() as f64);
+            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
+            for (y, taps) in
+                y.to_vec::<f64>()?.into_iter().zip(windows(plan.pooling(), &x.to_vec()?))
+            {
+                let sum: f64 = taps.numbers.iter().map(|x| x.abs().powf(p)).sum();
+                assert_close(y, sum.powf(1.0 / p), 512.0);
+            }
+        }
+        Operator::Unpool => {
+            let pool = MaxPool::over(window).layout(layout).index_base(base);
+            let (y, winners) = pool.forward_with_indices(&x)?;
+            let back =
+                MaxUnpool::new(Extents::try_from(&space[..])?).layout(layout).index_base(base);
+            let y = tensor(input, 5, y.dims())?;
+            let unpooled = back.forward(&y, &winners)?;
+            let g = tensor(input, 3, unpooled.dims())?;
+            assert_eq!(dot(&unpooled, &g), dot(&y, &back.backward(&g, &winners)?));
+        }
+        Operator::Conv => {
+            let groups = usize::from(input.groups % 4);
+            let count = groups * usize::from(input.filters % 3);
+            let order = [FilterLayout::Fhwc, FilterLayout::Hwcf, FilterLayout::Fchw]
+                [usize::from(input.filter_layout) % 3];
+            let conv = Conv::over(window).layout(layout).filter_layout(order).groups(groups);
+            let kernel: Vec<usize> = input.axes.iter().map(|axis| (axis[1] % 5).into()).collect();
+            let depth = channels.checked_div(groups).unwrap_or(0);
+            let filter_dims = match order {
+                FilterLayout::Hwcf => [&kernel[..], &[depth, count]].concat(),
+                FilterLayout::Fchw => [&[count, depth], &kernel[..]].concat(),
+                _ => [&[count], &kernel[..], &[depth]].concat(),
+            };
+            let w = tensor(input, 7, &filter_dims)?;
+            let y = conv.forward(&x, &w, None)?;
+            let dy = tensor(input, 3, y.dims())?;
+            let both = dot(&y, &dy);
+            assert_eq!(dot(&x, &conv.backward_data(&dy, &w, x.dims())?), both);
+            assert_eq!(dot(&w, &conv.backward_filter(&dy, &x)?), both);
+            let plan = conv.plan(&Device::host(), x.dtype(), x.dims(), w.dims())?;
+            let naive = naive(plan.problem(), &x.to_vec()?, &w.to_vec()?);
+            assert_eq!(y.to_vec::<f64>()?, naive);
+        }
+    }
+    Ok(())
+}
+
+/// The numbers inside a window, and how many of its taps are inside or in the padding.
+struct Taps {
+    numbers: Vec<f64>,
+    padded: usize,
+}
+
+/// The windows of a pooling, in the output's memory order.
+fn windows(pooling: &Pooling, x: &[f64]) -> Vec<Taps> {
+    let (input, output, axes) = (pooling.input(), pooling.output(), pooling.grid().axes());
+    let (from, to) = (input.strides(pooling.layout()), output.strides(pooling.layout()));
+    let mut found: Vec<Option<Taps>> = (0..output.elements()).map(|_| None).collect();
+    for (n, c) in (0..output.batch()).flat_map(|n| (0..output.channels()).map(move |c| (n, c))) {
+        for o in positions([0, 1, 2].map(|i| 0..axes[i].output())) {
+            let taps = positions([0, 1, 2].map(|i| axes[i].inside(o[i])));
+            let numbers = taps.map(|tap| {
+                x[from.offset(n, c, [0, 1, 2].map(|i| axes[i].coordinate(o[i], tap[i]) as usize))]
+            });
+            let padded = (0..3).map(|i| axes[i].padded_taps(o[i])).product();
+            found[to.offset(n, c, o)] = Some(Taps { numbers: numbers.collect(), padded });
+        }
+    }
+    found.into_iter().map(|taps| taps.expect("each element has a window")).collect()
+}
+
+/// Every position of a box.
+fn positions([d, h, w]: [Range<usize>; 3]) -> impl Iterator<Item = [usize; 3]> {
+    d.flat_map(move |d| {
+        let w = w.clone();
+        h.clone().flat_map(move |h| w.clone().map(move |w| [d, h, w]))
+    })
+}
+
+/// SEMANTICS 6.1, a coordinate at a time.
+fn naive(problem: &windowpane::Convolution, x: &[f64], w: &[f64]) -> Vec<f64> {
+    let (input, output, filter) = (problem.input(), problem.output(), problem.filter());
+    let (grid, layout) = (problem.grid(), problem.layout());
+    let output_space = grid.axes().map(|axis| 0..axis.output());
+    let kernel = grid.axes().map(|axis| 0..axis.kernel());
+    let (from, to) = (input.strides(layout), output.strides(layout));
+    let taps = filter.strides(problem.filter_layout());
+    let mut y = vec![0.0; output.elements()];
+    for n in 0..output.batch() {
+        for f in 0..filter.count() {
+            for o in positions(output_space.clone()) {
+                let sum = &mut y[to.offset(n, f, o)];
+                for tap in positions(kernel.clone()) {
+                    let at = [0, 1, 2].map(|i| grid.axes()[i].coordinate(o[i], tap[i]));
+                    if (0..3).any(|i| at[i] < 0 || at[i] >= grid.axes()[i].input() as i64) {
+                        continue;
+                    }
+                    for c in 0..filter.channels() {
+                        let channel = problem.first_channel(f) + c;
+                        *sum += x[from.offset(n, channel, at.map(|i| i as usize))]
+                            * w[taps.offset(f, c, tap)];
+                    }
+                }
+            }
+        }
+    }
+    y
+}
