@@ -241,6 +241,12 @@ impl Convolution {
         self.filter_layout
     }
 
+    /// The same convolution over tensors in other layouts.
+    #[must_use]
+    pub fn with_layouts(self, layout: Layout, filter_layout: FilterLayout) -> Self {
+        Self { layout, filter_layout, ..self }
+    }
+
     /// The first input channel that filter `f` sees.
     pub fn first_channel(&self, f: usize) -> usize {
         f / (self.filter.count / self.groups) * self.filter.channels

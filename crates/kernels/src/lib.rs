@@ -14,9 +14,11 @@ mod cube;
 pub mod device;
 pub mod pool;
 mod random;
+mod transpose;
 
 pub use copy::copy;
 pub use cube::buffers::BufferError;
 pub use device::{Capabilities, Fragment, Fragments, Target, has_powers, supports};
 pub use random::fill_random;
+pub use transpose::transpose;
 pub use windowpane_geometry::DType;

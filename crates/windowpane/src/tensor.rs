@@ -2,10 +2,10 @@ use std::borrow::Cow;
 #[cfg(feature = "kernels")]
 use std::sync::Arc;
 
-use windowpane_geometry::{DType, LIMIT, Quantity};
+use windowpane_geometry::{DType, LIMIT, Layout, Quantity, Shape};
 use windowpane_reference::Scalar;
 
-use crate::element::{HostBuffer, with_element};
+use crate::element::{HostBuffer, sealed::Sealed, with_element};
 use crate::{Device, Element, Error, Result};
 
 /// An array on a device, with its dimensions in memory order.
@@ -353,6 +353,51 @@ impl Tensor {
                 numbers.map(<To as Scalar>::from_f64).collect()
             });
             Self::from_elements(&self.device, elements.into(), &self.dims)
+        })
+    }
+
+    /// The same numbers in another layout, rearranged on the device.
+    ///
+    /// ```
+    /// use windowpane::{Device, Layout, Tensor};
+    ///
+    /// // Two channels of three samples each; then three pixels of two channels each.
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 2.0, 3.0, 10.0, 20.0, 30.0], [1, 2, 3])?;
+    /// let y = x.to_layout(Layout::ChannelsFirst, Layout::ChannelsLast)?;
+    /// assert_eq!(y.dims(), [1, 3, 2]);
+    /// assert_eq!(y.to_vec::<f32>()?, [1.0, 10.0, 2.0, 20.0, 3.0, 30.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn to_layout(&self, from: Layout, to: Layout) -> Result<Self> {
+        let shape = Shape::from_dims(&self.dims, from)?;
+        let dims: Vec<usize> = shape.dims(to).collect();
+        let matrices = match from {
+            Layout::ChannelsFirst => [shape.batch(), shape.channels(), shape.plane()],
+            Layout::ChannelsLast => [shape.batch(), shape.plane(), shape.channels()],
+        };
+        if from == to || matrices[1] == 1 || matrices[2] == 1 {
+            return Ok(Self { dims, ..self.clone() });
+        }
+        #[cfg(feature = "kernels")]
+        if let (Some((_, source)), Some(target)) = (self.handle(), self.device.target()) {
+            let handle = memory(&self.device, target, self.dtype, self.len())?;
+            windowpane_kernels::transpose(target, self.dtype, source, &handle, matrices)
+                .map_err(|reason| self.device.refuses(reason.into()))?;
+            let work = format!("a change of layout of {:?}", self.dims);
+            let turned = Self::on_device(&self.device, self.dtype, dims, handle, work);
+            return Ok(turned.doubted_with(&[self]));
+        }
+        let bytes = self.len().saturating_mul(self.dtype.size());
+        self.device.require_memory(bytes, "a change of layout")?;
+        let buffer = self.read()?;
+        with_element!(self.dtype, T => {
+            let [_, rows, columns] = matrices;
+            let elements = element_slice::<T>(&buffer).chunks_exact((rows * columns).max(1));
+            let turned = |matrix: &[T]| -> Vec<T> {
+                let column = |nth| (0..rows).map(move |row| matrix[row * columns + nth]);
+                (0..columns).flat_map(column).collect()
+            };
+            Ok(Self::on_host(&self.device, dims, T::into_host(elements.flat_map(turned).collect())))
         })
     }
 

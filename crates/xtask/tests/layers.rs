@@ -33,7 +33,9 @@ enum Part {
     Kernel(String, String),
     /// The selection, the launch, and the operator's own page.
     Above(String),
-    /// The crate's root, and the small kernels beside the operators.
+    /// A small kernel beside the operators.
+    Small,
+    /// The crate's root.
     Root,
 }
 
@@ -44,6 +46,7 @@ impl Part {
         match word(0) {
             "device" => Self::Device,
             "cube" => Self::Cube,
+            "copy" | "random" | "transpose" => Self::Small,
             operator if OPERATORS.contains(&operator) => {
                 let own = word(1);
                 let operator = operator.to_string();
@@ -67,7 +70,7 @@ impl Part {
 
     /// Whether this part may name another.
     fn may_name(&self, other: &Self) -> bool {
-        use Part::{Above, Below, Cube, Device, Family, Kernel, Root};
+        use Part::{Above, Below, Cube, Device, Family, Kernel, Root, Small};
         match (self, other) {
             (own, other) if own == other => true,
             (Root, _) => true,
@@ -79,6 +82,7 @@ impl Part {
             (Kernel(own, kernel), Family(operator, family)) => {
                 own == operator && kernel.starts_with(&format!("{family}/"))
             }
+            (Above(_), Small) => true,
             (Above(own), Below(operator, _) | Family(operator, _) | Kernel(operator, _)) => {
                 own == operator
             }

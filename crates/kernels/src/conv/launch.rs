@@ -7,8 +7,9 @@ use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
 use super::error::PlanError;
-use super::problem::{Pass, Request, results, windows};
+use super::problem::{Pass, Request, laid, results, windows};
 use super::select::Plan;
+use super::transposes::Transposes;
 use crate::cube::buffers::BufferError;
 use crate::cube::buffers::{self, Given};
 use crate::cube::convert::accumulator;
@@ -141,26 +142,41 @@ pub fn launch(
         return Err(PlanError::NoWindows);
     }
     let (factors, out, epilogue) = operands.parts();
+    let target = Target { client, device };
+    let transposes = Transposes::new(conv, plan.layout, request.pass);
+    let tensors = transposes.before(target, dtype, factors, epilogue.residual, out);
     let arguments = Arguments {
         client,
         device,
-        conv,
+        conv: &laid(conv, plan.layout),
         request,
         units: plan.units,
         runs: plan.runs,
         splits: plan.splits,
         stored: plan.stored(request.pass, dtype),
-        operands: factors,
-        out,
-        epilogue: Epilogue { rounds: device.rounds_bf16, ..epilogue },
+        operands: tensors.factors.each_ref(),
+        out: &tensors.out,
+        epilogue: Epilogue {
+            residual: tensors.residual.as_ref(),
+            rounds: device.rounds_bf16,
+            ..epilogue
+        },
     };
-    if !plan.cuts(request.pass, dtype) {
-        return plan.launch(&arguments);
+    compute(plan, &arguments)?;
+    transposes.after(target, dtype, &tensors.out, out);
+    Ok(())
+}
+
+/// Launches the plan's kernel, and the addition of its parts where sums are cut.
+fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
+    let Arguments { client, device, conv, request: Request { pass, dtype, .. }, .. } = *arguments;
+    if !plan.cuts(pass, dtype) {
+        return plan.launch(arguments);
     }
-    let elements = plan.splits * results(conv, request.pass);
+    let elements = plan.splits * results(conv, pass);
     let parts = client.empty(elements * accumulator(dtype).size());
     let epilogue = Epilogue { rounds: device.rounds_bf16, ..Epilogue::NONE };
-    plan.launch(&Arguments { out: &parts, epilogue, ..arguments })?;
-    split_k::add_parts(&arguments, &parts);
+    plan.launch(&Arguments { out: &parts, epilogue, ..*arguments })?;
+    split_k::add_parts(arguments, &parts);
     Ok(())
 }

@@ -33,6 +33,9 @@
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
 //! * [`cpu::filter`]: the same for the gradient of the filters.
 //!
+//! A kernel computes in one layout. [`wgmma`](implicit_gemm::wgmma) reads channels last alone, so that channels-first
+//! tensors are transposed before and after it, in the same call, where the sums are worth it.
+//!
 //! The gradient of the bias is a sum and no product: [`bias`]. Long sums that few units would share are cut
 //! into parts, and a second pass adds the parts, always in the same order: no atomics, and the same inputs
 //! give the same bits.
@@ -49,6 +52,7 @@ pub mod implicit_gemm;
 mod launch;
 mod problem;
 mod select;
+mod transposes;
 
 pub use error::{NotApplicable, PlanError};
 pub use launch::{Operands, launch};

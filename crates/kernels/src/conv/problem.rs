@@ -1,6 +1,6 @@
 //! The problem as plain data: what is computed, of which type and how exactly. No kernel is named here.
 
-use windowpane_geometry::{Convolution, DType, LIMIT, Precision};
+use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
 
 use super::error::PlanError;
 use crate::device::{Capabilities, Fragment, Fragments};
@@ -16,6 +16,19 @@ pub struct Request {
     pub dtype: DType,
     /// How exact the products are.
     pub precision: Precision,
+}
+
+/// The same problem over tensors in another layout. Filters with their channels outermost then have them
+/// innermost, as the pixels that they are multiplied with.
+pub(super) fn laid(conv: &Convolution, layout: Layout) -> Convolution {
+    if layout == conv.layout() {
+        return *conv;
+    }
+    let filter_layout = match (layout, conv.filter_layout()) {
+        (Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
+        (_, own) => own,
+    };
+    conv.with_layouts(layout, filter_layout)
 }
 
 /// The elements that a pass computes.

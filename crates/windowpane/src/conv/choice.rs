@@ -79,7 +79,8 @@ fn choice(
         {
             return Ok(Choice::Kernel(plan));
         }
-        let wish = kernels::Wish { algorithm: conv.algorithm.map(Into::into), tiling: conv.tiling };
+        let algorithm = conv.algorithm.map(Into::into);
+        let wish = kernels::Wish { algorithm, layout: None, tiling: conv.tiling };
         let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
             Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
             Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
@@ -118,7 +119,8 @@ fn follow(
 ) -> Option<windowpane_kernels::conv::Plan> {
     use windowpane_kernels::conv::{Plan, Wish};
     let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
-    let wish = Wish { algorithm: Some(found.algorithm.into()), tiling };
+    let (algorithm, layout) = (Some(found.algorithm.into()), found.layout);
+    let wish = Wish { algorithm, layout, tiling };
     let mut plan = Plan::new(problem, request, wish, capabilities).ok()?;
     plan.splits = found.splits;
     plan.check(problem, request, capabilities).ok()?;

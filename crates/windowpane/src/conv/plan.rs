@@ -45,6 +45,11 @@ impl ConvPlan {
         self.pass
     }
 
+    /// The type of its tensors.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// The algorithm.
     pub fn algorithm(&self) -> ConvAlgorithm {
         match &self.choice {
@@ -207,6 +212,7 @@ impl ConvPlan {
             Choice::Host => {}
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
+                ("computed in", plan.layout.to_string()),
                 ("factors", plan.factors(&self.problem, self.request()).into()),
                 ("units", plan.units.to_string()),
                 ("unit's outputs", if plan.runs { "a run" } else { "strided" }.into()),

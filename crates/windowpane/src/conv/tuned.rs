@@ -5,7 +5,7 @@ use core::str::FromStr;
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use windowpane_geometry::{Tile, Tiling};
+use windowpane_geometry::{Layout, Tile, Tiling};
 
 use super::ConvAlgorithm;
 #[cfg(feature = "kernels")]
@@ -38,6 +38,8 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
+    /// The layout that the kernel computes in; `None` for the tensors' own.
+    pub(super) layout: Option<Layout>,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).
     pub(super) splits: usize,
@@ -103,11 +105,14 @@ impl fmt::Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{TITLE}")?;
         let mut last = None;
-        for ((device, problem), Found { algorithm, tile, splits }) in &self.found {
+        for ((device, problem), Found { algorithm, layout, tile, splits }) in &self.found {
             if last.replace(device) != Some(device) {
                 writeln!(f, "[{device}]")?;
             }
             write!(f, "{problem} = {algorithm} splits={splits}")?;
+            if let Some(layout) = layout {
+                write!(f, " layout={layout}")?;
+            }
             match tile {
                 Some(tile) => writeln!(f, " {tile}")?,
                 None => writeln!(f)?,
@@ -158,11 +163,20 @@ fn entry(device: Option<&String>, text: &str) -> Result<((String, String), Found
     let algorithm = algorithm.parse().map_err(|error| format!("{error}"))?;
     let splits = words.next().and_then(|word| word.strip_prefix("splits=")?.parse().ok());
     let splits = splits.ok_or("it has no `splits=NUMBER`")?;
+    let mut words = words.peekable();
+    let layout = words.next_if(|word| word.starts_with("layout="));
+    let layout = layout.map(|word| match word {
+        "layout=channels-last" => Ok(Layout::ChannelsLast),
+        "layout=channels-first" => Ok(Layout::ChannelsFirst),
+        _ => Err("its layout is neither channels-last nor channels-first".to_owned()),
+    });
+    let layout = layout.transpose()?;
     let tile = words.next().map(|word| {
         let tiling: Tiling = word.parse().map_err(|error| format!("{error}"))?;
         whole(&tiling).ok_or("its tile lacks numbers".to_owned())
     });
-    Ok(((device.clone(), problem.into()), Found { algorithm, tile: tile.transpose()?, splits }))
+    let tile = tile.transpose()?;
+    Ok(((device.clone(), problem.into()), Found { algorithm, layout, tile, splits }))
 }
 
 /// The tile, if all its numbers are given.
@@ -198,15 +212,25 @@ mod tests {
             found: BTreeMap::from([
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=1"),
-                    Found { algorithm: ConvAlgorithm::Simt, tile: Some(tile), splits: 1 },
+                    Found {
+                        algorithm: ConvAlgorithm::Simt,
+                        layout: Some(Layout::ChannelsLast),
+                        tile: Some(tile),
+                        splits: 1,
+                    },
                 ),
                 (
                     key("cuda NVIDIA [x], driver 1", "forward f32 n=2"),
-                    Found { algorithm: ConvAlgorithm::Direct, tile: None, splits: 8 },
+                    Found { algorithm: ConvAlgorithm::Direct, layout: None, tile: None, splits: 8 },
                 ),
                 (
                     key("wgpu other", "forward f32 n=1"),
-                    Found { algorithm: ConvAlgorithm::Direct, tile: None, splits: 1 },
+                    Found {
+                        algorithm: ConvAlgorithm::Direct,
+                        layout: Some(Layout::ChannelsFirst),
+                        tile: None,
+                        splits: 1,
+                    },
                 ),
             ]),
         };
@@ -223,6 +247,7 @@ mod tests {
             ("[a]\nforward = fast splits=1", 3),
             ("[a]\nforward = direct", 3),
             ("[a]\n\nforward = tiled splits=1 block_m=4", 4),
+            ("[a]\nforward = direct splits=1 layout=nhwc", 3),
         ] {
             let error = format!("{TITLE}\n{rest}\n").parse::<Tuned>().expect_err(rest);
             assert_eq!(error.line, line, "{error}");

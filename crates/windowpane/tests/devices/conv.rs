@@ -21,6 +21,8 @@ struct Forced {
     precision: Precision,
     /// The parts of each sum.
     splits: Option<usize>,
+    /// Whether the kernel computes in the other layout than the tensors'.
+    turned: bool,
 }
 
 impl Forced {
@@ -41,6 +43,9 @@ impl Forced {
         match plan {
             #[cfg(feature = "kernels")]
             Ok(mut plan) => {
+                if self.turned && !turn(&mut plan, self.algorithm) {
+                    return Ok(None);
+                }
                 if let (Some(kernel), Some(splits)) = (plan.kernel_mut(), self.splits) {
                     kernel.splits = splits;
                 }
@@ -48,7 +53,7 @@ impl Forced {
             }
             // The host cuts no sums.
             #[cfg(not(feature = "kernels"))]
-            Ok(plan) => Ok(self.splits.is_none().then_some(plan)),
+            Ok(plan) => Ok((self.splits.is_none() && !self.turned).then_some(plan)),
             Err(Error::NoConvKernel { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
             Err(Error::ConvPlan { .. }) if self.tiling != Tiling::default() => Ok(None),
@@ -77,9 +82,38 @@ impl From<Option<ConvAlgorithm>> for Forced {
     }
 }
 
+/// Makes a plan compute in the other layout than the tensors', if this kernel can.
+#[cfg(feature = "kernels")]
+fn turn(plan: &mut ConvPlan, algorithm: Option<ConvAlgorithm>) -> bool {
+    use windowpane::kernels::Capabilities;
+    use windowpane::kernels::conv::{Plan, Request, Wish};
+    let (pass, problem) = (plan.pass(), *plan.problem());
+    let Some(client) = plan.device().client() else { return false };
+    let capabilities = Capabilities::of(client);
+    let layout = Some(match problem.layout() {
+        Layout::ChannelsFirst => Layout::ChannelsLast,
+        Layout::ChannelsLast => Layout::ChannelsFirst,
+    });
+    let request = Request { pass, dtype: plan.dtype(), precision: Precision::Strict };
+    let wish = Wish { algorithm: algorithm.map(Into::into), layout, ..Wish::default() };
+    let turned = Plan::new(&problem, request, wish, &capabilities);
+    if let (Some(kernel), Ok(turned)) = (plan.kernel_mut(), turned) {
+        *kernel = turned;
+        return true;
+    }
+    false
+}
+
 /// The plan's own choice, and every algorithm that a device has.
 fn algorithms(device: &Device) -> Vec<Forced> {
     these(device, &ConvAlgorithm::ALL)
+}
+
+/// The same in the other layout than the tensors'; the host has one layout for each problem.
+fn turned(device: &Device) -> Vec<Forced> {
+    let turned = |forced| Forced { turned: true, ..forced };
+    let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
+    forced.into_iter().map(turned).collect()
 }
 
 /// The plan's own choice, and the algorithms for groups of few channels that a device has.
@@ -166,6 +200,12 @@ on_every_device! {
 
     /// All passes in groups that begin anywhere in a line, by every algorithm, in all layouts and types.
     fn odd_groups_are_the_reference(device, case in (ConvCase::odd_groups(), any::<Index>(), 0..3), forced in algorithms(device)) {
+        let (case, pick, pass) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
+    /// All passes computed in the other layout than the tensors', which are transposed in the same call.
+    fn either_layout_is_computed_in_the_other(device, case in (ConvCase::any(), any::<Index>(), 0..3), forced in turned(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }

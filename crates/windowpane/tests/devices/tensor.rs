@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 use windowpane::{
-    AvgPool, Conv, DType, Device, Element, Error, LpPool, MaxPool, MaxUnpool, Tensor,
+    AvgPool, Conv, DType, Device, Element, Error, Layout, LpPool, MaxPool, MaxUnpool, Tensor,
 };
 use windowpane_testing::{Fill, assert_same, executed, on_every_device, proptest};
 
@@ -20,6 +20,53 @@ on_every_device! {
             .map_err(|error| TestCaseError::fail(error.to_string()))?;
         assert_same(&back, &elements)
     }
+}
+
+/// A change of layout moves every element to its place, and the way back restores the tensor: for all types,
+/// and for matrices that fill tiles, leave some of them empty, or are a row of one.
+#[test]
+fn layouts_are_changed_and_restored() {
+    use Layout::{ChannelsFirst, ChannelsLast};
+    let shapes: [&[usize]; 12] = [
+        &[2, 64, 8, 8],
+        &[1, 3, 224, 224],
+        &[3, 70, 7, 7],
+        &[2, 129, 65],
+        &[1, 2, 5000],
+        &[2, 5000, 2],
+        &[1, 1, 9, 9],
+        &[4, 9, 1],
+        &[2, 96, 14, 14],
+        &[1, 8, 3, 5, 7],
+        &[0, 8, 3, 3],
+        &[70_000, 2, 2],
+    ];
+    let types = [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I32, DType::U8];
+    for device in windowpane::Device::all() {
+        for dtype in types.into_iter().filter(|dtype| device.supports(*dtype)) {
+            for dims in shapes {
+                let x = Tensor::random(&device, dtype, dims, 1).unwrap();
+                let y = x.to_layout(ChannelsFirst, ChannelsLast).unwrap();
+                let (batch, channels) = (dims[0], dims[1]);
+                let turned: Vec<usize> = [&[batch], &dims[2..], &[channels]].concat();
+                assert_eq!(y.dims(), turned, "{device} {dtype}");
+                let (size, plane) = (dtype.size(), dims[2..].iter().product::<usize>());
+                let (first, last) = (x.to_bytes().unwrap(), y.to_bytes().unwrap());
+                let element = |bytes: &[u8], at: usize| bytes[at * size..][..size].to_vec();
+                for at in 0..batch * channels * plane {
+                    let (n, c, p) = (at / channels / plane, at / plane % channels, at % plane);
+                    let expected = element(&first, at);
+                    let found = element(&last, (n * plane + p) * channels + c);
+                    assert_eq!(found, expected, "{device} {dtype} {dims:?}: element {at}");
+                }
+                let back = y.to_layout(ChannelsLast, ChannelsFirst).unwrap();
+                assert_eq!(back.dims(), dims);
+                assert!(back.to_bytes().unwrap() == first, "{device} {dtype} {dims:?}");
+            }
+        }
+    }
+    let flat = Tensor::from_slice(&Device::host(), &[1.0f32], [1]).unwrap();
+    assert!(flat.to_layout(ChannelsFirst, ChannelsLast).is_err());
 }
 
 /// A copy is what it was made from, whatever vectors divide it, and leaves clones alone.

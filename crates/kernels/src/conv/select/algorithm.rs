@@ -2,12 +2,12 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Tiling};
+use windowpane_geometry::{Convolution, Layout, Tiling};
 
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Request, laid};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
 
@@ -72,6 +72,14 @@ impl Algorithm {
             Self::Mma => mma::config::NAME,
             Self::Simt => simt::config::NAME,
             Self::Wgmma => wgmma::config::NAME,
+        }
+    }
+
+    /// The problem in the layout that the kernel reads.
+    pub(super) fn reads(self, conv: &Convolution) -> Convolution {
+        match self {
+            Self::Wgmma => laid(conv, Layout::ChannelsLast),
+            _ => *conv,
         }
     }
 

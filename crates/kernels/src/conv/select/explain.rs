@@ -6,6 +6,7 @@ use windowpane_geometry::Convolution;
 
 use super::{Algorithm, Plan, Wish};
 use crate::conv::error::{NotApplicable, PlanError};
+use crate::conv::implicit_gemm::wgmma;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
@@ -53,13 +54,17 @@ pub fn explain(
         if algorithm == chosen {
             return Verdict::Chosen;
         }
-        if let Err(reason) = algorithm.applies(conv, request, device) {
+        let read = algorithm.reads(conv);
+        if let Err(reason) = algorithm.applies(&read, request, device) {
             return Verdict::DoesNotApply(reason);
         }
         let wish = Wish { algorithm: Some(algorithm), ..Wish::default() };
+        let turned_in_vain = read != *conv && !wgmma::config::pays_after_transposes(conv);
         match Plan::new(conv, request, wish, device) {
             Err(reason) => Verdict::Refused(reason),
-            Ok(_) if !algorithm.pays(conv, request, device) => Verdict::DoesNotPay,
+            Ok(_) if turned_in_vain || !algorithm.pays(&read, request, device) => {
+                Verdict::DoesNotPay
+            }
             Ok(_) => Verdict::Slower { than: chosen },
         }
     };

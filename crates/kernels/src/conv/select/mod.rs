@@ -5,13 +5,15 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Tile, Tiling};
+use windowpane_geometry::{Convolution, DType, Layout, Tile, Tiling};
 
 use super::bias;
 use super::common::arguments::Arguments;
 use super::common::rules;
 use super::error::PlanError;
-use super::problem::{self, Pass, Request, results};
+use super::implicit_gemm::wgmma;
+use super::problem::{self, Pass, Request, laid, results};
+use super::transposes::Transposes;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 
@@ -29,6 +31,8 @@ pub use explain::{Verdict, explain};
 pub struct Wish {
     /// The kernel.
     pub algorithm: Option<Algorithm>,
+    /// The layout that it computes in.
+    pub layout: Option<Layout>,
     /// Numbers of its tile.
     pub tiling: Tiling,
 }
@@ -42,6 +46,8 @@ pub struct Wish {
 pub struct Plan {
     /// The kernel and its configuration.
     pub config: Config,
+    /// The layout that the kernel computes in. Tensors in another layout are transposed in the same call.
+    pub layout: Layout,
     /// The units of a cube.
     pub units: u32,
     /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
@@ -60,6 +66,9 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         problem::check(conv, request, device)?;
+        let layout = wish.layout.unwrap_or_else(|| layout_of(conv, request, wish, device));
+        let given = conv;
+        let conv = &laid(given, layout);
         let found = first_of_ladder(conv, request, wish, device)
             .and_then(|algorithm| algorithm.config(conv, request, device));
         let Some(config) = found else {
@@ -70,11 +79,12 @@ impl Plan {
         kernel.check(conv, request, device)?;
         let plan = Self {
             config,
+            layout,
             units: kernel.units(conv, request, device),
             runs: device.cores.is_some(),
             splits: kernel.splits(conv, request, device),
         };
-        plan.check_counts(conv, request, device)?;
+        plan.check_counts(given, request, device)?;
         Ok(plan)
     }
 
@@ -97,6 +107,8 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<(), PlanError> {
         problem::check(conv, request, device)?;
+        let given = conv;
+        let conv = &laid(given, self.layout);
         if self.algorithm().applies(conv, request, device).is_err() {
             return Err(PlanError::NoKernel { kernel: Some(self.algorithm().name()) });
         }
@@ -106,7 +118,7 @@ impl Plan {
         if kernel.fixes_units() && self.units != units {
             return Err(PlanError::UnitsOfTile { units: self.units, expected: units });
         }
-        self.check_counts(conv, request, device)
+        self.check_counts(given, request, device)
     }
 
     /// Refuses units, parts and memory that the device does not have.
@@ -134,13 +146,16 @@ impl Plan {
             false => 0,
             true => self.splits.saturating_mul(results(conv, request.pass)),
         };
+        let transposes = Transposes::new(conv, self.layout, request.pass).bytes(request.dtype);
+        let conv = &laid(conv, self.layout);
         let own = self.config.kernel().workspace(conv, request, self.splits);
-        parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
+        let parts = parts.saturating_mul(accumulator(request.dtype).size());
+        parts.saturating_add(own).saturating_add(transposes)
     }
 
     /// How the kernel takes its factors, in words.
     pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
-        self.config.kernel().factors(conv, request)
+        self.config.kernel().factors(&laid(conv, self.layout), request)
     }
 
     /// Whether sums leave a kernel in parts. Where sums are long they leave it as wide as parts would be, so
@@ -168,11 +183,25 @@ impl Plan {
     }
 }
 
-/// Prints `simt block_m=128,… units=256 splits=1`.
+/// Prints `simt block_m=128,… layout=channels-last units=256 splits=1`.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} units={} splits={}", self.config, self.units, self.splits)
+        let Self { config, layout, units, splits, .. } = self;
+        write!(f, "{config} layout={layout} units={units} splits={splits}")
     }
+}
+
+/// The layout to compute in: the tensors' own, unless a kernel that reads channels last alone is so much faster that
+/// it pays to transpose them.
+fn layout_of(conv: &Convolution, request: Request, wish: Wish, device: &Capabilities) -> Layout {
+    let own = conv.layout();
+    let turned = Algorithm::Wgmma.reads(conv);
+    if turned == *conv || request.pass == Pass::Bias {
+        return own;
+    }
+    let is_wgmma = first_of_ladder(&turned, request, wish, device) == Some(Algorithm::Wgmma);
+    let pays = wish.algorithm.is_some() || wgmma::config::pays_after_transposes(conv);
+    if is_wgmma && pays { turned.layout() } else { own }
 }
 
 /// The first kernel of the ladder that can compute a problem, of those that pay or the one that is wished.

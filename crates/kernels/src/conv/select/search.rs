@@ -1,7 +1,7 @@
 //! The plans that tuning measures: where a search begins, and the neighbours of a plan. Both are pure
 //! functions, as the choice of a plan is.
 
-use windowpane_geometry::{Convolution, Tile, Tiling};
+use windowpane_geometry::{Convolution, Layout, Tile};
 
 use super::{Algorithm, Plan, Wish};
 use crate::conv::problem::Request;
@@ -10,8 +10,11 @@ use crate::device::Capabilities;
 impl Plan {
     /// The plan of every kernel that can compute a problem, the planner's own choice first.
     pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
-        let wish = |algorithm| Wish { algorithm, tiling: Tiling::default() };
-        let wishes = [None].into_iter().chain(Algorithm::LADDER.map(Some)).map(wish);
+        let own = |algorithm| Wish { algorithm: Some(algorithm), ..Wish::default() };
+        let turned = |algorithm| Wish { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
+        let ladder = Algorithm::LADDER.into_iter();
+        let wishes = ladder.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
+        let wishes = [Wish::default()].into_iter().chain(wishes);
         let mut plans: Vec<Self> = Vec::new();
         for plan in wishes.filter_map(|wish| Self::new(conv, request, wish, device).ok()) {
             if !plans.contains(&plan) {
@@ -31,7 +34,8 @@ impl Plan {
         device: &Capabilities,
     ) -> Vec<Self> {
         let tiles = self.tile().into_iter().flat_map(steps).filter_map(|tile| {
-            let wish = Wish { algorithm: Some(self.algorithm()), tiling: tile.into() };
+            let (algorithm, layout) = (Some(self.algorithm()), Some(self.layout));
+            let wish = Wish { algorithm, layout, tiling: tile.into() };
             Self::new(conv, request, wish, device).ok()
         });
         let splits = [self.splits * 2, self.splits / 2].map(|splits| Self { splits, ..*self });

@@ -129,7 +129,7 @@ fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
 fn an_impossible_tile_is_refused_by_its_limit() {
     let conv = conv(8, 64, 128, 1);
     let refused = |text: &str, request: Request, device: &Capabilities| {
-        let wish = Wish { tiling: text.parse().unwrap(), algorithm: None };
+        let wish = Wish { tiling: text.parse().unwrap(), ..Wish::default() };
         Plan::new(&conv, request, wish, device).unwrap_err().to_string()
     };
     for request in [F32, BF16, TF32] {
@@ -149,7 +149,8 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was asked"));
     // Numbers that follow from others need not be asked for.
     let rows = |text: &str| {
-        let wish = Wish { tiling: text.parse().unwrap(), algorithm: Some(Algorithm::Cpu) };
+        let wish =
+            Wish { tiling: text.parse().unwrap(), algorithm: Some(Algorithm::Cpu), layout: None };
         Plan::new(&conv, F32, wish, &PROCESSOR).map(|plan| plan.tile().unwrap().block_m)
     };
     assert_eq!([rows("ratio_m=3"), rows("ratio_m=3,block_m=3")], [Ok(3), Ok(3)]);
@@ -158,7 +159,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     // What a number must divide is named in the error.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
-        let wish = Wish { tiling: text.parse().unwrap(), algorithm };
+        let wish = Wish { tiling: text.parse().unwrap(), algorithm, layout: None };
         Plan::new(&self::conv(8, 96, 96, 24), BF16, wish, &GPU).unwrap_err().to_string()
     };
     assert!(bands("ratio_n=3").contains("ratio_n=3 was asked for, which does not divide"));
@@ -186,7 +187,7 @@ fn a_tile_of_nothing_is_refused_by_every_kernel() {
             .flat_map(|device| Algorithm::LADDER.map(|algorithm| (device, algorithm)))
         {
             for tiling in tilings {
-                let wish = Wish { algorithm: Some(algorithm), tiling };
+                let wish = Wish { algorithm: Some(algorithm), tiling, layout: None };
                 let plan = Plan::new(&conv, Request { pass, ..BF16 }, wish, &device);
                 assert!(plan.is_err(), "{pass} {algorithm} {tiling:?}: {plan:?}");
             }
@@ -212,6 +213,46 @@ fn wgmma_is_chosen_where_repacking_pays() {
     // What is laid anew is told of.
     assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
     assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
+}
+
+fn channels_first(conv: Convolution) -> Convolution {
+    conv.with_layouts(Layout::ChannelsFirst, FilterLayout::Fchw)
+}
+
+/// Where warpgroups are so much faster that it pays, tensors are transposed for them, in all passes; elsewhere
+/// kernels compute in the tensors' own layout.
+#[test]
+fn channels_first_tensors_are_transposed_where_it_pays() {
+    let large = channels_first(conv(128, 64, 64, 1));
+    let bytes = 2 * (large.input().elements() + large.output().elements());
+    for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
+        for request in [BF16, F32, TF32].map(|request| Request { pass, ..request }) {
+            if pass == Pass::Filter && request.precision == Precision::Tf32 {
+                continue;
+            }
+            let chosen = plan(&large, request, &HOPPER).unwrap();
+            let found = (chosen.algorithm(), chosen.layout);
+            assert_eq!(found, (Algorithm::Wgmma, Layout::ChannelsLast), "{request:?}");
+            assert_eq!(chosen.check(&large, request, &HOPPER), Ok(()));
+            assert!(chosen.workspace(&large, request) >= bytes, "{request:?}");
+        }
+        let request = Request { pass, ..BF16 };
+        for (conv, device) in [
+            (large, GPU),
+            (channels_first(conv(1, 8, 8, 1)), HOPPER),
+            (channels_first(conv(128, 64, 64, 64)), HOPPER),
+        ] {
+            let chosen = plan(&conv, request, &device).unwrap();
+            assert_eq!(chosen.layout, Layout::ChannelsFirst, "{pass} {chosen}");
+        }
+    }
+    let bias = Request { pass: Pass::Bias, ..BF16 };
+    assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
+    // Any kernel computes in either layout where it is asked to.
+    let layout = Some(Layout::ChannelsLast);
+    let asked = Plan::new(&large, F32, Wish { layout, ..Wish::default() }, &PROCESSOR).unwrap();
+    assert_eq!((asked.layout, asked.algorithm()), (Layout::ChannelsLast, Algorithm::Cpu));
+    assert_eq!(asked.check(&large, F32, &PROCESSOR), Ok(()));
 }
 
 /// The gradient of the filters is multiplied in parts of 16 bits, where its shortest sums are long enough and
@@ -432,6 +473,9 @@ fn every_kernel_has_a_verdict() {
         (conv(128, 64, 64, 1), BF16, HOPPER),
         (conv(8, 64, 64, 64), F32, PROCESSOR),
         (conv(8, 64, 64, 64), Request { pass: Pass::Bias, ..BF16 }, PLAIN),
+        (channels_first(conv(128, 64, 64, 1)), BF16, HOPPER),
+        (channels_first(conv(1, 8, 8, 1)), BF16, HOPPER),
+        (channels_first(conv(1, 8, 8, 1)), Request { pass: Pass::Bias, ..BF16 }, HOPPER),
     ] {
         let found = explain(&conv, request, &device).unwrap();
         assert_eq!(found.len(), Algorithm::LADDER.len());

@@ -118,6 +118,12 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     })
 }
 
+/// Whether the kernel is worth transposing the tensors of another layout for.
+pub(in crate::conv) fn pays_after_transposes(conv: &Convolution) -> bool {
+    conv.output().elements() * conv.filter().taps() * conv.filter().channels()
+        >= PRODUCTS_WORTH_REPACKING
+}
+
 /// The fewest products and columns for which repacking pays off, as measured on an H200.
 const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;
 const COLUMNS_WORTH_REPACKING: usize = 32;

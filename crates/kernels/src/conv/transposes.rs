@@ -1,0 +1,159 @@
+//! Computes in another layout than the tensors': transposes them before and after the kernel, in the same call.
+//!
+//! A kernel that reads channels last alone serves channels-first tensors too: where the sums are long, reading and
+//! writing the tensors once more takes little of the time that it saves.
+
+use cubecl::server::Handle;
+use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
+
+use super::problem::{Pass, laid};
+use crate::device::Target;
+use crate::transpose;
+
+/// Matrices to transpose, which lie one after the other: how many, their rows and their columns.
+type Matrices = [usize; 3];
+
+/// What is transposed for a pass; none where a tensor is the same in both layouts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transposes {
+    input: Option<Matrices>,
+    output: Option<Matrices>,
+    filters: Option<Matrices>,
+    pass: Pass,
+}
+
+/// The tensors of a launch in the kernel's layout.
+pub(super) struct Laid {
+    pub(super) factors: [Handle; 2],
+    pub(super) residual: Option<Handle>,
+    pub(super) out: Handle,
+}
+
+impl Transposes {
+    /// From the layout of a problem's tensors to that of a kernel.
+    pub(super) fn new(conv: &Convolution, layout: Layout, pass: Pass) -> Self {
+        if layout == conv.layout() {
+            return Self { input: None, output: None, filters: None, pass };
+        }
+        let turned = laid(conv, layout);
+        Self {
+            input: of_shape(&conv.input(), conv.layout()),
+            output: of_shape(&conv.output(), conv.layout()),
+            filters: of_filters(&conv.filter(), conv.filter_layout(), turned.filter_layout()),
+            pass,
+        }
+    }
+
+    /// The tensors that a pass multiplies, and its result.
+    fn tensors(&self) -> ([Option<Matrices>; 2], Option<Matrices>) {
+        match self.pass {
+            Pass::Data => ([self.output, self.filters], self.input),
+            Pass::Filter => ([self.input, self.output], self.filters),
+            Pass::Bias => ([self.output, None], None),
+            Pass::Forward => ([self.input, self.filters], self.output),
+        }
+    }
+
+    /// The bytes of the transposed tensors; a residual is as large as the output.
+    pub(super) fn bytes(&self, dtype: DType) -> usize {
+        let ([first, second], out) = self.tensors();
+        let residual = if self.pass == Pass::Forward { self.output } else { None };
+        let all = [first, second, out, residual].into_iter().flatten();
+        let elements = |matrices: Matrices| matrices.into_iter().fold(1, usize::saturating_mul);
+        let elements = all.map(elements).fold(0, usize::saturating_add);
+        elements.saturating_mul(dtype.size())
+    }
+
+    /// Transposes what a kernel reads, and makes room for what it writes.
+    pub(super) fn before(
+        &self,
+        target: Target<'_>,
+        dtype: DType,
+        factors: [&Handle; 2],
+        residual: Option<&Handle>,
+        out: &Handle,
+    ) -> Laid {
+        let ([first, second], result) = self.tensors();
+        let laid = |handle: &Handle, matrices: Option<Matrices>| {
+            let Some(matrices) = matrices else { return handle.clone() };
+            let turned = room(target, dtype, matrices);
+            transpose::launch(target, dtype, handle, &turned, matrices);
+            turned
+        };
+        Laid {
+            factors: [laid(factors[0], first), laid(factors[1], second)],
+            residual: residual.map(|residual| laid(residual, self.output)),
+            out: result.map_or_else(|| out.clone(), |matrices| room(target, dtype, matrices)),
+        }
+    }
+
+    /// Transposes what the kernel has written back to the caller's layout.
+    pub(super) fn after(&self, target: Target<'_>, dtype: DType, laid: &Handle, out: &Handle) {
+        if let (_, Some([matrices, rows, columns])) = self.tensors() {
+            let back = [matrices, columns, rows];
+            transpose::launch(target, dtype, laid, out, back);
+        }
+    }
+}
+
+fn room(target: Target<'_>, dtype: DType, matrices: Matrices) -> Handle {
+    target.client.empty(matrices.into_iter().product::<usize>() * dtype.size())
+}
+
+/// A sample is a matrix of channels by positions, or of positions by channels.
+fn of_shape(shape: &Shape, layout: Layout) -> Option<Matrices> {
+    let (channels, plane) = (shape.channels(), shape.plane());
+    (channels > 1 && plane > 1).then_some(match layout {
+        Layout::ChannelsFirst => [shape.batch(), channels, plane],
+        Layout::ChannelsLast => [shape.batch(), plane, channels],
+    })
+}
+
+/// A filter is a matrix of channels by taps.
+fn of_filters(filter: &Filter, from: FilterLayout, to: FilterLayout) -> Option<Matrices> {
+    let (channels, taps) = (filter.channels(), filter.taps());
+    (from != to && channels > 1 && taps > 1).then_some([filter.count(), channels, taps])
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{Extents, Window};
+
+    use super::*;
+
+    fn conv(kernel: usize, layout: Layout, filter_layout: FilterLayout) -> Convolution {
+        let shape = Shape::new(2, 6, Extents::from([9, 8])).unwrap();
+        let filter = Filter::new(10, 3, Extents::from([kernel, kernel])).unwrap();
+        let window = Window::new([kernel, kernel]);
+        Convolution::new(shape, filter, &window, 2, layout, filter_layout).unwrap()
+    }
+
+    #[test]
+    fn tensors_in_the_kernels_layout_stay() {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            let conv = conv(3, layout, FilterLayout::Fchw);
+            for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                assert_eq!(Transposes::new(&conv, layout, pass).bytes(DType::F32), 0);
+            }
+        }
+    }
+
+    #[test]
+    fn each_pass_transposes_what_it_touches() {
+        let first = conv(3, Layout::ChannelsFirst, FilterLayout::Fchw);
+        let bytes = |conv: &Convolution, pass| {
+            Transposes::new(conv, Layout::ChannelsLast, pass).bytes(DType::F16)
+        };
+        let [x, y, w] = [2 * 6 * 72, 2 * 10 * 42, 10 * 3 * 9];
+        // The output and a residual of its size.
+        assert_eq!(bytes(&first, Pass::Forward), 2 * (x + w + 2 * y));
+        assert_eq!(bytes(&first, Pass::Data), 2 * (x + w + y));
+        assert_eq!(bytes(&first, Pass::Filter), 2 * (x + w + y));
+        assert_eq!(bytes(&first, Pass::Bias), 2 * y);
+        // Filters of one tap, and those with their channels innermost, stay.
+        let points = conv(1, Layout::ChannelsFirst, FilterLayout::Fchw);
+        assert_eq!(bytes(&points, Pass::Data), 2 * (x + 2 * 10 * 72));
+        let inner = conv(3, Layout::ChannelsFirst, FilterLayout::Hwcf);
+        assert_eq!(bytes(&inner, Pass::Filter), 2 * (x + y));
+    }
+}

@@ -1,0 +1,344 @@
+//! Transposes matrices: what turns one layout of a tensor into the other.
+//!
+//! A sample of a channels-first tensor is a matrix with a row for each channel and a column for each position;
+//! its transpose is the same sample channels last.
+
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::DType;
+
+use crate::cube::buffers::{self, BufferError, Given};
+use crate::cube::convert::elem;
+use crate::cube::unit::unit_position;
+use crate::device::{Capabilities, Target};
+
+/// The units of a cube on a GPU.
+const UNITS: u32 = 256;
+
+/// The bytes of elements that a tile holds, and those of shared memory, where rows may be longer.
+const TILE_BYTES: usize = 8 << 10;
+const SHARED_BYTES: usize = 9 << 10;
+
+/// The bytes of a row of a tile where a matrix is large: as many as a GPU reads at once.
+const ROW_BYTES: usize = 128;
+
+/// The shortest rows, in elements, that are made longer so that columns lie in different banks.
+const LEAST_PADDED: usize = 16;
+
+/// Transposes `matrices` matrices, which lie one after the other: rows by columns in the source, columns by rows
+/// in the target.
+///
+/// The launch is asynchronous.
+///
+/// ```
+/// # use cubecl::server::Handle;
+/// use windowpane_kernels::{BufferError, DType, Target, transpose};
+///
+/// /// A batch of 8 images of 56 × 56 pixels and 64 channels, from channels first to channels last.
+/// fn channels_last(target: Target<'_>, x: &Handle) -> Result<Handle, BufferError> {
+///     let y = target.client.empty(8 * 64 * 56 * 56 * size_of::<f32>());
+///     transpose(target, DType::F32, x, &y, [8, 64, 56 * 56])?;
+///     Ok(y)
+/// }
+/// ```
+pub fn transpose(
+    target: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    to: &Handle,
+    [matrices, rows, columns]: [usize; 3],
+) -> Result<(), BufferError> {
+    let elements = matrices.saturating_mul(rows).saturating_mul(columns);
+    let given = |name, handle| Given { name, handle, dtype, elements };
+    buffers::check(target.device, &[given("the source", from)], &[given("the transpose", to)])?;
+    if elements > 0 {
+        launch(target, dtype, from, to, [matrices, rows, columns]);
+    }
+    Ok(())
+}
+
+/// Transposes at least one element, from and to buffers that were checked.
+pub(crate) fn launch(
+    Target { client, device }: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    to: &Handle,
+    [matrices, rows, columns]: [usize; 3],
+) {
+    let elements = matrices * rows * columns;
+    if device.cores.is_some() || device.shared_bytes < SHARED_BYTES {
+        let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
+        // SAFETY: both buffers hold the elements, and a unit past the last ends.
+        unsafe {
+            by_elements::launch_unchecked(
+                client,
+                cubecl::calculate_cube_count_elemwise(client, elements, units),
+                units,
+                BufferArg::from_raw_parts(from.clone(), elements),
+                BufferArg::from_raw_parts(to.clone(), elements),
+                elements as u32,
+                rows as u32,
+                columns as u32,
+                columns as u32,
+                (rows * columns) as u32,
+                device.cores.is_some(),
+                elem(dtype),
+            );
+        }
+        return;
+    }
+    let tile = Tile::new(device, dtype.size(), [rows, columns]);
+    let [down, along] = [rows.div_ceil(tile.rows), columns.div_ceil(tile.columns)];
+    let cubes = matrices * down * along;
+    let units = CubeDim::new_1d(tile.units);
+    // SAFETY: both buffers hold the elements. What a tile has past the last row or column is loaded from
+    // the first element and stored nowhere, and its place in shared memory is within its rows.
+    unsafe {
+        by_tiles::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, cubes * tile.units as usize, units),
+            units,
+            tile.loaded,
+            tile.stored,
+            BufferArg::from_raw_parts(from.clone(), elements / tile.loaded),
+            BufferArg::from_raw_parts(to.clone(), elements / tile.stored),
+            TilesLaunch::new(
+                rows as u32,
+                columns as u32,
+                tile.rows as u32,
+                tile.columns as u32,
+                tile.pitch as u32,
+                (tile.columns / tile.loaded) as u32,
+                (tile.rows / tile.stored) as u32,
+                along as u32,
+                down as u32,
+                cubes as u32,
+            ),
+            tile.form(dtype.size()),
+            elem(dtype),
+        );
+    }
+}
+
+/// The piece of a matrix that a cube transposes in shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    rows: usize,
+    columns: usize,
+    /// The elements from one row to the next in shared memory.
+    pitch: usize,
+    /// The elements that a unit loads at once along a row, and stores along a column.
+    loaded: usize,
+    stored: usize,
+    units: u32,
+}
+
+impl Tile {
+    /// As square as the matrix allows.
+    fn new(device: &Capabilities, size: usize, [rows, columns]: [usize; 2]) -> Self {
+        let widest = (device.load_bytes / size).clamp(1, device.vector_lanes.max(1));
+        let lanes = |of: usize| {
+            let mut lanes = 1;
+            while 2 * lanes <= widest && of.is_multiple_of(2 * lanes) {
+                lanes *= 2;
+            }
+            lanes
+        };
+        let (loaded, stored) = (lanes(columns), lanes(rows));
+        let (elements, room) = (TILE_BYTES / size, SHARED_BYTES / size);
+        let best = ROW_BYTES / size;
+        // Few rows leave room for longer ones.
+        let longest = match rows < best {
+            true => (elements / rows / loaded * loaded).max(best),
+            false => best,
+        };
+        let columns = share(columns, longest, loaded);
+        let pitch = pitch(columns, size);
+        let most = (elements / columns).min(room / pitch) / stored * stored;
+        let rows = share(rows, most, stored);
+        let units = UNITS.min(device.units_per_cube);
+        Self { rows, columns, pitch, loaded, stored, units }
+    }
+
+    fn form(&self, size: usize) -> Form {
+        let turns = |lanes: usize| (TILE_BYTES / size / lanes).div_ceil(self.units as usize) as u32;
+        let (loads, stores) = (turns(self.loaded), turns(self.stored));
+        Form { room: SHARED_BYTES / size, units: self.units, loads, stores }
+    }
+}
+
+/// A whole cut into as few equal pieces as there are with at most so many elements each, in whole vectors.
+fn share(whole: usize, most: usize, lanes: usize) -> usize {
+    whole.div_ceil(whole.div_ceil(most)).next_multiple_of(lanes).min(most)
+}
+
+/// The elements from one row to the next: an odd number of words, so that a column lies in all banks.
+fn pitch(columns: usize, size: usize) -> usize {
+    let word = 4usize.div_ceil(size);
+    match columns < LEAST_PADDED {
+        true => columns,
+        false => (columns.div_ceil(word) | 1) * word,
+    }
+}
+
+/// The compile-time numbers of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// The elements that shared memory holds.
+    room: usize,
+    units: u32,
+    /// The loads and the stores of a unit for the largest tile.
+    loads: u32,
+    stores: u32,
+}
+
+/// The extents of matrices and tiles, which may change without a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Tiles {
+    rows: u32,
+    columns: u32,
+    tile_rows: u32,
+    tile_columns: u32,
+    pitch: u32,
+    /// The loads of a row of a tile, and the stores of a column.
+    loads: FastDivmod<u32>,
+    stores: FastDivmod<u32>,
+    /// The tiles along a row and down a column of a matrix, and those of all matrices.
+    along: FastDivmod<u32>,
+    down: FastDivmod<u32>,
+    cubes: u32,
+}
+
+#[cube(launch_unchecked)]
+fn by_tiles<S: Numeric, N: Size, M: Size>(
+    source: &[Vector<S, N>],
+    target: &mut [Vector<S, M>],
+    tiles: &Tiles,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+) {
+    let cube = CUBE_POS as u32;
+    if cube >= tiles.cubes {
+        terminate!();
+    }
+    let (loaded, stored) = (N::value() as u32, M::value() as u32);
+    let mut shared = Shared::<[S]>::new_slice(comptime!(form.room));
+    let (rest, along) = tiles.along.div_mod(cube);
+    let (matrix, down) = tiles.down.div_mod(rest);
+    let (first_row, first_column) = (down * tiles.tile_rows, along * tiles.tile_columns);
+    let first = matrix * tiles.rows * tiles.columns;
+
+    // All loads of a unit are on their way before the first is needed.
+    let mut held = Sequence::<Vector<S, N>>::new();
+    #[unroll]
+    for turn in 0..comptime!(form.loads) {
+        let (row, load) = tiles.loads.div_mod(UNIT_POS + comptime!(turn * form.units));
+        let (at_row, at_column) = (first_row + row, first_column + load * loaded);
+        let inside = row < tiles.tile_rows && at_row < tiles.rows && at_column < tiles.columns;
+        let at = (first + at_row * tiles.columns + at_column) / loaded;
+        held.push(source[select(inside, at, 0u32) as usize]);
+    }
+    #[unroll]
+    for turn in 0..comptime!(form.loads) {
+        let (row, load) = tiles.loads.div_mod(UNIT_POS + comptime!(turn * form.units));
+        if row < tiles.tile_rows {
+            let at = (row * tiles.pitch + load * loaded) as usize;
+            let elements = held[comptime!(turn as usize)];
+            #[unroll]
+            for lane in 0..N::value() {
+                shared[at + lane] = elements.extract(lane);
+            }
+        }
+    }
+    sync_cube();
+    #[unroll]
+    for turn in 0..comptime!(form.stores) {
+        let (column, store) = tiles.stores.div_mod(UNIT_POS + comptime!(turn * form.units));
+        let row = store * stored;
+        let (at_row, at_column) = (first_row + row, first_column + column);
+        if column < tiles.tile_columns && at_row < tiles.rows && at_column < tiles.columns {
+            let mut elements = Vector::<S, M>::empty();
+            #[unroll]
+            for lane in 0..M::value() {
+                let at = (row + lane as u32) * tiles.pitch + column;
+                elements.insert(lane, shared[at as usize]);
+            }
+            target[((first + at_column * tiles.rows + at_row) / stored) as usize] = elements;
+        }
+    }
+}
+
+/// An element a unit: for processors, and for devices without shared memory.
+#[cube(launch_unchecked)]
+fn by_elements<S: Numeric>(
+    source: &[S],
+    target: &mut [S],
+    elements: u32,
+    rows: FastDivmod<u32>,
+    columns: FastDivmod<u32>,
+    row_step: u32,
+    matrix_step: u32,
+    #[comptime] runs: bool,
+    #[define(S)] _stored: ElemType,
+) {
+    let i = unit_position(runs);
+    if i >= elements {
+        terminate!();
+    }
+    let (rest, row) = rows.div_mod(i);
+    let (matrix, column) = columns.div_mod(rest);
+    target[i as usize] = source[(matrix * matrix_step + row * row_step + column) as usize];
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::profiles::{PLAIN_GPU, PROFILES};
+
+    /// Every tile holds all that it is made of, whatever the matrix and the device.
+    #[test]
+    fn tiles_fit() {
+        let extents = (1..70).chain([96, 97, 127, 128, 196, 3136, 4095, 4608, 4609, 1 << 20]);
+        let extents: Vec<usize> = extents.collect();
+        for device in PROFILES.iter().map(|known| known.capabilities).chain([PLAIN_GPU]) {
+            for size in [1, 2, 4, 8] {
+                for (&rows, &columns) in
+                    extents.iter().flat_map(|r| extents.iter().map(move |c| (r, c)))
+                {
+                    let tile = Tile::new(&device, size, [rows, columns]);
+                    assert!(tile.rows > 0 && tile.columns > 0, "{size} {rows} {columns}: {tile:?}");
+                    assert!(
+                        tile.rows * tile.columns <= TILE_BYTES / size,
+                        "{rows} {columns}: {tile:?}"
+                    );
+                    assert!(
+                        tile.rows * tile.pitch <= SHARED_BYTES / size,
+                        "{rows} {columns}: {tile:?}"
+                    );
+                    assert!(tile.columns <= tile.pitch);
+                    let whole =
+                        |of: usize, lanes: usize| of.is_multiple_of(lanes) && lanes <= 16 / size;
+                    assert!(whole(tile.columns, tile.loaded) && whole(columns, tile.loaded));
+                    assert!(whole(tile.rows, tile.stored) && whole(rows, tile.stored));
+                }
+            }
+        }
+    }
+
+    /// Large matrices are read and written a line at a time, and small ones fill a tile.
+    #[test]
+    fn tiles_are_square_where_they_can_be() {
+        let tile = |size, rows, columns| Tile::new(&PLAIN_GPU, size, [rows, columns]);
+        let large = tile(2, 256, 3136);
+        assert_eq!((large.rows, large.columns, large.pitch), (64, 64, 66));
+        assert_eq!((large.loaded, large.stored), (8, 8));
+        let odd = tile(2, 512, 49);
+        assert_eq!((odd.columns, odd.loaded, odd.stored), (49, 1, 8));
+        assert!(odd.rows >= 72, "{odd:?}");
+        let few = tile(2, 3, 224 * 224);
+        assert!(few.rows == 3 && few.columns > 1024, "{few:?}");
+        let taps = tile(2, 512, 9);
+        assert!(taps.columns == 9 && taps.rows >= 448 - 192, "{taps:?}");
+    }
+}
