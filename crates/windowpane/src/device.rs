@@ -7,6 +7,8 @@ use windowpane_geometry::DType;
 
 #[cfg(feature = "kernels")]
 use crate::listen::listen;
+#[cfg(feature = "kernels")]
+use crate::remembered::Remembered;
 use crate::{Error, Result};
 
 /// An interface through which devices are used.
@@ -123,6 +125,11 @@ struct Inner {
     /// Whether the thread that listens for finished work is known to have ended.
     #[cfg(feature = "kernels")]
     deaf: std::sync::atomic::AtomicBool,
+    /// The kernels that were chosen for the problems so far.
+    #[cfg(feature = "kernels")]
+    poolings: Remembered<crate::pool::Key, windowpane_kernels::pool::Plan>,
+    #[cfg(feature = "kernels")]
+    convolutions: Remembered<crate::conv::Key, windowpane_kernels::conv::Plan>,
 }
 
 /// Whether a device of this name is Mesa's software Vulkan.
@@ -163,6 +170,10 @@ impl Device {
                 capabilities: None,
                 #[cfg(feature = "kernels")]
                 deaf: false.into(),
+                #[cfg(feature = "kernels")]
+                poolings: Remembered::default(),
+                #[cfg(feature = "kernels")]
+                convolutions: Remembered::default(),
             }),
         }
     }
@@ -325,6 +336,20 @@ impl Device {
     #[cfg(feature = "kernels")]
     pub(crate) fn capabilities(&self) -> Option<&windowpane_kernels::Capabilities> {
         self.inner.capabilities.as_ref()
+    }
+
+    /// The kernels that were chosen for poolings so far.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn poolings(&self) -> &Remembered<crate::pool::Key, windowpane_kernels::pool::Plan> {
+        &self.inner.poolings
+    }
+
+    /// The kernels that were chosen for convolutions so far.
+    #[cfg(feature = "kernels")]
+    pub(crate) fn convolutions(
+        &self,
+    ) -> &Remembered<crate::conv::Key, windowpane_kernels::conv::Plan> {
+        &self.inner.convolutions
     }
 
     /// Where kernels are launched; `None` on `host`.
@@ -501,7 +526,10 @@ mod cube {
             _ => Capabilities::of(&client),
         });
         let (client, deaf) = (Some(client), false.into());
-        Ok(Device { inner: Arc::new(Inner { backend, index, name, client, capabilities, deaf }) })
+        let (poolings, convolutions) = (Remembered::default(), Remembered::default());
+        let inner =
+            Inner { backend, index, name, client, capabilities, deaf, poolings, convolutions };
+        Ok(Device { inner: Arc::new(inner) })
     }
 
     /// The driver's version. CUDA reports only its own version; on Linux the driver's is in /proc.

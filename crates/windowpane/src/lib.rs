@@ -38,6 +38,8 @@ mod nd;
 mod plan;
 mod pool;
 mod recording;
+#[cfg(feature = "kernels")]
+mod remembered;
 mod spare;
 mod tensor;
 #[cfg(feature = "kernels")]

@@ -9,6 +9,11 @@ use super::plan::{Choice, ConvPlan};
 use super::{Conv, ConvAlgorithm};
 use crate::{Device, Error, Result};
 
+/// All that the choice of a kernel depends on, beside the device; the last counts the tables of tuned choices.
+#[cfg(feature = "kernels")]
+pub(crate) type Key =
+    (windowpane_kernels::conv::Request, Option<ConvAlgorithm>, Tiling, Convolution, usize);
+
 /// Plans a pass over tensors of these dimensions.
 pub(super) fn plan(
     conv: &Conv,
@@ -69,34 +74,10 @@ fn choice(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let Some(capabilities) = device.capabilities() {
-        use windowpane_kernels::conv as kernels;
-        let request = kernels::Request { pass, dtype, precision: conv.precision };
-        if is_free(conv)
-            && let Some(found) =
-                super::tuned::recall(device, || key(pass, dtype, conv.precision, problem))
-            && let Some(plan) = follow(&found, problem, request, capabilities)
-            && crate::turns::check_convolution(device, pass, problem, &plan).is_ok()
-        {
-            return Ok(Choice::Kernel(plan));
-        }
-        let algorithm = conv.algorithm.map(Into::into);
-        let wish = kernels::Wish { algorithm, layout: None, tiling: conv.tiling };
-        let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
-            Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
-            Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
-            plan => plan.map_err(|reason| device.refuses_conv(reason))?,
-        };
-        let cut =
-            |plan| crate::turns::cut_convolution(device, request, problem, plan, capabilities);
-        let plan = match cut(plan) {
-            // Another kernel may be able to split sums that the first cannot.
-            Err(refused) if is_free(conv) => {
-                let others = kernels::Plan::beginnings(problem, request, capabilities);
-                others.into_iter().find_map(|plan| cut(plan).ok()).ok_or(refused)?
-            }
-            plan => plan?,
-        };
-        return Ok(Choice::Kernel(plan));
+        let request = windowpane_kernels::conv::Request { pass, dtype, precision: conv.precision };
+        let key = (request, conv.algorithm, conv.tiling, *problem, super::tuned::generation());
+        let choose = || choose_kernel(conv, request, device, capabilities, problem);
+        return device.convolutions().or_make(key, choose).map(Choice::Kernel);
     }
     let _ = (pass, dtype, problem);
     if conv.precision != Precision::Strict {
@@ -105,6 +86,42 @@ fn choice(
     match conv.algorithm {
         None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
         _ => Err(no_kernel(conv, device)),
+    }
+}
+
+/// A tuned plan, or else the planner's choice.
+#[cfg(feature = "kernels")]
+fn choose_kernel(
+    conv: &Conv,
+    request: windowpane_kernels::conv::Request,
+    device: &Device,
+    capabilities: &windowpane_kernels::Capabilities,
+    problem: &Convolution,
+) -> Result<windowpane_kernels::conv::Plan> {
+    use windowpane_kernels::conv as kernels;
+    let kernels::Request { pass, dtype, precision } = request;
+    if is_free(conv)
+        && let Some(found) = super::tuned::recall(device, || key(pass, dtype, precision, problem))
+        && let Some(plan) = follow(&found, problem, request, capabilities)
+        && crate::turns::check_convolution(device, pass, problem, &plan).is_ok()
+    {
+        return Ok(plan);
+    }
+    let algorithm = conv.algorithm.map(Into::into);
+    let wish = kernels::Wish { algorithm, layout: None, tiling: conv.tiling };
+    let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
+        Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
+        Err(kernels::PlanError::NoTf32) => return Err(no_precision(conv, device, dtype)),
+        plan => plan.map_err(|reason| device.refuses_conv(reason))?,
+    };
+    let cut = |plan| crate::turns::cut_convolution(device, request, problem, plan, capabilities);
+    match cut(plan) {
+        // Another kernel may be able to split sums that the first cannot.
+        Err(refused) if is_free(conv) => {
+            let others = kernels::Plan::beginnings(problem, request, capabilities);
+            others.into_iter().find_map(|plan| cut(plan).ok()).ok_or(refused)
+        }
+        plan => plan,
     }
 }
 

@@ -9,6 +9,8 @@ mod tune;
 mod tuned;
 
 pub use algorithm::{ConvAlgorithm, UnknownConvAlgorithm};
+#[cfg(feature = "kernels")]
+pub(crate) use choice::Key;
 pub use plan::ConvPlan;
 pub use tuned::{Tuned, UnknownTuned};
 

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use windowpane_geometry::{Layout, Tile, Tiling};
@@ -48,6 +49,15 @@ pub(super) struct Found {
 /// The choices that plans in this process use.
 static REMEMBERED: RwLock<Tuned> = RwLock::new(Tuned::new());
 
+/// How often the table has changed.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that is another one as soon as plans may be.
+#[cfg(feature = "kernels")]
+pub(super) fn generation() -> usize {
+    GENERATION.load(Ordering::Acquire)
+}
+
 impl Tuned {
     const fn new() -> Self {
         Self { found: BTreeMap::new() }
@@ -62,6 +72,7 @@ impl Tuned {
     pub fn remember(self) {
         let mut remembered = REMEMBERED.write().unwrap_or_else(PoisonError::into_inner);
         remembered.found.extend(self.found);
+        GENERATION.fetch_add(1, Ordering::Release);
     }
 
     /// The number of problems in the table.

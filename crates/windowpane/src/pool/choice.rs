@@ -7,6 +7,10 @@ use super::{Operator, Options};
 use crate::plan::Choice;
 use crate::{Algorithm, Device, Error, Plan, Result};
 
+/// All that the choice of a kernel depends on, beside the device.
+#[cfg(feature = "kernels")]
+pub(crate) type Key = (Operator, Option<Algorithm>, DType, Pooling);
+
 /// Plans an operator on tensors with these dimensions.
 pub(super) fn plan(
     options: &Options,
@@ -42,7 +46,10 @@ fn choose(
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
     if let (Some(client), Some(capabilities)) = (device.client(), device.capabilities()) {
-        return choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);
+        let key = (operator, options.algorithm, dtype, *pooling);
+        let choose =
+            || choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);
+        return device.poolings().or_make(key, choose).map(Choice::Kernel);
     }
     let _ = dtype;
     match options.algorithm {
@@ -65,7 +72,7 @@ fn choose_kernel(
     device: &Device,
     dtype: DType,
     pooling: &Pooling,
-) -> Result<Choice> {
+) -> Result<windowpane_kernels::pool::Plan> {
     use windowpane_kernels::{has_powers, pool};
     let reduction = operator.reduction();
     let named = match options.algorithm {
@@ -100,5 +107,5 @@ fn choose_kernel(
     };
     let plan = plan.map_err(|reason| device.refuses(reason))?;
     crate::turns::check_pooling(device, operator, pooling, &plan)?;
-    Ok(Choice::Kernel(plan))
+    Ok(plan)
 }

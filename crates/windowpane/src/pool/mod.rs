@@ -13,6 +13,8 @@ use windowpane_geometry::{
 };
 
 use crate::{Algorithm, Device, Plan, Result, Tensor};
+#[cfg(feature = "kernels")]
+pub(crate) use choice::Key;
 use choice::plan;
 use run::{run, run_backward};
 

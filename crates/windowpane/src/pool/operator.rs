@@ -5,7 +5,7 @@ use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling};
 use crate::{Error, Result};
 
 /// An operator of the pooling family.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operator {
     /// The maximum and its index.
     Max(Option<IndexBase>),
