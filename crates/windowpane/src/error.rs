@@ -45,7 +45,7 @@ pub enum Error {
             "{device} has no {algorithm} kernel for this problem; use another algorithm, or auto"
         ),
         None => format!(
-            "a tile was given but {device} has no tiled kernel for this problem; leave the tile out"
+            "a tile was given but {device} has no kernel with tiles for this problem; leave the tile out"
         ),
     })]
     NoConvKernel {

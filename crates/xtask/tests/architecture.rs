@@ -51,12 +51,15 @@ fn the_arrows_are_the_dependencies() {
 }
 
 #[test]
-fn no_arrow_points_upward() {
+fn crates_depend_on_those_above_them() {
     let page = Page::read();
     let mut below = BTreeSet::new();
     for (name, stated) in &page.arrows {
         for other in stated {
-            assert!(below.contains(other), "{name} depends on {other}, which stands above it");
+            assert!(
+                below.contains(other),
+                "{name} depends on {other}, which is not above it in the list"
+            );
         }
         below.insert(name.clone());
     }

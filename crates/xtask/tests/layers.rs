@@ -1,7 +1,8 @@
 //! Holds the kernels crate to its layers, by the paths that its sources name.
 //!
 //! ```text
-//! device ← cube ← error ← problem ← common ← a kernel ← select, launch, mod
+//! device ← cube ← error ← problem ← common ← a kernel ← select, launch, transposes, mod
+//! device ← cube ← copy, random, transpose                ← select, launch, transposes, mod
 //! ```
 //!
 //! A kernel never names another kernel nor the selection, so that it can be read, changed and removed
@@ -134,6 +135,11 @@ fn wrong_arrows_are_refused() {
     assert!(!part("pool::common").may_name(&kernel));
     assert!(!part("pool::problem").may_name(&part("pool::common::window")));
     assert!(!part("device").may_name(&part("cube::axis")));
+    for own in [&kernel, &part("conv::common"), &part("conv::problem"), &part("cube")] {
+        assert!(!own.may_name(&part("transpose")), "{own:?}");
+    }
+    assert!(!part("transpose").may_name(&part("conv::problem")));
+    assert!(part("conv::transposes").may_name(&part("transpose")));
     for other in ["pool::problem", "pool::error", "pool::common::window", "cube::axis", "device"] {
         assert!(kernel.may_name(&part(other)), "{other}");
     }

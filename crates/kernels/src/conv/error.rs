@@ -50,7 +50,7 @@ pub enum PlanError {
         Some(kernel) => {
             format!("this device has no {kernel} kernel for this; leave the choice to the plan")
         }
-        None => "a tile was asked for and this device has no tiled kernel for this; leave it to the \
+        None => "a tile was asked for and this device has no kernel with tiles for this; leave it to the \
                  plan".into(),
     })]
     NoKernel {

@@ -7,7 +7,7 @@ use super::common::arguments::Arguments;
 use super::common::epilogue::Epilogue;
 use super::common::split_k;
 use super::error::PlanError;
-use super::problem::{Pass, Request, laid, results, windows};
+use super::problem::{Pass, Request, in_layout, results, windows};
 use super::select::Plan;
 use super::transposes::Transposes;
 use crate::cube::buffers::BufferError;
@@ -148,7 +148,7 @@ pub fn launch(
     let arguments = Arguments {
         client,
         device,
-        conv: &laid(conv, plan.layout),
+        conv: &in_layout(conv, request.pass, plan.layout),
         request,
         units: plan.units,
         runs: plan.runs,

@@ -33,8 +33,8 @@
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
 //! * [`cpu::filter`]: the same for the gradient of the filters.
 //!
-//! A kernel computes in one layout. [`wgmma`](implicit_gemm::wgmma) reads channels last alone, so that channels-first
-//! tensors are transposed before and after it, in the same call, where the sums are worth it.
+//! A kernel computes in one layout. [`wgmma`](implicit_gemm::wgmma) only reads channels-last tensors, so channels-first
+//! tensors are transposed before and after it, in the same call, where the work is worth it.
 //!
 //! The gradient of the bias is a sum and no product: [`bias`]. Long sums that few units would share are cut
 //! into parts, and a second pass adds the parts, always in the same order: no atomics, and the same inputs

@@ -18,15 +18,13 @@ pub struct Request {
     pub precision: Precision,
 }
 
-/// The same problem over tensors in another layout. Filters with their channels outermost then have them
-/// innermost, as the pixels that they are multiplied with.
-pub(super) fn laid(conv: &Convolution, layout: Layout) -> Convolution {
-    if layout == conv.layout() {
-        return *conv;
-    }
-    let filter_layout = match (layout, conv.filter_layout()) {
-        (Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
-        (_, own) => own,
+/// The same problem over tensors in another layout. A gradient of filters whose taps lie side by side then has their
+/// channels side by side, as it is computed from such pixels; filters that are read are read as they are.
+pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
+    let filter_layout = match (pass, layout, conv.filter_layout()) {
+        _ if layout == conv.layout() => conv.filter_layout(),
+        (Pass::Filter, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
+        (_, _, own) => own,
     };
     conv.with_layouts(layout, filter_layout)
 }

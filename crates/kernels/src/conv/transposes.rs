@@ -1,12 +1,12 @@
 //! Computes in another layout than the tensors': transposes them before and after the kernel, in the same call.
 //!
-//! A kernel that reads channels last alone serves channels-first tensors too: where the sums are long, reading and
-//! writing the tensors once more takes little of the time that it saves.
+//! So a kernel that only reads channels-last tensors serves channels-first ones too: where the sums are long, reading
+//! and writing the tensors once more takes little of the time that it saves.
 
 use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
 
-use super::problem::{Pass, laid};
+use super::problem::{Pass, in_layout};
 use crate::device::Target;
 use crate::transpose;
 
@@ -23,7 +23,7 @@ pub(super) struct Transposes {
 }
 
 /// The tensors of a launch in the kernel's layout.
-pub(super) struct Laid {
+pub(super) struct Transposed {
     pub(super) factors: [Handle; 2],
     pub(super) residual: Option<Handle>,
     pub(super) out: Handle,
@@ -35,7 +35,7 @@ impl Transposes {
         if layout == conv.layout() {
             return Self { input: None, output: None, filters: None, pass };
         }
-        let turned = laid(conv, layout);
+        let turned = in_layout(conv, pass, layout);
         Self {
             input: of_shape(&conv.input(), conv.layout()),
             output: of_shape(&conv.output(), conv.layout()),
@@ -54,11 +54,10 @@ impl Transposes {
         }
     }
 
-    /// The bytes of the transposed tensors; a residual is as large as the output.
+    /// The bytes of the transposed tensors; those of a residual, which a plan does not know of, come on top.
     pub(super) fn bytes(&self, dtype: DType) -> usize {
         let ([first, second], out) = self.tensors();
-        let residual = if self.pass == Pass::Forward { self.output } else { None };
-        let all = [first, second, out, residual].into_iter().flatten();
+        let all = [first, second, out].into_iter().flatten();
         let elements = |matrices: Matrices| matrices.into_iter().fold(1, usize::saturating_mul);
         let elements = all.map(elements).fold(0, usize::saturating_add);
         elements.saturating_mul(dtype.size())
@@ -72,26 +71,26 @@ impl Transposes {
         factors: [&Handle; 2],
         residual: Option<&Handle>,
         out: &Handle,
-    ) -> Laid {
+    ) -> Transposed {
         let ([first, second], result) = self.tensors();
-        let laid = |handle: &Handle, matrices: Option<Matrices>| {
+        let transposed = |handle: &Handle, matrices: Option<Matrices>| {
             let Some(matrices) = matrices else { return handle.clone() };
-            let turned = room(target, dtype, matrices);
-            transpose::launch(target, dtype, handle, &turned, matrices);
-            turned
+            let room = room(target, dtype, matrices);
+            transpose::launch(target, dtype, handle, &room, matrices);
+            room
         };
-        Laid {
-            factors: [laid(factors[0], first), laid(factors[1], second)],
-            residual: residual.map(|residual| laid(residual, self.output)),
+        Transposed {
+            factors: [transposed(factors[0], first), transposed(factors[1], second)],
+            residual: residual.map(|residual| transposed(residual, self.output)),
             out: result.map_or_else(|| out.clone(), |matrices| room(target, dtype, matrices)),
         }
     }
 
     /// Transposes what the kernel has written back to the caller's layout.
-    pub(super) fn after(&self, target: Target<'_>, dtype: DType, laid: &Handle, out: &Handle) {
+    pub(super) fn after(&self, target: Target<'_>, dtype: DType, written: &Handle, out: &Handle) {
         if let (_, Some([matrices, rows, columns])) = self.tensors() {
             let back = [matrices, columns, rows];
-            transpose::launch(target, dtype, laid, out, back);
+            transpose::launch(target, dtype, written, out, back);
         }
     }
 }
@@ -145,14 +144,14 @@ mod tests {
             Transposes::new(conv, Layout::ChannelsLast, pass).bytes(DType::F16)
         };
         let [x, y, w] = [2 * 6 * 72, 2 * 10 * 42, 10 * 3 * 9];
-        // The output and a residual of its size.
-        assert_eq!(bytes(&first, Pass::Forward), 2 * (x + w + 2 * y));
-        assert_eq!(bytes(&first, Pass::Data), 2 * (x + w + y));
+        assert_eq!(bytes(&first, Pass::Forward), 2 * (x + y));
+        assert_eq!(bytes(&first, Pass::Data), 2 * (x + y));
+        // The result as well.
         assert_eq!(bytes(&first, Pass::Filter), 2 * (x + w + y));
         assert_eq!(bytes(&first, Pass::Bias), 2 * y);
-        // Filters of one tap, and those with their channels innermost, stay.
+        // Filters of one tap, and those in other layouts, stay.
         let points = conv(1, Layout::ChannelsFirst, FilterLayout::Fchw);
-        assert_eq!(bytes(&points, Pass::Data), 2 * (x + 2 * 10 * 72));
+        assert_eq!(bytes(&points, Pass::Filter), 2 * (x + 2 * 10 * 72));
         let inner = conv(3, Layout::ChannelsFirst, FilterLayout::Hwcf);
         assert_eq!(bytes(&inner, Pass::Filter), 2 * (x + y));
     }

@@ -68,10 +68,14 @@ pub enum PlanError {
         limit: u64,
     },
     /// The kernel cannot compute this problem.
-    #[error("the {kernel} kernel does not compute this problem; use direct, or none by name")]
+    #[error(
+        "the {kernel} kernel does not compute this problem: {reason}; use direct, or none by name"
+    )]
     NotFor {
         /// The kernel asked for.
         kernel: &'static str,
+        /// Why it does not.
+        reason: &'static str,
     },
     /// The plan is one of another reduction, type or device.
     #[error(
@@ -151,7 +155,11 @@ pub enum PlanError {
     },
 }
 
-/// Refuses a kernel, unless it `fits` the problem.
-pub(super) fn only_if(kernel: &'static str, fits: bool) -> Result<(), PlanError> {
-    if fits { Ok(()) } else { Err(PlanError::NotFor { kernel }) }
+/// Refuses a kernel for a reason, unless it `fits` the problem.
+pub(super) fn only_if(
+    kernel: &'static str,
+    fits: bool,
+    reason: &'static str,
+) -> Result<(), PlanError> {
+    if fits { Ok(()) } else { Err(PlanError::NotFor { kernel, reason }) }
 }

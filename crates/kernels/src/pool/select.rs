@@ -143,7 +143,9 @@ impl Algorithm {
             Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
             Self::Direct if problem.gradient => Self::Gather,
             Self::RegisterTile if problem.gradient => Self::GatherTile,
-            Self::VanHerkFused if van_herk_paired::fits(problem, device) => Self::VanHerkPaired,
+            Self::VanHerkFused if van_herk_paired::fits(problem, device).is_ok() => {
+                Self::VanHerkPaired
+            }
             _ => self,
         }
     }
@@ -334,8 +336,8 @@ impl fmt::Display for Verdict {
             Self::Chosen => f.write_str("chosen"),
             Self::Declined(reason) => write!(f, "not taken: {reason}"),
             Self::Unneeded => f.write_str("not taken: the chosen kernel is preferred to it"),
-            Self::Refused(PlanError::NotFor { .. }) => {
-                f.write_str("does not compute this problem here")
+            Self::Refused(PlanError::NotFor { reason, .. }) => {
+                write!(f, "does not apply: {reason}")
             }
             Self::Refused(error) => write!(f, "does not apply: {error}"),
         }
@@ -344,7 +346,8 @@ impl fmt::Display for Verdict {
 
 /// Chooses the kernel of a problem: the first one that can compute it and pays.
 fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
-    let mut error = PlanError::NotFor { kernel: Algorithm::Direct.name() };
+    let kernel = Algorithm::Direct.name();
+    let mut error = PlanError::NotFor { kernel, reason: "every kernel was declined" };
     for algorithm in ORDER {
         match algorithm.plan(problem, device) {
             Ok(plan) if declined(&plan, problem, device).is_none() => return Ok(plan),
@@ -420,7 +423,10 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
         ],
         Config::VanHerkFused(_) => &[
             (slides(pooling), "windows have few taps, or there are few along a line"),
-            (!van_herk_paired::fits(problem, device), "van_herk_paired is for such numbers"),
+            (
+                van_herk_paired::fits(problem, device).is_err(),
+                "van_herk_paired is for such numbers",
+            ),
             // Costs more than it saves but where passes write more than they read.
             (pixel_channels(pooling) == 1, "a tile's rows would be read piece by piece"),
         ],

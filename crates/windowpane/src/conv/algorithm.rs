@@ -136,6 +136,17 @@ impl From<ConvAlgorithm> for Algorithm {
 mod tests {
     use super::*;
 
+    /// A kernel has the same name here and in its own crate, both ways.
+    #[test]
+    #[cfg(feature = "kernels")]
+    fn every_algorithm_is_a_kernel_of_its_name() {
+        for algorithm in ConvAlgorithm::ALL {
+            let kernel = Algorithm::from(algorithm);
+            assert_eq!(kernel.name(), algorithm.name());
+            assert_eq!(ConvAlgorithm::from(kernel), algorithm);
+        }
+    }
+
     /// What was written with the names of before is still read, and printed with those of today.
     #[test]
     fn former_names_are_read() {

@@ -54,9 +54,8 @@ pub(super) fn tune(plan: &ConvPlan) -> Result<ConvPlan> {
     let kernel = if best == own || search.is_faster(best, own)? { best } else { own };
     let tuned = ConvPlan { choice: Choice::Kernel(kernel), ..plan.clone() };
     if plan.is_free() {
-        let layout = (kernel.layout != problem.layout()).then_some(kernel.layout);
-        let (algorithm, tile, splits) = (tuned.algorithm(), kernel.tile(), kernel.splits);
-        let found = Found { algorithm, layout, tile, splits };
+        let (algorithm, layout) = (tuned.algorithm(), Some(kernel.layout));
+        let found = Found { algorithm, layout, tile: kernel.tile(), splits: kernel.splits };
         tuned::remember(&plan.device, plan.key(), found);
     }
     Ok(tuned)

@@ -39,7 +39,7 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
-    /// The layout that the kernel computes in; `None` for the tensors' own.
+    /// The layout that the kernel computes in; `None`, as tables of before have it, for the planner's choice.
     pub(super) layout: Option<Layout>,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).

@@ -43,7 +43,7 @@ impl Forced {
         match plan {
             #[cfg(feature = "kernels")]
             Ok(mut plan) => {
-                if self.turned && !turn(&mut plan, self.algorithm) {
+                if self.turned && !turn(&mut plan, *self) {
                     return Ok(None);
                 }
                 if let (Some(kernel), Some(splits)) = (plan.kernel_mut(), self.splits) {
@@ -84,18 +84,21 @@ impl From<Option<ConvAlgorithm>> for Forced {
 
 /// Makes a plan compute in the other layout than the tensors', if this kernel can.
 #[cfg(feature = "kernels")]
-fn turn(plan: &mut ConvPlan, algorithm: Option<ConvAlgorithm>) -> bool {
+fn turn(plan: &mut ConvPlan, forced: Forced) -> bool {
     use windowpane::kernels::Capabilities;
     use windowpane::kernels::conv::{Plan, Request, Wish};
     let (pass, problem) = (plan.pass(), *plan.problem());
     let Some(client) = plan.device().client() else { return false };
-    let capabilities = Capabilities::of(client);
+    let capabilities = match plan.device().backend() {
+        Backend::Wgpu => Capabilities::of_wgsl(client),
+        _ => Capabilities::of(client),
+    };
     let layout = Some(match problem.layout() {
         Layout::ChannelsFirst => Layout::ChannelsLast,
         Layout::ChannelsLast => Layout::ChannelsFirst,
     });
-    let request = Request { pass, dtype: plan.dtype(), precision: Precision::Strict };
-    let wish = Wish { algorithm: algorithm.map(Into::into), layout, ..Wish::default() };
+    let request = Request { pass, dtype: plan.dtype(), precision: forced.precision };
+    let wish = Wish { algorithm: forced.algorithm.map(Into::into), layout, ..Wish::default() };
     let turned = Plan::new(&problem, request, wish, &capabilities);
     if let (Some(kernel), Ok(turned)) = (plan.kernel_mut(), turned) {
         *kernel = turned;
@@ -252,6 +255,39 @@ on_every_device! {
     /// SEMANTICS 5.4: ⟨f(x, w), g⟩ = ⟨x, df/dx(g)⟩ = ⟨w, df/dw(g)⟩, exactly, on whole numbers.
     fn gradients_are_adjoint(device, case in ConvCase::any(), forced in algorithms(device)) {
         check_adjoint(device, &case, forced)
+    }
+}
+
+/// A channels-first layer that is large enough to be transposed for a faster kernel, where a device has one.
+#[test]
+#[cfg(feature = "kernels")]
+fn transposed_layers_are_the_reference() {
+    let case = ConvCase {
+        batch: 8,
+        groups: 1,
+        channels: 64,
+        filters: 64,
+        space: windowpane::Extents::from([28, 28]),
+        window: Window::new([3, 3]).padding([1, 1]),
+        layout: Layout::ChannelsFirst,
+        filter_layout: FilterLayout::Fchw,
+        activation: Activation::Relu,
+        bias: true,
+        residual: true,
+        fill: Fill { flavour: Flavour::Mixed, seed: 1 },
+    };
+    for device in devices() {
+        let (x, w) = (case.dims(Role::Input), case.dims(Role::Filter));
+        let plan = case.conv().plan(&device, DType::F32, &x, &w);
+        let Ok(mut plan) = plan else { continue };
+        // Elsewhere the reference would only take long.
+        if plan.kernel_mut().is_none_or(|kernel| kernel.layout == Layout::ChannelsFirst) {
+            continue;
+        }
+        for pass in 0..3 {
+            check_pass::<f32>(&device, &case, Forced::default(), pass).unwrap();
+            check_pass::<bf16>(&device, &case, Forced::default(), pass).unwrap();
+        }
     }
 }
 
@@ -883,6 +919,14 @@ fn tuned_plans_are_right_and_are_followed() {
             plan(x.dims())
         };
         assert_eq!(follow("direct splits=1").algorithm(), ConvAlgorithm::Direct, "{device}");
+        #[cfg(feature = "kernels")]
+        {
+            let mut turned = follow("direct splits=1 layout=channels-first");
+            let layout = turned.kernel_mut().map(|kernel| kernel.layout);
+            assert_eq!(layout, Some(Layout::ChannelsFirst), "{device}");
+            let y = conv.forward(&x, &w, None).unwrap().to_vec::<f32>().unwrap();
+            assert_totals(&y, &expected).unwrap();
+        }
         let own = conv.plan(&device, DType::F32, &[2, 9, 7, 4], w.dims()).unwrap();
         assert_eq!(follow("direct splits=99999999").algorithm(), own.algorithm(), "{device}");
     }

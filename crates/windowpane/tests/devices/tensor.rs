@@ -23,7 +23,7 @@ on_every_device! {
 }
 
 /// A change of layout moves every element to its place, and the way back restores the tensor: for all types,
-/// and for matrices that fill tiles, leave some of them empty, or are a row of one.
+/// and for matrices that fill tiles, that leave some of them empty, and that have one row or one column.
 #[test]
 fn layouts_are_changed_and_restored() {
     use Layout::{ChannelsFirst, ChannelsLast};

@@ -167,7 +167,7 @@ pub(in crate::conv) fn pays(request: Request, device: &Capabilities) -> bool {
 pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
     let chunk = CHUNK as usize;
     let (inner, columns) = (inner(conv, pass), columns(conv, pass));
-    require(dtype.size() == 2, "elements have not 16 bits")?;
+    require(dtype.size() == 2, "elements are not of 16 bits")?;
     require(
         matches!(pass, Pass::Forward | Pass::Data),
         "it computes the forward pass and the gradient of the data",

@@ -7,7 +7,7 @@ use windowpane_geometry::{Convolution, Layout, Tiling};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
-use crate::conv::problem::{Pass, Request, laid};
+use crate::conv::problem::{Pass, Request, in_layout};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
 
@@ -76,9 +76,9 @@ impl Algorithm {
     }
 
     /// The problem in the layout that the kernel reads.
-    pub(super) fn reads(self, conv: &Convolution) -> Convolution {
+    pub(super) fn reads(self, conv: &Convolution, pass: Pass) -> Convolution {
         match self {
-            Self::Wgmma => laid(conv, Layout::ChannelsLast),
+            Self::Wgmma => in_layout(conv, pass, Layout::ChannelsLast),
             _ => *conv,
         }
     }
@@ -87,7 +87,12 @@ impl Algorithm {
     pub(super) fn pays(self, conv: &Convolution, request: Request, device: &Capabilities) -> bool {
         match self {
             Self::GroupedMma => grouped_mma::config::pays(request, device),
-            Self::Wgmma => wgmma::config::pays(conv, request),
+            Self::Wgmma => {
+                let read = self.reads(conv, request.pass);
+                let transposes = read != *conv;
+                wgmma::config::pays(&read, request)
+                    && (!transposes || wgmma::config::pays_after_transposes(conv))
+            }
             _ => true,
         }
     }

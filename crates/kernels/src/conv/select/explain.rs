@@ -6,7 +6,6 @@ use windowpane_geometry::Convolution;
 
 use super::{Algorithm, Plan, Wish};
 use crate::conv::error::{NotApplicable, PlanError};
-use crate::conv::implicit_gemm::wgmma;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
@@ -16,7 +15,7 @@ use crate::device::Capabilities;
 pub enum Verdict {
     /// It is the kernel of the plan.
     Chosen,
-    /// It applies, and a kernel that is faster for such problems applies too.
+    /// It applies, and a kernel that comes before it, as it is faster for most such problems, applies too.
     Slower {
         /// That kernel.
         than: Algorithm,
@@ -33,7 +32,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Chosen => f.write_str("chosen"),
-            Self::Slower { than } => write!(f, "applies; {than} is faster for such problems"),
+            Self::Slower { than } => write!(f, "applies; {than} is preferred for such problems"),
             Self::DoesNotPay => f.write_str("applies, but does not pay off here"),
             Self::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
             Self::Refused(reason) => write!(f, "cannot run: {reason}"),
@@ -54,17 +53,14 @@ pub fn explain(
         if algorithm == chosen {
             return Verdict::Chosen;
         }
-        let read = algorithm.reads(conv);
+        let read = algorithm.reads(conv, request.pass);
         if let Err(reason) = algorithm.applies(&read, request, device) {
             return Verdict::DoesNotApply(reason);
         }
         let wish = Wish { algorithm: Some(algorithm), ..Wish::default() };
-        let turned_in_vain = read != *conv && !wgmma::config::pays_after_transposes(conv);
         match Plan::new(conv, request, wish, device) {
             Err(reason) => Verdict::Refused(reason),
-            Ok(_) if turned_in_vain || !algorithm.pays(&read, request, device) => {
-                Verdict::DoesNotPay
-            }
+            Ok(_) if !algorithm.pays(conv, request, device) => Verdict::DoesNotPay,
             Ok(_) => Verdict::Slower { than: chosen },
         }
     };

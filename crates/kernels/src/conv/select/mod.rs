@@ -11,8 +11,7 @@ use super::bias;
 use super::common::arguments::Arguments;
 use super::common::rules;
 use super::error::PlanError;
-use super::implicit_gemm::wgmma;
-use super::problem::{self, Pass, Request, laid, results};
+use super::problem::{self, Pass, Request, in_layout, results};
 use super::transposes::Transposes;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
@@ -66,14 +65,31 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         problem::check(conv, request, device)?;
-        let layout = wish.layout.unwrap_or_else(|| layout_of(conv, request, wish, device));
-        let given = conv;
-        let conv = &laid(given, layout);
-        let found = first_of_ladder(conv, request, wish, device)
-            .and_then(|algorithm| algorithm.config(conv, request, device));
-        let Some(config) = found else {
+        let Some((algorithm, layout)) = first_of_ladder(conv, request, wish, device) else {
             return Err(PlanError::NoKernel { kernel: wish.algorithm.map(Algorithm::name) });
         };
+        let plan = Self::of(algorithm, layout, conv, request, wish, device);
+        let is_free = wish.algorithm.is_none() && wish.layout.is_none();
+        if plan.is_err() && is_free && layout != conv.layout() {
+            // What does not fit transposed may fit as it is.
+            return Self::new(conv, request, Wish { layout: Some(conv.layout()), ..wish }, device);
+        }
+        plan
+    }
+
+    /// The plan of a kernel that can compute the problem in this layout.
+    fn of(
+        algorithm: Algorithm,
+        layout: Layout,
+        conv: &Convolution,
+        request: Request,
+        wish: Wish,
+        device: &Capabilities,
+    ) -> Result<Self, PlanError> {
+        let given = conv;
+        let conv = &in_layout(given, request.pass, layout);
+        let config = algorithm.config(conv, request, device);
+        let config = config.ok_or(PlanError::NoKernel { kernel: Some(algorithm.name()) })?;
         let config = config.over(&wish.tiling)?;
         let kernel = config.kernel();
         kernel.check(conv, request, device)?;
@@ -108,7 +124,7 @@ impl Plan {
     ) -> Result<(), PlanError> {
         problem::check(conv, request, device)?;
         let given = conv;
-        let conv = &laid(given, self.layout);
+        let conv = &in_layout(given, request.pass, self.layout);
         if self.algorithm().applies(conv, request, device).is_err() {
             return Err(PlanError::NoKernel { kernel: Some(self.algorithm().name()) });
         }
@@ -133,29 +149,35 @@ impl Plan {
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
-        let bytes = self.workspace(conv, request) as u64;
+        // Each transposed tensor is as large as one that was checked.
+        let bytes = self.kernels_workspace(conv, request) as u64;
         if bytes > device.buffer_bytes {
             return Err(PlanError::Workspace { bytes, limit: device.buffer_bytes });
         }
         Ok(())
     }
 
-    /// The bytes of device memory that the launch takes beside its tensors.
+    /// The bytes of device memory that the launch takes beside its tensors. A residual in another layout than the
+    /// kernel's takes as many again as the output.
     pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
+        let transposes = Transposes::new(conv, self.layout, request.pass).bytes(request.dtype);
+        self.kernels_workspace(conv, request).saturating_add(transposes)
+    }
+
+    /// The bytes of the kernel's own, and of the parts of sums.
+    fn kernels_workspace(&self, conv: &Convolution, request: Request) -> usize {
         let parts = match self.cuts(request.pass, request.dtype) {
             false => 0,
             true => self.splits.saturating_mul(results(conv, request.pass)),
         };
-        let transposes = Transposes::new(conv, self.layout, request.pass).bytes(request.dtype);
-        let conv = &laid(conv, self.layout);
+        let conv = &in_layout(conv, request.pass, self.layout);
         let own = self.config.kernel().workspace(conv, request, self.splits);
-        let parts = parts.saturating_mul(accumulator(request.dtype).size());
-        parts.saturating_add(own).saturating_add(transposes)
+        parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
     }
 
     /// How the kernel takes its factors, in words.
     pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
-        self.config.kernel().factors(&laid(conv, self.layout), request)
+        self.config.kernel().factors(&in_layout(conv, request.pass, self.layout), request)
     }
 
     /// Whether sums leave a kernel in parts. Where sums are long they leave it as wide as parts would be, so
@@ -191,35 +213,27 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The layout to compute in: the tensors' own, unless a kernel that reads channels last alone is so much faster that
-/// it pays to transpose them.
-fn layout_of(conv: &Convolution, request: Request, wish: Wish, device: &Capabilities) -> Layout {
-    let own = conv.layout();
-    let turned = Algorithm::Wgmma.reads(conv);
-    if turned == *conv || request.pass == Pass::Bias {
-        return own;
-    }
-    let is_wgmma = first_of_ladder(&turned, request, wish, device) == Some(Algorithm::Wgmma);
-    let pays = wish.algorithm.is_some() || wgmma::config::pays_after_transposes(conv);
-    if is_wgmma && pays { turned.layout() } else { own }
-}
-
-/// The first kernel of the ladder that can compute a problem, of those that pay or the one that is wished.
+/// The first kernel of the ladder that can compute a problem, of those that pay or the one that is wished, and the
+/// layout that it computes in.
 fn first_of_ladder(
     conv: &Convolution,
     request: Request,
     wish: Wish,
     device: &Capabilities,
-) -> Option<Algorithm> {
+) -> Option<(Algorithm, Layout)> {
+    let layout =
+        |algorithm: Algorithm| wish.layout.unwrap_or(algorithm.reads(conv, request.pass).layout());
     let is_asked = |algorithm: Algorithm| match wish.algorithm {
         Some(wished) => wished == algorithm,
         None => algorithm.pays(conv, request, device),
     };
     // The direct kernel has no tile to wish for.
     let has_tile = |algorithm| algorithm != Algorithm::Direct || wish.tiling == Tiling::default();
-    Algorithm::LADDER.into_iter().find(|&algorithm| {
+    let found = Algorithm::LADDER.into_iter().find(|&algorithm| {
+        let conv = in_layout(conv, request.pass, layout(algorithm));
         is_asked(algorithm)
             && has_tile(algorithm)
-            && algorithm.applies(conv, request, device).is_ok()
-    })
+            && algorithm.applies(&conv, request, device).is_ok()
+    });
+    found.map(|algorithm| (algorithm, layout(algorithm)))
 }

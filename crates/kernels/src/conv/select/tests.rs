@@ -210,7 +210,7 @@ fn wgmma_is_chosen_where_repacking_pays() {
     let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
     // 63 terms and 72.
     assert!(forced(7).is_err() && forced(8).is_ok());
-    // What is laid anew is told of.
+    // It says what is repacked.
     assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
     assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
 }
@@ -224,7 +224,7 @@ fn channels_first(conv: Convolution) -> Convolution {
 #[test]
 fn channels_first_tensors_are_transposed_where_it_pays() {
     let large = channels_first(conv(128, 64, 64, 1));
-    let bytes = 2 * (large.input().elements() + large.output().elements());
+    let elements = large.input().elements() + large.output().elements();
     for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
         for request in [BF16, F32, TF32].map(|request| Request { pass, ..request }) {
             if pass == Pass::Filter && request.precision == Precision::Tf32 {
@@ -234,7 +234,29 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             let found = (chosen.algorithm(), chosen.layout);
             assert_eq!(found, (Algorithm::Wgmma, Layout::ChannelsLast), "{request:?}");
             assert_eq!(chosen.check(&large, request, &HOPPER), Ok(()));
-            assert!(chosen.workspace(&large, request) >= bytes, "{request:?}");
+            // Beside what the kernel takes, both tensors once more, and a result in the filters' own layout.
+            let result = if pass == Pass::Filter { large.filter().elements() } else { 0 };
+            let read = large.with_layouts(
+                Layout::ChannelsLast,
+                match pass {
+                    Pass::Filter => FilterLayout::Fhwc,
+                    _ => FilterLayout::Fchw,
+                },
+            );
+            assert_eq!(
+                chosen.workspace(&large, request),
+                chosen.workspace(&read, request) + request.dtype.size() * (elements + result)
+            );
+            let near = chosen.neighbours(&large, request, &HOPPER);
+            assert!(near.iter().all(|other| other.layout == chosen.layout), "{near:?}");
+            // Where the kernel's own memory is too much, others compute the tensors as they are.
+            let own = chosen.workspace(&read, request) as u64;
+            let buffer_bytes = (large.input().elements() * request.dtype.size()) as u64;
+            let little = Capabilities { buffer_bytes, ..HOPPER };
+            if pass == Pass::Forward && own > buffer_bytes {
+                let other = plan(&large, request, &little).unwrap();
+                assert_eq!(other.layout, Layout::ChannelsFirst, "{request:?}");
+            }
         }
         let request = Request { pass, ..BF16 };
         for (conv, device) in [
@@ -248,6 +270,22 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     }
     let bias = Request { pass: Pass::Bias, ..BF16 };
     assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
+    // A tile that only another kernel has is that kernel's.
+    let tiling = Tiling { block_k: Some(32), ..Tiling::default() };
+    let tiled = Plan::new(&large, BF16, Wish { tiling, ..Wish::default() }, &HOPPER).unwrap();
+    assert_eq!((tiled.layout, tiled.algorithm()), (Layout::ChannelsFirst, Algorithm::Mma));
+    // A search tries both layouts.
+    let tried = Plan::beginnings(&large, F32, &PROCESSOR);
+    for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        assert!(tried.iter().any(|plan| plan.layout == layout), "{tried:?}");
+    }
+    // Many elements to move for each product.
+    let shape = Shape::new(256, 16, Extents::from([112, 112])).unwrap();
+    let (filter, window) =
+        (Filter::new(8, 16, Extents::from([1, 1])).unwrap(), Window::new([1, 1]));
+    let (first, fchw) = (Layout::ChannelsFirst, FilterLayout::Fchw);
+    let light = Convolution::new(shape, filter, &window, 1, first, fchw).unwrap();
+    assert_eq!(plan(&light, BF16, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
     // Any kernel computes in either layout where it is asked to.
     let layout = Some(Layout::ChannelsLast);
     let asked = Plan::new(&large, F32, Wish { layout, ..Wish::default() }, &PROCESSOR).unwrap();
@@ -492,11 +530,14 @@ fn every_kernel_has_a_verdict() {
     }
     let dense = explain(&conv(8, 64, 128, 1), BF16, &GPU).unwrap();
     assert_eq!(reason(&dense, Algorithm::Mma), "chosen");
-    assert_eq!(reason(&dense, Algorithm::Simt), "applies; mma is faster for such problems");
+    assert_eq!(reason(&dense, Algorithm::Simt), "applies; mma is preferred for such problems");
     let wgmma = "does not apply: the device has no warpgroup products (wgmma)";
     assert_eq!(reason(&dense, Algorithm::Wgmma), wgmma);
     assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for processors");
     let small = explain(&conv(1, 64, 64, 1), F32, &HOPPER).unwrap();
+    assert_eq!(reason(&small, Algorithm::Wgmma), "applies, but does not pay off here");
+    // Channels last it would be chosen.
+    let small = explain(&channels_first(conv(1, 64, 64, 1)), BF16, &HOPPER).unwrap();
     assert_eq!(reason(&small, Algorithm::Wgmma), "applies, but does not pay off here");
 }
 

@@ -58,7 +58,7 @@ impl Kernel for Config {
 
     /// Plans teams, and the workspace of their parts.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         let own = Settings::new(problem, device);
         // Shared vectors of more than four lanes are not for every device.
         let widest = widest_load(problem.dtype, device).min(device.vector_lanes.min(16));
@@ -80,7 +80,7 @@ impl Kernel for Config {
         device: &Capabilities,
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         settings.check_lanes_of(match settings.across {
             true if is_flat(pooling) => pooling.grid().taps(),
             true => 0,
@@ -93,7 +93,8 @@ impl Kernel for Config {
         }
         let written = parts.saturating_mul(pooling.output().elements());
         check_workspace(written, workspace(pooling, reduction, settings, parts), device)?;
-        only_if(NAME, shared_bytes(reduction, settings) <= device.shared_bytes)
+        let room = shared_bytes(reduction, settings) <= device.shared_bytes;
+        only_if(NAME, room, "results of a cube's units do not fit in shared memory")
     }
 
     fn launch(
@@ -111,9 +112,11 @@ impl Kernel for Config {
     }
 }
 
-/// Whether windows become a maximum or an average.
-pub(super) fn fits(problem: Problem<'_>) -> bool {
-    !problem.gradient && !matches!(problem.reduction, Reduction::Norm(_))
+/// Refuses all but maxima and averages.
+fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
+    let norm = matches!(problem.reduction, Reduction::Norm(_));
+    only_if(NAME, !problem.gradient, "it computes no gradients")?;
+    only_if(NAME, !norm, "it computes no norms")
 }
 
 /// The loads of a unit that are in flight at once.

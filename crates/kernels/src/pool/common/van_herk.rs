@@ -2,7 +2,8 @@
 
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::pool::problem::{Output, Reduction, pixel_channels};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Reduction, pixel_channels};
 
 /// The most inputs of a block: what their prefixes and suffixes leave of the registers. Short blocks
 /// leave room for more units; long ones are for windows of many blocks, and for long steps.
@@ -42,24 +43,31 @@ pub(in crate::pool) fn windowed(pooling: &Pooling) -> impl Iterator<Item = usize
     (0..AXES).filter(|&i| pooling.grid().axes()[i].kernel() > 1)
 }
 
-/// Whether every axis can be walked, or has nothing to walk for.
-pub(in crate::pool) fn fits(pooling: &Pooling) -> bool {
-    let walked = |axis: &Axis| {
-        axis.dilation() == 1
-            && !axis.may_be_empty()
-            && !axis.is_uneven()
-            && block(axis) > 0
-            && (axis.kernel() - 1) / block(axis) <= MOST_BLOCKS
-    };
+/// Refuses `kernel`, unless every axis can be walked, or has nothing to walk for.
+pub(in crate::pool) fn fits(kernel: &'static str, pooling: &Pooling) -> Result<(), PlanError> {
+    only_if(kernel, windowed(pooling).next().is_some(), "windows have a single tap")?;
+    pooling.grid().axes().iter().try_for_each(|axis| match axis.kernel() {
+        1 => fits_idle(kernel, axis),
+        _ => fits_walked(kernel, axis),
+    })
+}
+
+/// The same for an axis that has a window.
+fn fits_walked(kernel: &'static str, axis: &Axis) -> Result<(), PlanError> {
+    only_if(kernel, axis.dilation() == 1, "windows are dilated")?;
+    only_if(kernel, !axis.may_be_empty(), "windows may lie outside the input")?;
+    only_if(kernel, !axis.is_uneven(), "windows differ in size or step")?;
+    only_if(kernel, axis.kernel() > axis.stride(), "windows do not overlap")?;
+    only_if(kernel, block(axis) > 0, "strides are too long")?;
+    let blocks = (axis.kernel() - 1) / block(axis);
+    only_if(kernel, blocks <= MOST_BLOCKS, "windows are too long")
+}
+
+/// The same for an axis that has none: its outputs are its inputs.
+fn fits_idle(kernel: &'static str, axis: &Axis) -> Result<(), PlanError> {
     // As many outputs as inputs are not yet the inputs: there are strides over padding.
-    let idle = |axis: &Axis| {
-        axis.kernel() == 1
-            && axis.stride() == 1
-            && axis.before() == 0
-            && axis.input() == axis.output()
-    };
-    let fits = |axis: &Axis| if axis.kernel() > 1 { walked(axis) } else { idle(axis) };
-    windowed(pooling).next().is_some() && pooling.grid().axes().iter().all(fits)
+    let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
+    only_if(kernel, idle, "an axis without a window is not kept as it is")
 }
 
 /// The most channels of a tile, where they are last.
@@ -70,17 +78,22 @@ pub(in crate::pool) fn tile_channels(pooling: &Pooling) -> usize {
     pixel_channels(pooling).min(TILE_CHANNELS)
 }
 
-/// Whether both axes of an image's planes are walked, one step a window.
-pub(in crate::pool) fn fits_planes(pooling: &Pooling, reduction: Reduction) -> bool {
+/// Refuses `kernel`, unless both axes of an image's planes are walked, one step a window.
+pub(in crate::pool) fn fits_planes(
+    kernel: &'static str,
+    pooling: &Pooling,
+    reduction: Reduction,
+) -> Result<(), PlanError> {
     let [depth, height, width] = pooling.grid().axes();
-    let values = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
-    let walked = |axis: &Axis| axis.kernel() > 1 && axis.stride() == 1;
-    values
-        && pixel_channels(pooling).is_multiple_of(tile_channels(pooling))
-        && fits(pooling)
-        && depth.kernel() == 1
-        && walked(height)
-        && walked(width)
-        // There are no more outputs of a row than inputs, and none without one.
-        && width.before() + width.after() < width.kernel()
+    let whole = pixel_channels(pooling).is_multiple_of(tile_channels(pooling));
+    let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
+    only_if(kernel, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
+    only_if(kernel, !reduction.has_indices(), "it computes no indices")?;
+    only_if(kernel, whole, "channels are not a multiple of 4")?;
+    only_if(kernel, depth.kernel() == 1, "windows are three-dimensional")?;
+    only_if(kernel, both(|axis| axis.kernel() > 1), "windows are not two-dimensional")?;
+    only_if(kernel, both(|axis| axis.stride() == 1), "strides are not 1")?;
+    fits(kernel, pooling)?;
+    // There are no more outputs of a row than inputs, and none without one.
+    only_if(kernel, width.before() + width.after() < width.kernel(), "padding is too wide")
 }

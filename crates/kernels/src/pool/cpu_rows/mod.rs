@@ -39,7 +39,7 @@ use crate::pool::common::settings::{Settings, check_strip};
 use crate::pool::common::strips::Form as Strip;
 use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Output, Problem, Reduction, outermost};
+use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 
 const NAME: &str = "cpu_rows";
 
@@ -63,7 +63,7 @@ impl Kernel for Config {
 
     /// Plans strips of as many rows as registers hold the lines of.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem, device)?;
         let Problem { pooling, dtype, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
         let alone = along.stride() >= along.kernel() || along.output() == 1;
@@ -85,10 +85,15 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        only_if(NAME, fits(problem) && device.cores.is_some() && settings.across)?;
+        fits(problem, device)?;
+        only_if(
+            NAME,
+            settings.across,
+            "no vector divides the rows of input and output, or taps are too far apart",
+        )?;
         settings.check_lanes(problem)?;
         check_strip(self.strip)?;
-        only_if(NAME, walks(problem.pooling, problem.dtype, settings, self.strip))
+        walks(problem.pooling, problem.dtype, settings, self.strip)
     }
 
     fn launch(
@@ -152,23 +157,36 @@ const MOST_LINES: usize = 49;
 /// The bytes of the widest vectors of a processor.
 const WIDEST: usize = 64;
 
-/// Whether values may be computed so, whatever the vectors.
-pub(super) fn fits(problem: Problem<'_>) -> bool {
+/// Refuses problems and devices that walking along rows is not for, whatever the vectors.
+fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, .. } = problem;
-    let axes = pooling.grid().axes();
-    let valued = matches!(reduction, Reduction::Max(Output::Values) | Reduction::Average(_));
-    let folds = pooling.grid().taps() / axes[AXES - 1].kernel() + axes[AXES - 1].kernel();
-    let dense = axes[outermost(pooling)].dilation() == 1;
-    !problem.gradient && valued && dense && !pooling.grid().is_fitted() && folds <= MOST_FOLDS
+    let (grid, along) = (pooling.grid(), outermost(pooling));
+    let width = &grid.axes()[AXES - 1];
+    let folds = grid.taps() / width.kernel() + width.kernel();
+    only_if(NAME, device.cores.is_some(), "it is for processors")?;
+    only_if(NAME, !problem.gradient, "it computes no gradients")?;
+    only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
+    only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
+    only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
+    only_if(NAME, along < AXES - 1, "windows lie along the width only")?;
+    only_if(NAME, !grid.is_fitted(), "window sizes follow from the input")?;
+    only_if(NAME, grid.axes()[along].dilation() == 1, "windows are dilated along the strips")?;
+    only_if(NAME, !width.may_be_empty(), "windows may lie outside the input")?;
+    only_if(NAME, folds <= MOST_FOLDS, "windows have too many taps")
 }
 
-/// Whether a plan's vectors and strips may be walked.
-fn walks(pooling: &Pooling, dtype: DType, settings: &Settings, strip: usize) -> bool {
+/// Refuses vectors and strips of a plan that cannot be walked.
+fn walks(
+    pooling: &Pooling,
+    dtype: DType,
+    settings: &Settings,
+    strip: usize,
+) -> Result<(), PlanError> {
     let reach = reach_of(pooling, dtype, settings);
-    settings.runs
-        && settings.across
-        && lines(pooling, strip) <= MOST_LINES
-        && (0..reach.vectors()).all(|v| reach.touches(v))
+    let touched = || (0..reach.vectors()).all(|v| reach.touches(v));
+    only_if(NAME, settings.runs, "its threads take runs of outputs")?;
+    only_if(NAME, lines(pooling, strip) <= MOST_LINES, "strips read too many rows")?;
+    only_if(NAME, touched(), "taps are too far apart along the width")
 }
 
 /// The lines that the rows of a strip read.

@@ -46,7 +46,8 @@ impl Kernel for Config {
     /// Plans one unit an output vector.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let norm = matches!(problem.reduction, Reduction::Norm(_));
-        only_if(NAME, !problem.gradient && !norm)?;
+        only_if(NAME, !problem.gradient, "it computes no gradients")?;
+        only_if(NAME, !norm, "it computes no norms")?;
         Ok((Settings::new(problem, device), Self))
     }
 

@@ -47,7 +47,8 @@ impl Kernel for Config {
     /// Plans one unit an input vector.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let norm = matches!(problem.reduction, Reduction::Norm(_));
-        only_if(NAME, problem.gradient && !norm)?;
+        only_if(NAME, problem.gradient, "it only computes gradients")?;
+        only_if(NAME, !norm, "it computes no gradients of norms")?;
         Ok((Settings::new(problem, device), Self))
     }
 

@@ -22,7 +22,7 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout, Pooling};
 
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit::grid;
@@ -54,8 +54,8 @@ impl Kernel for Config {
 
     /// Plans cubes of a tile of blocks.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        only_if(NAME, problem.gradient && fits(pooling, reduction))?;
+        let Problem { pooling, dtype, .. } = problem;
+        fits(problem, device)?;
         let own = Settings { lanes: LANES, unrolled: true, ..Settings::new(problem, device) };
         let settings = Settings { units: units(pooling, dtype, &own), ..own };
         Self.check(&settings, problem, device)?;
@@ -70,12 +70,16 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let lanes = settings.lanes == LANES && settings.lanes <= widest_load(dtype, device);
-        only_if(NAME, lanes && fits(pooling, reduction) && device.cores.is_none())?;
+        let Problem { pooling, dtype, .. } = problem;
+        fits(problem, device)?;
+        only_if(NAME, settings.lanes == LANES, "its vectors have 4 channels")?;
+        let loaded = LANES <= widest_load(dtype, device);
+        only_if(NAME, loaded, "the device does not load vectors of 4 elements of this type")?;
         let units = units(pooling, dtype, settings);
+        only_if(NAME, settings.units == units, "a tile takes another number of units")?;
+        only_if(NAME, units <= device.units_per_cube, "the device has too few units a cube")?;
         let room = shared_bytes(pooling, dtype, settings) <= device.shared_bytes;
-        only_if(NAME, settings.units == units && units <= device.units_per_cube && room)
+        only_if(NAME, room, "the windows of a tile do not fit in shared memory")
     }
 
     fn launch(
@@ -287,21 +291,32 @@ fn shared_bytes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
     form.planes() as usize * elements * (dtype.size() + DType::I32.size())
 }
 
-/// Whether winners are positions of planes that have several channels, and a block and the windows over it are few.
-fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
-    let plain = |axis: &Axis| {
-        let small = axis.stride() <= MOST_INPUTS && axis.kernel() <= MOST_WINDOWS;
-        small && axis.dilation() == 1 && !axis.is_fitted()
-    };
-    let few = || {
-        let axes = Block::of(pooling);
-        let product =
-            |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
-        product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
-    };
-    reduction == Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane))
-        && outermost(pooling) == 0
-        && pooling.grid().axes().iter().all(plain)
-        && pixel_channels(pooling).is_multiple_of(LANES)
-        && few()
+/// Refuses problems whose winners are not positions of planes that have several channels, and those where a block or
+/// the windows over it are many.
+fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, gradient, .. } = problem;
+    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
+    let maximum = matches!(reduction, Reduction::Max(_));
+    let positions = reduction == Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let last = pooling.layout() == Layout::ChannelsLast;
+    let whole = pixel_channels(pooling).is_multiple_of(LANES);
+    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+    only_if(NAME, gradient, "it only computes gradients")?;
+    only_if(NAME, maximum, "it only computes gradients of maxima")?;
+    only_if(NAME, positions, "indices are not positions in a plane")?;
+    only_if(NAME, last, "it is for channels-last tensors")?;
+    only_if(NAME, whole, "channels are not a multiple of 4")?;
+    only_if(NAME, outermost(pooling) == 0, "windows are not three-dimensional")?;
+    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+    only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+    only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
+    only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
+    let axes = Block::of(pooling);
+    let product = |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
+    only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
+    only_if(
+        NAME,
+        product(|b| b.all().1) <= MOST_WINDOWS,
+        "too many windows overlap a unit's inputs",
+    )
 }

@@ -3,10 +3,12 @@
 
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 
+use super::NAME;
 use crate::cube::convert::Widening;
 use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{Fold, pixel_vectors};
+use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Reduction, pixel_channels};
 
 /// What changes the code of the kernel.
@@ -51,15 +53,19 @@ pub(super) fn columns_of(pooling: &Pooling, reduction: Reduction, settings: &Set
     if two { 2 } else { 1 }
 }
 
-/// Whether blocks serve the problem at all.
-pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> bool {
-    let axes = pooling.grid().axes();
-    if axes.iter().any(|axis| axis.dilation() > 1 || axis.is_fitted()) {
-        return false;
-    }
+/// Refuses problems that blocks do not serve.
+pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> Result<(), PlanError> {
+    let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
+    only_if(NAME, dense, "windows are dilated")?;
+    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
     let blocks = blocks_of(pooling, strip, columns, 1);
     let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
-    product(|b| b.inputs) <= MOST_INPUTS && product(|b| b.all().1) <= MOST_WINDOWS
+    only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
+    only_if(
+        NAME,
+        product(|b| b.all().1) <= MOST_WINDOWS,
+        "too many windows overlap a unit's inputs",
+    )
 }
 
 impl Form {

@@ -68,13 +68,15 @@ impl Kernel for Config {
     /// Plans blocks of a step of the stride, or of several: no norm's, which is gathered tap by tap.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, dtype, .. } = problem;
-        only_if(NAME, problem.gradient && !matches!(reduction, Reduction::Norm(_)))?;
+        let norm = matches!(reduction, Reduction::Norm(_));
+        only_if(NAME, problem.gradient, "it only computes gradients")?;
+        only_if(NAME, !norm, "it computes no gradients of norms")?;
         let own = Settings::new(problem, device);
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let columns = columns_of(pooling, reduction, &own);
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
-        let strip = strips.find(|&strip| fits(pooling, strip, columns));
-        let strip = strip.ok_or(PlanError::NotFor { kernel: NAME })?;
+        // Where none fits, the check says why a block of one step does not.
+        let strip = strips.find(|&strip| fits(pooling, strip, columns).is_ok()).unwrap_or(1);
         let across = lanes_across(pooling, widest_load(dtype, device), true);
         let own = if columns > 1 { own.narrowed(device) } else { own };
         let settings = own.with_lanes(across);
@@ -92,7 +94,7 @@ impl Kernel for Config {
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         check_strip(self.strip)?;
-        only_if(NAME, fits(pooling, self.strip, columns_of(pooling, reduction, settings)))?;
+        fits(pooling, self.strip, columns_of(pooling, reduction, settings))?;
         settings.check_lanes(problem)
     }
 

@@ -55,7 +55,8 @@ impl Kernel for Config {
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let Reduction::Norm(p) = reduction else {
-            return Err(PlanError::NotFor { kernel: NAME });
+            let reason = "it only computes norms and their gradients";
+            return Err(PlanError::NotFor { kernel: NAME, reason });
         };
         let workspace = if gradient { workspace(pooling, p, dtype) } else { 0 };
         let settings = Settings { workspace, ..Settings::new(problem, device) };

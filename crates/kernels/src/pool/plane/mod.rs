@@ -47,7 +47,7 @@ use crate::pool::problem::Problem;
 
 use form::{Form, form};
 use tile::{
-    MARGIN, SHARED_BYTES, Side, Tile, UNITS, WORD_BYTES, elements, fits, has_few_taps,
+    MARGIN, NO_ROOM, SHARED_BYTES, Side, Tile, UNITS, WORD_BYTES, elements, fits, has_few_taps,
     shared_bytes, sides,
 };
 
@@ -93,9 +93,10 @@ impl Kernel for Config {
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let most = device.shared_bytes;
-        let fits = fits(pooling, reduction, dtype, gradient, most);
         // On a processor it gains nothing, and maxima of bf16 below the normal numbers came out wrong.
-        only_if(NAME, SHARED_BYTES <= most && fits && device.cores.is_none())?;
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, SHARED_BYTES <= most, "the device has too little shared memory")?;
+        fits(pooling, reduction, dtype, gradient, most)?;
         let tile = Tile::new(pooling, dtype, gradient, settings.shared_bytes);
         let (lanes, widest) = (settings.lanes, tile.map_or(1, |tile| tile.lanes));
         if lanes.is_power_of_two() && lanes <= widest {
@@ -115,7 +116,7 @@ impl Kernel for Config {
         let Buffers { input, output, .. } = buffers;
         let sides = sides(pooling, gradient);
         let Some(tile) = Tile::new(pooling, dtype, gradient, settings.shared_bytes) else {
-            return Err(PlanError::NotFor { kernel: NAME });
+            return Err(PlanError::NotFor { kernel: NAME, reason: NO_ROOM });
         };
         let form = form(pooling, reduction, dtype, settings, &tile, gradient);
         let planes = pooling.input().elements() / pooling.input().plane();

@@ -2,8 +2,10 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
+use super::NAME;
 use crate::pool::common::lanes::widest_divisor;
-use crate::pool::problem::{Output, Reduction, pixel_channels};
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Reduction, pixel_channels};
 
 /// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
@@ -153,24 +155,29 @@ pub(super) fn elements(sides: &[Side; AXES]) -> [usize; 2] {
     [plane(|side| side.input), plane(|side| side.output)]
 }
 
-/// Whether planes are small enough, and their windows such that they can be unrolled.
+/// Why planes that have no [`Tile`] are refused.
+pub(super) const NO_ROOM: &str = "planes do not fit in shared memory";
+
+/// Refuses planes that are not small enough, and windows that cannot be unrolled.
 pub(super) fn fits(
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
     gradient: bool,
     most: usize,
-) -> bool {
-    let axes = pooling.grid().axes();
-    let plain = |axis: &Axis| axis.dilation() == 1 && !axis.may_be_empty() && !axis.is_fitted();
-    let computed = match reduction {
-        Reduction::Max(Output::Values) => !gradient,
-        Reduction::Average(_) => !gradient || axes.iter().all(|axis| axis.stride() == 1),
-        _ => false,
-    };
-    pixel_channels(pooling) == 1
-        && computed
-        && axes.iter().all(plain)
-        && loads(pooling, 1) <= MOST_LOADS
-        && Tile::new(pooling, dtype, gradient, most).is_some()
+) -> Result<(), PlanError> {
+    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
+    let norm = matches!(reduction, Reduction::Norm(_));
+    let average = matches!(reduction, Reduction::Average(_));
+    let near = !gradient || all(|axis| axis.stride() == 1);
+    only_if(NAME, !norm, "it computes no norms")?;
+    only_if(NAME, !gradient || average, "it computes no gradients of maxima")?;
+    only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
+    only_if(NAME, near, "it only computes gradients of windows with stride 1")?;
+    only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
+    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+    only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+    only_if(NAME, all(|axis| !axis.may_be_empty()), "windows may lie outside the input")?;
+    only_if(NAME, loads(pooling, 1) <= MOST_LOADS, "windows have too many taps to unroll")?;
+    only_if(NAME, Tile::new(pooling, dtype, gradient, most).is_some(), NO_ROOM)
 }

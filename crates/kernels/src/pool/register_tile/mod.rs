@@ -67,7 +67,7 @@ impl Kernel for Config {
 
     /// Plans strips of as many outputs as share taps, and columns of vectors where these do.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         let Problem { pooling, reduction, dtype, .. } = problem;
         let own = Settings::new(problem, device);
         let along = &pooling.grid().axes()[outermost(pooling)];
@@ -114,7 +114,7 @@ impl Kernel for Config {
         problem: Problem<'_>,
         _device: &Capabilities,
     ) -> Result<(), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         let pooling = problem.pooling;
         settings.check_lanes_of(match settings.across {
             true => lanes_written(pooling, settings.widest, settings.runs).unwrap_or(0),
@@ -137,7 +137,8 @@ impl Kernel for Config {
             }
             false => inner,
         };
-        only_if(NAME, rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS)
+        let few = rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS;
+        only_if(NAME, few, "strips read too many vectors to unroll")
     }
 
     fn launch(
@@ -180,11 +181,15 @@ const WIDE_LOADS: usize = 40;
 /// Fewer strips than this, of lanes along the width, and a large GPU has no others to run meanwhile.
 const ENOUGH_STRIPS: usize = 1 << 19;
 
-/// Whether windows have few taps, which follow each other along the strip.
-pub(super) fn fits(problem: Problem<'_>) -> bool {
+/// Refuses windows of many taps, or whose taps do not follow each other along the strip.
+fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     let Problem { pooling, reduction, .. } = problem;
     let along = &pooling.grid().axes()[outermost(pooling)];
-    !problem.gradient && unrolls(pooling, reduction) && along.dilation() == 1
+    only_if(NAME, !problem.gradient, "it computes no gradients")?;
+    only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
+    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+    only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
+    only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
 }
 
 /// Where the units of a problem are; numbers, which may change without a new kernel.

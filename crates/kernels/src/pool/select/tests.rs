@@ -122,7 +122,8 @@ fn a_norm_has_no_gradient_by_blocks() {
     assert_eq!((plan.algorithm(), plan.settings.across), (Algorithm::Lp, false));
     let algorithm = Algorithm::RegisterTile;
     let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
-    assert_eq!(named, Err(PlanError::NotFor { kernel: Algorithm::GatherTile.name() }));
+    let reason = "it computes no gradients of norms";
+    assert_eq!(named, Err(PlanError::NotFor { kernel: Algorithm::GatherTile.name(), reason }));
     let blocks = Plan::gradient(&pooling, Reduction::Average(Divisor::Valid), DType::F32, &GPU);
     let blocks = Plan { config: blocks.unwrap().config, ..plan };
     assert_eq!(blocks.algorithm(), Algorithm::GatherTile);
@@ -174,7 +175,8 @@ fn a_tile_has_units_that_fill_up_its_rows() {
     let plan = Plan::with(Algorithm::VanHerkFused, &pooling, max, DType::F32, &device).unwrap();
     assert_eq!(plan.check(&pooling, max, DType::F32, &device), Ok(()));
     let few = with(plan, |settings| settings.units = 32).check(&pooling, max, DType::F32, &device);
-    assert_eq!(few, Err(PlanError::NotFor { kernel: Algorithm::VanHerkFused.name() }));
+    let reason = "a tile of columns needs more units than a cube has";
+    assert_eq!(few, Err(PlanError::NotFor { kernel: Algorithm::VanHerkFused.name(), reason }));
 }
 
 #[test]
@@ -465,7 +467,8 @@ fn what_a_plan_was_made_for_stays() {
         assert_eq!(check(plan, DType::BF16), Err(PlanError::Foreign { kernel: algorithm.name() }));
         let backward = check_backward(&plan, &pooling, mean, DType::BF16, &GPU);
         let kernel = algorithm.name();
-        assert_eq!(backward, Err(PlanError::NotFor { kernel }));
+        let reason = "it computes no gradients";
+        assert_eq!(backward, Err(PlanError::NotFor { kernel, reason }));
         let rolled = check(with(plan, |settings| settings.unrolled = false), DType::F32);
         assert_eq!(
             rolled,
@@ -657,6 +660,75 @@ fn every_kernel_is_explained() {
             }
         }
     }
+}
+
+/// A kernel that does not compute a problem has a reason, which is printed.
+#[test]
+fn a_kernel_that_does_not_apply_has_a_reason() {
+    let values = Reduction::Max(Output::Values);
+    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let (mean, norm) = (Reduction::Average(Divisor::Valid), Reduction::Norm(Exponent::new(2.0)));
+    let small = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
+    let large = Window::new([31, 31]).stride([1, 1]).padding([15, 15]);
+    let global = Window::adaptive([1, 1]);
+    let verdicts = |window: &Window, reduction, gradient, layout, device: &Capabilities| {
+        let shape = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
+        let pooling = Pooling::new(shape, window, layout).unwrap();
+        Plan::explain(&pooling, reduction, DType::F32, gradient, device).unwrap()
+    };
+    for (window, reduction, gradient) in [
+        (&small, values, false),
+        (&small, indexed, true),
+        (&global, mean, false),
+        (&large, values, false),
+        (&small, norm, false),
+        (&small, norm, true),
+    ] {
+        for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+            for device in [&GPU, &PROCESSOR] {
+                let mut refused = 0;
+                for (algorithm, verdict) in verdicts(window, reduction, gradient, layout, device) {
+                    let Verdict::Refused(PlanError::NotFor { kernel, reason }) = verdict else {
+                        continue;
+                    };
+                    assert_eq!(kernel, algorithm.name());
+                    assert!(!reason.is_empty(), "{algorithm}: {reduction} {layout}");
+                    assert_eq!(verdict.to_string(), format!("does not apply: {reason}"));
+                    refused += 1;
+                }
+                assert!(refused > 0, "{reduction} {layout}");
+            }
+        }
+    }
+    let of = |algorithm: Algorithm, window, reduction, gradient, device| {
+        let all = verdicts(window, reduction, gradient, Layout::ChannelsFirst, device);
+        let (_, verdict) = all.into_iter().find(|(named, _)| *named == algorithm).unwrap();
+        verdict.to_string()
+    };
+    assert_eq!(
+        of(Algorithm::CpuRows, &small, values, false, &GPU),
+        "does not apply: it is for processors"
+    );
+    assert_eq!(
+        of(Algorithm::Plane, &small, values, false, &PROCESSOR),
+        "does not apply: it is for GPUs"
+    );
+    assert_eq!(
+        of(Algorithm::StencilFlat, &small, values, false, &GPU),
+        "does not apply: it only computes averages"
+    );
+    assert_eq!(
+        of(Algorithm::RegisterTile, &large, values, false, &GPU),
+        "does not apply: windows have too many taps to unroll"
+    );
+    assert_eq!(
+        of(Algorithm::RegisterTile, &global, mean, false, &GPU),
+        "does not apply: window sizes follow from the input"
+    );
+    assert_eq!(
+        of(Algorithm::GatherTile, &small, norm, true, &GPU),
+        "does not apply: it computes no gradients of norms"
+    );
 }
 
 /// Every device that is known as data has a plan within its limits for each problem, and for its gradient.

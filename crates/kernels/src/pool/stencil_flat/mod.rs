@@ -78,10 +78,10 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Problem { pooling, dtype, .. } = problem;
         let lanes = lanes(pooling, widest_load(dtype, device));
-        let fits = fits(pooling, reduction) && dtype != DType::F64 && device.cores.is_none();
-        only_if(NAME, fits && lanes.is_some())?;
+        fits(problem, device)?;
+        only_if(NAME, lanes.is_some(), "planes have a single column")?;
         let (elements, row) = (pooling.input().elements(), pooling.grid().axes()[AXES - 1].input());
         let (lanes, widest) = (settings.lanes, lanes.unwrap_or(1));
         // A row of taps ends in the vector after that of its last element.
@@ -249,11 +249,14 @@ impl Form {
     }
 }
 
-/// Whether rows of single channels keep their planes under averages of three by three.
-fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
-    matches!(reduction, Reduction::Average(_))
-        && pixel_channels(pooling) == 1
-        && keeps_planes(pooling)
+/// Refuses problems other than averages of three by three under which rows of single channels keep their planes.
+fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+    only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
+    only_if(NAME, dtype != DType::F64, "it is not for f64")?;
+    only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
+    keeps_planes(NAME, pooling)
 }
 
 /// The most lanes, of `widest`, whose vectors divide all planes together and are less than a row.

@@ -74,16 +74,14 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let fits = fits(pooling, reduction) && dtype != DType::F64;
-        only_if(NAME, fits && device.cores.is_none())?;
+        fits(problem, device)?;
         settings.check_lanes(problem)?;
         check_strip(self.rows)?;
         let (lanes, widest) = (settings.lanes, device.vector_lanes);
         if lanes <= widest {
             return Ok(());
         }
-        Err(PlanError::Lanes { lanes, neighbours: pixel_channels(pooling), widest })
+        Err(PlanError::Lanes { lanes, neighbours: pixel_channels(problem.pooling), widest })
     }
 
     fn launch(
@@ -219,10 +217,16 @@ pub(super) fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> 
     vectors * columns.div_ceil(COLUMNS) * rows.div_ceil(config.rows)
 }
 
-/// Whether several channels keep their planes under averages of three by three, with columns for a unit.
-fn fits(pooling: &Pooling, reduction: Reduction) -> bool {
-    matches!(reduction, Reduction::Average(_))
-        && pixel_channels(pooling) > 1
-        && keeps_planes(pooling)
-        && pooling.grid().axes()[AXES - 1].input() >= COLUMNS
+/// Refuses problems other than averages of three by three under which several channels keep their planes, with
+/// columns for a unit.
+fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let columns = pooling.grid().axes()[AXES - 1].input();
+    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+    only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
+    only_if(NAME, dtype != DType::F64, "it is not for f64")?;
+    let several = pixel_channels(pooling) > 1;
+    only_if(NAME, several, "it is for channels-last tensors of several channels")?;
+    keeps_planes(NAME, pooling)?;
+    only_if(NAME, columns >= COLUMNS, "planes have a single column")
 }

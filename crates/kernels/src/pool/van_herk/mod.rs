@@ -67,7 +67,7 @@ impl Kernel for Config {
 
     /// Plans the passes, and the workspace between them.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         let settings = Settings { unrolled: false, ..Settings::new(problem, device) };
         let (_, workspace) = written(problem.pooling, problem.reduction, &settings, problem.dtype);
         let settings = Settings { workspace, ..settings };
@@ -82,7 +82,7 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        only_if(NAME, fits(problem))?;
+        fits(problem)?;
         settings.check_lanes(problem)?;
         let (elements, bytes) =
             written(problem.pooling, problem.reduction, settings, problem.dtype);
@@ -143,10 +143,12 @@ impl Kernel for Config {
     }
 }
 
-/// Whether every axis can be walked in blocks, or has no window.
-pub(super) fn fits(problem: Problem<'_>) -> bool {
+/// Refuses problems of which an axis has a window, but cannot be walked in blocks.
+fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     let norm = matches!(problem.reduction, Reduction::Norm(_));
-    !problem.gradient && !norm && van_herk::fits(problem.pooling)
+    only_if(NAME, !problem.gradient, "it computes no gradients")?;
+    only_if(NAME, !norm, "it computes no norms")?;
+    van_herk::fits(NAME, problem.pooling)
 }
 
 /// The numbers of a pass, which may change without a new kernel.

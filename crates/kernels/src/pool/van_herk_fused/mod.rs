@@ -60,12 +60,10 @@ impl Kernel for Config {
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         // A core would wait at every block for those that have not come as far.
-        only_if(
-            NAME,
-            !problem.gradient && fits_planes(pooling, reduction) && device.cores.is_none(),
-        )?;
-        let tile = tile(pooling, reduction, device.units_per_cube);
-        let (_, units) = tile.ok_or(PlanError::NotFor { kernel: NAME })?;
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, !problem.gradient, "it computes no gradients")?;
+        fits_planes(NAME, pooling, reduction)?;
+        let (_, units) = tile(pooling, reduction, device.units_per_cube).ok_or(NO_TILE)?;
         let own = Settings::new(problem, device);
         let settings = Settings { units, lanes: 1, unrolled: false, ..own };
         Self.check(&settings, problem, device)?;
@@ -80,11 +78,12 @@ impl Kernel for Config {
         device: &Capabilities,
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
-        only_if(NAME, fits_planes(pooling, reduction))?;
+        fits_planes(NAME, pooling, reduction)?;
         settings.check_lanes(problem)?;
         let bytes = shared_bytes(pooling, reduction, settings);
-        let tile = tile(pooling, reduction, settings.units);
-        only_if(NAME, bytes <= device.shared_bytes && tile.is_some())
+        only_if(NAME, bytes <= device.shared_bytes, "a tile does not fit in shared memory")?;
+        tile(pooling, reduction, settings.units).ok_or(NO_TILE)?;
+        Ok(())
     }
 
     fn launch(
@@ -98,7 +97,7 @@ impl Kernel for Config {
         let Buffers { input, output, .. } = buffers;
         let [_, height, width] = pooling.grid().axes();
         let Some((tile, _)) = tile(pooling, reduction, settings.units) else {
-            return Err(PlanError::NotFor { kernel: NAME });
+            return Err(NO_TILE);
         };
         let each = settings.one_by_one();
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
@@ -147,6 +146,12 @@ impl Kernel for Config {
         Ok(())
     }
 }
+
+/// Where no tile has few enough columns for the units of a cube.
+const NO_TILE: PlanError = PlanError::NotFor {
+    kernel: NAME,
+    reason: "a tile of columns needs more units than a cube has",
+};
 
 /// One number.
 type One = Const<1>;

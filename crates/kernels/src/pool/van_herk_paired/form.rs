@@ -91,14 +91,13 @@ pub(super) fn tile(pooling: &Pooling, most: u32) -> Option<(usize, u32)> {
     Some((tile, if flat { units } else { most }))
 }
 
-/// Whether the numbers have two bytes, and are summed, or compared by an instruction of the device.
-pub(super) fn has_pairs(reduction: Reduction, dtype: DType, maximum: MaximumForm) -> bool {
-    let folds = match reduction {
+/// Whether numbers are summed, or compared by an instruction of the device.
+pub(super) fn folds_pairs(reduction: Reduction, maximum: MaximumForm) -> bool {
+    match reduction {
         Reduction::Average(_) => true,
         Reduction::Max(Output::Values) => maximum == MaximumForm::Native,
         _ => false,
-    };
-    folds && matches!(dtype, DType::F16 | DType::BF16)
+    }
 }
 
 /// Whether one launch pays where it can be had. With channels last a tile's rows are read piece by piece,

@@ -39,6 +39,7 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
+use windowpane_geometry::DType;
 
 use crate::cube::convert::{UPPER, accumulator, elem};
 use crate::cube::unit::grid;
@@ -51,7 +52,7 @@ use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
 
-use form::{Form, has_pairs, shared_bytes, tile};
+use form::{Form, folds_pairs, shared_bytes, tile};
 
 pub(super) use form::pays;
 
@@ -74,9 +75,9 @@ impl Kernel for Config {
     /// Plans a tile for the units of a cube, if there is one.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         // A core would wait at every block for those that have not come as far.
-        only_if(NAME, fits(problem, device) && device.cores.is_none())?;
-        let (_, units) = tile(problem.pooling, device.units_per_cube)
-            .ok_or(PlanError::NotFor { kernel: NAME })?;
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        fits(problem, device)?;
+        let (_, units) = tile(problem.pooling, device.units_per_cube).ok_or(NO_TILE)?;
         // Maxima are folded in the type that sums are.
         let accumulator = accumulator(problem.dtype);
         let own = Settings::new(problem, device);
@@ -92,11 +93,12 @@ impl Kernel for Config {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        only_if(NAME, fits(problem, device))?;
+        fits(problem, device)?;
         settings.check_lanes(problem)?;
         let bytes = shared_bytes(problem.pooling, settings);
-        let tile = tile(problem.pooling, settings.units);
-        only_if(NAME, bytes <= device.shared_bytes && tile.is_some())
+        only_if(NAME, bytes <= device.shared_bytes, "a tile does not fit in shared memory")?;
+        tile(problem.pooling, settings.units).ok_or(NO_TILE)?;
+        Ok(())
     }
 
     fn launch(
@@ -110,7 +112,7 @@ impl Kernel for Config {
         let Buffers { input, output, .. } = buffers;
         let [_, height, width] = pooling.grid().axes();
         let Some((tile, _)) = tile(pooling, settings.units) else {
-            return Err(PlanError::NotFor { kernel: NAME });
+            return Err(NO_TILE);
         };
         let form = Form::new(pooling, reduction, dtype, settings, tile);
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
@@ -166,11 +168,24 @@ impl Kernel for Config {
     }
 }
 
-/// Whether the numbers are those that this kernel is for, and both axes of planes are walked.
-pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> bool {
-    let Problem { pooling, reduction, dtype, .. } = problem;
+/// Where no tile has few enough columns for the units of a cube.
+const NO_TILE: PlanError = PlanError::NotFor {
+    kernel: NAME,
+    reason: "a tile of columns needs more units than a cube has",
+};
+
+/// Refuses numbers that this kernel is not for, and planes of which it does not walk both axes.
+pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, dtype, gradient } = problem;
     let maximum = Settings::new(problem, device).maximum;
-    !problem.gradient && fits_planes(pooling, reduction) && has_pairs(reduction, dtype, maximum)
+    only_if(NAME, !gradient, "it computes no gradients")?;
+    only_if(NAME, matches!(dtype, DType::F16 | DType::BF16), "elements are not f16 or bf16")?;
+    fits_planes(NAME, pooling, reduction)?;
+    only_if(
+        NAME,
+        folds_pairs(reduction, maximum),
+        "the device has no instruction for maxima of this type",
+    )
 }
 
 /// One number.

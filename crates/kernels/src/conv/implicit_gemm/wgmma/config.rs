@@ -118,11 +118,17 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     })
 }
 
-/// Whether the kernel is worth transposing the tensors of another layout for.
+/// Whether the kernel is worth transposing the tensors of another layout for: their launches are short beside the
+/// product, and so is moving each element once more in and out.
 pub(in crate::conv) fn pays_after_transposes(conv: &Convolution) -> bool {
-    conv.output().elements() * conv.filter().taps() * conv.filter().channels()
-        >= PRODUCTS_WORTH_REPACKING
+    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
+    let moved = conv.input().elements() + conv.output().elements() + conv.filter().elements();
+    products >= PRODUCTS_WORTH_REPACKING.max(PRODUCTS_PER_TRANSPOSED * moved)
 }
+
+/// The fewest products for each element that is transposed: an estimate from what a GPU moves and multiplies at
+/// once, not timed.
+const PRODUCTS_PER_TRANSPOSED: usize = 32;
 
 /// The fewest products and columns for which repacking pays off, as measured on an H200.
 const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;

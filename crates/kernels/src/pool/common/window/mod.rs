@@ -12,6 +12,7 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Layout, Pooling
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::cube::convert::{MaximumForm, Widening, elem};
 use crate::pool::common::settings::Settings;
+use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Output, Reduction, pixel_channels};
 
 pub(in crate::pool) use folds::{
@@ -86,17 +87,21 @@ pub(in crate::pool) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> 
     }
 }
 
-/// Whether windows are three by three, one step apart, and leave a plane of rows its extents.
-pub(in crate::pool) fn keeps_planes(pooling: &Pooling) -> bool {
+/// Refuses `kernel`, unless windows are three by three, one step apart, and leave a plane of rows its extents.
+pub(in crate::pool) fn keeps_planes(
+    kernel: &'static str,
+    pooling: &Pooling,
+) -> Result<(), PlanError> {
     let [depth, height, width] = pooling.grid().axes();
-    let plain = |axis: &Axis| axis.stride() == 1 && axis.dilation() == 1 && !axis.is_fitted();
+    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
     let keeps = |axis: &Axis| axis.kernel() == 3 && axis.before() == 1 && axis.after() == 1;
     let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
-    [depth, height, width].into_iter().all(plain)
-        && alone
-        && keeps(height)
-        && keeps(width)
-        && height.input() > 1
+    let keeps = alone && keeps(height) && keeps(width);
+    only_if(kernel, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+    only_if(kernel, all(|axis| axis.stride() == 1), "strides are not 1")?;
+    only_if(kernel, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+    only_if(kernel, keeps, "windows are not 3 by 3 with a padding of 1")?;
+    only_if(kernel, height.input() > 1, "planes have a single row")
 }
 
 /// The steps of an index to the next sample, channel and position of the plane.
