@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
-use crate::{Result, conformance, deny, fuzz, test};
+use crate::{Result, conformance, deny, fuzz, test, wheel};
 
 /// The backends that any machine can run once provisioned.
 const FEATURES: &str = "cpu,wgpu,vulkan";
@@ -53,6 +53,7 @@ fn steps() -> Vec<Step> {
         step("the peer cubek", check_cubek),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("tests without a backend", host_tests),
+        step("Python package", || wheel::build("wgpu").map(drop)),
         step("ONNX conformance", || conformance::require(REQUIRED)),
         step("tests on every device", || test::require(REQUIRED)),
     ]);

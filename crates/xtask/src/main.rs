@@ -1,5 +1,5 @@
 //! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`,
-//! `cargo xtask conformance`, `cargo xtask fuzz`, `cargo xtask record`.
+//! `cargo xtask conformance`, `cargo xtask fuzz`, `cargo xtask wheel`, `cargo xtask record`.
 //!
 //! What a person would otherwise have to remember, as programs that say what they do. Nothing
 //! here is part of the product, and nothing here depends on it, so that `xtask` compiles in
@@ -14,6 +14,7 @@ mod provision;
 mod record;
 mod shell;
 mod test;
+mod wheel;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ enum Chore {
     Conformance(conformance::Options),
     /// Search for inputs that break the readers, the geometry or the operators
     Fuzz(fuzz::Options),
+    /// Build the Python package, and test it in a new environment
+    Wheel(wheel::Options),
     /// Measure ours and the peers on this machine, keep the runs, and make their pages
     Record(Box<record::Options>),
 }
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Chore::Ci => ci::run(),
         Chore::Conformance(options) => conformance::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
+        Chore::Wheel(options) => wheel::run(&options),
         Chore::Record(options) => record::run(&options),
     };
     match done {

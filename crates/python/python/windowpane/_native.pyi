@@ -1,0 +1,52 @@
+"""The native part of windowpane."""
+
+from typing import Any
+
+from windowpane._arrays import Options, SupportsDLPack
+
+__version__: str
+
+class Array:
+    """A result, on the processor, for any library that speaks DLPack."""
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    @property
+    def shape(self) -> list[int]: ...
+
+def devices() -> list[str]:
+    """The names of the devices of this machine, the preferred first."""
+
+def max_pool(
+    x: SupportsDLPack, options: Options, indices: bool, name: str | None
+) -> tuple[Array, Array | None]: ...
+def avg_pool(
+    x: SupportsDLPack, options: Options, counts: bool, divisor: int | None, name: str | None
+) -> Array: ...
+def lp_pool(x: SupportsDLPack, p: float, options: Options, name: str | None) -> Array: ...
+def max_unpool(
+    y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None
+) -> Array: ...
+def convolve(
+    x: SupportsDLPack,
+    w: SupportsDLPack,
+    bias: SupportsDLPack | None,
+    options: Options,
+    groups: int,
+    name: str | None,
+) -> Array: ...
+def convolve_transposed(
+    x: SupportsDLPack,
+    w: SupportsDLPack,
+    dims: list[int],
+    options: Options,
+    groups: int,
+    name: str | None,
+) -> Array: ...

@@ -1,0 +1,216 @@
+"""The operators beside plain loops in numpy, on the processor and on every device that the wheel reaches."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import windowpane
+import windowpane.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DEVICES = [name for name in windowpane.devices() if not name.startswith("cuda")]
+TYPES = [np.float64, np.float32, np.float16]
+
+
+def windows(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float) -> Any:
+    """All windows of the last axes: outputs first on those axes, then taps."""
+    rank = len(kernel)
+    pads = [(0, 0)] * (x.ndim - rank) + [(p, p) for p in padding]
+    padded = np.pad(x.astype(np.float64), pads, constant_values=fill)
+    view = padded
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    view = np.lib.stride_tricks.sliding_window_view(padded, reach, axis=tuple(range(-rank, 0)))
+    steps = (slice(None),) * (x.ndim - rank)
+    return view[steps + tuple(slice(None, None, s) for s in stride) + tuple(slice(None, None, d) for d in dilation)]
+
+
+@st.composite
+def pools(draw: Any) -> Any:
+    rank = draw(st.integers(1, 3))
+    kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
+    stride = [draw(st.integers(1, 3)) for _ in range(rank)]
+    padding = [draw(st.integers(0, k // 2)) for k in kernel]
+    dilation = [draw(st.integers(1, 2)) for _ in range(rank)]
+    space = [draw(st.integers((k - 1) * d + 1, 9)) for k, d in zip(kernel, dilation)]
+    batch, channels = draw(st.integers(1, 2)), draw(st.integers(1, 4))
+    seed = draw(st.integers(0, 2**32 - 1))
+    x = np.random.default_rng(seed).integers(-8, 9, (batch, channels, *space))
+    return rank, x, kernel, stride, padding, dilation
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.sampled_from([np.float32, np.int32]))
+def test_maxima(device: str, case: Any, dtype: Any) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    x = x.astype(dtype)
+    pool = [F.max_pool1d, F.max_pool2d, F.max_pool3d][rank - 1]
+    y, winners = pool(x, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), return_indices=True, device=device)
+    taps = tuple(range(-rank, 0))
+    expected = windows(x, kernel, stride, padding, dilation, -np.inf).max(axis=taps)
+    assert y.dtype == dtype and winners.dtype == np.int64
+    np.testing.assert_array_equal(y, expected)
+    planes = x.reshape(*x.shape[:2], -1)
+    there = np.take_along_axis(planes, winners.reshape(*winners.shape[:2], -1), axis=2)
+    np.testing.assert_array_equal(there.reshape(y.shape), y)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.booleans())
+def test_averages(device: str, case: Any, counts: bool) -> None:
+    rank, x, kernel, stride, padding, _ = case
+    x, ones = x.astype(np.float32), [1] * rank
+    pool = [F.avg_pool1d, F.avg_pool2d, F.avg_pool3d][rank - 1]
+    y = pool(x, kernel, stride, padding, count_include_pad=counts, device=device)
+    taps = tuple(range(-rank, 0))
+    sums = windows(x, kernel, stride, padding, ones, 0).sum(axis=taps)
+    inside = windows(np.ones_like(x), kernel, stride, padding, ones, 0).sum(axis=taps)
+    np.testing.assert_allclose(y, sums / (np.prod(kernel) if counts else inside), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=25)
+@given(pools(), st.integers(1, 2), st.integers(1, 3))
+def test_convolutions(device: str, case: Any, groups: int, filters: int) -> None:
+    rank, x, kernel, stride, padding, dilation = case
+    x = np.concatenate([x] * groups, axis=1).astype(np.float32)
+    each = x.shape[1] // groups
+    w = np.random.default_rng(filters).integers(-4, 5, (groups * filters, each, *kernel)).astype(np.float32)
+    bias = np.arange(groups * filters, dtype=np.float32)
+    conv = [F.conv1d, F.conv2d, F.conv3d][rank - 1]
+    y = conv(x, w, bias, tuple(stride), tuple(padding), tuple(dilation), groups, device=device)
+    view = windows(x, kernel, stride, padding, dilation, 0)
+    outer, inner = tuple(range(2, 2 + rank)), tuple(range(2 + rank, 2 + 2 * rank))
+    parts = []
+    for group in range(groups):
+        own = view[:, group * each : (group + 1) * each]
+        part = w[group * filters : (group + 1) * filters].astype(np.float64)
+        parts.append(np.tensordot(own, part, axes=((1, *inner), (1, *range(2, 2 + rank)))))
+    expected = np.moveaxis(np.concatenate(parts, axis=-1), -1, 1) + bias.reshape(-1, *[1] * rank)
+    assert outer  # Every output axis is one of the windows'.
+    np.testing.assert_array_equal(y, expected)
+
+    # The transposed convolution is the adjoint: ⟨conv(x), g⟩ = ⟨x, conv_transpose(g)⟩.
+    transpose = [F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d][rank - 1]
+    g = np.random.default_rng(1).integers(-4, 5, y.shape).astype(np.float32)
+    lost = [
+        (size + 2 * p - (k - 1) * d - 1) % s
+        for size, p, k, d, s in zip(x.shape[2:], padding, kernel, dilation, stride)
+    ]
+    back = transpose(g, w, None, stride, padding, lost, groups, dilation, device=device)
+    assert back.shape == x.shape
+    plain = expected - bias.reshape(-1, *[1] * rank)
+    assert float((plain * g).sum()) == float((x.astype(np.float64) * back).sum())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_types(device: str, dtype: Any) -> None:
+    x = np.random.default_rng(1).random((2, 3, 9, 8)).astype(dtype)
+    try:
+        y = F.max_pool2d(x, 3, 2, 1, device=device)
+    except ValueError as error:
+        assert "f64" in str(error) and dtype is np.float64, error
+        return
+    assert isinstance(y, np.ndarray) and y.dtype == dtype and y.flags.aligned
+    np.testing.assert_array_equal(y, windows(x, [3, 3], [2, 2], [1, 1], [1, 1], -np.inf).max(axis=(-2, -1)))
+    norm = F.lp_pool2d(x, 2, 2, device=device).astype(np.float64)
+    squares = (windows(x, [2, 2], [2, 2], [0, 0], [1, 1], 0) ** 2).sum(axis=(-2, -1))
+    np.testing.assert_allclose(norm, np.sqrt(squares), rtol=4 * float(np.finfo(dtype).eps))
+
+
+def test_adaptive_and_unpooling() -> None:
+    x = np.random.default_rng(2).random((2, 3, 7, 10))
+    y = F.adaptive_avg_pool2d(x, (3, None), device="host")
+    assert y.shape == (2, 3, 3, 10)
+    rows = [x[:, :, i * 7 // 3 : -(-(i + 1) * 7 // 3)].mean(axis=2) for i in range(3)]
+    np.testing.assert_allclose(y, np.stack(rows, axis=2), rtol=1e-14)
+    top, winners = F.adaptive_max_pool2d(x, 1, True, device="host")
+    np.testing.assert_array_equal(top[..., 0, 0], x.max(axis=(2, 3)))
+    np.testing.assert_array_equal(winners[..., 0, 0], x.reshape(2, 3, -1).argmax(axis=2))
+    y, winners = F.max_pool2d(x, 2, return_indices=True, device="host")
+    back = F.max_unpool2d(y, winners, 2, output_size=x.shape, device="host")
+    np.testing.assert_array_equal(back, np.where(back != 0, x, 0))
+    assert back.shape == x.shape and (back != 0).sum() == y.size
+
+
+def test_strides_of_views_are_followed() -> None:
+    x = np.random.default_rng(3).random((4, 6, 12, 10))
+    for view in [x[::2], x[:, ::-1], x.transpose(0, 1, 3, 2), x[..., 1:9:2], np.broadcast_to(x[:1], x.shape)]:
+        expected = F.max_pool2d(np.ascontiguousarray(view), 2, device="host")
+        np.testing.assert_array_equal(F.max_pool2d(view, 2, device="host"), expected)
+    empty = F.max_pool2d(x[:0], 2, device="host")
+    assert empty.shape == (0, 6, 6, 5)
+    read_only = x.copy()
+    read_only.flags.writeable = False
+    np.testing.assert_array_equal(F.max_pool2d(read_only, 2, device="host"), F.max_pool2d(x, 2, device="host"))
+
+
+def test_one_sample_needs_no_batch() -> None:
+    x = np.random.default_rng(4).random((3, 8, 8))
+    np.testing.assert_array_equal(F.max_pool2d(x, 2, device="host"), F.max_pool2d(x[None], 2, device="host")[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda x: F.max_pool2d(x, 9), ValueError, "kernel"),
+        (lambda x: F.max_pool2d(x, (1, 2, 3)), ValueError, "kernel_size needs 2 numbers"),
+        (lambda x: F.max_pool2d(x[0, 0], 2), ValueError, "4 axes"),
+        (lambda x: F.max_pool2d(x.astype(np.int64), 2), TypeError, "64 bits"),
+        (lambda x: F.max_pool2d([1, 2], 2), AttributeError, "shape"),
+        (lambda x: F.max_pool2d(x, 2, device="nothing"), ValueError, "nothing"),
+        (lambda x: F.max_pool2d(x, 2, device="host:x"), ValueError, "host:x"),
+        (lambda x: F.conv2d(x, np.ones((4, 2, 3, 3))), ValueError, "channels"),
+        (lambda x: F.conv2d(x, np.ones((4, 3, 2, 2)), padding="same"), ValueError, "same"),
+    ],
+)
+def test_errors_are_exceptions(call: Any, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call(np.ones((1, 3, 8, 8)))
+
+
+def test_threads_share_a_device() -> None:
+    x = np.random.default_rng(5).random((2, 3, 16, 16)).astype(np.float32)
+    expected = F.max_pool2d(x, 3, device="host")
+    found: list[Any] = []
+
+    def work() -> None:
+        for _ in range(10):
+            found.append(F.max_pool2d(x, 3, device=DEVICES[0]))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 40
+    for y in found:
+        np.testing.assert_array_equal(y, expected)
+
+
+def test_results_are_arrays_for_everybody() -> None:
+    from windowpane import _native
+
+    options = {"kernel": [2], "stride": [2], "padding": [0], "dilation": [1], "ceil": False, "adaptive": False}
+    y, none = _native.max_pool(np.arange(8.0).reshape(1, 1, 8), options, False, "host")
+    assert none is None and y.shape == [1, 1, 4] and y.__dlpack_device__() == (1, 0)
+    shared, copied = np.from_dlpack(y), np.from_dlpack(y, copy=True)
+    np.testing.assert_array_equal(shared, [[[1, 3, 5, 7]]])
+    np.testing.assert_array_equal(copied, shared)
+    assert shared.ctypes.data != copied.ctypes.data
+    assert shared.ctypes.data == np.from_dlpack(y).ctypes.data
+    del y
+    np.testing.assert_array_equal(shared, [[[1, 3, 5, 7]]])
+
+
+def test_all_ranks_are_there() -> None:
+    families = ["max_pool", "avg_pool", "lp_pool", "adaptive_max_pool", "adaptive_avg_pool", "max_unpool", "conv", "conv_transpose"]
+    for family, rank in itertools.product(families, (1, 2, 3)):
+        assert callable(getattr(F, f"{family}{rank}d"))

@@ -1,0 +1,64 @@
+//! `cargo xtask wheel`: builds the Python package, installs it in a new environment and tests it there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::shell::{self, target_folder};
+use crate::{Result, shell::root};
+
+/// Versions of what builds and tests the package.
+const TOOLS: &str = "crates/xtask/wheels/python.txt";
+
+/// The options of `cargo xtask wheel`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Backends beside `host`, as `wgpu,cuda`
+    #[arg(long, value_name = "LIST", default_value = "wgpu")]
+    features: String,
+}
+
+/// Builds and tests the wheel, and says where it is.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    println!("the wheel: {}", build(&options.features)?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the wheel with these backends, and tests it.
+pub(crate) fn build(features: &str) -> Result<PathBuf> {
+    let (environment, wheels) = (target_folder().join("python"), target_folder().join("wheels"));
+    // Afresh each time: nothing that an earlier run left is tested.
+    for folder in [&environment, &wheels] {
+        if folder.exists() {
+            fs::remove_dir_all(folder)?;
+        }
+    }
+    shell::run(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
+    let python = environment.join("bin/python");
+    let pip = |arguments: &[&str], what: &Path| {
+        let mut command = Command::new(&python);
+        command.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+        shell::run(command.args(arguments).arg(what))
+    };
+    pip(&["--requirement"], &root().join(TOOLS))?;
+    let mut maturin = Command::new(environment.join("bin/maturin"));
+    maturin.args(["build", "--release", "--locked", "--strip", "--no-default-features"]);
+    // For this machine; what is published is built for an older C library.
+    maturin.args(["--compatibility", "linux", "--features", features]);
+    maturin.arg("--manifest-path").arg(root().join("crates/python/Cargo.toml"));
+    shell::run(maturin.arg("--out").arg(&wheels).current_dir(root()))?;
+    let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin has made no wheel")??.path();
+    println!("{} MB", fs::metadata(&wheel)?.len().div_ceil(1 << 20));
+    pip(&["--no-deps"], &wheel)?;
+    // Outside of the sources, so that what is imported is what was installed.
+    let tool = |module: &str, arguments: &[&str], what: PathBuf| {
+        let mut command = Command::new(&python);
+        command.args(["-m", module]).args(arguments).arg(what).current_dir(&environment);
+        shell::run(&mut command)
+    };
+    let package = root().join("crates/python");
+    tool("pytest", &["--quiet", "-p", "no:cacheprovider"], package.join("tests"))?;
+    tool("doctest", &[], package.join("README.md"))?;
+    tool("mypy", &["--strict", "--cache-dir", "mypy"], package.join("python"))?;
+    Ok(wheel)
+}
