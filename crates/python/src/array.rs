@@ -7,19 +7,44 @@ use dlpark::metadata::Dynamic;
 use dlpark::python::{DlpackExporter, ExportRequest, ImportRequest, ImportedDlpack, export_dlpack};
 use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
 use half::{bf16, f16};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyMemoryError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
+use windowpane::geometry::LIMIT;
 use windowpane::{DType, Tensor};
 
-/// What an operator reads: the elements of an array in row-major order.
+/// The elements of an array in row-major order.
 pub(crate) struct Input {
     pub(crate) dtype: DType,
     pub(crate) dims: Vec<usize>,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Reads positions, which Python's libraries have in 64 bits, in the 32 that kernels count with.
+impl Input {
+    /// With an axis for the batch, and whether the array had none.
+    pub(crate) fn batched(mut self, rank: usize) -> PyResult<(Self, bool)> {
+        let alone = self.dims.len() == rank + 1;
+        if alone {
+            self.dims.insert(0, 1);
+        }
+        if self.dims.len() == rank + 2 {
+            return Ok((self, alone));
+        }
+        Err(PyValueError::new_err(format!(
+            "an array of {} axes is needed, or of {} without a batch; found {}",
+            rank + 2,
+            rank + 1,
+            self.dims.len()
+        )))
+    }
+}
+
+/// Copies the elements of anything that speaks DLPack, whatever its strides.
+pub(crate) fn read(x: &Bound<'_, PyAny>) -> PyResult<Input> {
+    read_as(x, |found| dtype_of(found).map(|dtype| (dtype, dtype.size())))
+}
+
+/// Reads positions, which numpy and PyTorch store in 64 bits, as the 32 bits that kernels use.
 pub(crate) fn read_indices(x: &Bound<'_, PyAny>) -> PyResult<Input> {
     let input = read_as(x, |found| match found {
         found if found.is::<i64>() => Ok((DType::I32, size_of::<i64>())),
@@ -32,43 +57,61 @@ pub(crate) fn read_indices(x: &Bound<'_, PyAny>) -> PyResult<Input> {
     for wide in input.bytes.chunks_exact(size_of::<i64>()) {
         let wide = i64::from_ne_bytes(wide.try_into().unwrap_or_default());
         let index = i32::try_from(wide).map_err(|_| {
-            PyValueError::new_err(format!("the index {wide} is no position of a plane"))
+            PyValueError::new_err(format!("the index {wide} is outside of every plane"))
         })?;
         bytes.extend(index.to_ne_bytes());
     }
     Ok(Input { bytes, ..input })
 }
 
-/// Copies the elements of anything that speaks DLPack, whatever its strides.
-pub(crate) fn read(x: &Bound<'_, PyAny>) -> PyResult<Input> {
-    read_as(x, |found| dtype_of(found).map(|dtype| (dtype, dtype.size())))
-}
-
-/// As [`read`], of a type and with elements of a size that follow from the array's own type.
+/// As [`read`], with a type and an element size that follow from the array's own type.
 fn read_as(
     x: &Bound<'_, PyAny>,
     dtype_of: impl Fn(DLDataType) -> PyResult<(DType, usize)>,
 ) -> PyResult<Input> {
+    if x.getattr_opt("requires_grad")?.is_some_and(|it| it.is_truthy().unwrap_or(false)) {
+        return Err(PyTypeError::new_err(
+            "windowpane computes no gradients for PyTorch yet; call detach() on the tensor first",
+        ));
+    }
     let imported = import(x)?;
     let tensor = imported.validate().map_err(refused)?;
-    if tensor.device().device_type != DLDeviceType::CPU {
+    let device = tensor.device().device_type;
+    if device != DLDeviceType::CPU {
+        let name = match device {
+            DLDeviceType::CUDA => "a CUDA device".into(),
+            DLDeviceType::CUDAHOST => "pinned memory".into(),
+            DLDeviceType::ROCM => "a ROCm device".into(),
+            other => format!("DLPack's device type {}", other.0),
+        };
         return Err(PyBufferError::new_err(format!(
-            "an array on the device type {:?} cannot be read yet; copy it to the processor first",
-            tensor.device().device_type
+            "arrays in {name} cannot be read yet; copy the array to the CPU first"
         )));
     }
     let (dtype, size) = dtype_of(tensor.dtype())?;
-    let dims = tensor.shape().iter().map(|&extent| {
-        usize::try_from(extent).map_err(|_| PyValueError::new_err("an extent is negative"))
-    });
-    let dims: Vec<usize> = dims.collect::<PyResult<_>>()?;
+    let dims = tensor.shape().iter().map(|&extent| usize::try_from(extent).ok());
+    let dims: Option<Vec<usize>> = dims.collect();
+    let dims = dims.ok_or_else(|| PyValueError::new_err("an extent is negative"))?;
+    let elements = dims.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
+    let Some(elements) = elements.filter(|elements| *elements <= LIMIT) else {
+        return Err(PyValueError::new_err(format!(
+            "an array has at most {LIMIT} elements; split the batch"
+        )));
+    };
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(elements * size).is_err() {
+        return Err(PyMemoryError::new_err(format!(
+            "there is no memory for a copy of {} bytes",
+            elements * size
+        )));
+    }
     let strides = tensor.strides_or_compact().map_err(refused)?.into_owned();
     // SAFETY: the producer vouches for its memory for as long as `imported` lives, which is to the end of this function;
     // every element is read by its own strides.
-    let bytes = unsafe {
+    unsafe {
         let base = tensor.offset_bytes_ptr().map_err(refused)?.cast::<u8>();
-        gather(base, size, &dims, &strides)
-    };
+        gather(&mut bytes, base, size, &dims, &strides);
+    }
     Ok(Input { dtype, dims, bytes })
 }
 
@@ -76,7 +119,7 @@ fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
     if !x.hasattr("__dlpack__")? {
         let found = x.get_type().qualname()?;
         return Err(PyTypeError::new_err(format!(
-            "an array with `__dlpack__` is needed, as those of numpy, torch, jax and cupy; found {found}"
+            "an array of numpy, torch, jax or another library with `__dlpack__` is needed; found {found}"
         )));
     }
     match ImportRequest::new(x.as_borrowed())?.import(None, None) {
@@ -91,15 +134,19 @@ fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
     }
 }
 
-/// The elements in row-major order.
+/// Appends the elements in row-major order.
 ///
 /// # Safety
 /// `base` and the strides, in elements, lead to an element of `size` bytes for each position of `dims`.
-unsafe fn gather(base: *const u8, size: usize, dims: &[usize], strides: &[i64]) -> Vec<u8> {
-    let elements: usize = dims.iter().product();
-    let mut bytes = Vec::with_capacity(elements * size);
-    if elements == 0 {
-        return bytes;
+unsafe fn gather(
+    bytes: &mut Vec<u8>,
+    base: *const u8,
+    size: usize,
+    dims: &[usize],
+    strides: &[i64],
+) {
+    if dims.contains(&0) {
+        return;
     }
     // The innermost axes that lie side by side are copied at once.
     let (mut run, mut outer) = (1usize, dims.len());
@@ -124,7 +171,7 @@ unsafe fn gather(base: *const u8, size: usize, dims: &[usize], strides: &[i64]) 
             Some(())
         });
         if next.is_none() {
-            return bytes;
+            return;
         }
     }
 }
@@ -140,12 +187,25 @@ fn dtype_of(found: DLDataType) -> PyResult<DType> {
         found if found.is::<u8>() => DType::U8,
         other => {
             return Err(PyTypeError::new_err(format!(
-                "elements of {} bits of DLPack's type {} are not supported; use float64, float32, float16, \
-                 bfloat16, int32, int8 or uint8",
-                other.bits, other.code.0
+                "elements of type {} are not supported; use float64, float32, float16, bfloat16, int32, int8 or uint8",
+                name_of(other)
             )));
         }
     })
+}
+
+/// The name of a type in Python.
+fn name_of(dtype: DLDataType) -> String {
+    let kind = match dtype.code.0 {
+        0 => "int",
+        1 => "uint",
+        2 => "float",
+        4 => "bfloat",
+        5 => "complex",
+        6 => return "bool".into(),
+        other => return format!("{other} of DLPack"),
+    };
+    format!("{kind}{}", dtype.bits)
 }
 
 /// Memory on lines of 64 bytes, which every library takes without a copy.
@@ -160,13 +220,13 @@ struct Storage {
     dtype: DLDataType,
 }
 
-/// A result, on the processor. Any library that speaks DLPack takes it without a copy: `numpy.from_dlpack(result)`.
+/// A result in the memory of the CPU. Any library that speaks DLPack takes it without a copy: `numpy.from_dlpack(result)`.
 #[pyclass(frozen, module = "windowpane")]
 pub(crate) struct Array(Arc<Storage>);
 
 impl Array {
-    /// The elements of a tensor, once they are there.
-    pub(crate) fn of(tensor: &Tensor) -> windowpane::Result<Self> {
+    /// The elements of a tensor, once they are computed; without the axis of the batch where the input had none.
+    pub(crate) fn of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
         let dtype = match tensor.dtype() {
             DType::F64 => f64::DTYPE,
             DType::F32 => f32::DTYPE,
@@ -178,13 +238,13 @@ impl Array {
             // The enum may grow; this crate grows with it.
             other => unreachable!("{other} has no type in DLPack"),
         };
-        Ok(Self::new(&tensor.to_bytes()?, tensor.dims(), dtype))
+        Ok(Self::new(&tensor.to_bytes()?, &tensor.dims()[usize::from(alone)..], dtype))
     }
 
-    /// Indices as wide as Python's libraries have them.
-    pub(crate) fn indices_of(tensor: &Tensor) -> windowpane::Result<Self> {
+    /// As [`of`](Self::of), for indices, in 64 bits as in numpy and PyTorch.
+    pub(crate) fn indices_of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
         let wide = tensor.to_vec::<i32>()?.into_iter().flat_map(|i| i64::from(i).to_ne_bytes());
-        Ok(Self::new(&wide.collect::<Vec<u8>>(), tensor.dims(), i64::DTYPE))
+        Ok(Self::new(&wide.collect::<Vec<u8>>(), &tensor.dims()[usize::from(alone)..], i64::DTYPE))
     }
 
     fn new(bytes: &[u8], dims: &[usize], dtype: DLDataType) -> Self {
@@ -231,7 +291,9 @@ impl DlpackExporter for Array {
     fn prepare_export(&self, _: Python<'_>, request: &ExportRequest<'_>) -> PyResult<()> {
         match request.stream() {
             None => Ok(()),
-            Some(_) => Err(PyBufferError::new_err("an array on the processor has no stream")),
+            Some(_) => {
+                Err(PyBufferError::new_err("an array in the memory of the CPU has no stream"))
+            }
         }
     }
 
@@ -256,9 +318,20 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if copy == Some(true) {
-            let own = Self(Arc::new(Storage::clone(&self.0)));
+            let own = Arc::new(Storage::clone(&self.0));
             let request = ExportRequest::parse(stream.as_ref(), max_version, dl_device, None)?;
-            return export_dlpack(&own, py, request);
+            if max_version.is_none_or(|(major, _)| major < 1) {
+                return export_dlpack(&Self(own), py, request);
+            }
+            let mut new =
+                Dynamic::compact(own.shape.as_slice()).initialize(own.clone()).map_err(refused)?;
+            new.set_data(own.lines.as_ptr().cast_mut().cast())
+                .set_device(DLDevice::CPU)
+                .set_dtype(own.dtype);
+            // SAFETY: this is a copy, and its memory is the new tensor's.
+            unsafe { new.set_flags_unchecked(DlpackFlags::IS_COPIED) };
+            // SAFETY: as in `managed`.
+            return Ok(unsafe { new.finish() }.into_pyobject(py)?.into_any().unbind());
         }
         let request = ExportRequest::parse(stream.as_ref(), max_version, dl_device, copy)?;
         export_dlpack(self, py, request)
@@ -270,7 +343,7 @@ impl Array {
 
     /// The extent of each axis.
     #[getter]
-    fn shape(&self) -> Vec<i64> {
-        self.0.shape.clone()
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, &self.0.shape)
     }
 }

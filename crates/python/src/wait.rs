@@ -1,6 +1,11 @@
-//! Long work without the interpreter's lock, which Ctrl-C ends.
+//! Long work without the interpreter's lock; Ctrl-C ends the wait for it.
 
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -11,28 +16,39 @@ use windowpane::Error;
 /// How often Python is asked whether the user has pressed Ctrl-C.
 const ASK: Duration = Duration::from_millis(50);
 
-/// Does work on a thread of its own while Python goes on. After Ctrl-C the work ends by itself, and nobody waits for it.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads that wait for work. A device keeps memory for each thread that uses it, so threads are kept too: as many
+/// as there were calls at the same time.
+static IDLE: Mutex<Vec<Sender<Job>>> = Mutex::new(Vec::new());
+
+/// The process that uses this module: after a fork its threads are gone.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Runs work on another thread while Python goes on. After Ctrl-C nothing waits for the work, which still completes.
 pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
-    work: impl FnOnce() -> windowpane::Result<T> + Send + 'static,
+    work: impl FnOnce() -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
+    let known = PROCESS.compare_exchange(0, process::id(), Ordering::AcqRel, Ordering::Acquire);
+    if known.is_err_and(|known| known != process::id()) {
+        return Err(PyRuntimeError::new_err(
+            "windowpane cannot be used in a process that was forked from one that has used it; start processes with \
+             the method `spawn`",
+        ));
+    }
     let (sender, receiver) = channel();
-    thread::Builder::new()
-        .name("windowpane".into())
-        .spawn(move || {
-            // Nobody listens after Ctrl-C.
-            let _ = sender.send(work());
-        })
-        .map_err(|error| PyRuntimeError::new_err(format!("no thread can be started: {error}")))?;
-    // The lock keeps the receiver in one thread, which `detach` cannot know.
-    let receiver = std::sync::Mutex::new(receiver);
+    submit(Box::new(move || {
+        let done =
+            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(broken(&*panic)));
+        // After Ctrl-C nothing receives the result.
+        let _ = sender.send(done);
+    }))?;
+    // A lock, because `detach` requires that what it uses may be shared.
+    let receiver = Mutex::new(receiver);
     loop {
-        let told = py.detach(|| {
-            let receiver = receiver.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            receiver.recv_timeout(ASK)
-        });
-        match told {
-            Ok(done) => return done.map_err(exception),
+        match py.detach(|| locked(&receiver).recv_timeout(ASK)) {
+            Ok(done) => return done,
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(PyRuntimeError::new_err("the work ended without a result"));
@@ -41,7 +57,44 @@ pub(crate) fn wait<T: Send + 'static>(
     }
 }
 
-/// The exception that Python users expect of an error.
+/// Gives a job to a thread that waits for one, or to a new thread.
+fn submit(job: Job) -> PyResult<()> {
+    let idle = locked(&IDLE).pop();
+    let worker = match idle {
+        Some(worker) => worker,
+        None => {
+            let (worker, jobs) = channel::<Job>();
+            let own = worker.clone();
+            let run = move || {
+                for job in jobs {
+                    job();
+                    locked(&IDLE).push(own.clone());
+                }
+            };
+            let started = thread::Builder::new().name("windowpane".into()).spawn(run);
+            started.map_err(|error| {
+                PyRuntimeError::new_err(format!("no thread can be started: {error}"))
+            })?;
+            worker
+        }
+    };
+    let lost = |_| PyRuntimeError::new_err("a thread of windowpane has ended; start Python again");
+    worker.send(job).map_err(lost)
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics while it holds these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The exception for a panic, which is a fault of windowpane.
+fn broken(panic: &(dyn Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    PyRuntimeError::new_err(format!("this is a fault of windowpane, please report it: {text}"))
+}
+
+/// The exception that Python users expect for an error.
 pub(crate) fn exception(error: Error) -> PyErr {
     let text = error.to_string();
     match error {

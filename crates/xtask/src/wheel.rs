@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// Builds the wheel with these backends, and tests it.
 pub(crate) fn build(features: &str) -> Result<PathBuf> {
     let (environment, wheels) = (target_folder().join("python"), target_folder().join("wheels"));
-    // Afresh each time: nothing that an earlier run left is tested.
+    // A new environment each time, so that nothing of an earlier run is tested.
     for folder in [&environment, &wheels] {
         if folder.exists() {
             fs::remove_dir_all(folder)?;
@@ -50,15 +50,18 @@ pub(crate) fn build(features: &str) -> Result<PathBuf> {
     let wheel = fs::read_dir(&wheels)?.next().ok_or("maturin has made no wheel")??.path();
     println!("{} MB", fs::metadata(&wheel)?.len().div_ceil(1 << 20));
     pip(&["--no-deps"], &wheel)?;
-    // Outside of the sources, so that what is imported is what was installed.
-    let tool = |module: &str, arguments: &[&str], what: PathBuf| {
+    // Not in the folder of the sources, so that the installed package is imported.
+    let tool = |module: &str, arguments: &[&str], what: &Path| {
         let mut command = Command::new(&python);
         command.args(["-m", module]).args(arguments).arg(what).current_dir(&environment);
         shell::run(&mut command)
     };
-    let package = root().join("crates/python");
-    tool("pytest", &["--quiet", "-p", "no:cacheprovider"], package.join("tests"))?;
-    tool("doctest", &[], package.join("README.md"))?;
-    tool("mypy", &["--strict", "--cache-dir", "mypy"], package.join("python"))?;
+    let (package, name) = (root().join("crates/python"), Path::new("windowpane"));
+    let pytest = ["--quiet", "-p", "no:cacheprovider"];
+    tool("pytest", &pytest, &package.join("tests"))?;
+    tool("pytest", &[&pytest[..], &["--doctest-modules", "--pyargs"]].concat(), name)?;
+    tool("doctest", &[], &package.join("README.md"))?;
+    tool("mypy", &["--strict", "--package"], name)?;
+    tool("mypy.stubtest", &[], name)?;
     Ok(wheel)
 }

@@ -1,12 +1,13 @@
-"""Arrays of the caller's library: what is known of them, and how results become theirs."""
+"""Arrays of the caller's library: how results become theirs, and numbers for each axis."""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, SupportsIndex, TypedDict
 
-if TYPE_CHECKING:
-    from windowpane._native import Array
+Numbers = SupportsIndex | Sequence[SupportsIndex]
 
 
 class SupportsDLPack(Protocol):
@@ -29,36 +30,46 @@ class Options(TypedDict):
     adaptive: bool
 
 
-_MODULES = {"jaxlib": "jax.dlpack", "jax": "jax.dlpack"}
+def converter(x: object) -> Callable[[Any], Any]:
+    """A function that makes a result an array of the library of `x`, without a copy.
+
+    It changes nothing where the library is unknown.
+    """
+    for base in type(x).__mro__:
+        library = base.__module__.partition(".")[0]
+        name = "jax.dlpack" if library in ("jax", "jaxlib") else library
+        from_dlpack = getattr(sys.modules.get(name), "from_dlpack", None)
+        if from_dlpack is not None:
+            found: Callable[[Any], Any] = from_dlpack
+            return found
+    return lambda result: result
 
 
-def like(x: Any, result: Array) -> Any:
-    """The result as an array of the library that `x` is of, without a copy; itself if that library is unknown."""
-    library = type(x).__module__.partition(".")[0]
-    module = importlib.import_module(_MODULES.get(library, library))
-    from_dlpack = getattr(module, "from_dlpack", None)
-    return result if from_dlpack is None else from_dlpack(result)
+def space_of(x: SupportsDLPack, rank: int, name: str = "input") -> list[int]:
+    """The extents of the spatial axes of an array with or without a batch."""
+    shape = getattr(x, "shape", None)
+    if shape is None or not hasattr(x, "__dlpack__"):
+        raise TypeError(
+            f"{name} is an array of numpy, torch, jax or another library with __dlpack__; "
+            f"found {type(x).__qualname__}"
+        )
+    if len(shape) not in (rank + 1, rank + 2):
+        raise ValueError(
+            f"{name} needs {rank + 2} axes, or {rank + 1} without a batch; found {len(shape)} axes"
+        )
+    return [int(extent) for extent in shape][-rank:]
 
 
-def lacks_batch(x: SupportsDLPack, rank: int) -> bool:
-    """Whether an array is one sample, and not a batch of samples."""
-    axes = len(x.shape)
-    if axes == rank + 1:
-        return True
-    if axes == rank + 2:
-        return False
-    raise ValueError(
-        f"an array of {rank + 2} axes (or {rank + 1}, without a batch) is needed; found {axes} axes"
-    )
-
-
-def numbers(value: int | tuple[int, ...] | list[int], rank: int, name: str) -> list[int]:
+def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     """A number for each axis."""
-    if isinstance(value, int):
-        return [value] * rank
-    found = [int(number) for number in value]
-    if len(found) == 1:
-        return found * rank
+    if isinstance(value, SupportsIndex):
+        found = [operator.index(value)] * rank
+    else:
+        found = [operator.index(number) for number in value]
+        if len(found) == 1:
+            found *= rank
     if len(found) != rank:
         raise ValueError(f"{name} needs {rank} numbers, or one for all axes; found {len(found)}")
+    if min(found) < least:
+        raise ValueError(f"{name} needs numbers of at least {least}; found {min(found)}")
     return found

@@ -1,13 +1,15 @@
 """The native part of windowpane."""
 
-from typing import Any
+from typing import Any, final
 
 from windowpane._arrays import Options, SupportsDLPack
 
+__all__: list[str]
 __version__: str
 
+@final
 class Array:
-    """A result, on the processor, for any library that speaks DLPack."""
+    """A result in the memory of the CPU, for any library that speaks DLPack."""
 
     def __dlpack__(
         self,
@@ -19,7 +21,7 @@ class Array:
     ) -> Any: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     @property
-    def shape(self) -> list[int]: ...
+    def shape(self) -> tuple[int, ...]: ...
 
 def devices() -> list[str]:
     """The names of the devices of this machine, the preferred first."""
@@ -45,7 +47,8 @@ def convolve(
 def convolve_transposed(
     x: SupportsDLPack,
     w: SupportsDLPack,
-    dims: list[int],
+    bias: SupportsDLPack | None,
+    size: list[int],
     options: Options,
     groups: int,
     name: str | None,

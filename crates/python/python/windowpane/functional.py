@@ -1,20 +1,21 @@
 """Pooling and convolution with PyTorch's names, order and defaults, on arrays of any library.
 
-Arrays are channels first: a batch of samples, or one sample without the axis of the batch. A result is an array of the
-library that the first argument is of. Work runs on the best device of the machine, or on the one that `device` names
-(see `windowpane.devices()`).
+Arrays are channels first: a batch of samples, or one sample without the batch axis. A result has the type of the first
+argument. Work runs on the best device of the machine that computes with the type of the elements, or on the one that
+`device` names (see `windowpane.devices()`).
+
+What differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
+that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in
+PyTorch. Indices are int64, whatever the type of the elements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 from windowpane import _native
-from windowpane._arrays import Options, SupportsDLPack, lacks_batch, like, numbers
-from windowpane._native import Array
-
-Numbers = int | tuple[int, ...] | list[int]
+from windowpane._arrays import Numbers, Options, SupportsDLPack, converter, numbers, space_of
 
 
 def _options(
@@ -25,25 +26,44 @@ def _options(
     dilation: Numbers = 1,
     ceil: bool = False,
 ) -> Options:
-    kernel_size = numbers(kernel, rank, "kernel_size")
+    kernel_size = numbers(kernel, rank, "kernel_size", 1)
     return {
         "kernel": kernel_size,
-        "stride": kernel_size if stride is None else numbers(stride, rank, "stride"),
+        "stride": kernel_size if stride is None else numbers(stride, rank, "stride", 1),
         "padding": numbers(padding, rank, "padding"),
-        "dilation": numbers(dilation, rank, "dilation"),
+        "dilation": numbers(dilation, rank, "dilation", 1),
         "ceil": ceil,
         "adaptive": False,
     }
 
 
-def _adaptive(x: SupportsDLPack, rank: int, output: int | Sequence[int | None]) -> Options:
-    wanted = [output] * rank if isinstance(output, int) else list(output)
+def _pool_options(
+    rank: int,
+    kernel: Numbers,
+    stride: Numbers | None,
+    padding: Numbers,
+    dilation: Numbers = 1,
+    ceil: bool = False,
+) -> Options:
+    options = _options(rank, kernel, stride, padding, dilation, ceil)
+    for pad, size in zip(options["padding"], options["kernel"], strict=True):
+        if 2 * pad > size:
+            raise ValueError(f"padding is at most half of kernel_size; found {pad} for {size}")
+    return options
+
+
+def _adaptive(x: SupportsDLPack, rank: int, output: Any) -> Options:
+    space = space_of(x, rank)
+    wanted = list(output) if isinstance(output, Sequence) else [output] * rank
+    if len(wanted) == 1:
+        wanted *= rank
     if len(wanted) != rank:
-        raise ValueError(f"output_size needs {rank} numbers, or one for all axes; found {len(wanted)}")
-    space = list(x.shape)[-rank:]
-    sizes = [int(own) if size is None else int(size) for size, own in zip(wanted, space, strict=True)]
+        raise ValueError(
+            f"output_size needs {rank} numbers, or one for all axes; found {len(wanted)}"
+        )
+    sizes = [own if size is None else size for size, own in zip(wanted, space, strict=True)]
     return {
-        "kernel": sizes,
+        "kernel": numbers(sizes, rank, "output_size", 1),
         "stride": [],
         "padding": [],
         "dilation": [],
@@ -52,28 +72,13 @@ def _adaptive(x: SupportsDLPack, rank: int, output: int | Sequence[int | None]) 
     }
 
 
-class _Batched:
-    """An array with the axis of a batch, and results without it if the array had none."""
-
-    def __init__(self, x: SupportsDLPack, rank: int) -> None:
-        self.caller = x
-        self.alone = lacks_batch(x, rank)
-        array: Any = x
-        self.array: SupportsDLPack = array[None] if self.alone else array
-
-    def like(self, result: Array) -> Any:
-        array = like(self.caller, result)
-        return array[0] if self.alone and not isinstance(array, Array) else array
-
-
 def _max_pool(
     rank: int, x: SupportsDLPack, options: Options, indices: bool, device: str | None
 ) -> Any:
-    batched = _Batched(x, rank)
-    y, winners = _native.max_pool(batched.array, options, indices, device)
-    if winners is None:
-        return batched.like(y)
-    return batched.like(y), batched.like(winners)
+    space_of(x, rank)
+    convert = converter(x)
+    y, winners = _native.max_pool(x, options, indices, device)
+    return convert(y) if winners is None else (convert(y), convert(winners))
 
 
 def max_pool1d(
@@ -90,10 +95,10 @@ def max_pool1d(
     """The maximum of each window of signals.
 
     >>> import numpy
-    >>> max_pool1d(numpy.array([[[1.0, 5.0, 2.0, 4.0]]]), 2)
-    array([[[5., 4.]]])
+    >>> max_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="int32"), 2)
+    array([[[5, 4]]], dtype=int32)
     """
-    options = _options(1, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _pool_options(1, kernel_size, stride, padding, dilation, ceil_mode)
     return _max_pool(1, input, options, return_indices, device)
 
 
@@ -109,7 +114,7 @@ def max_pool2d(
     device: str | None = None,
 ) -> Any:
     """The maximum of each window of images, and with `return_indices` its position in the plane."""
-    options = _options(2, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _pool_options(2, kernel_size, stride, padding, dilation, ceil_mode)
     return _max_pool(2, input, options, return_indices, device)
 
 
@@ -125,7 +130,7 @@ def max_pool3d(
     device: str | None = None,
 ) -> Any:
     """The maximum of each window of volumes."""
-    options = _options(3, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _pool_options(3, kernel_size, stride, padding, dilation, ceil_mode)
     return _max_pool(3, input, options, return_indices, device)
 
 
@@ -137,8 +142,11 @@ def _avg_pool(
     divisor: int | None,
     device: str | None,
 ) -> Any:
-    batched = _Batched(x, rank)
-    return batched.like(_native.avg_pool(batched.array, options, counts, divisor, device))
+    space_of(x, rank)
+    if divisor is not None and divisor < 1:
+        raise ValueError(f"divisor_override is at least 1; found {divisor}")
+    convert = converter(x)
+    return convert(_native.avg_pool(x, options, counts, divisor, device))
 
 
 def avg_pool1d(
@@ -152,7 +160,7 @@ def avg_pool1d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of signals."""
-    options = _options(1, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _pool_options(1, kernel_size, stride, padding, ceil=ceil_mode)
     return _avg_pool(1, input, options, count_include_pad, None, device)
 
 
@@ -168,7 +176,7 @@ def avg_pool2d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of images."""
-    options = _options(2, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _pool_options(2, kernel_size, stride, padding, ceil=ceil_mode)
     return _avg_pool(2, input, options, count_include_pad, divisor_override, device)
 
 
@@ -184,15 +192,16 @@ def avg_pool3d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of volumes."""
-    options = _options(3, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _pool_options(3, kernel_size, stride, padding, ceil=ceil_mode)
     return _avg_pool(3, input, options, count_include_pad, divisor_override, device)
 
 
 def _lp_pool(
     rank: int, x: SupportsDLPack, p: float, options: Options, device: str | None
 ) -> Any:
-    batched = _Batched(x, rank)
-    return batched.like(_native.lp_pool(batched.array, float(p), options, device))
+    space_of(x, rank)
+    convert = converter(x)
+    return convert(_native.lp_pool(x, float(p), options, device))
 
 
 def lp_pool1d(
@@ -205,7 +214,7 @@ def lp_pool1d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of signals, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _options(1, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _pool_options(1, kernel_size, stride, 0, ceil=ceil_mode)
     return _lp_pool(1, input, norm_type, options, device)
 
 
@@ -219,7 +228,7 @@ def lp_pool2d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of images, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _options(2, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _pool_options(2, kernel_size, stride, 0, ceil=ceil_mode)
     return _lp_pool(2, input, norm_type, options, device)
 
 
@@ -233,7 +242,7 @@ def lp_pool3d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of volumes, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _options(3, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _pool_options(3, kernel_size, stride, 0, ceil=ceil_mode)
     return _lp_pool(3, input, norm_type, options, device)
 
 
@@ -307,22 +316,32 @@ def _max_unpool(
     kernel: Numbers,
     stride: Numbers | None,
     padding: Numbers,
-    output: Sequence[int] | None,
+    output: Sequence[SupportsIndex] | None,
     device: str | None,
 ) -> Any:
     window = _options(rank, kernel, stride, padding)
-    batched, winners = _Batched(x, rank), _Batched(indices, rank)
-    if output is None:
-        space = list(batched.array.shape)[-rank:]
-        sizes = [
-            (extent - 1) * step - 2 * pad + size
-            for extent, step, pad, size in zip(
-                space, window["stride"], window["padding"], window["kernel"], strict=True
+    space = space_of(x, rank)
+    space_of(indices, rank, "indices")
+    default = [
+        (extent - 1) * step - 2 * pad + size
+        for extent, step, pad, size in zip(
+            space, window["stride"], window["padding"], window["kernel"], strict=True
+        )
+    ]
+    sizes = default
+    if output is not None:
+        if len(output) not in (rank, rank + 2):
+            raise ValueError(
+                f"output_size needs {rank} or {rank + 2} numbers; found {len(output)}"
             )
-        ]
-    else:
-        sizes = [int(size) for size in output][-rank:]
-    return batched.like(_native.max_unpool(batched.array, winners.array, sizes, device))
+        sizes = numbers(output[-rank:], rank, "output_size", 1)
+        for size, own, step in zip(sizes, default, window["stride"], strict=True):
+            if not own - step < size < own + step:
+                raise ValueError(
+                    f"output_size is between {own - step} and {own + step} on each axis; found {size}"
+                )
+    convert = converter(x)
+    return convert(_native.max_unpool(x, indices, numbers(sizes, rank, "the output", 1), device))
 
 
 def max_unpool1d(
@@ -331,11 +350,11 @@ def max_unpool1d(
     kernel_size: Numbers,
     stride: Numbers | None = None,
     padding: Numbers = 0,
-    output_size: Sequence[int] | None = None,
+    output_size: Sequence[SupportsIndex] | None = None,
     *,
     device: str | None = None,
 ) -> Any:
-    """The maxima back at their places in signals, zeros elsewhere."""
+    """Each maximum at its index in signals, zeros elsewhere."""
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size, device)
 
 
@@ -345,11 +364,11 @@ def max_unpool2d(
     kernel_size: Numbers,
     stride: Numbers | None = None,
     padding: Numbers = 0,
-    output_size: Sequence[int] | None = None,
+    output_size: Sequence[SupportsIndex] | None = None,
     *,
     device: str | None = None,
 ) -> Any:
-    """The maxima back at their places in images, zeros elsewhere."""
+    """Each maximum at its index in images, zeros elsewhere."""
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size, device)
 
 
@@ -359,12 +378,20 @@ def max_unpool3d(
     kernel_size: Numbers,
     stride: Numbers | None = None,
     padding: Numbers = 0,
-    output_size: Sequence[int] | None = None,
+    output_size: Sequence[SupportsIndex] | None = None,
     *,
     device: str | None = None,
 ) -> Any:
-    """The maxima back at their places in volumes, zeros elsewhere."""
+    """Each maximum at its index in volumes, zeros elsewhere."""
     return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size, device)
+
+
+def _kernel_of(weight: SupportsDLPack, rank: int) -> list[int]:
+    space_of(weight, rank, "weight")
+    shape = [int(extent) for extent in weight.shape]
+    if len(shape) != rank + 2:
+        raise ValueError(f"weight needs {rank + 2} axes; found {len(shape)}")
+    return shape[2:]
 
 
 def _conv(
@@ -378,27 +405,20 @@ def _conv(
     groups: int,
     device: str | None,
 ) -> Any:
-    batched = _Batched(x, rank)
-    kernel = [int(size) for size in weight.shape][2:]
-    if padding == "valid":
+    space_of(x, rank)
+    same = padding == "same"
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"padding is 'same', 'valid' or numbers; found {padding!r}")
         padding = 0
-    elif padding == "same":
-        spread = [
-            (size - 1) * step
-            for size, step in zip(kernel, numbers(dilation, rank, "dilation"), strict=True)
-        ]
-        if any(size % 2 for size in spread):
-            raise ValueError(
-                "padding='same' needs a kernel that reaches as far to both sides; pad the input, or use an odd kernel"
-            )
-        if any(step != 1 for step in numbers(stride, rank, "stride")):
+    options = _options(rank, _kernel_of(weight, rank), stride, padding, dilation)
+    if same:
+        if any(step != 1 for step in options["stride"]):
             raise ValueError("padding='same' needs a stride of 1")
-        padding = [size // 2 for size in spread]
-    elif isinstance(padding, str):
-        raise ValueError(f"padding is 'same', 'valid' or numbers; found {padding!r}")
-    options = _options(rank, kernel, stride, padding, dilation)
-    result = _native.convolve(batched.array, weight, bias, options, groups, device)
-    return batched.like(result)
+        options["padding"] = []
+    (group_count,) = numbers(groups, 1, "groups", 1)
+    convert = converter(x)
+    return convert(_native.convolve(x, weight, bias, options, group_count, device))
 
 
 def conv1d(
@@ -450,6 +470,7 @@ def _conv_transpose(
     rank: int,
     x: SupportsDLPack,
     weight: SupportsDLPack,
+    bias: SupportsDLPack | None,
     stride: Numbers,
     padding: Numbers,
     output_padding: Numbers,
@@ -457,11 +478,12 @@ def _conv_transpose(
     dilation: Numbers,
     device: str | None,
 ) -> Any:
-    batched = _Batched(x, rank)
-    shape = [int(extent) for extent in weight.shape]
-    options = _options(rank, shape[2:], stride, padding, dilation)
+    space = space_of(x, rank)
+    options = _options(rank, _kernel_of(weight, rank), stride, padding, dilation)
     more = numbers(output_padding, rank, "output_padding")
-    batch, _, *space = [int(extent) for extent in batched.array.shape]
+    for further, step, spread in zip(more, options["stride"], options["dilation"], strict=True):
+        if further >= max(step, spread):
+            raise ValueError("output_padding has to be less than the stride or the dilation")
     sizes = [
         (extent - 1) * step - 2 * pad + spread * (size - 1) + 1 + further
         for extent, step, pad, spread, size, further in zip(
@@ -474,16 +496,12 @@ def _conv_transpose(
             strict=True,
         )
     ]
-    for further, step, spread in zip(more, options["stride"], options["dilation"], strict=True):
-        if further >= max(step, spread):
-            raise ValueError("output_padding has to be less than the stride or the dilation")
-    dims = [batch, shape[1] * groups, *sizes]
-    result = _native.convolve_transposed(batched.array, weight, dims, options, groups, device)
-    return batched.like(result)
-
-
-def _with_bias(y: Any, bias: Any, rank: int) -> Any:
-    return y if bias is None else y + bias.reshape((-1,) + (1,) * rank)
+    size = numbers(sizes, rank, "the output", 1)
+    (group_count,) = numbers(groups, 1, "groups", 1)
+    convert = converter(x)
+    return convert(
+        _native.convolve_transposed(x, weight, bias, size, options, group_count, device)
+    )
 
 
 def conv_transpose1d(
@@ -498,11 +516,10 @@ def conv_transpose1d(
     *,
     device: str | None = None,
 ) -> Any:
-    """The transposed convolution of signals; the caller's library adds the bias."""
-    y = _conv_transpose(
-        1, input, weight, stride, padding, output_padding, groups, dilation, device
+    """The transposed convolution of signals."""
+    return _conv_transpose(
+        1, input, weight, bias, stride, padding, output_padding, groups, dilation, device
     )
-    return _with_bias(y, bias, 1)
 
 
 def conv_transpose2d(
@@ -517,11 +534,10 @@ def conv_transpose2d(
     *,
     device: str | None = None,
 ) -> Any:
-    """The transposed convolution of images; the caller's library adds the bias."""
-    y = _conv_transpose(
-        2, input, weight, stride, padding, output_padding, groups, dilation, device
+    """The transposed convolution of images."""
+    return _conv_transpose(
+        2, input, weight, bias, stride, padding, output_padding, groups, dilation, device
     )
-    return _with_bias(y, bias, 2)
 
 
 def conv_transpose3d(
@@ -536,9 +552,35 @@ def conv_transpose3d(
     *,
     device: str | None = None,
 ) -> Any:
-    """The transposed convolution of volumes; the caller's library adds the bias."""
-    y = _conv_transpose(
-        3, input, weight, stride, padding, output_padding, groups, dilation, device
+    """The transposed convolution of volumes."""
+    return _conv_transpose(
+        3, input, weight, bias, stride, padding, output_padding, groups, dilation, device
     )
-    return _with_bias(y, bias, 3)
 
+
+__all__ = [
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "adaptive_max_pool1d",
+    "adaptive_max_pool2d",
+    "adaptive_max_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "lp_pool1d",
+    "lp_pool2d",
+    "lp_pool3d",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "max_unpool1d",
+    "max_unpool2d",
+    "max_unpool3d",
+]
