@@ -1,5 +1,5 @@
-//! The host's time for a call beside that for launching an empty kernel with as many buffers: what planning, checking
-//! and allocating cost, on every device with kernels.
+//! The host's time for a call, next to that for launching an empty kernel with as many buffers: the cost of planning,
+//! checking and allocating, on every device with kernels.
 //!
 //! `cargo bench --bench calls --features cuda -- cuda`, for one backend, or without its name for all
 
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use cubecl::prelude::*;
 use windowpane::{AvgPool, Conv, DType, Device, Layout, MaxPool, Result, Tensor};
 
-/// The calls of a round, which fit in every queue, and the rounds, of which the fastest counts.
+/// The number of calls in a round, which fit in every queue, and the number of rounds, of which the fastest counts.
 const CALLS: u32 = 50;
 const ROUNDS: u32 = 200;
 
 fn main() -> Result<()> {
-    // Once through every case in each test run, so that none rots.
+    // A test run executes every case once, so that none breaks unnoticed.
     let benched = std::env::args().any(|word| word == "--bench");
     let rounds = if benched {
         Rounds { calls: CALLS, rounds: ROUNDS }
@@ -55,7 +55,7 @@ struct Rounds {
     rounds: u32,
 }
 
-/// The name of each call, its buffers, and its time.
+/// The name of each call, its number of buffers, and its time.
 fn calls(device: &Device, rounds: Rounds) -> Result<Vec<(&'static str, usize, Duration)>> {
     let dtype = if device.supports(DType::BF16) { DType::BF16 } else { DType::F32 };
     let x = Tensor::random(device, dtype, [8, 56, 56, 64], 1)?;
@@ -94,7 +94,7 @@ fn calls(device: &Device, rounds: Rounds) -> Result<Vec<(&'static str, usize, Du
     ])
 }
 
-/// The mean time of a call in the fastest round; what was launched ends between rounds.
+/// The mean time of a call in the fastest round. Launched work gets time to finish between rounds.
 fn time(
     Rounds { calls, rounds }: Rounds,
     mut call: impl FnMut() -> Result<()>,

@@ -1,11 +1,11 @@
-//! The peer's program, as a person starts it.
+//! Runs the peer's program as a person would.
 
 use std::fs;
 use std::process::Command;
 
 use windowpane::Device;
 
-/// A case that runs is a row with a time, one that cubek has not is a row that says so.
+/// A case that runs gives a row with a time; a case that cubek does not support gives a row with an error.
 #[test]
 fn rows_are_printed() {
     let Some(device) = Device::all().into_iter().find(|device| device.client().is_some()) else {
@@ -31,7 +31,7 @@ fn rows_are_printed() {
     let [timed, refused] = &rows[..] else { panic!("two rows, not {rows:?}") };
     assert!(timed["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{timed}");
     assert_eq!((&timed["peer"], &timed["algorithm"]), (&"cubek".into(), &"pool2d".into()));
-    // The version is the one that the workspace takes.
+    // The version is the one in the workspace's manifest.
     let manifest = include_str!("../../Cargo.toml");
     let version = timed["version"].as_str().expect("a version");
     assert!(manifest.contains(&format!("cubek-pool = {{ version = \"={version}\"")), "{version}");

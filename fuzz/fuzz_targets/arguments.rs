@@ -1,4 +1,4 @@
-//! Reads any lines as the arguments of a command line: an error in words, or a command.
+//! Reads any lines as the arguments of a command line: the result is a command or an error with a message.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// An argument as the system gives it, which need not be text.
+/// An argument as the system passes it, which need not be valid text.
 #[cfg(unix)]
 fn argument(bytes: &[u8]) -> OsString {
     use std::os::unix::ffi::OsStrExt;

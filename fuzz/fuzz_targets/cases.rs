@@ -1,4 +1,4 @@
-//! Reads any text as lines of cases, and plans what it finds: an error or a plan, whatever the numbers.
+//! Reads any text as lines of cases and plans them: the result is a plan or an error, whatever the numbers.
 
 #![no_main]
 

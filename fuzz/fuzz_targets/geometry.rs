@@ -11,7 +11,7 @@ use windowpane_geometry::{
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Extents to walk over, or anything.
+    /// Small numbers, over which the test walks, or any numbers.
     axes: Axes,
     padding: PaddingKind,
     ceil: bool,
@@ -146,7 +146,7 @@ fn walk(numbers: Numbers, padding: PaddingKind, rounding: Rounding) -> Option<Wa
         count = (0..input).step_by(stride).count();
         (before, after) = (0, 0);
         while (count - 1) * stride + span > before + input + after {
-            // The odd one goes where it is asked for.
+            // The odd element of padding goes to the requested side.
             let at_end = (before == after) == matches!(padding, PaddingKind::Upper);
             *(if at_end { &mut after } else { &mut before }) += 1;
         }
@@ -169,7 +169,7 @@ fn walk(numbers: Numbers, padding: PaddingKind, rounding: Rounding) -> Option<Wa
     Some(Walked { input, after, windows: (0..count).map(taps).collect() })
 }
 
-/// The coordinates of which any part lies in each window's share of the axis.
+/// The coordinates of each adaptive window: those that overlap its share of the axis.
 fn share([input, output, ..]: Numbers) -> Option<Walked> {
     if input == 0 || output == 0 {
         return None;

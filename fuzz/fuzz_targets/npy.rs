@@ -1,4 +1,4 @@
-//! Reads any bytes as a `.npy` file: an error, or a tensor that another file brings back.
+//! Reads any bytes as a `.npy` file: the result is an error, or a tensor that is the same after writing and reading it.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
 //! Runs every operator and its gradient on `host`, and compares them with loops and with each other.
 //!
-//! `host` computes with the reference, so that nothing here calls that: results are compared with loops
-//! over the taps of each window, and each gradient with its own operator through
-//! `⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩`. The numbers are small and whole, and every sum of them is exact.
+//! `host` computes with the reference, so the reference cannot check it here: results are compared with loops over the
+//! taps of each window, and each gradient with its own operator through `⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩`. The numbers are small
+//! integers, so that their sums are exact.
 
 #![no_main]
 
@@ -27,7 +27,7 @@ struct Input {
     channels_first: bool,
     batch: u8,
     channels: u8,
-    /// Filters and channels of each group, where it is a convolution.
+    /// The number of groups, and of filters in each group, of a convolution.
     groups: u8,
     filters: u8,
     filter_layout: u8,
@@ -50,7 +50,7 @@ fuzz_target!(|input: Input| {
     let _ = run(&input);
 });
 
-/// The numbers of the input, again and again from place `start` on.
+/// The numbers of the input from index `start` on, repeated as often as needed.
 fn numbers(input: &Input, start: usize, count: usize) -> Vec<f64> {
     let whole = |byte: &i8| f64::from(*byte % 8);
     let mut all: Vec<f64> = input.data.iter().map(whole).collect();
@@ -109,7 +109,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let (y, winners) = pool.forward_with_indices(&x)?;
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, &winners, x.dims())?;
-            // A gradient goes where its maximum was, so that they meet again, but for empty windows.
+            // A gradient goes to the position of its maximum, so both inner products agree, except for empty windows.
             let (values, winners) = (y.to_vec::<f64>()?, winners.to_vec::<i32>()?);
             let met = values.iter().zip(&winners).zip(dy.to_vec::<f64>()?);
             let met = met.filter(|((_, at), _)| **at >= 0).map(|((y, _), dy)| y * dy).sum::<f64>();
@@ -230,7 +230,7 @@ fn positions([d, h, w]: [Range<usize>; 3]) -> impl Iterator<Item = [usize; 3]> {
     })
 }
 
-/// SEMANTICS 6.1, a coordinate at a time.
+/// SEMANTICS 6.1, one coordinate at a time.
 fn naive(problem: &windowpane::Convolution, x: &[f64], w: &[f64]) -> Vec<f64> {
     let (input, output, filter) = (problem.input(), problem.output(), problem.filter());
     let (grid, layout) = (problem.grid(), problem.layout());

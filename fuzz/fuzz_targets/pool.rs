@@ -24,8 +24,8 @@ struct Input {
     channels: u8,
     base: u8,
     divisor: Option<u8>,
-    /// The elements as the bits of `f16`, repeated as often as needed: every NaN, zero, infinity
-    /// and size is two bytes away.
+    /// The elements as the bits of `f16`, repeated as often as needed: two bytes can be any NaN, zero, infinity or
+    /// magnitude.
     data: Vec<u16>,
 }
 
@@ -69,7 +69,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// The problem, unless it is none or too large to compare quickly.
+/// The problem, or `None` if it is invalid or too large to compare quickly.
 fn pooling(input: &Input) -> Option<Pooling> {
     let extents = |i: usize, below: u8| {
         let numbers: Vec<usize> = input.axes.iter().map(|axis| (axis[i] % below).into()).collect();

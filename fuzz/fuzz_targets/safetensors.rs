@@ -1,4 +1,5 @@
-//! Reads any bytes as a safetensors file: an error, or tensors that another file brings back.
+//! Reads any bytes as a safetensors file: the result is an error, or tensors that are the same after writing and
+//! reading them.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Reads any text as a table of tuned convolutions: an error that names a line, or a table that its own
-//! text brings back.
+//! Reads any text as a table of tuned convolutions: the result is an error that names a line, or a table that is the
+//! same after printing and reading it.
 
 #![no_main]
 

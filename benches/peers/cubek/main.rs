@@ -104,7 +104,7 @@ fn device(asked: &Arguments) -> Result<Device> {
     }
 }
 
-/// The version of all of its crates, as `Cargo.toml` of the workspace has it.
+/// The version of all of its crates in the workspace's `Cargo.toml`.
 const VERSION: &str = "0.4.0-pre.1";
 
 /// The fields of a row that identify case and peer.
@@ -221,7 +221,7 @@ fn text(error: impl std::fmt::Display) -> String {
     one_line(&error.to_string())
 }
 
-/// The first line of a text.
+/// The text on one line, cut to 160 characters.
 fn one_line(words: &str) -> String {
     let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
     words.chars().take(160).collect()

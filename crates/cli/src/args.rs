@@ -223,7 +223,7 @@ impl PoolArgs {
         }))
     }
 
-    /// The flag that sets the rank, and the rank; none where any will do.
+    /// The flag that sets the rank, and the rank; `None` if any rank is accepted.
     fn rank(&self) -> Option<(&str, usize)> {
         let kernel = self.kernel.map(|kernel| ("--kernel", kernel.rank()));
         kernel.or(self.adaptive.map(|output| ("--adaptive", output.rank())))
@@ -239,7 +239,7 @@ impl PoolArgs {
         }
     }
 
-    /// Refuses dimensions whose rank differs from the kernel's; the message begins with `whose`.
+    /// Refuses dimensions whose rank differs from the window's; the message begins with `whose`.
     pub(crate) fn check_dims(&self, whose: &str, dims: &[usize]) -> Result<(), Failure> {
         let Some((by, rank)) = self.rank() else {
             // The library reports a rank other than 1, 2 or 3.

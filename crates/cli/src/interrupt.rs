@@ -13,14 +13,14 @@ fn parts() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     PARTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a file removed if the program is interrupted from now on.
+/// Registers a file to be removed if the program is interrupted.
 pub(crate) fn remove_if_interrupted(part: &Path) {
     #[cfg(unix)]
     signals::watch();
     parts().insert(part.into());
 }
 
-/// Leaves a file alone from now on.
+/// Unregisters a file.
 pub(crate) fn forget(part: &Path) {
     parts().remove(part);
 }
@@ -40,11 +40,11 @@ mod signals {
         WATCHED.call_once(|| {
             let ending =
                 [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
-            // Where signals cannot be had, the program ends as it always did.
+            // If signals cannot be watched, they end the program at once and the files stay.
             let Ok(mut signals) = Signals::new(ending) else { return };
             thread::spawn(move || {
                 for signal in signals.forever() {
-                    // Kept locked, so that no file is begun while the program ends.
+                    // The lock is kept, so that no new file is started while the program ends.
                     let parts = super::parts();
                     parts.iter().for_each(|part| drop(fs::remove_file(part)));
                     let _ = emulate_default_handler(signal);
@@ -53,10 +53,10 @@ mod signals {
         });
     }
 
-    /// Whether this program was started so that the signal does not end it, as by `nohup`.
+    /// Whether the program was started with this signal ignored, as `nohup` does.
     fn is_ignored(signal: i32) -> bool {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: no action is set; the present one is written to `action`, which is valid as zeros.
+        // SAFETY: no action is set; the current one is written to `action`, for which all zeros are valid.
         unsafe {
             libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0
                 && action.assume_init().sa_sigaction == libc::SIG_IGN

@@ -5,7 +5,8 @@
 //! Exit status: 0 on success, 1 when the work failed, 2 when the arguments are wrong. An error is
 //! one line on stderr.
 //!
-//! A library only so that fuzzing can reach what reads a user's text; programs use the crate `windowpane`.
+//! This is a library only so that fuzzing can reach the code that parses a user's text; programs use the crate
+//! `windowpane`.
 
 mod args;
 mod backward;
@@ -110,12 +111,13 @@ fn quiet_wayland() {
     }
 }
 
-/// Reads a command line and runs nothing; gives the line that the program would print about a wrong one.
+/// Parses a command line without running it; the error is the line that the program would print.
 pub fn parse_arguments(arguments: Vec<OsString>) -> Result<(), String> {
     parse(arguments).map(drop).map_err(|failure| failure.to_string())
 }
 
-/// Reads lines of cases and plans each on `host`, whole and as the part that `verify` would compute; runs nothing.
+/// Reads lines of cases and plans each on `host`, in full and as the part that `verify` would compute, without
+/// running it.
 pub fn plan_cases(text: &str) -> Result<(), String> {
     bench::plan_cases(text).map_err(|failure| failure.to_string())
 }

@@ -15,8 +15,8 @@ pub(crate) fn check_results(results: usize, dtype: DType) -> Result<(), Failure>
     check(&[("results", results, 2 * dtype.size() + size_of::<f64>())])
 }
 
-/// Refuses arrays that do not fit together: for each the name of its elements, how many there are,
-/// and the bytes of one.
+/// Refuses arrays that together do not fit. Each is given by the name of its elements, their number, and the bytes of
+/// one.
 fn check(arrays: &[(&str, usize, usize)]) -> Result<(), Failure> {
     let bytes = arrays.iter().try_fold(0usize, |sum, (_, elements, size)| {
         elements.checked_mul(*size).and_then(|bytes| sum.checked_add(bytes))
@@ -43,7 +43,7 @@ mod tests {
         let told = |arrays: &[_]| check(arrays).expect_err("it does not fit").to_string();
         let vast = told(&[("inputs", 7, 8), ("outputs", 1 << 60, 4)]);
         assert!(vast.starts_with("7 inputs and 1152921504606846976 outputs do not fit"), "{vast}");
-        // As many bytes as cannot be counted, in one array or in all of them.
+        // More bytes than can be counted, in one array or in all of them.
         told(&[("results", usize::MAX, 2)]);
         told(&[("inputs", usize::MAX, 1), ("outputs", 1, 1)]);
     }

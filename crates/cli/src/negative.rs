@@ -58,7 +58,7 @@ mod tests {
             ("--padding -1,1", "--padding=-1,1"),
             ("--p -.5 -o -1", "--p=-.5 -o=-1"),
             ("--p -inf --threshold -NaN", "--p=-inf --threshold=-NaN"),
-            // A flag that takes none says so itself.
+            // A flag that takes no value reports that itself.
             ("--ceil -2 --stride -2", "--ceil=-2 --stride=-2"),
         ] {
             assert_eq!(spelled(typed), seen);

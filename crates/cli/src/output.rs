@@ -1,4 +1,5 @@
-//! Files that are written: each appears whole or not at all, and is otherwise as any program's.
+//! Output files. Each appears complete or not at all; in permissions and links it behaves like a file that any other
+//! program writes.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -9,18 +10,19 @@ use windowpane::{Error, Tensor};
 use crate::failure::Failure;
 use crate::interrupt;
 
-/// The links that lead to each other, as many as Linux follows.
+/// The longest chain of symbolic links that is followed, as on Linux.
 const MOST_LINKS: u32 = 40;
 
-/// A file that will be written: whole, beside its place, and then moved there.
+/// A file that will be written: first completely, to a temporary file next to its destination, and then renamed.
 pub(crate) struct Output {
-    /// As the user calls it.
+    /// The path as the user gave it.
     path: PathBuf,
-    /// Where it goes: to where a link leads, and no link's place.
+    /// The destination, with symbolic links resolved.
     place: PathBuf,
-    /// Where it is while it is not whole.
+    /// The temporary file.
     part: PathBuf,
-    /// Those of the file that it replaces; a new one has what the user's mask leaves.
+    /// The permissions of the file that it replaces; `None` for a new file, whose permissions follow the user's
+    /// umask.
     permissions: Option<Permissions>,
 }
 
@@ -34,11 +36,11 @@ impl Output {
         path.file_name().ok_or_else(|| cannot("it has no file name".into()))?;
         let (mut place, mut permissions) = (path.to_path_buf(), None);
         if let Ok(found) = fs::metadata(path) {
-            // Moving a file onto a device or a folder would not write to it.
+            // Renaming a file onto a device or a folder would not write to it.
             if !found.is_file() {
                 return Err(cannot("something other than a file has that name".into()).into());
             }
-            // A file that is moved asks only its folder.
+            // A rename checks only the permissions of the folder.
             if found.permissions().readonly() {
                 return Err(cannot("the file that is there is read-only".into()).into());
             }
@@ -52,9 +54,9 @@ impl Output {
         part_name.push(name);
         part_name.push(format!(".{}.part", std::process::id()));
         let part = place.with_file_name(part_name);
-        // One that is there was left by a process that had this one's number and was ended.
+        // An existing one was left by a process with the same process id that was killed.
         let _ = fs::remove_file(&part);
-        // Made and removed at once, so that nothing is left behind if the work is interrupted.
+        // Created and removed at once, so that nothing is left behind if the work is interrupted.
         File::create_new(&part).and_then(|_| fs::remove_file(&part)).map_err(|error| match path
             .is_symlink()
         {
@@ -64,12 +66,12 @@ impl Output {
         Ok(Self { path: path.into(), place, part, permissions })
     }
 
-    /// The file, as the user calls it.
+    /// The path as the user gave it.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether both are the same file.
+    /// Whether both have the same destination.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let place = |output: &Self| {
             let folder = output.place.parent().filter(|folder| *folder != Path::new(""));
@@ -79,18 +81,18 @@ impl Output {
         place(self) == place(other)
     }
 
-    /// Writes the file beside its place, with all that it will have there.
+    /// Writes the temporary file, with its final contents and permissions.
     fn write(&self, tensor: &Tensor) -> Result<(), Failure> {
         let file = self.begin()?;
         tensor.write_npy_to(&file).map_err(|error| match error {
-            // The place beside is not the user's concern.
+            // The error must name the path that the user gave, not the temporary file.
             Error::File { reason, .. } => self.failed(reason),
             error => error,
         })?;
         self.finish(file)
     }
 
-    /// Writes the file, and puts it in its place.
+    /// Writes the file and moves it to its destination.
     pub(crate) fn place_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut file = self.begin()?;
         file.write_all(bytes).map_err(|error| self.unwritable(error))?;
@@ -123,8 +125,8 @@ impl Output {
     }
 }
 
-/// Where a path leads that nothing is at: a link's end, as any program that writes makes it, or
-/// itself.
+/// The destination of a path at which no file exists: the end of its chain of links, where other programs would
+/// create the file too, or the path itself.
 fn followed(path: PathBuf) -> Result<PathBuf, String> {
     let mut place = path;
     for _ in 0..MOST_LINKS {
@@ -136,13 +138,13 @@ fn followed(path: PathBuf) -> Result<PathBuf, String> {
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // It is there only if something failed.
+        // It exists only if something failed.
         let _ = fs::remove_file(&self.part);
         interrupt::forget(&self.part);
     }
 }
 
-/// Writes every tensor to its file. Nothing is replaced before all of them are written.
+/// Writes every tensor to its file. No file is replaced before all temporary files are complete.
 pub(crate) fn write_all(outputs: &[(Output, Tensor)]) -> Result<(), Failure> {
     for (output, tensor) in outputs {
         output.write(tensor)?;
@@ -165,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// Something takes the second file's name between the check and the move.
+    /// A folder takes the second file's name between the check and the rename.
     #[test]
     fn a_second_file_that_fails_costs_no_other() {
         let folder = tempfile::tempdir().expect("a folder for the test");

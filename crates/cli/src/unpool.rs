@@ -1,4 +1,4 @@
-//! `windowpane unpool`: maxima back to where they were, on files.
+//! `windowpane unpool`: writes the maxima in a file back to their positions.
 
 use std::path::{Path, PathBuf};
 

@@ -30,7 +30,7 @@ enum Fit {
     Uneven,
 }
 
-/// What the options of an axis allow at the edges of the input, for any extent.
+/// The cases that the options of an axis allow at the edges of the input, for any extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Edges {
     clipped: bool,

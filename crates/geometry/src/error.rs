@@ -167,7 +167,7 @@ pub enum Error {
     },
     /// The number of groups does not divide the channels or the filters.
     Groups {
-        /// What they do not divide.
+        /// The quantity that they do not divide.
         what: Quantity,
         /// Their number.
         count: usize,

@@ -14,7 +14,7 @@ pub enum Pass {
 }
 
 impl Pass {
-    /// The name of what is computed.
+    /// The name of the pass.
     pub fn name(self) -> &'static str {
         match self {
             Self::Forward => "convolution",

@@ -68,7 +68,7 @@ impl Pooling {
     }
 }
 
-/// What the index of a maximum counts.
+/// The quantity that the index of a maximum counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IndexBase {
     /// The position in the plane of that sample and channel, for any layout (PyTorch, Caffe).

@@ -1,6 +1,6 @@
-//! Every position that the crate computes, against one found by walking.
+//! Compares every position that the crate computes with one found by stepping through the axis.
 //!
-//! `PROPTEST_CASES` sets how many random problems are drawn.
+//! `PROPTEST_CASES` sets the number of random problems.
 
 use proptest::prelude::*;
 use windowpane_geometry::{
@@ -8,7 +8,7 @@ use windowpane_geometry::{
     Grid, IndexBase, LIMIT, Layout, Padding, Pooling, Quantity, Rounding, Same, Shape, Window,
 };
 
-/// One axis as asked for. `same` stands for computed padding, `sides` for given.
+/// The options of one axis. `sides` is the explicit padding before and after.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     input: usize,
@@ -70,7 +70,7 @@ impl Problem {
     }
 }
 
-/// Extents and how many windows are to share each: mostly more coordinates than windows.
+/// The extent of each axis and its number of windows, with mostly more coordinates than windows.
 fn fitted() -> impl Strategy<Value = Vec<(usize, usize)>> {
     let windows = prop_oneof![4 => 1usize..12, 1 => 1usize..60];
     prop::collection::vec((1usize..=40, windows), 1..=AXES)
@@ -83,8 +83,8 @@ fn fit(axes: &[(usize, usize)]) -> Result<Grid, Error> {
     Window::adaptive(of(|axis| axis.1)).over(of(|axis| axis.0))
 }
 
-/// The coordinates of each of `output` windows: those of which any part lies in the window's
-/// `output`-th of the axis, coordinate `x` being the stretch from `x` to `x + 1`.
+/// The coordinates of each of `output` windows. A window has `1/output` of the axis, and reads every coordinate of
+/// which any part is in its share; coordinate `x` extends from `x` to `x + 1`.
 fn share(input: usize, output: usize) -> Walked {
     let windows = (0..output).map(|o| {
         // In units of 1/O: the window from o·L to (o+1)·L, the coordinate from x·O to (x+1)·O.
@@ -94,7 +94,7 @@ fn share(input: usize, output: usize) -> Walked {
     Walked { before: 0, after: 0, windows: windows.collect() }
 }
 
-/// What walking along one axis finds.
+/// The windows of one axis, found by stepping.
 #[derive(Debug)]
 struct Walked {
     before: usize,
@@ -103,14 +103,14 @@ struct Walked {
     windows: Vec<Vec<i64>>,
 }
 
-/// Slides a window over an axis one step at a time; nothing if not even one fits.
+/// Slides a window over an axis one step at a time; `None` if no window fits.
 fn walk(asked: &Asked, same: Option<Same>, rounding: Rounding) -> Option<Walked> {
     let Asked { input, stride, .. } = *asked;
     let span = (1..asked.kernel).fold(1, |span, _| span + asked.dilation);
     let (mut before, mut after) = asked.sides;
     let mut count = 0;
     if let Some(same) = same {
-        // 1.3: as many windows as there are strides begun, and the least padding that fits them.
+        // 1.3: one window for each stride that begins in the input, and the least padding that fits them.
         count = (0..input).step_by(stride).count();
         (before, after) = (0, 0);
         while (count - 1) * stride + span > before + input + after {
@@ -132,7 +132,7 @@ fn walk(asked: &Asked, same: Option<Same>, rounding: Rounding) -> Option<Walked>
                     count += 1;
                 }
             }
-            // 1.2: until a window reaches the end, and then not one that starts past the input.
+            // 1.2: until a window reaches the end; one that starts past the input is dropped.
             Rounding::Ceil => {
                 count = 1;
                 while (count - 1) * stride + span < padded {
@@ -177,7 +177,7 @@ fn check_axis(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCas
     Ok(())
 }
 
-/// The inverse: which windows read a coordinate, and by which tap.
+/// Checks the inverse: which windows read a coordinate, and with which tap.
 fn check_inverse(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCaseError> {
     for x in 0..asked.input {
         let candidates = axis.windows_over(x);
@@ -186,7 +186,7 @@ fn check_inverse(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), Test
             let tap = taps.iter().position(|&read| read == x as i64);
             prop_assert_eq!(axis.tap_of(o, x), tap);
             prop_assert!(tap.is_none() || candidates.contains(&o));
-            // A window that lies before or after the coordinate is not offered.
+            // The range has no window that ends before the coordinate or starts after it.
             let over = taps[0] <= x as i64 && x as i64 <= *taps.last().unwrap();
             prop_assert_eq!(candidates.contains(&o), over);
         }
@@ -199,7 +199,8 @@ fn check_inverse(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), Test
     Ok(())
 }
 
-/// Windows of one class read one residue, those of two never the same coordinate.
+/// Windows of one class read coordinates with the same residue; windows of two classes never read the same
+/// coordinate.
 fn check_classes(axis: &Axis, asked: &Asked, walked: &Walked) -> Result<(), TestCaseError> {
     let residue = |x: i64| x.rem_euclid(asked.dilation as i64);
     let mut seen = vec![];
@@ -246,14 +247,14 @@ proptest! {
             check_inverse(axis, asked, walked)?;
             check_classes(axis, asked, walked)?;
         }
-        // Missing axes are one window of one inside tap.
+        // A missing axis has one window with one inside tap.
         for axis in &grid.axes()[..AXES - grid.rank()] {
             prop_assert_eq!((axis.input(), axis.kernel(), axis.output()), (1, 1, 1));
             prop_assert_eq!(axis.inside(0), 0..1);
         }
     }
 
-    /// 4.2: an axis that is asked for by its windows' number answers like any other.
+    /// 4.2: an axis defined by its number of windows is consistent like any other.
     #[test]
     fn fitted_axes_agree_with_sharing(axes in fitted()) {
         let grid = fit(&axes).unwrap();
@@ -273,7 +274,7 @@ proptest! {
                     prop_assert!(axis.windows_inside(t).contains(&o));
                 }
             }
-            // What the inverse and the classes are asked about: no dilation, a kernel of the longest.
+            // For the inverse and the classes: no dilation, and the kernel of the longest window.
             let asked = Asked { input, kernel: longest, stride: 1, dilation: 1, sides: (0, 0) };
             check_inverse(axis, &asked, &shared)?;
             check_classes(axis, &asked, &shared)?;
@@ -281,7 +282,7 @@ proptest! {
         prop_assert!(grid.is_fitted());
         let even = |axes: &[(usize, usize)]| axes.iter().all(|(input, output)| input % output == 0);
         prop_assert_eq!(grid.is_uneven(), !even(&axes));
-        // Where it comes out even, it is the window that could have been asked for.
+        // If the division is even, the result equals an ordinary window.
         if even(&axes) {
             let of = |pick: fn(&(usize, usize)) -> usize| {
                 Extents::try_from(&*axes.iter().map(pick).collect::<Vec<_>>()).unwrap()
@@ -340,7 +341,7 @@ proptest! {
             let pooling = Pooling::new(shape, &window, layout).unwrap();
             let strides = shape.strides(layout);
             let index = |base| pooling.index_strides(base);
-            // Walk the memory, and the logical tensor beside it.
+            // Steps through the memory, and through the logical tensor in parallel.
             let mut memory = 0;
             for (n, c, position, plane) in walk_memory(batch, channels, extents.three(1), layout) {
                 prop_assert_eq!(strides.offset(n, c, position), memory);
@@ -389,7 +390,7 @@ proptest! {
         }
     }
 
-    /// 1.4: whatever is asked, the answer is a value: debug builds panic where a number wraps.
+    /// 1.4: any request gives a result or an error. Debug builds would panic if a number wrapped.
     #[test]
     fn extreme_numbers_never_panic(
         numbers in prop::collection::vec(prop::collection::vec(extreme(), 6), 1..=AXES),
@@ -501,13 +502,13 @@ fn touch_ends(grid: &Grid) {
     let _ = (grid.taps(), grid.input_plane(), grid.output_plane());
 }
 
-/// The message of an error, which must have one.
+/// The error of a result, which must be one, and its message.
 fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> (Error, String) {
     let error = result.unwrap_err();
     (error, error.to_string())
 }
 
-/// 1.4: the axis and the numbers are in the error and in what it says.
+/// 1.4: the error and its message contain the axis and the numbers.
 #[test]
 fn refusals_name_axis_and_numbers() {
     use AxisName::*;
@@ -541,7 +542,7 @@ fn refusals_name_axis_and_numbers() {
     assert_eq!(error, too_large(Some(Width), Quantity::Padding, Some(usize::MAX)));
 }
 
-/// 4.2: what follows from the input cannot be set, and no window is not a number of windows.
+/// 4.2: options that follow from the input cannot be set, and 0 is not a valid number of windows.
 #[test]
 fn adaptive_windows_take_no_options() {
     let over = Extents::from([5, 6]);
@@ -609,7 +610,7 @@ fn products_that_overflow_are_refused() {
         refused(Shape::new(1, 1, Extents::from([limit + 1]))).0,
         Error::TooLarge { axis: wide, what: Quantity::Elements, asked, limit }
     );
-    // A batch of 0 has no elements, but an index into a sample must still hold.
+    // A batch of 0 has no elements, but the size of a sample must still be valid.
     let (error, text) = refused(Shape::new(0, usize::MAX, Extents::from([2])));
     assert_eq!(error, of(None, Quantity::Elements));
     assert!(text.ends_with("make the batch, the channels or an extent smaller"), "{text}");
@@ -617,7 +618,7 @@ fn products_that_overflow_are_refused() {
         refused(Filter::new(usize::MAX, 2, Extents::from([1]))).0,
         of(None, Quantity::FilterElements)
     );
-    // A sum of the numbers of one axis names what it is of.
+    // The error for a sum of numbers of one axis names the sum and the axis.
     let (_, text) = refused(Window::new([2, 2]).padding([LIMIT, 1]).over(Extents::from([2, 2])));
     assert!(text.starts_with("the padded input on the height axis is 4294967296, more"), "{text}");
     assert!(text.ends_with("make the input or its padding smaller"), "{text}");

@@ -1,4 +1,4 @@
-//! Arrays in and out by DLPack.
+//! Reads and returns arrays through DLPack.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// With an axis for the batch, and whether the array had none.
+    /// Adds a batch axis of 1 if the array has none, and returns whether it had none.
     pub(crate) fn batched(mut self, rank: usize) -> PyResult<(Self, bool)> {
         let alone = self.dims.len() == rank + 1;
         if alone {
@@ -39,7 +39,7 @@ impl Input {
     }
 }
 
-/// Copies the elements of anything that speaks DLPack, whatever its strides.
+/// Copies the elements of any object that supports DLPack, with any strides.
 pub(crate) fn read(x: &Bound<'_, PyAny>) -> PyResult<Input> {
     read_as(x, |found| dtype_of(found).map(|dtype| (dtype, dtype.size())))
 }
@@ -64,7 +64,7 @@ pub(crate) fn read_indices(x: &Bound<'_, PyAny>) -> PyResult<Input> {
     Ok(Input { bytes, ..input })
 }
 
-/// As [`read`], with a type and an element size that follow from the array's own type.
+/// Like [`read`], with a type and an element size that `dtype_of` derives from the array's type.
 fn read_as(
     x: &Bound<'_, PyAny>,
     dtype_of: impl Fn(DLDataType) -> PyResult<(DType, usize)>,
@@ -106,8 +106,8 @@ fn read_as(
         )));
     }
     let strides = tensor.strides_or_compact().map_err(refused)?.into_owned();
-    // SAFETY: the producer vouches for its memory for as long as `imported` lives, which is to the end of this function;
-    // every element is read by its own strides.
+    // SAFETY: the producer guarantees that its memory is valid while `imported` lives, which is to the end of this
+    // function; every element is read through the strides that the producer gave.
     unsafe {
         let base = tensor.offset_bytes_ptr().map_err(refused)?.cast::<u8>();
         gather(&mut bytes, base, size, &dims, &strides);
@@ -123,7 +123,7 @@ fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
         )));
     }
     match ImportRequest::new(x.as_borrowed())?.import(None, None) {
-        // Producers from before DLPack 1 know no `max_version`.
+        // Producers older than DLPack 1 do not accept `max_version`.
         Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
             let none = PyDict::new(x.py());
             none.set_item("stream", x.py().None())?;
@@ -137,7 +137,8 @@ fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
 /// Appends the elements in row-major order.
 ///
 /// # Safety
-/// `base` and the strides, in elements, lead to an element of `size` bytes for each position of `dims`.
+/// For each position of `dims`, `base` and the strides, which are in elements, give the address of a valid element of
+/// `size` bytes.
 unsafe fn gather(
     bytes: &mut Vec<u8>,
     base: *const u8,
@@ -148,7 +149,7 @@ unsafe fn gather(
     if dims.contains(&0) {
         return;
     }
-    // The innermost axes that lie side by side are copied at once.
+    // The innermost axes that are contiguous are copied at once.
     let (mut run, mut outer) = (1usize, dims.len());
     while outer > 0 && (strides[outer - 1] == run as i64 || dims[outer - 1] == 1) {
         run *= dims[outer - 1];
@@ -208,7 +209,7 @@ fn name_of(dtype: DLDataType) -> String {
     format!("{kind}{}", dtype.bits)
 }
 
-/// Memory on lines of 64 bytes, which every library takes without a copy.
+/// Memory aligned to 64 bytes, which every library accepts without a copy.
 #[repr(align(64))]
 #[derive(Clone, Copy)]
 struct Line([u8; 64]);
@@ -225,7 +226,7 @@ struct Storage {
 pub(crate) struct Array(Arc<Storage>);
 
 impl Array {
-    /// The elements of a tensor, once they are computed; without the axis of the batch where the input had none.
+    /// Waits for the elements of a tensor; the batch axis is removed if the input had none.
     pub(crate) fn of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
         let dtype = match tensor.dtype() {
             DType::F64 => f64::DTYPE,
@@ -241,14 +242,14 @@ impl Array {
         Ok(Self::new(&tensor.to_bytes()?, &tensor.dims()[usize::from(alone)..], dtype))
     }
 
-    /// As [`of`](Self::of), for indices, in 64 bits as in numpy and PyTorch.
+    /// Like [`of`](Self::of), for indices, which become 64-bit as in NumPy and PyTorch.
     pub(crate) fn indices_of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
         let wide = tensor.to_vec::<i32>()?.into_iter().flat_map(|i| i64::from(i).to_ne_bytes());
         Ok(Self::new(&wide.collect::<Vec<u8>>(), &tensor.dims()[usize::from(alone)..], i64::DTYPE))
     }
 
     fn new(bytes: &[u8], dims: &[usize], dtype: DLDataType) -> Self {
-        // Memory of at least a line, so that there is an address for no elements, too.
+        // At least one line is allocated, so that an empty array has an address too.
         let mut lines = Vec::with_capacity(bytes.len().div_ceil(64).max(1));
         lines.extend(bytes.chunks(64).map(|chunk| {
             let mut line = Line([0; 64]);
@@ -275,7 +276,8 @@ fn managed<M: ManagedTensorBase>(
         .set_device(DLDevice::CPU)
         .set_dtype(storage.dtype);
     new.set_flags(flags).map_err(refused)?;
-    // SAFETY: the memory is the storage's, which the new tensor owns a share of, and holds all elements of the shape.
+    // SAFETY: the memory belongs to the storage, which the new tensor shares ownership of, and contains all elements
+    // of the shape.
     Ok(unsafe { new.finish() })
 }
 
@@ -328,7 +330,7 @@ impl Array {
             new.set_data(own.lines.as_ptr().cast_mut().cast())
                 .set_device(DLDevice::CPU)
                 .set_dtype(own.dtype);
-            // SAFETY: this is a copy, and its memory is the new tensor's.
+            // SAFETY: this is a copy, and the new tensor owns its memory.
             unsafe { new.set_flags_unchecked(DlpackFlags::IS_COPIED) };
             // SAFETY: as in `managed`.
             return Ok(unsafe { new.finish() }.into_pyobject(py)?.into_any().unbind());

@@ -1,6 +1,7 @@
-//! The operators on arrays of any Python library, by DLPack: the native part of the Python package `windowpane`.
+//! The operators on arrays of any Python library, through DLPack: the native part of the Python package `windowpane`.
 //!
-//! An array on the processor is copied to the device that computes, and the result back. The package's own modules
+//! An array in CPU memory is copied to the device that computes, and the result is copied back. The package's own
+//! modules
 //! (`python/windowpane`) give these functions the names, order and defaults that Python users know.
 
 mod array;

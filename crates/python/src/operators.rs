@@ -1,4 +1,4 @@
-//! The operators, channels first, with every option given; the Python modules have the defaults.
+//! The operators, channels first, with all options explicit; the Python modules contain the defaults.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,14 +21,14 @@ pub(crate) struct Options {
     kernel: Vec<usize>,
     #[pyo3(item)]
     stride: Vec<usize>,
-    /// Before and after, or no numbers for as many outputs as inputs.
+    /// The padding on both sides of each axis; empty for [`Same::Upper`], which keeps `⌈L/s⌉` outputs.
     #[pyo3(item)]
     padding: Vec<usize>,
     #[pyo3(item)]
     dilation: Vec<usize>,
     #[pyo3(item)]
     ceil: bool,
-    /// Whether the kernel is the size of the output, which the windows follow from.
+    /// Whether `kernel` is the output size of an adaptive window; the other options are then unused.
     #[pyo3(item)]
     adaptive: bool,
 }
@@ -59,7 +59,8 @@ impl Options {
     }
 }
 
-/// The device with this name, as `cuda` or `vulkan:1`. Without a name it is the best device that computes with elements
+/// The device with this name, such as `cuda` or `vulkan:1`. Without a name it is the best device that computes with
+/// elements
 /// of this type.
 ///
 /// A device remembers its plans, so each is opened once.
@@ -97,7 +98,7 @@ impl Input {
         Tensor::from_bytes(device, self.dtype, &self.bytes, &self.dims).map_err(exception)
     }
 
-    /// Refuses an array of another type than the input's.
+    /// Refuses an array whose type differs from the input's.
     fn same_type_as(&self, input: &Self, name: &str) -> PyResult<()> {
         if self.dtype == input.dtype {
             return Ok(());
@@ -273,7 +274,7 @@ pub(crate) fn convolve_transposed(
     })
 }
 
-/// Refuses a bias that has not one number for each channel of the output.
+/// Refuses a bias that does not have one number for each channel of the output.
 fn check_bias(bias: &Input, channels: usize) -> PyResult<()> {
     if bias.dims == [channels] {
         return Ok(());

@@ -8,7 +8,7 @@
 //! * [`pool`] has the loops and, for large windows, two algorithms whose work does not grow with the
 //!   window: a monotone deque for maxima and prefix sums for averages.
 //! * [`conv`] has the forward pass and its gradients.
-//! * [`memory`] bounds what each of them holds, before it runs.
+//! * [`memory`] bounds the memory that each of them allocates, before it runs.
 //!
 //! ```
 //! use windowpane_geometry::{Extents, Layout, Pooling, Shape, Window};

@@ -1,9 +1,9 @@
-//! The memory that a problem takes, known before it is computed: where there is too little of it, Rust
-//! ends the program.
+//! An upper bound on the memory that a problem needs, known before it is computed, because Rust aborts the program
+//! when an allocation fails.
 //!
-//! Each number is that of bytes, and bounds what a call of [`pool`](crate::pool) or
-//! [`conv`](crate::conv) holds at most beside its arguments, its results included. It grows with the
-//! cores that work. Too many bytes to be counted are `usize::MAX`.
+//! Each function returns the most bytes that a call of [`pool`](crate::pool) or [`conv`](crate::conv) allocates at
+//! any time, including its results but not its arguments. The bound grows with the number of cores. It is
+//! `usize::MAX` if the bytes cannot be counted.
 
 use rayon::current_num_threads;
 use windowpane_geometry::{Convolution, Pass, Pooling};
@@ -12,10 +12,10 @@ use crate::Scalar;
 use crate::pool::Algorithm;
 pub use crate::pool::memory::Pooled;
 
-/// The elements that a worker's lists may have beyond what is needed, as they grow.
+/// A list that grows may take the memory of this many times the elements that it needs.
 pub(crate) const GROWTH: usize = 3;
 
-/// The bytes that rayon and small lists take, whatever the problem.
+/// The bytes that rayon and small lists need for any problem.
 const ROOM: usize = 1 << 18;
 
 /// The bytes of a pooling, or of its gradient.
@@ -57,12 +57,12 @@ pub fn convolution<T: Scalar>(pass: Pass, conv: &Convolution) -> usize {
     bytes.saturating_add(ROOM)
 }
 
-/// How many of these tasks, at least one, are worked on at once.
+/// The number of these tasks that run at the same time.
 pub(crate) fn workers(tasks: usize) -> usize {
     tasks.min(current_num_threads())
 }
 
-/// A product, or the largest number where it cannot be counted.
+/// A product that saturates at `usize::MAX`.
 pub(crate) fn product<const N: usize>(factors: [usize; N]) -> usize {
     factors.into_iter().fold(1, usize::saturating_mul)
 }

@@ -193,8 +193,8 @@ integer!(u8);
 mod tests {
     use super::*;
 
-    /// Rounds to the nearest number of a 16-bit type by searching all of its numbers, and the one that would
-    /// follow the largest.
+    /// Rounds to the nearest number of a 16-bit type by searching all of its numbers and the one that would follow
+    /// the largest.
     fn nearest<T: Scalar>(value: f64, from_bits: fn(u16) -> T, largest: u16, next: f64) -> T {
         let sign = if value.is_sign_negative() { 0x8000 } else { 0 };
         let candidates = (0..=largest).map(|bits| (bits, from_bits(bits).to_f64()));
@@ -208,7 +208,7 @@ mod tests {
         from_bits(best | sign)
     }
 
-    /// Ties between two 16-bit numbers, and numbers so close to a tie that an `f32` would be one.
+    /// Ties between two 16-bit numbers, and numbers so close to a tie that rounding to `f32` gives the tie.
     #[test]
     fn halves_are_rounded_once() {
         let between = |a: f64, b: f64| (a + b) / 2.0;
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(<f16 as Scalar>::from_f64(f64::NEG_INFINITY), f16::NEG_INFINITY);
     }
 
-    /// A number, its neighbours, and numbers a little further off, of both signs.
+    /// A number, its neighbours, and numbers slightly farther away, of both signs.
     fn around(tie: f64) -> impl Iterator<Item = f64> {
         let values = [0.0, 1e-15, 1e-12, 1e-9, 1e-5].map(|off| tie * (1.0 + off));
         let below = [1e-15, 1e-12, 1e-9, 1e-5].map(|off| tie * (1.0 - off));

@@ -1,4 +1,4 @@
-//! Convolution and its gradients against walking and against one another.
+//! Compares convolution and its gradients with products enumerated one by one, and with each other.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn with_integers() -> impl Strategy<Value = (Convolution, [Vec<f64>; 4])> {
     })
 }
 
-/// Where a weight lies, by the definition of the layout.
+/// The offset of a weight in memory, by the definition of the layout.
 fn weight(conv: &Convolution, f: usize, c: usize, [d, h, w]: common::Position) -> usize {
     let [_, height, width] = conv.filter().kernel().three(1);
     let (count, channels) = (conv.filter().count(), conv.filter().channels());
@@ -48,7 +48,7 @@ fn weight(conv: &Convolution, f: usize, c: usize, [d, h, w]: common::Position) -
     }
 }
 
-/// Rule 6.1 by its words: every product of the sum, as the places of output, input and weight.
+/// Rule 6.1 literally: every product of the sum, as the offsets of output, input and weight.
 fn products(conv: &Convolution) -> Vec<[usize; 3]> {
     let (input, output, layout) = (conv.input(), conv.output(), conv.layout());
     let filters_of_group = output.channels() / conv.groups();
@@ -59,7 +59,7 @@ fn products(conv: &Convolution) -> Vec<[usize; 3]> {
             for n in 0..output.batch() {
                 for f in 0..output.channels() {
                     for c in 0..input.channels() {
-                        // A filter sees the channels of its own group only.
+                        // A filter sees only the channels of its own group.
                         let group = f / filters_of_group;
                         if c / conv.filter().channels() == group {
                             products.push([
@@ -77,7 +77,7 @@ fn products(conv: &Convolution) -> Vec<[usize; 3]> {
 }
 
 proptest! {
-    /// All numbers are small integers: every sum is exact, and so is every comparison.
+    /// All numbers are small integers, so every sum is exact and results are compared exactly.
     #[test]
     fn sums_have_the_contracts_products((conv, [x, w, bias, g]) in with_integers()) {
         let mut y = vec![0.0; conv.output().elements()];
@@ -119,7 +119,7 @@ proptest! {
         prop_assert_eq!(inner(&w, &conv::filter_gradient(&conv, &g, &x)), forward);
     }
 
-    /// Totals are what is rounded, and their magnitudes are the sums of absolute terms.
+    /// Results are the rounded totals, and the magnitudes of totals are the sums of absolute terms.
     #[test]
     fn totals_are_rounded_once((conv, [x, w, bias, g]) in with_integers()) {
         let halves = |values: &[f64]| -> Vec<f16> {
@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// A 3×3 image and a 2×2 filter: cross-correlation, the filter is not turned.
+/// A 3×3 image and a 2×2 filter. This is cross-correlation: the filter is not flipped.
 #[test]
 fn an_image_by_hand() {
     let shape = Shape::new(1, 1, Extents::from([3, 3])).unwrap();

@@ -1,4 +1,4 @@
-//! The bounds that `memory` states are never less than what is allocated.
+//! Checks that the bounds of `memory` are never less than the bytes that are allocated.
 
 mod common;
 
@@ -14,17 +14,17 @@ use windowpane_reference::memory::{self, Pooled};
 use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
 use windowpane_reference::{Scalar, conv};
 
-/// The system's allocator, and how many bytes are in use and were at most.
+/// The system's allocator, which also counts the bytes in use and their maximum.
 struct Counting;
 
 static USED: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: all is done by the system's allocator, with the arguments as they are.
+// SAFETY: every call is forwarded to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
         MOST.fetch_max(USED.fetch_add(memory.size(), SeqCst) + memory.size(), SeqCst);
-        // SAFETY: the caller's promises are those of the system's allocator.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(memory) }
     }
 
@@ -44,7 +44,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The bytes that `work` allocates at most beside what is in use already.
+/// The most bytes that `work` allocates in addition to those already in use.
 fn most<R>(work: impl FnOnce() -> R) -> usize {
     let before = USED.load(SeqCst);
     MOST.store(before, SeqCst);
@@ -54,7 +54,7 @@ fn most<R>(work: impl FnOnce() -> R) -> usize {
     most
 }
 
-/// Every function of a pooling, and the memory that it is said to take.
+/// Compares every function of a pooling with the bound on its memory.
 fn check_pooling<T: Scalar>(pooling: &Pooling) -> Result<(), TestCaseError> {
     let (x, dy) = (
         vec![T::from_f64(1.0); pooling.input().elements()],
@@ -107,10 +107,10 @@ fn pooling(
     Pooling::new(Shape::new(batch, channels, input).unwrap(), &window, layout).unwrap()
 }
 
-/// Large enough that what is counted is more than the room that every problem has.
+/// The problems are large enough that their own memory exceeds the constant part of the bound.
 #[test]
 fn memory_is_never_less_than_what_is_allocated() {
-    // The workers have stacks and lists of their own once they are there.
+    // The first call starts the workers, which allocate their own stacks and lists.
     pool::max(
         &pooling(64, 64, Extents::from([64]), Window::new([2]), Layout::ChannelsLast),
         &[0.5f32; 64 * 64 * 64],

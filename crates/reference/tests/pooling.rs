@@ -1,7 +1,6 @@
-//! The plain loops against walking, and the sliding forms against the plain loops.
+//! Compares the plain loops with windows enumerated tap by tap, and the sliding algorithms with the plain loops.
 //!
-//! Rule numbers are those of the operators' contract. `PROPTEST_CASES` sets how many random
-//! problems are drawn.
+//! Rule numbers are those of docs/SEMANTICS.md. `PROPTEST_CASES` sets the number of random problems.
 
 mod common;
 
@@ -19,7 +18,7 @@ fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {
         .prop_flat_map(|pooling| (Just(pooling), common::data(pooling.input().elements())))
 }
 
-/// Rule 2.2 by its words: the last NaN, or the first of those that equal the maximum.
+/// Rule 2.2 literally: the last NaN, or the first of the elements that equal the maximum.
 fn winner<T: Scalar>(window: &Walked, x: &[T]) -> Option<usize> {
     let value = |&i: &usize| x[window.inside[i].1].to_f64();
     let taps = 0..window.inside.len();
@@ -30,7 +29,7 @@ fn winner<T: Scalar>(window: &Walked, x: &[T]) -> Option<usize> {
     })
 }
 
-/// Rule 2.4 by its words.
+/// Rule 2.4 literally.
 fn index(pooling: &Pooling, base: IndexBase, window: &Walked, tap: usize) -> i32 {
     let ([d, h, w], memory) = window.inside[tap];
     let [_, height, width] = pooling.input().space().three(1);
@@ -45,7 +44,7 @@ fn index(pooling: &Pooling, base: IndexBase, window: &Walked, tap: usize) -> i32
     index as i32
 }
 
-/// Rule 2.1: the winner's number, or +0 where a zero wins and some tap is +0.
+/// Rule 2.1: the winner's value, or +0 if a zero wins and some tap is +0.
 fn maximum<T: Element>(window: &Walked, x: &[T], winner: usize) -> T {
     let best = x[window.inside[winner].1];
     let taps = window.inside.iter().map(|tap| x[tap.1]);
@@ -83,7 +82,7 @@ fn check_max<T: Element>(
     Ok(())
 }
 
-/// Rule 7: a value is within the bound of a sum, NaN and infinities match.
+/// Rule 7: a value is within the error bound of a sum; NaN and infinities match.
 fn check_sum<T: Scalar>(y: T, total: &Total) -> Result<(), TestCaseError> {
     let (y, reference) = (y.to_f64(), total.value);
     let equal = if reference.is_finite() {
@@ -113,7 +112,7 @@ fn check_average<T: Element>(
     });
     for window in walk(pooling) {
         let total = &totals[window.at];
-        // Rules 3.1 to 3.3 by their words.
+        // Rules 3.1 to 3.3 literally.
         let terms = window.inside.iter().map(|&(_, at)| x[at].to_f64());
         let divisor = match divisor {
             Divisor::Valid => window.inside.len(),
@@ -167,7 +166,7 @@ proptest! {
         check_average::<bf16>(&pooling, divisor, &x)?;
     }
 
-    /// What is outside a window has no influence on it, not even on its last bit.
+    /// Elements outside a window have no influence on it, not even on its last bit.
     #[test]
     fn prefix_sums_keep_windows_apart(
         (pooling, x) in with_data(),
@@ -194,7 +193,7 @@ proptest! {
         }
     }
 
-    /// Rule 5.1, against walking; the two ways to the winners agree.
+    /// Rule 5.1, compared with enumerated windows; both ways to find the winners agree.
     #[test]
     fn max_gradients_go_to_the_winners((pooling, x) in with_data(), base in common::bases()) {
         let (y, winners) = direct::max_with_indices(&pooling, base, &x);
@@ -215,7 +214,7 @@ proptest! {
         prop_assert!(totals.iter().zip(&dx).all(|(total, &dx)| total.value == f64::from(dx)));
         prop_assert_eq!(&backward::max_backward_from_input(&pooling, &dy, &x), &dx);
 
-        // Rule 4.3: what was a maximum is where it was, all else is zero.
+        // Rule 4.3: each maximum is back at its position, and all other elements are zero.
         let back = unpool::max_unpool(&pooling, base, &y, &winners).unwrap();
         for (i, (back, x)) in back.iter().zip(&x).enumerate() {
             let expected = if terms[i] > 0 { *x } else { 0.0 };
@@ -239,7 +238,7 @@ proptest! {
         }
         let at = place.index(y.len());
         winners[at] = index;
-        // The indices of all elements of this sample and channel, and none.
+        // The indices of all elements of this sample and channel, and −1.
         let window = walk(&pooling).into_iter().find(|window| window.at == at).unwrap();
         let own = common::positions(pooling.input().space().three(1)).into_iter().map(|x| {
             let memory =
@@ -261,7 +260,7 @@ proptest! {
         }
     }
 
-    /// Rule 4.3: of windows with one winner the last counts; and 5.4: the gradient is the adjoint.
+    /// Rule 4.3: if several windows have the same winner, the last one counts. Rule 5.4: the gradient is the adjoint.
     #[test]
     fn unpooling_and_its_gradient_are_adjoint(
         (pooling, y, g, picks) in common::poolings().prop_flat_map(|pooling| {
@@ -271,7 +270,7 @@ proptest! {
         }),
         base in common::bases(),
     ) {
-        // Any element of the plane, or none, is the winner of any window.
+        // The winner of each window is any element of the plane, or none.
         let mut indices = vec![-1; y.len()];
         let mut expected = vec![0.0; g.len()];
         let mut source = vec![None; g.len()];
@@ -301,7 +300,7 @@ proptest! {
         prop_assert_eq!(left, right);
     }
 
-    /// Rule 4.1 by its words, where these can be computed; and its gradient against a difference.
+    /// Rule 4.1 literally, where plain powers can be computed, and the gradient.
     #[test]
     fn norms_are_the_contracts(
         (pooling, x) in common::poolings().prop_flat_map(|pooling| {
@@ -365,7 +364,7 @@ proptest! {
         let roundings = 2 * (x.len() + y.len()) + 4;
         let bound = roundings as f64 * f64::ROUNDOFF * sizes;
         prop_assert!((left - right).abs() <= bound, "{left} is not {right}, bound {bound}");
-        // Where nothing is rounded, nothing may differ.
+        // Without rounding, nothing may differ.
         let y = direct::average(&pooling, Divisor::Fixed(4), &x);
         let dx = backward::average_backward(&pooling, Divisor::Fixed(4), &g);
         let left: f64 = y.iter().zip(&g).map(|(y, g)| y * g).sum();
@@ -374,7 +373,7 @@ proptest! {
     }
 }
 
-/// Rule 4.1 where plain powers overflow or vanish, and where there is nothing to divide by.
+/// Rule 4.1 where plain powers overflow or vanish, and where the norm, which the gradient divides by, is 0.
 #[test]
 fn norms_of_extremes() {
     let p = pooling(Window::new([2]).stride([2]).padding([(0, 2)]), [10], 1);
@@ -392,7 +391,7 @@ fn norms_of_extremes() {
     let dy = [10.0f32, 10.0, 10.0, 10.0, 10.0, 10.0];
     let dx = lp::norm_backward(&p, Exponent::new(2), &dy, &x);
     assert_eq!(dx[..6], [6.0, -8.0, 6.0, 8.0, 0.0, 0.0]);
-    // ∞/∞, a number over ∞, and over NaN.
+    // ∞/∞, a number divided by ∞, and divided by NaN.
     assert!(dx[6].is_nan() && dx[7] == 0.0 && dx[8].is_nan() && dx[9].is_nan());
     let dx = lp::norm_backward(&p, Exponent::new(1), &dy, &x);
     assert_eq!(dx[..8], [10.0, -10.0, 10.0, 10.0, 0.0, 0.0, -10.0, 10.0]);
@@ -413,7 +412,7 @@ fn an_adaptive_line_by_hand() {
     }
     let dx = backward::average_backward(&p, Divisor::Valid, &[2.0f32, 3.0, 6.0]);
     assert_eq!(dx, [1.0, 2.0, 1.0, 4.0, 3.0]);
-    // More windows than coordinates repeat them.
+    // If there are more windows than coordinates, the windows repeat them.
     let p = pooling(Window::adaptive([4]), [2], 1);
     assert_eq!(prefix::average(&p, Divisor::Valid, &[1.0f32, 3.0]), [1.0, 1.0, 3.0, 3.0]);
     let p = pooling(Window::adaptive([3]), [2], 1);
@@ -464,7 +463,7 @@ fn an_image_by_hand() {
     }
 }
 
-/// Rule 2.2: of equal zeros the first, of NaN the last, and each with its own bits.
+/// Rule 2.2: the index is that of the first zero, or of the last NaN. Rule 2.1: the value is +0 if some zero is +0.
 #[test]
 fn zeros_and_nan() {
     let p = pooling(Window::new([3]), [3], 1);
@@ -487,7 +486,7 @@ fn zeros_and_nan() {
     }
 }
 
-/// Rules 2.3 and 3.3: padding beyond the kernel makes windows with nothing inside.
+/// Rules 2.3 and 3.3: padding longer than the kernel creates windows with no tap inside.
 #[test]
 fn empty_windows() {
     let p = pooling(Window::new([2]).padding([3]), [1], 1);
@@ -505,18 +504,18 @@ fn empty_windows() {
     assert_eq!(backward::average_backward(&p, Divisor::Valid, &[1.0f32; 6]), [2.0]);
 }
 
-/// Rule 3.2: overhang, which ceil rounding makes, never counts.
+/// Rule 3.2: overhang, which ceil rounding creates, never counts.
 #[test]
 fn overhang_is_not_padding() {
     let window = Window::new([3]).stride([2]).padding([(0, 1)]).rounding(Rounding::Ceil);
     let p = pooling(window, [5], 1);
     let x = [1.0f64, 2.0, 3.0, 4.0, 6.0];
-    // The third window reads 6, one padding and one overhang.
+    // The third window has the element 6, one padded tap and one overhang.
     assert_eq!(direct::average(&p, Divisor::Padded, &x), [2.0, 13.0 / 3.0, 3.0]);
     assert_eq!(prefix::average(&p, Divisor::Padded, &x), [2.0, 13.0 / 3.0, 3.0]);
 }
 
-/// Rule 1.5: a batch of 0 is computed without complaint.
+/// Rule 1.5: a batch of 0 is valid.
 #[test]
 fn nothing_in_nothing_out() {
     let shape = Shape::new(0, 3, Extents::from([4, 4])).unwrap();
@@ -531,7 +530,7 @@ fn nothing_in_nothing_out() {
     }
 }
 
-/// A window over the whole of a long axis, whose far ends a running sum would mix.
+/// A window over the whole of a long axis; a running sum would mix its far ends.
 #[test]
 fn large_numbers_far_away_leave_no_trace() {
     let p = pooling(Window::new([64]), [4096], 1);
@@ -548,13 +547,13 @@ fn large_windows_slide_and_small_ones_do_not() {
     assert_eq!(pool::choose(&p), Algorithm::Direct);
     let p = pooling(Window::new([31, 31]).padding([15, 15]), [56, 56], 64);
     assert_eq!(pool::choose(&p), Algorithm::Sliding);
-    // All of the input is one window: nothing slides.
+    // One window covers the whole input, so nothing slides.
     let p = pooling(Window::new([56, 56]), [56, 56], 64);
     assert_eq!(pool::choose(&p), Algorithm::Direct);
     assert_eq!((Algorithm::Direct.to_string(), Algorithm::Sliding.to_string()).1, "sliding");
 }
 
-/// Padding and extents as large as can be are computed with, not walked through.
+/// The largest padding and extents are computed with, not iterated over.
 #[test]
 fn long_padding_costs_nothing() {
     let far = i32::MAX as usize / 2 - 8;

@@ -26,7 +26,7 @@ pub struct ConvCase {
     pub layout: Layout,
     /// The layout of the filters.
     pub filter_layout: FilterLayout,
-    /// What follows a sum.
+    /// The activation.
     pub activation: Activation,
     /// Whether a bias is added.
     pub bias: bool,
@@ -48,14 +48,14 @@ pub enum Role {
 }
 
 impl ConvCase {
-    /// Any problem that geometry accepts, small enough to be many: one channel and three, counts
-    /// that vectors and tiles divide and that they do not, depthwise, empty batches.
+    /// Any problem that geometry accepts, small enough to run many: channel counts that are and are not multiples of
+    /// vectors and tiles, depthwise, and empty batches.
     pub fn any() -> impl Strategy<Value = Self> {
         let problem = (1..=3usize).prop_flat_map(|rank| {
             (proptest::collection::vec(axis(), rank), padding_kind(), Just(Rounding::Floor))
         });
         let count = || prop_oneof![4 => 1..=5usize, 1 => Just(8), 1 => Just(16), 1 => 17..=40usize];
-        // Each group sees few, or all channels are one group's, or each channel is a group.
+        // One group, several groups of few channels, one channel per group, and several groups of 8 channels.
         let counts = prop_oneof![
             3 => (Just(1), count(), count()),
             1 => (2..=4usize, 1..=5usize, 1..=5usize),
@@ -98,8 +98,8 @@ impl ConvCase {
         )
     }
 
-    /// Problems whose channels lie in whole lines, as matrix units and tensor copies ask: all of
-    /// [`any`](Self::any), with other counts.
+    /// Problems with aligned channels, as matrix units and tensor copies require: those of [`any`](Self::any), with
+    /// other counts.
     pub fn aligned() -> impl Strategy<Value = Self> {
         let count = || proptest::sample::select(vec![8usize, 16, 24, 64, 72, 128, 136]);
         let counts = prop_oneof![
@@ -116,8 +116,8 @@ impl ConvCase {
         )
     }
 
-    /// Problems of [`aligned`](Self::aligned) whose images have so many windows that a filter's gradient is
-    /// long sums only: of 64 terms or more by each tap that reads the image at all.
+    /// Problems of [`aligned`](Self::aligned) with images so large that all sums of a weight gradient are long: at
+    /// least 64 terms for each tap that reads the image at all.
     pub fn many_windows() -> impl Strategy<Value = Self> {
         (Self::aligned(), 1..=6usize).prop_filter_map("the sums are short", |(case, times)| {
             let space: Vec<usize> = case.space.as_slice().iter().map(|x| x * times).collect();
@@ -129,15 +129,15 @@ impl ConvCase {
                 windows.filter(|windows| *windows > 0).min().unwrap_or(0)
             });
             let is_long = problem.input().batch() * fewest.iter().product::<usize>() >= 64;
-            // The reference has to go through them too.
+            // The reference has to compute them too.
             let filter = problem.filter();
             let products = problem.output().elements() * filter.taps() * filter.channels();
             (is_long && products < 1 << 26).then_some(case)
         })
     }
 
-    /// Problems of groups of few channels, or of one, which vectors of eight divide: all of [`any`](Self::any),
-    /// with other counts and layouts.
+    /// Problems with groups of one or a few channels, whose total number of channels is a multiple of 8: those of
+    /// [`any`](Self::any), with other counts and layouts.
     pub fn few_a_group() -> impl Strategy<Value = Self> {
         let few = proptest::sample::select(vec![
             (1usize, 8usize),
@@ -188,7 +188,7 @@ impl ConvCase {
         )
     }
 
-    /// The problem as geometry knows it.
+    /// The problem, checked by geometry.
     pub fn convolution(&self) -> Result<Convolution, windowpane_geometry::Error> {
         let input = Shape::new(self.batch, self.groups * self.channels, self.space)?;
         let filters = self.groups * self.filters;
@@ -201,7 +201,7 @@ impl ConvCase {
     /// The problem, which geometry has accepted.
     ///
     /// # Panics
-    /// If the case was not drawn but written, and geometry refuses it.
+    /// If geometry refuses a hand-written case.
     pub fn problem(&self) -> Convolution {
         self.convolution().expect("geometry accepts the case")
     }
@@ -226,8 +226,8 @@ impl ConvCase {
         }
     }
 
-    /// The elements of a tensor. NaN and infinities are the input's and the output gradient's
-    /// alone: a weight that is none times the zeros of the padding is left open by the contract.
+    /// The elements of a tensor. Only the input and the output gradient have NaN and infinities: SEMANTICS 6.6 leaves
+    /// open what a weight that is not finite gives over the padding.
     pub fn elements<T: Element>(&self, role: Role) -> Vec<T> {
         let len = self.dims(role).iter().product();
         let fill = self.fill_of(role);

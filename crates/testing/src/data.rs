@@ -23,21 +23,21 @@ pub enum Flavour {
 /// A compact description of a tensor's numbers, which shrinks well and can be pasted into a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
-    /// Their kind.
+    /// The kind of numbers.
     pub flavour: Flavour,
     /// The seed.
     pub seed: u64,
 }
 
 impl Fill {
-    /// Any numbers.
+    /// Any seed, and any kind except [`Flavour::Least`].
     pub fn any() -> impl Strategy<Value = Self> {
         use Flavour::{Mixed, Scales, Special, Ties};
         (prop_oneof![Just(Ties), Just(Mixed), Just(Scales), Just(Special)], 0..1u64 << 32)
             .prop_map(|(flavour, seed)| Self { flavour, seed })
     }
 
-    /// The first `len` of them.
+    /// The first `len` numbers.
     pub fn elements<T: Element>(self, len: usize) -> Vec<T> {
         let mut state = self.seed;
         (0..len).map(|_| T::from_f64(self.number(T::DTYPE, splitmix(&mut state)))).collect()

@@ -11,21 +11,20 @@ use proptest::test_runner::{
 };
 use windowpane::{Backend, DType, Device};
 
-/// What a test learns when it asks for a device by its backend.
+/// The outcome of asking for a device by its backend.
 pub enum Named {
     /// The device.
     Found(Device),
-    /// Why there is none, which nobody minds.
+    /// The reason why there is none, where none is required.
     Skipped(String),
 }
 
-/// Device 0 of a backend, opened once a process.
+/// Device 0 of a backend, opened once per process.
 ///
-/// # Panics
-/// If `WINDOWPANE_REQUIRE` lists the backend and it is not there.
+/// # Panics If `WINDOWPANE_REQUIRE` lists the backend and it is not there.
 pub fn named_device(backend: Backend) -> Named {
     static OPEN: Mutex<Option<HashMap<Backend, Result<Device, String>>>> = Mutex::new(None);
-    // A poisoned map is whole all the same: an entry is there or it is not.
+    // A poisoned map is still consistent: an entry exists or it does not.
     let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let device = open
         .get_or_insert_default()
@@ -56,11 +55,11 @@ const CASES: &str = "WINDOWPANE_CASES";
 const SEED: &str = "WINDOWPANE_SEED";
 const TABLE: &str = "WINDOWPANE_TABLE";
 
-/// The cases of a property on a device.
+/// The default number of cases of a property on a device.
 const USUAL_CASES: u32 = 32;
 
-/// The most draws for each case of a kernel, and for how many cases at least: special kernels apply to few
-/// problems.
+/// The most draws per case of a kernel, and the smallest number of cases for which draws are allowed: special kernels
+/// apply to few problems.
 const DRAWS: u32 = 30;
 const FEWEST_CASES: u32 = 4;
 
@@ -146,7 +145,7 @@ fn draw<S: Strategy>(
         cases,
         max_global_rejects: cases.max(FEWEST_CASES) * DRAWS,
         rng_seed: RngSeed::Fixed(seed),
-        // Failures are told as cases to paste; a file beside a carried test binary helps nobody.
+        // Failures are printed as cases to paste; a file is of no use next to a test binary that was copied elsewhere.
         failure_persistence: Some(Box::new(FileFailurePersistence::Off)),
         max_shrink_iters: 2000,
         ..Config::default()

@@ -1,5 +1,4 @@
-//! What the tests of windowpane share: inputs worth testing, bounds worth keeping, and one macro
-//! that runs a property on every device.
+//! Shared by the tests of windowpane: generated inputs, error bounds, and a macro that runs a property on every device.
 //!
 //! ```text
 //! on_every_device! {
@@ -11,13 +10,12 @@
 //! }
 //! ```
 //!
-//! makes a module `a_property` with one test for each backend. A backend that the build or the
-//! machine lacks is skipped by name, unless `WINDOWPANE_REQUIRE=host,cpu,wgpu` lists it: then its
-//! absence is a failure.
+//! defines a module `a_property` with one test for each backend. A backend that the build or the machine lacks is
+//! reported as skipped, unless it is listed as in `WINDOWPANE_REQUIRE=host,cpu,wgpu`: then its absence is a failure.
 //!
 //! The cases of a test, 32 or as many as `WINDOWPANE_CASES` says, are shared among the kernels; without `kernel in`
 //! there is one share. A case that does not call [`executed`] did not run, and another is drawn in its place; a test
-//! that executes fewer than half of its cases fails. `WINDOWPANE_SEED` draws the cases of a run that failed again, and
+//! that executes fewer than half of its cases fails. `WINDOWPANE_SEED` repeats the cases of a failed run, and
 //! `WINDOWPANE_TABLE=1` prints how many cases each kernel executed in each type.
 
 mod bounds;
@@ -34,8 +32,7 @@ pub use pool::PoolCase;
 #[doc(hidden)]
 pub use proptest;
 
-/// Calls a check for one of the listed element types: that of those the device has which `pick`
-/// picks.
+/// Calls a check for one of the listed element types: the one that `pick` chooses from those that the device has.
 #[macro_export]
 macro_rules! on_one_type {
     ($device:expr, $pick:expr, [$($T:ident),*], $check:ident($($argument:expr),*)) => {{
@@ -57,7 +54,7 @@ macro_rules! on_one_type {
     };
 }
 
-/// Runs a property on every device: see the crate's own page.
+/// Runs a property on every device: see the documentation of the crate.
 #[macro_export]
 macro_rules! on_every_device {
     ($(

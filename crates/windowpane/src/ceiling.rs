@@ -18,11 +18,11 @@ const COPIES: [usize; 3] = [64 << 20, 256 << 20, 1 << 30];
 /// If a copy takes at least this long, in seconds, no larger one is tried.
 const LASTING: f64 = 5e-3;
 
-/// The number of windows, of which the fastest counts, and the launches in each.
+/// The number of windows (the fastest counts), and the launches in each.
 const WINDOWS: u32 = 8;
 const LAUNCHES: u32 = 4;
 
-/// The number of rounds, of which the fastest counts; the first rounds touch the memory initially.
+/// The number of rounds (the fastest counts); the first ones also touch the memory for the first time.
 const ROUNDS: usize = 12;
 
 impl Device {

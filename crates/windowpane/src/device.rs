@@ -265,8 +265,8 @@ impl Device {
         Ok(())
     }
 
-    /// The time that the device takes for what `work` launches: by the device's own clock if this crate
-    /// can read it, else by the host's clock from an idle device until it is idle again.
+    /// Runs `work` and measures how long the device takes for its launches: with the device's own clock if
+    /// this crate can read it, else with the host's clock, from an idle device until it is idle again.
     pub fn time<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T> + Send,
@@ -411,7 +411,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// How many devices a backend has.
+/// The number of devices of a backend.
 fn count(backend: Backend) -> usize {
     match backend {
         Backend::Host => 1,

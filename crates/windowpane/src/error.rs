@@ -49,7 +49,7 @@ pub enum Error {
         ),
     })]
     NoConvKernel {
-        /// The algorithm asked for; none where a tile was.
+        /// The requested algorithm; `None` if a tile was requested.
         algorithm: Option<ConvAlgorithm>,
         /// The device.
         device: Device,
@@ -166,9 +166,9 @@ pub enum Error {
     /// A plan was used with a device or problem that it was not made for.
     #[error("the plan was made for {asked} but this is {found}; make a plan for this")]
     PlanMismatch {
-        /// What the plan was made for.
+        /// The device or problem that the plan was made for.
         asked: String,
-        /// What the plan was used with.
+        /// The device or problem that the plan was used with.
         found: String,
     },
     /// The device failed at the work that made a tensor.
@@ -178,7 +178,7 @@ pub enum Error {
         device: Device,
         /// The operator and its shape.
         work: String,
-        /// What the device said, in one line.
+        /// The device's message, in one line.
         reason: String,
     },
     /// A file could not be read or written.
@@ -186,7 +186,7 @@ pub enum Error {
     File {
         /// The file.
         path: String,
-        /// What is wrong with it, and what to do.
+        /// The problem with it, and what to do.
         reason: String,
     },
 }

@@ -24,8 +24,8 @@ use cubecl::client::Client;
 
 use crate::{Backend, Device};
 
-/// How long only the stream's own listener is waited for, and how long if it is known to have ended; the
-/// wait doubles with each further witness.
+/// The time to wait for the stream's own listener before the first witness starts, and the same if the listener is
+/// known to have ended. The time doubles with each further witness.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_WITH_THE_DEAF: Duration = Duration::from_millis(20);
 

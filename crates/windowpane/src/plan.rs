@@ -17,11 +17,12 @@ pub enum Algorithm {
     Sliding,
     /// Computes neighbouring windows together and reads shared taps once.
     RegisterTile,
-    /// Folds lines in blocks, one axis after the other, at a cost that does not grow with the window.
+    /// Combines suffixes and prefixes of blocks (van Herk–Gil–Werman), one axis after the other, at a cost that does
+    /// not grow with the window.
     VanHerk,
-    /// The same along both axes of a plane in one launch, without intermediate results in memory.
+    /// [`Self::VanHerk`] along both axes of a plane in one launch, without intermediate results in memory.
     VanHerkFused,
-    /// The same for 16-bit types, two neighbours per thread.
+    /// [`Self::VanHerkFused`] for 16-bit types, two neighbours per thread.
     VanHerkPaired,
     /// Many threads reduce one window together, for few windows with many taps as in global pooling.
     BlockReduce,
@@ -85,7 +86,7 @@ impl Algorithm {
     }
 }
 
-/// The kernels, each an algorithm of its own.
+/// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
 const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 14] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
@@ -115,7 +116,7 @@ impl Algorithm {
         KERNELS.iter().find(|(algorithm, _)| *algorithm == own).map(|(_, kernel)| *kernel)
     }
 
-    /// The algorithm that a kernel is.
+    /// The algorithm of a kernel.
     fn of(kernel: windowpane_kernels::pool::Algorithm) -> Self {
         match KERNELS.iter().find(|(_, own)| *own == kernel) {
             Some((algorithm, _)) => *algorithm,
@@ -139,7 +140,7 @@ fn names() -> String {
 #[error("unknown algorithm `{0}`; use one of auto, {names}", names = names())]
 pub struct UnknownAlgorithm(String);
 
-/// Names of earlier versions, which files of cases and tables may still have.
+/// Names from earlier versions, which case files and tables may still contain.
 const FORMER: [(&str, Algorithm); 7] = [
     ("strip", Algorithm::RegisterTile),
     ("fused", Algorithm::VanHerkFused),
@@ -291,8 +292,8 @@ impl Plan {
         rows
     }
 
-    /// What becomes of every kernel when the choice is left to the plan: which is chosen, and why the others
-    /// are not. Nothing on `host`, and for unpooling, which have one way each.
+    /// The verdict on every kernel under the automatic choice: which one is chosen, and why the others are not. Empty
+    /// on `host` and for unpooling, where there is only one implementation.
     pub fn why(&self) -> Vec<(&'static str, String)> {
         #[cfg(feature = "kernels")]
         if let Some(capabilities) = self.device.capabilities() {
@@ -315,7 +316,7 @@ impl Plan {
         Vec::new()
     }
 
-    /// The symbol table: the problem in the letters of the formula.
+    /// The sizes of the problem, by the letters that formulas use: `N`, `C`, `H`, `Y`, `H_OUT`, …
     pub fn symbols(&self) -> Vec<(&'static str, usize)> {
         let (input, output) = (self.pooling.input(), self.pooling.output());
         let axes = self.pooling.grid().axes();

@@ -1,9 +1,13 @@
 //! Records launches for replay with less CPU overhead.
 
 use core::fmt;
+#[cfg(feature = "kernels")]
+use std::cell::RefCell;
 
 #[cfg(feature = "kernels")]
 use cubecl::client::{Client, Graph};
+#[cfg(feature = "kernels")]
+use cubecl::server::Handle;
 
 use crate::{Device, Result};
 
@@ -27,16 +31,25 @@ pub struct Recording<F> {
     work: F,
     device: Device,
     #[cfg(feature = "kernels")]
-    graph: Option<Graph>,
+    graph: Option<Kept>,
+}
+
+/// A captured graph, and the memory of the tensors that its launches read and write: a tensor that the work shares with
+/// others may be dropped while the graph still uses its memory.
+#[cfg(feature = "kernels")]
+struct Kept {
+    graph: Graph,
+    _memory: Vec<Handle>,
 }
 
 impl Device {
     /// Runs work and records its launches, to [replay](Recording::replay) them with less CPU overhead. On CUDA
     /// and HIP the recording is a graph, without CPU work between launches.
     ///
-    /// The work is called once and, if the device supports recording, a second time, during which launches are
+    /// Each replay overwrites the results of the work, also in tensors that it shares with others. Their memory stays
+    /// allocated as long as the recording. The work is called once and, if the device supports recording, a second time, during which launches are
     /// recorded but not run. It must launch the same kernels each time, in the memory that the first call left,
-    /// must not read, wait or replay, and must not give a tensor away. If recording fails, for example because
+    /// and must not read, wait or replay. If recording fails, for example because
     /// the work uploads data or another thread allocates memory, the work is called again for each replay.
     /// During recording, other threads may get errors when they read, wait or time on the device. Only the
     /// recording thread may replay.
@@ -78,18 +91,50 @@ impl Device {
 
 /// Runs the work once, and once more to capture a graph if the device supports graphs.
 #[cfg(feature = "kernels")]
-fn graph(client: &Client, work: &mut impl FnMut() -> Result<()>) -> Result<Option<Graph>> {
+fn graph(client: &Client, work: &mut impl FnMut() -> Result<()>) -> Result<Option<Kept>> {
     let Some(capture) = Capture::prepare(client) else { return work().map(|()| None) };
     work()?;
     if client.start_capture().is_err() {
         return Ok(None);
     }
-    work()?;
+    let memory = noted(&mut *work)?;
     match capture.end() {
-        Some(graph) => Ok(Some(graph)),
+        Some(graph) => Ok(Some(Kept { graph, _memory: memory })),
         // Work during the failed capture did not run, so it runs again.
         None => work().map(|()| None),
     }
+}
+
+#[cfg(feature = "kernels")]
+thread_local! {
+    /// The memory that this thread's launches use, while it is noted.
+    static NOTED: RefCell<Option<Vec<Handle>>> = const { RefCell::new(None) };
+}
+
+/// Notes the memory of a tensor that a launch reads or writes, if a graph is being captured.
+#[cfg(feature = "kernels")]
+pub(crate) fn note(handle: &Handle) {
+    NOTED.with_borrow_mut(|noted| {
+        if let Some(noted) = noted {
+            noted.push(handle.clone());
+        }
+    });
+}
+
+/// Does work, and gives the memory of the tensors that its launches used.
+#[cfg(feature = "kernels")]
+fn noted(work: impl FnOnce() -> Result<()>) -> Result<Vec<Handle>> {
+    /// Stops noting even if the work fails or panics.
+    struct Noting;
+    impl Drop for Noting {
+        fn drop(&mut self) {
+            NOTED.take();
+        }
+    }
+    let _noting = Noting;
+    NOTED.set(Some(Vec::new()));
+    work()?;
+    Ok(NOTED.take().unwrap_or_default())
 }
 
 /// A stream that is prepared for, or in, a graph capture, until dropped.
@@ -127,9 +172,9 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
     /// Replays the work.
     pub fn replay(&mut self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let Some(graph) = &self.graph {
-            // SAFETY: the work, which lives as long as this, has its tensors to itself, and the graph has the rest.
-            let replayed = unsafe { graph.replay() };
+        if let Some(kept) = &self.graph {
+            // SAFETY: the memory of all tensors that the launches use is kept with the graph, which has the rest.
+            let replayed = unsafe { kept.graph.replay() };
             return replayed.map_err(|error| self.device.failure("replaying", &error));
         }
         (self.work)()
@@ -145,7 +190,7 @@ impl<F: FnMut() -> Result<()>> Recording<F> {
 }
 
 impl<F> Drop for Recording<F> {
-    /// Drops the graph before the memory that it reads and writes.
+    /// Drops the graph before the work and its tensors.
     fn drop(&mut self) {
         #[cfg(feature = "kernels")]
         drop(self.graph.take());
@@ -155,5 +200,31 @@ impl<F> Drop for Recording<F> {
 impl<F> fmt::Debug for Recording<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recording").field("device", &self.device).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "kernels"))]
+mod tests {
+    use cubecl::server::Overlap;
+
+    use super::*;
+    use crate::{DType, MaxPool, Tensor};
+
+    /// A graph keeps what its launches read and write, and memory is noted only while a graph is captured.
+    #[test]
+    fn the_memory_of_launches_is_noted() {
+        for device in Device::all().into_iter().filter(|device| device.client().is_some()) {
+            let x = Tensor::random(&device, DType::F32, [1, 8, 8, 4], 1).unwrap();
+            let plan = MaxPool::new([2, 2]).plan(&device, DType::F32, x.dims()).unwrap();
+            let mut y = Vec::new();
+            plan.run(&[&x], &mut y).unwrap();
+            let memory = noted(|| plan.run(&[&x], &mut y)).unwrap();
+            for tensor in [&x, &y[0]] {
+                let (_, handle) = tensor.handle().unwrap();
+                let kept = memory.iter().any(|noted| noted.overlap(handle) == Overlap::Same);
+                assert!(kept, "{device}: {:?}", tensor.dims());
+            }
+            assert!(NOTED.take().is_none());
+        }
     }
 }

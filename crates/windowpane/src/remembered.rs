@@ -1,10 +1,10 @@
-//! Remembers what was chosen for a problem, so that a repeated call does not choose again.
+//! Remembers the plan chosen for a problem, so that a repeated call does not choose again.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 
-/// The most choices that are kept: far more than the layers of a network, at some hundred bytes each.
+/// The largest number of choices that are kept: far more than a network has layers, at a few hundred bytes each.
 const MOST: usize = 4096;
 
 /// The choices of a device so far, by their problems.
@@ -17,12 +17,13 @@ impl<K, V> Default for Remembered<K, V> {
 }
 
 impl<K: Eq + Hash, V: Copy> Remembered<K, V> {
-    /// The choice for a problem, made if it is new. What fails is tried again the next time.
+    /// The choice for a problem, made if it is new. A failure is not remembered, so the next call tries again.
     pub(crate) fn or_make<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<V, E> {
         if let Some(known) = self.lock().get(&key) {
             return Ok(*known);
         }
-        // Not under the lock: a choice may take long, and two threads that make the same one agree.
+        // The lock is not held here: choosing may take long, and two threads that choose for the same problem get the
+        // same result.
         let made = make()?;
         let mut all = self.lock();
         if all.len() >= MOST {
@@ -33,7 +34,7 @@ impl<K: Eq + Hash, V: Copy> Remembered<K, V> {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<K, V>> {
-        // An entry is added in one step, so that a poisoned map is still whole.
+        // An entry is added in one step, so a poisoned map is still consistent.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

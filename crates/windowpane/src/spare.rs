@@ -42,8 +42,8 @@ mod tests {
 
     use super::*;
 
-    /// Memory that the host has filled serves a result of as many bytes: whoever fills results with a pattern first
-    /// sees what a kernel does not write.
+    /// A result of the same size reuses memory that the host has filled, so a caller who fills results with a pattern
+    /// first can see which elements a kernel does not write.
     #[test]
     fn memory_from_the_host_is_used_again() {
         for device in Device::all().into_iter().filter(|device| device.client().is_some()) {

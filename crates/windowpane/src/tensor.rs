@@ -209,6 +209,7 @@ impl Tensor {
         handle: cubecl::server::Handle,
         work: impl Into<Arc<str>>,
     ) -> Self {
+        crate::recording::note(&handle);
         Self {
             device: device.clone(),
             dtype,
@@ -414,7 +415,10 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn handle(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
         match &self.data {
-            Data::Device { handle, .. } => Some((self.device.client()?, handle)),
+            Data::Device { handle, .. } => {
+                crate::recording::note(handle);
+                Some((self.device.client()?, handle))
+            }
             Data::Host(_) => None,
         }
     }
@@ -423,7 +427,11 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn own_handle(&mut self) -> Option<&cubecl::server::Handle> {
         match &mut self.data {
-            Data::Device { handle, .. } => Arc::get_mut(handle).map(|handle| &*handle),
+            Data::Device { handle, .. } => {
+                let own = Arc::get_mut(handle).map(|handle| &*handle);
+                own.into_iter().for_each(crate::recording::note);
+                own
+            }
             Data::Host(_) => None,
         }
     }

@@ -20,7 +20,7 @@ fn check(device: &Device, turns: usize) -> Result<()> {
     }
 }
 
-/// Refuses a pooling whose threads iterate too often.
+/// Refuses a pooling whose threads would exceed the driver's limit on iterations.
 pub(crate) fn check_pooling(
     device: &Device,
     operator: Operator,
@@ -34,7 +34,7 @@ pub(crate) fn check_pooling(
         _ if plan.algorithm() == pool::Algorithm::VanHerk => 0,
         Operator::Unpool(_) | Operator::UnpoolBackward(_) => 0,
         Operator::Max(_) | Operator::Average(_) => match plan.config {
-            // The plan is not checked yet.
+            // The plan is not checked yet, so the divisor may be 0.
             pool::Config::BlockReduce(config) => {
                 taps / (config.team as usize).saturating_mul(config.parts).max(1)
             }
@@ -48,7 +48,7 @@ pub(crate) fn check_pooling(
     check(device, turns)
 }
 
-/// Refuses a convolution whose threads iterate too often.
+/// Refuses a convolution whose threads would exceed the driver's limit on iterations.
 pub(crate) fn check_convolution(
     device: &Device,
     pass: Pass,
@@ -58,8 +58,8 @@ pub(crate) fn check_convolution(
     check(device, turns_of(pass, problem).div_ceil(plan.splits.max(1)))
 }
 
-/// A convolution's plan with its sums split so that no unit's loops are ended early; refused if its kernel cannot
-/// split them.
+/// Splits the sums of a convolution's plan so that the driver does not end any thread's loops early; an error if the
+/// kernel cannot split them.
 pub(crate) fn cut_convolution(
     device: &Device,
     request: conv::Request,
@@ -76,7 +76,7 @@ pub(crate) fn cut_convolution(
     cut.check(problem, request, capabilities).map(|()| cut).map_err(|_| refused)
 }
 
-/// The loop iterations of a unit that computes a whole sum.
+/// The loop iterations of a thread that computes a whole sum.
 fn turns_of(pass: Pass, problem: &Convolution) -> usize {
     let (axes, output) = (problem.grid().axes(), problem.output());
     let (channels, filters) = (problem.filter().channels(), problem.filter().count());

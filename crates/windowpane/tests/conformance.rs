@@ -1,8 +1,8 @@
-//! ONNX's own node tests, on every device: each test of one pooling, unpooling or convolution node, its
-//! inputs and its expected outputs as the ONNX project publishes them.
+//! ONNX's own node tests on every device: each test of a single pooling, unpooling or convolution node, with the inputs
+//! and expected outputs that the ONNX project publishes.
 //!
-//! `cargo xtask conformance` fetches the files and names their folder in `WINDOWPANE_ONNX`; without it
-//! these tests are skipped.
+//! `cargo xtask conformance` downloads the files and sets `WINDOWPANE_ONNX` to their folder; without it these tests are
+//! skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,17 +14,17 @@ use windowpane::{
 };
 use windowpane_testing::{Named, named_device};
 
-/// The variable that names the folder of ONNX's test data.
+/// The environment variable with the folder of ONNX's test data.
 const FOLDER: &str = "WINDOWPANE_ONNX";
-/// Where the folder keeps tests of nodes.
+/// The subfolders with node tests.
 const SETS: [&str; 3] = ["node", "pytorch-converted", "pytorch-operator"];
-/// How many of them are of one node of those below, in ONNX 1.22.
+/// The number of tests in ONNX 1.22 that consist of one node with a supported operator.
 const CASES: usize = 100;
-/// The cases that a device refuses, and why. A case that passes has to leave this list: the test fails until it does.
+/// The cases that a device refuses, with the reason. The test fails if a listed case passes, so that it is removed.
 const REFUSED: [(Backend, &str, &str); 1] =
     [(Backend::Wgpu, "test_maxpool_2d_uint8", "WGSL has no type of 8 bits")];
 
-/// A test for each backend.
+/// Defines one test per backend.
 macro_rules! on_each_backend {
     ($($test:ident $backend:ident),*) => {$(
         #[test]
@@ -64,7 +64,7 @@ fn conforms(backend: Backend) {
     assert_eq!(cases.len(), CASES, "the folder holds another version of ONNX's tests");
 }
 
-/// Every test of a single node that is one of ours, by its name.
+/// All tests of a single node with a supported operator, by name.
 fn cases(folder: &Path) -> BTreeMap<String, Case> {
     let mut cases = BTreeMap::new();
     for set in SETS.map(|set| folder.join(set)) {
@@ -79,7 +79,7 @@ fn cases(folder: &Path) -> BTreeMap<String, Case> {
     cases
 }
 
-/// One node, what it reads and what it has to give.
+/// One node with its inputs and expected outputs.
 struct Case {
     operator: String,
     attributes: BTreeMap<String, Attribute>,
@@ -94,7 +94,7 @@ struct Attribute {
     numbers: Vec<i64>,
 }
 
-/// A tensor of a file, in channels-first order.
+/// A tensor from a file, channels first.
 #[derive(Clone, Default)]
 struct Array {
     name: String,
@@ -135,7 +135,7 @@ impl Case {
         }
         let attributes = fields(node).filter(|(field, _)| *field == 5);
         let attributes = attributes.filter_map(|(_, value)| value.bytes()).map(attribute).collect();
-        // The inputs of the graph are files, in its order; constants are in the model.
+        // The graph's inputs are files, in the graph's order; constants are stored in the model.
         let data = test.join("test_data_set_0");
         let mut given: BTreeMap<String, Array> =
             all(5).map(array).map(|array| (array.name.clone(), array)).collect();
@@ -187,7 +187,7 @@ impl Case {
             .rounding(if ceil { Rounding::Ceil } else { Rounding::Floor })
     }
 
-    /// Runs the node and compares what it gives.
+    /// Runs the node and compares its results with the expected ones.
     fn run(&self, device: &Device) -> Result<(), String> {
         self.compute(device)
             .map_err(|error| error.to_string())?
@@ -239,8 +239,8 @@ impl Case {
         Ok(vec![Array::of(&results)?])
     }
 
-    /// Unpools to the plane that windows without padding came from; a larger `output_shape` adds zeros at
-    /// the end of each axis.
+    /// Unpools to the input extents of a pooling without padding. If `output_shape` is larger, zeros are added at the
+    /// end of each axis.
     fn unpool(&self, device: &Device, y: &Tensor) -> windowpane::Result<Vec<Array>> {
         let [kernel, strides] = ["kernel_shape", "strides"].map(|name| self.numbers(name).unwrap());
         assert!(!self.attributes.contains_key("pads"), "no test of ONNX unpools with padding");
@@ -297,7 +297,7 @@ impl Array {
         Ok(Self { name: String::new(), dims: tensor.dims().to_vec(), elements })
     }
 
-    /// Indices whose positions in a plane are counted along columns first (`storage_order` 1).
+    /// Converts indices to column-major order within a plane (`storage_order` 1).
     fn count_columns_first(&mut self, dims: &[usize]) {
         let Elements::I64(indices) = &mut self.elements else { return };
         for index in indices {
@@ -322,8 +322,8 @@ impl Array {
             }
         };
         for (i, (y, e)) in numbers(found).into_iter().zip(numbers(self)).enumerate() {
-            // ONNX's own tolerance, for some of its expected values have four digits, and what f32 sums
-            // of a few hundred terms need near 0.
+            // The relative part is ONNX's own tolerance, because some of its expected values have only four digits. The
+            // absolute part allows for f32 sums of a few hundred terms near 0.
             let bound = if exact { 0.0 } else { 1e-3 * e.abs() + 1e-5 };
             let close = (y - e).abs() <= bound;
             if !close && y.to_bits() != e.to_bits() {
@@ -334,7 +334,7 @@ impl Array {
     }
 }
 
-/// A field of a message of protocol buffers.
+/// The value of a field in a Protocol Buffers message.
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
@@ -352,7 +352,7 @@ impl<'a> Value<'a> {
         Some(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    /// The numbers of a repeated field, one by one or packed.
+    /// The numbers of a repeated field, packed or not.
     fn numbers(self) -> Vec<i64> {
         match self {
             Self::Number(number) => vec![number as i64],
@@ -367,7 +367,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The fields of a message, with their numbers.
+/// The fields of a message: number and value.
 fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     std::iter::from_fn(move || {
         if bytes.is_empty() {
@@ -387,7 +387,7 @@ fn fields(mut bytes: &[u8]) -> impl Iterator<Item = (u64, Value<'_>)> {
     })
 }
 
-/// Takes a number of seven bits a byte, the lowest first.
+/// Reads a varint: seven bits per byte, least significant first.
 fn varint(bytes: &mut &[u8]) -> u64 {
     let mut number = 0;
     for i in 0.. {
@@ -424,7 +424,7 @@ fn array(bytes: &[u8]) -> Array {
         match field {
             1 => array.dims.extend(value.numbers().iter().map(|dim| *dim as usize)),
             2 => kind = value.numbers()[0],
-            // Floats, packed or one by one, lie as they do in raw data.
+            // Floats, packed or not, have the same byte layout as raw data.
             4 | 9 => raw.extend_from_slice(value.bytes().unwrap()),
             5 | 7 => whole.extend(value.numbers()),
             8 => array.name = value.text().unwrap(),

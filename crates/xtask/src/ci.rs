@@ -1,8 +1,7 @@
 //! `cargo xtask ci`: the whole gate, cheap steps first, so that it fails early.
 //!
-//! Each step has a heading and its time; the first failure ends the run. The workspace tests
-//! come last of all, so that their own output is what a reader of the log finds at its end,
-//! followed by the table of steps.
+//! Each step has a heading and its time; the first failure ends the run. The workspace tests come last, so that a
+//! reader finds their output at the end of the log, followed by the table of steps.
 
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -67,7 +66,7 @@ fn provision() -> Result<()> {
     Err("the gate needs everything above; do what the MISSING lines say".into())
 }
 
-/// The README's first command, on a machine that has no Vulkan driver whatever this one has.
+/// Runs the README's first command as on a machine without a Vulkan driver, whether or not this one has a driver.
 fn first_command(name: &str) -> Result<()> {
     let mut command = cargo(&["run", "--release", "--", name]);
     let nothing = shell::root().join("no-such-driver.json");
@@ -90,7 +89,7 @@ fn documentation() -> Result<()> {
     shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
-/// The library with one backend or none: a feature may not lean on what another brings.
+/// The library with one backend or none: a feature may not depend on what another one enables.
 fn alone(verb: &str, backend: Option<&str>) -> Command {
     let mut command = cargo(&[verb, "-p", "windowpane", "--no-default-features"]);
     if let Some(backend) = backend {
@@ -103,12 +102,12 @@ fn check_alone(backend: Option<&str>) -> Result<()> {
     shell::run(&mut alone("check", backend))
 }
 
-/// CubeCL's `hip` compiles C++ against LLD, which not every LLVM that serves the others brings.
+/// CubeCL's `hip` compiles C++ against LLD, which an LLVM that is sufficient for the other backends may lack.
 fn check_hip() -> Result<()> {
     let mut command = alone("check", Some("hip"));
     if !llvm::has_lld() {
         println!("this LLVM comes without LLD: only the Rust of `hip` is checked");
-        // CubeCL's build scripts leave out their C++ where documentation is all that is wanted.
+        // CubeCL's build scripts skip their C++ if only documentation is built.
         command.env("DOCS_RS", "1");
     }
     shell::run(&mut command)
@@ -148,7 +147,7 @@ fn follow(steps: &[Step]) -> Log {
     log
 }
 
-/// What became of each step.
+/// The outcome of each step.
 #[derive(Default)]
 struct Log {
     rows: Vec<Row>,
@@ -192,7 +191,7 @@ impl Log {
         self.rows.iter().filter(|row| row.verdict == verdict).count()
     }
 
-    /// A line a step, and a last line that counts them.
+    /// One line per step, then their total time and a last line with the counts.
     fn table(&self) -> String {
         let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
         let mut table = String::new();

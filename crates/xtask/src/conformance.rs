@@ -11,9 +11,9 @@ use crate::{Result, shell, test};
 
 /// The tests' package and its hash.
 const WHEEL: &str = include_str!("../wheels/onnx.txt");
-/// Where the package keeps them.
+/// The folder of the tests in the package.
 const INSIDE: &str = "onnx/backend/test/data";
-/// The variable by which the test learns where they are.
+/// The environment variable that passes this folder to the tests.
 const FOLDER: &str = "WINDOWPANE_ONNX";
 
 /// The options of `cargo xtask conformance`.
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     require: String,
 }
 
-/// Fetches the tests and runs them.
+/// Downloads the tests and runs them.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     require(&options.require)?;
     Ok(ExitCode::SUCCESS)
@@ -41,15 +41,15 @@ pub(crate) fn require(devices: &str) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// The folder of the tests, fetched if it is not there yet.
+/// The folder of the tests, which are downloaded if they are not there yet.
 fn provide() -> Result<PathBuf> {
-    // A folder for each list of wheels: where that changes, what an older one brought is not taken for it.
+    // One folder per version of the wheel list, so that an old download is not used after the list changes.
     let version = WHEEL.split_once("sha256:").map_or("", |(_, hash)| hash.trim());
     let folder =
         shell::target_folder().join(format!("onnx-{}", version.get(..12).unwrap_or(version)));
     if !folder.exists() {
         println!("downloading ONNX's tests as a Python package (19 MB)");
-        // Unpacked under another name and then renamed: whatever interrupts this, the next run starts afresh.
+        // Unpacked under another name and then renamed: after an interruption, the next run starts over.
         let scratch = folder.with_extension("part");
         if scratch.exists() {
             fs::remove_dir_all(&scratch)?;

@@ -1,7 +1,7 @@
 //! Checks licences, bans and sources of all dependencies: `deny.toml`, applied to `cargo metadata`.
 //!
-//! The rules and their file are those of cargo-deny, which takes longer to build than this
-//! workspace's lints to run; the gate may not skip them where it is missing.
+//! The rules and their file are those of cargo-deny, which takes longer to build than the lints of this workspace take
+//! to run; and the gate may not skip the rules on a machine without it.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::shell::{self, cargo};
 
 /// The workspaces whose dependencies are checked.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
-/// How the sources of registries begin. A dependency names its registry unless it is cargo's default.
+/// The prefix of a registry as a source. A dependency names its registry unless it is cargo's default.
 const REGISTRY: &str = "registry+";
 /// The rules that are fixed: the check below follows these, and refuses other values.
 const FIXED: &str = r#"
@@ -28,7 +28,7 @@ unknown-registry = "deny"
 unknown-git = "deny"
 "#;
 
-/// Fails with every dependency that breaks a rule.
+/// Fails, and lists every dependency that breaks a rule.
 pub(crate) fn check() -> Result<()> {
     let rules = Rules::parse(&fs::read_to_string(shell::root().join("deny.toml"))?)?;
     let mut broken = Vec::new();
@@ -47,7 +47,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// The part of `deny.toml` that lists something.
+/// The lists in `deny.toml`.
 struct Rules {
     targets: Vec<String>,
     allow: Vec<String>,
@@ -120,7 +120,7 @@ fn strings(value: toml::Value) -> Result<Vec<String>> {
     Ok(value.try_into()?)
 }
 
-/// The entries of a list in which each is about one crate.
+/// The entries of a list, each of which is about one crate.
 fn entries<T>(
     list: Option<toml::Value>,
     read: impl Fn(String, &Table) -> Option<T>,
@@ -143,7 +143,7 @@ fn is_satisfied(expression: &str, allowed: impl Fn(&str) -> bool) -> bool {
     any_of(&mut words, &allowed) == Some(true) && words.is_empty()
 }
 
-/// The words are a stack, the next one last. Nothing is what is no expression.
+/// Reads alternatives. The words are a stack, with the next one at the end; `None` means that they are no expression.
 fn any_of(words: &mut Vec<&str>, allowed: &impl Fn(&str) -> bool) -> Option<bool> {
     let mut any = all_of(words, allowed)?;
     while words.pop_if(|word| *word == "OR").is_some() {

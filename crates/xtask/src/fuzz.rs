@@ -1,8 +1,8 @@
-//! `cargo xtask fuzz`: every fuzz target for a while, past findings first.
+//! `cargo xtask fuzz`: replays past findings, then searches with every fuzz target for a while.
 //!
-//! libFuzzer needs coverage counters, and nothing else of a nightly compiler: LLVM's own pass puts
-//! them in, which a stable compiler runs too. So the targets are built as they are used everywhere,
-//! with debug assertions and overflow checks, and without the sanitizers that only nightly has.
+//! libFuzzer needs coverage counters, and nothing else from a nightly compiler: an LLVM pass inserts them, which a
+//! stable compiler can run too. So the targets are built with the same compiler as everything else, with debug
+//! assertions and overflow checks, and without the sanitizers that only nightly has.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -14,8 +14,7 @@ use std::thread;
 use crate::Result;
 use crate::shell::{self, cargo};
 
-/// The compiler's flags by which libFuzzer sees the branches that an input takes, and the numbers that it is
-/// compared with.
+/// The compiler flags that show libFuzzer which branches an input takes and with which numbers it is compared.
 const FLAGS: [&str; 7] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -37,16 +36,16 @@ pub(crate) struct Options {
     targets: Vec<String>,
 }
 
-/// How long a target searches in the gate.
+/// The number of seconds for which a target searches in the gate.
 pub(crate) const SECONDS: u32 = 20;
 
-/// Fuzzes as asked.
+/// Runs `cargo xtask fuzz`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     fuzz(options.seconds, &options.targets)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds the targets, replays what was found before, and searches; fails with every finding.
+/// Builds the targets, replays past findings, and searches. Fails if there is any finding.
 pub(crate) fn fuzz(seconds: u32, only: &[String]) -> Result<()> {
     let mut targets = targets()?;
     if let Some(unknown) = only.iter().find(|name| !targets.contains(name)) {
@@ -56,7 +55,7 @@ pub(crate) fn fuzz(seconds: u32, only: &[String]) -> Result<()> {
     let programs = build()?;
     let queue = Mutex::new(VecDeque::from(targets));
     let failures = Mutex::new(Vec::new());
-    // A target uses one core; as many run at once as there are.
+    // A target uses one core, so one target per core runs at a time.
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
@@ -86,7 +85,7 @@ fn folder() -> PathBuf {
     shell::root().join("fuzz")
 }
 
-/// The names of the targets, in the order of the alphabet.
+/// The names of the targets, in alphabetical order.
 fn targets() -> Result<Vec<String>> {
     let files = folder().join("fuzz_targets").read_dir()?.flatten().map(|file| file.path());
     let mut names: Vec<_> =
@@ -95,14 +94,14 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Builds the targets; gives the folder that they are in.
+/// Builds the targets and returns their folder.
 fn build() -> Result<PathBuf> {
     let version =
         shell::ask("rustc", &["-vV"]).ok_or("`rustc -vV` says nothing; is Rust installed?")?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or("`rustc -vV` names no host")?;
     let target = shell::target_folder().join("fuzz");
-    // With a target named, the flags are not those of build scripts and macros, which have no libFuzzer.
+    // With `--target`, the flags do not apply to build scripts and macros, which are not linked with libFuzzer.
     let mut command =
         cargo(&["build", "--bins", "--manifest-path", "fuzz/Cargo.toml", "--target", host]);
     command.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\u{1f}")).env("CARGO_TARGET_DIR", &target);
@@ -110,13 +109,13 @@ fn build() -> Result<PathBuf> {
     Ok(target.join(host).join("debug"))
 }
 
-/// A target, and where it keeps what.
+/// A target and its files.
 struct Target {
     program: PathBuf,
-    /// Inputs worth starting from, and inputs that failed once: both are in the repository.
+    /// Inputs to start from, and inputs that once failed; both are in the repository.
     corpus: PathBuf,
     regressions: PathBuf,
-    /// Inputs that a search has found, for the next one.
+    /// Inputs found by a search, for the next one.
     found: PathBuf,
     log: PathBuf,
 }
@@ -135,7 +134,7 @@ impl Target {
         })
     }
 
-    /// Replays, then searches; gives a line that says how far it came.
+    /// Replays, then searches; returns a line with its progress.
     fn run(&self, seconds: u32) -> Result<String> {
         let past = files(&self.regressions)?;
         if !past.is_empty() {
@@ -148,7 +147,7 @@ impl Target {
         Ok(format!("{progress}, {} past findings passed", past.len()))
     }
 
-    /// Runs the target with libFuzzer's limits; gives what it wrote.
+    /// Runs the target with libFuzzer's limits and returns its output.
     fn call(&self, arguments: impl FnOnce(&mut Command) -> &mut Command) -> Result<String> {
         let mut command = Command::new(&self.program);
         let artifacts = format!("-artifact_prefix={}/", self.found.with_file_name("").display());
@@ -185,7 +184,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// How much a search saw: libFuzzer's own counts, before and after.
+/// The progress of a search: libFuzzer's own counts, with the branches before and after.
 #[derive(Debug, PartialEq)]
 struct Progress {
     runs: u64,
@@ -193,8 +192,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// Reads the lines `#2 INITED cov: 5 …` and `#9 DONE cov: 7 …`. Without coverage the search would be
-    /// blind, so that its absence is an error.
+    /// Reads the lines `#2 INITED cov: 5 …` and `#9 DONE cov: 7 …`. Without coverage the search would be blind, so
+    /// missing counts are an error.
     fn read(log: &str) -> Result<Self> {
         let line = |word: &str| {
             log.lines().rev().find(|line| line.split_whitespace().nth(1) == Some(word))

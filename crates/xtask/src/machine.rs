@@ -1,4 +1,4 @@
-//! What this machine has, found by looking and never by building.
+//! Detects what this machine has, without building anything.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::shell;
 pub(crate) struct Machine {
     /// The operating system, as Rust names it.
     pub(crate) os: &'static str,
-    /// LLVM lies where CubeCL looks for it.
+    /// LLVM is installed where CubeCL looks for it.
     pub(crate) llvm: bool,
     /// A C++ compiler, whose standard library LLVM links.
     pub(crate) cpp: bool,
@@ -40,7 +40,7 @@ impl Machine {
             "linux" => {
                 choice.features.push("vulkan");
                 if !self.vulkan_driver {
-                    // Built all the same: their devices skip by themselves, and say so.
+                    // Built anyway: tests on their devices are skipped with a message.
                     choice.left_out.push(("wgpu and vulkan devices", "no Vulkan driver"));
                 }
             }
@@ -64,7 +64,7 @@ impl Machine {
     }
 }
 
-/// Which backends a build takes in, and why not the others.
+/// The backends that a build includes, and the reasons for leaving out the others.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) features: Vec<&'static str>,
@@ -96,7 +96,8 @@ pub(crate) fn has_cpp() -> bool {
 
 /// Whether the dynamic linker would find a library of this name.
 pub(crate) fn has_library(name: &str) -> bool {
-    // The linker's cache knows best, but it is Linux's, and its program hides in `/sbin`.
+    // The linker's cache is the best source, but only Linux has it, and `ldconfig` may be outside the `PATH`, in
+    // `/sbin`.
     let cached = ["ldconfig", "/sbin/ldconfig"]
         .into_iter()
         .find_map(|program| shell::ask(program, &["-p"]))

@@ -1,9 +1,8 @@
 //! The project's chores: `cargo xtask provision`, `cargo xtask test`, `cargo xtask ci`,
 //! `cargo xtask conformance`, `cargo xtask fuzz`, `cargo xtask wheel`, `cargo xtask record`.
 //!
-//! What a person would otherwise have to remember, as programs that say what they do. Nothing
-//! here is part of the product, and nothing here depends on it, so that `xtask` compiles in
-//! seconds on a machine that cannot build the rest yet.
+//! They replace steps that a person would otherwise have to remember. They are not part of the product and do not
+//! depend on it, so `xtask` compiles in seconds, also on a machine that cannot build the rest yet.
 
 mod ci;
 mod conformance;
@@ -20,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// What a chore gives back: nothing, or one sentence that says what went wrong and how to mend it.
+/// The result of a chore. An error is one sentence that says what went wrong and how to fix it.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Parser)]

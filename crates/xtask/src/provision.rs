@@ -1,8 +1,7 @@
-//! Preparing a machine: what the backends need and cargo cannot bring.
+//! Prepares a machine: installs what the backends need and cargo cannot install.
 //!
-//! Each item is looked for, installed if it can be, and otherwise named with what to do by hand;
-//! one missing item never keeps the others from being installed. A second run finds everything
-//! and does nothing.
+//! Each item is looked for, installed if possible, and otherwise reported with what to do by hand. A missing item does
+//! not keep the others from being installed. A second run finds everything and does nothing.
 
 mod apt;
 mod cpp;
@@ -14,15 +13,15 @@ use std::process::ExitCode;
 
 use crate::Result;
 
-/// What became of one item.
+/// The outcome for one item.
 enum Outcome {
-    /// It was there already; where.
+    /// It was already present; where.
     Present(String),
-    /// It was not there and now is; where.
+    /// It was installed; where.
     Installed(String),
-    /// This machine does without; why.
+    /// This machine does not need it; why.
     NotNeeded(String),
-    /// It is not there; what a person has to do.
+    /// It is missing; what a person has to do.
     Missing(String),
 }
 
@@ -37,7 +36,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Err("something is still missing; the lines above say what to do".into())
 }
 
-/// Provisions, says what it did for each item, and gives whether everything is there.
+/// Provisions, prints the outcome for each item, and returns whether everything is present.
 pub(crate) fn provision() -> bool {
     let mut complete = true;
     let items = [

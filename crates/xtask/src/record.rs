@@ -74,13 +74,13 @@ pub(crate) struct Options {
     fill: Option<PathBuf>,
 }
 
-/// A contestant: the end of its file's name, and what runs it.
+/// A contestant: the suffix of its file names, and the command that runs it.
 struct Contestant {
     name: String,
     command: Command,
 }
 
-/// Records, and makes the pages; fails where ours did not run at all.
+/// Records, and makes the pages; fails if our own run prints no rows.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let root = root()?;
     let folder = root.join(&options.results).join(&options.name);
@@ -113,8 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The repository: where this was built, or, on a machine that it was carried to, the folder that
-/// it was started in.
+/// The repository: where this program was built, or, on a machine that it was copied to, the current folder.
 fn root() -> Result<PathBuf> {
     let built = shell::root();
     if built.join("benches/peers").is_dir() {
@@ -129,7 +128,7 @@ fn root() -> Result<PathBuf> {
     }
 }
 
-/// Builds a program for these backends; gives its path.
+/// Builds a program for these backends and returns its path.
 fn build(package: &str, program: &str, features: &str) -> Result<PathBuf> {
     let mut command = cargo(&["build", "--release", "--no-default-features", "-p", package]);
     shell::run(command.args(["--bin", program, "--features", features]))?;
@@ -155,7 +154,7 @@ fn bench(options: &Options, windowpane: &Path) -> Command {
     rested(command, options)
 }
 
-/// A contestant that can let the device rest.
+/// Adds the rest before each case to the command of a contestant that supports it.
 fn rested(mut command: Command, options: &Options) -> Command {
     if let Some(rest) = options.rest {
         command.args(["--rest", &rest.to_string()]);
@@ -163,7 +162,7 @@ fn rested(mut command: Command, options: &Options) -> Command {
     command
 }
 
-/// The pages of all runs, and the tables of one more.
+/// The command that makes the pages of all runs and fills the tables of one more page.
 fn report(options: &Options, windowpane: &Path) -> Command {
     let mut command = Command::new(windowpane);
     command.arg("report").arg(&options.results).arg("--into").arg(&options.pages);
@@ -174,25 +173,25 @@ fn report(options: &Options, windowpane: &Path) -> Command {
     command
 }
 
-/// Ours with warm caches, and with cold ones if they are asked for.
+/// Our own runs: with warm caches, and also with cold ones if requested.
 fn ours(options: &Options, windowpane: &Path) -> Vec<Contestant> {
     let warm = Contestant { name: String::new(), command: bench(options, windowpane) };
     let mut cold = bench(options, windowpane);
-    // The same kernels, which the warm run has compared with the reference.
+    // The warm run has compared the same kernels with the reference.
     cold.args(["--flush-cache", "--unchecked"]);
     let cold = Contestant { name: "cold".into(), command: cold };
     [warm].into_iter().chain(options.cold.then_some(cold)).collect()
 }
 
-/// Ours once more, by the name that `windowpane report` knows a second run by.
+/// Our own second run, with the name by which `windowpane report` recognises it.
 fn again(options: &Options, windowpane: &Path) -> Contestant {
     let mut command = bench(options, windowpane);
-    // The same kernels, which the first run has compared with the reference.
+    // The first run has compared the same kernels with the reference.
     command.arg("--unchecked");
     Contestant { name: "again".into(), command }
 }
 
-/// The peers that this machine has, and words on those that it lacks.
+/// The available peers, and messages about the missing ones.
 fn peers(options: &Options, root: &Path) -> Result<(Vec<Contestant>, Vec<String>)> {
     let (mut peers, mut lacking) = (Vec::new(), Vec::new());
     let wanted = |name: &str| !options.without.iter().any(|without| without == name);
@@ -225,7 +224,7 @@ fn peers(options: &Options, root: &Path) -> Result<(Vec<Contestant>, Vec<String>
     Ok((peers, lacking))
 }
 
-/// cubek on the backend that was asked for, or the first of ours that has kernels.
+/// cubek on the requested backend, or on the first of ours other than `host` and `cpu`.
 fn cubek(options: &Options) -> Result<Option<Command>> {
     let first = || options.backend.split(',').find(|backend| !["host", "cpu"].contains(backend));
     let Some(backend) = options.cubek_backend.as_deref().or_else(first) else { return Ok(None) };
@@ -238,7 +237,7 @@ fn cubek(options: &Options) -> Result<Option<Command>> {
     Ok(Some(command))
 }
 
-/// The cases of the record, for a peer.
+/// Adds the cases of the record to a peer's command.
 fn of_cases(mut command: Command, options: &Options) -> Command {
     command.arg("--cases").arg(&options.cases);
     if let Some(filter) = &options.filter {
@@ -247,8 +246,8 @@ fn of_cases(mut command: Command, options: &Options) -> Command {
     command
 }
 
-/// Runs a command and keeps the JSON lines that it prints, whatever it exits with; how many there
-/// were. The file takes its name when all are there, and not without any.
+/// Runs a command and keeps the JSON lines that it prints, whatever its exit status; returns their number. The file
+/// gets its name when it is complete, and is removed if it is empty.
 fn keep(command: &mut Command, file: &Path) -> Result<usize> {
     let part = file.with_extension("part");
     let status = shell::status(command.stdout(Stdio::from(File::create(&part)?)));
@@ -265,7 +264,7 @@ fn keep(command: &mut Command, file: &Path) -> Result<usize> {
     Ok(rows)
 }
 
-/// A name that a folder and a page can have, and that is in no other folder.
+/// Checks a name for a folder and a page; it may not lead to another folder.
 fn file_name(text: &str) -> std::result::Result<String, String> {
     let known = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     match !text.is_empty() && !text.starts_with('.') && text.chars().all(known) {
@@ -274,7 +273,7 @@ fn file_name(text: &str) -> std::result::Result<String, String> {
     }
 }
 
-/// A day of the calendar, written as files are called, so that they sort by it.
+/// Checks a date, which must be written as in file names, so that they sort by it.
 fn day(text: &str) -> std::result::Result<String, String> {
     let known = || {
         let [year, month, day]: [&str; 3] = text.split('-').collect::<Vec<_>>().try_into().ok()?;
@@ -370,7 +369,7 @@ mod tests {
         assert!(shell::root().join(&options.cases).is_file());
     }
 
-    /// Runs that are kept elsewhere are not what the README shows.
+    /// The README does not show runs that are kept in another folder.
     #[test]
     fn the_readme_is_filled_from_the_runs_that_it_shows() {
         let made = |flags: &str| {

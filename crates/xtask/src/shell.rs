@@ -1,4 +1,4 @@
-//! Starting other programs, and saying plainly when they cannot start or fail.
+//! Starts other programs and reports clearly if they cannot start or fail.
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,22 +13,22 @@ pub(crate) fn root() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// A cargo command that starts in the root of the repository, and takes `Cargo.lock` as it is: one
-/// that lacks something is an error, and no reason to pick versions that nobody has tested.
+/// A cargo command that starts in the root of the repository and does not change `Cargo.lock`: a missing entry is an
+/// error, so that no untested version is picked.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    // Cargo names itself to what it runs: the same toolchain serves the whole chore.
+    // Cargo passes its own path in `CARGO`, so the whole chore uses the same toolchain.
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg("--locked").args(args).current_dir(root());
     command
 }
 
-/// Where cargo builds.
+/// Cargo's target folder.
 pub(crate) fn target_folder() -> PathBuf {
     let set = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     root().join(set.unwrap_or_else(|| "target".into()))
 }
 
-/// Prints a command, runs it with its output in plain sight and gives its exit status.
+/// Prints a command, runs it with its output visible, and returns its exit status.
 pub(crate) fn status(command: &mut Command) -> Result<ExitStatus> {
     println!("$ {}", line(command));
     command.status().map_err(|error| cannot_start(command, &error))
@@ -40,7 +40,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     succeeded(command, status)
 }
 
-/// As [`run`], but gives what the command wrote to its standard output.
+/// As [`run`], but returns the command's standard output.
 pub(crate) fn read(command: &mut Command) -> Result<String> {
     println!("$ {}", line(command));
     let Output { status, stdout, .. } =
@@ -49,7 +49,7 @@ pub(crate) fn read(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&stdout).into_owned())
 }
 
-/// What a command wrote to its standard output, or nothing if it could not start or failed.
+/// The standard output of a command, or `None` if it could not start or failed.
 pub(crate) fn ask(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -1,21 +1,21 @@
-//! `cargo xtask test`: everything this machine can run, and a line that says what that is.
+//! `cargo xtask test`: tests everything that this machine can run, and prints which backends these are.
 
 use std::process::{Command, ExitCode};
 
 use crate::machine::{Choice, Machine};
 use crate::{Result, provision, shell};
 
-/// The variable by which the device tests are told which devices may not be missing.
+/// The environment variable with the devices that the device tests may not skip.
 pub(crate) const REQUIRE: &str = "WINDOWPANE_REQUIRE";
 
-/// The variable by which the device tests draw the cases of an earlier run again.
+/// The environment variable with a seed, with which the device tests repeat the cases of an earlier run.
 const SEED: &str = "WINDOWPANE_SEED";
 
-/// The gate draws the same cases each time, so that it says the same of the same commit. `cargo xtask test`
-/// draws others in each run.
+/// The gate always draws the same cases, so that its result for a commit does not change. `cargo xtask test` draws
+/// others in each run.
 const SEED_OF_GATE: u64 = 1;
 
-/// What `cargo xtask test` takes.
+/// The options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Devices that may not be missing, as `host,cpu,wgpu`
@@ -32,7 +32,7 @@ pub(crate) struct Options {
     harness: Vec<String>,
 }
 
-/// Provisions, then tests the workspace; gives cargo's own exit code.
+/// Provisions, then tests the workspace; returns cargo's own exit code.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !provision::provision() {
         println!("going on with what is there");
@@ -40,13 +40,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
     let status = shell::status(&mut command(&choice, options))?;
-    // A signal leaves no code; it is a failure all the same.
+    // A process that was ended by a signal has no exit code; this is a failure too.
     let code = status.code().map_or(1, |code| u8::try_from(code).unwrap_or(1));
     Ok(ExitCode::from(code))
 }
 
-/// Tests the workspace, with these devices required; anything but success is an error, told when
-/// every test binary has run: a failing one may not hide what the others find.
+/// Tests the workspace, with these devices required. A failure is returned only after every test binary has run, so
+/// that it does not hide others.
 pub(crate) fn require(devices: &str) -> Result<()> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use crate::shell::{self, target_folder};
 use crate::{Result, shell::root};
 
-/// Versions of what builds and tests the package.
+/// The versions of the tools that build and test the package.
 const TOOLS: &str = "crates/xtask/wheels/python.txt";
 
 /// The options of `cargo xtask wheel`.
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     features: String,
 }
 
-/// Builds and tests the wheel, and says where it is.
+/// Builds and tests the wheel, and prints its path.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     println!("the wheel: {}", build(&options.features)?.display());
     Ok(ExitCode::SUCCESS)
@@ -43,7 +43,7 @@ pub(crate) fn build(features: &str) -> Result<PathBuf> {
     pip(&["--requirement"], &root().join(TOOLS))?;
     let mut maturin = Command::new(environment.join("bin/maturin"));
     maturin.args(["build", "--release", "--locked", "--strip", "--no-default-features"]);
-    // For this machine; what is published is built for an older C library.
+    // For this machine; published wheels are built for an older C library.
     maturin.args(["--compatibility", "linux", "--features", features]);
     maturin.arg("--manifest-path").arg(root().join("crates/python/Cargo.toml"));
     shell::run(maturin.arg("--out").arg(&wheels).current_dir(root()))?;

@@ -1,4 +1,4 @@
-//! Holds ARCHITECTURE.md to the tree and to the manifests of the crates.
+//! Checks that ARCHITECTURE.md agrees with the tree and with the manifests of the crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
-/// What names a backend, as a feature of CubeCL or as the end of a crate's name.
+/// The names of backends, as a feature of CubeCL or as the end of a crate's name.
 const RUNTIMES: [&str; 8] = ["wgpu", "webgpu", "vulkan", "metal", "cpu", "cuda", "hip", "rocm"];
 
 #[test]
@@ -106,11 +106,11 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the page states: the blocks of its two chapters, read.
+/// The content of the page: the blocks of its two chapters.
 struct Page {
-    /// Paths from the root, folders with a slash at their end.
+    /// Paths from the root; those of folders end with a slash.
     paths: Vec<String>,
-    /// Each crate by its folder's name, bottom first, with what it depends on.
+    /// Each crate by its folder's name, bottom first, with its dependencies.
     arrows: Vec<(String, BTreeSet<String>)>,
 }
 
@@ -129,7 +129,7 @@ impl Page {
     }
 }
 
-/// Reads a tree in which two spaces go one folder deeper and the first word is the name.
+/// Reads a tree in which two more spaces mean one folder deeper, and the first word is the name.
 fn paths(block: &str) -> Vec<String> {
     let mut open: Vec<&str> = Vec::new();
     let mut paths = Vec::new();
@@ -179,7 +179,7 @@ impl Manifest {
             .collect()
     }
 
-    /// Those of the names that are crates of this workspace, by their folders.
+    /// Those of the names that are crates of this workspace, as their folders.
     fn of_the_house(&self, sections: &[&str]) -> BTreeSet<String> {
         let folders = folders();
         self.names(sections).iter().filter_map(|name| folders.get(name).cloned()).collect()
@@ -206,7 +206,7 @@ impl Manifest {
     }
 }
 
-/// What the workspace says about CubeCL for all its crates.
+/// The workspace's entry for CubeCL, which all its crates share.
 fn workspace_cubecl() -> Manifest {
     let workspace = Manifest::parse(&root().join("Cargo.toml")).table;
     let cubecl = &workspace["workspace"]["dependencies"]["cubecl"];

@@ -1,12 +1,11 @@
-//! Holds the kernels crate to its layers, by the paths that its sources name.
+//! Checks that the kernels crate keeps its layers, by the paths in its sources.
 //!
 //! ```text
 //! device ← cube ← error ← problem ← common ← a kernel ← select, launch, transposes, mod
 //! device ← cube ← copy, random, transpose                ← select, launch, transposes, mod
 //! ```
 //!
-//! A kernel never names another kernel nor the selection, so that it can be read, changed and removed
-//! without them.
+//! A kernel never names another kernel or the selection, so that it can be read, changed and removed without them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,27 +13,27 @@ use std::path::{Path, PathBuf};
 
 /// The operators, each a folder with the same parts.
 const OPERATORS: [&str; 2] = ["pool", "conv"];
-/// The parts of an operator that kernels stand on, the lowest first.
+/// The parts of an operator that its kernels depend on, lowest first.
 const BELOW: [&str; 3] = ["error", "problem", "common"];
-/// The parts that stand on the kernels.
+/// The parts that depend on the kernels.
 const ABOVE: [&str; 2] = ["select", "launch"];
-/// Folders whose folders are kernels; what else is in them is shared by these.
+/// Folders whose subfolders are kernels; these share the other files.
 const FAMILIES: [&str; 1] = ["implicit_gemm"];
 
-/// A part of the crate, as far as the layers tell parts apart.
+/// A part of the crate, as the layers distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Device,
     Cube,
-    /// What kernels of an operator stand on, by its place in [`BELOW`].
+    /// A part that an operator's kernels depend on, by its index in [`BELOW`].
     Below(String, usize),
-    /// What the kernels of a family share.
+    /// The files that the kernels of a family share.
     Family(String, String),
     /// A kernel, by its path.
     Kernel(String, String),
-    /// The selection, the launch, and the operator's own page.
+    /// The selection, the launch, and the operator's own module.
     Above(String),
-    /// A small kernel beside the operators.
+    /// A small kernel outside the operators.
     Small,
     /// The crate's root.
     Root,
@@ -123,7 +122,7 @@ fn every_operator_has_its_parts() {
     }
 }
 
-/// A rule that cannot be broken holds nothing: here are arrows that it has to refuse.
+/// The rule must refuse wrong dependencies; otherwise it would check nothing.
 #[test]
 fn wrong_arrows_are_refused() {
     let part = |path: &str| Part::of(&path.split("::").map(String::from).collect::<Vec<_>>());
@@ -169,7 +168,7 @@ fn is_folder(path: &[&str]) -> bool {
     path.iter().all(|word| !word.is_empty()) && root().join(path.join("/")).is_dir()
 }
 
-/// All sources below a folder but tests.
+/// All sources below a folder, except tests.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut entries: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -185,7 +184,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The module that a file is.
+/// The module path of a file.
 fn module_of(file: &Path) -> Vec<String> {
     let path = file.strip_prefix(root()).unwrap().with_extension("");
     let mut words: Vec<String> = path.iter().map(|word| word.to_str().unwrap().into()).collect();
@@ -207,7 +206,7 @@ fn paths(text: &str, module: &[String]) -> Vec<Vec<String>> {
     for start in ["crate::", "super::"] {
         for (at, _) in code.match_indices(start) {
             let is_begun = code[..at].ends_with(|c: char| c.is_alphanumeric() || "_:".contains(c));
-            // `pub(in path)` says who may name an item, and names nothing itself.
+            // `pub(in path)` is a visibility, not a dependency.
             if !is_begun && !code[..at].ends_with("(in ") {
                 found.push((at, tree(&mut &code[at..])));
             }
@@ -245,7 +244,7 @@ fn tree(rest: &mut &str) -> Vec<Vec<String>> {
         }
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         if end == 0 {
-            // A `*`, or what no path has: skipped, so that a list of paths goes on.
+            // A `*`, or another character that is not part of a path: skipped, so that a list of paths goes on.
             let skipped = rest.chars().next().map_or(0, char::len_utf8);
             *rest = &rest[skipped..];
             return vec![path];
@@ -255,7 +254,7 @@ fn tree(rest: &mut &str) -> Vec<Vec<String>> {
         match rest.strip_prefix("::") {
             Some(after) => *rest = after,
             None => {
-                // `as` and its name, in a list.
+                // Skips `as` and its name, in a list.
                 if let Some(after) = rest.strip_prefix(" as ") {
                     let end = after.find([',', '}', ';', '\n']).unwrap_or(after.len());
                     *rest = &after[end..];
@@ -266,7 +265,7 @@ fn tree(rest: &mut &str) -> Vec<Vec<String>> {
     }
 }
 
-/// A path from the crate's root.
+/// Resolves a path, so that it starts at the crate's root.
 fn resolved(path: Vec<String>, module: &[String]) -> Vec<String> {
     let supers = path.iter().take_while(|word| *word == "super").count();
     let end = path.into_iter().skip_while(|word| word == "super" || word == "crate");

@@ -1,4 +1,4 @@
-//! Holds the links of all pages to the tree: files that are there, and headings that they have.
+//! Checks the links of all pages: the files and headings that they name must exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "these links lead nowhere, mend them or the tree:{broken}");
 }
 
-/// All pages in Markdown, but what is built or hidden.
+/// All Markdown pages, except build outputs and hidden folders.
 fn collect(folder: &Path, pages: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -62,7 +62,7 @@ fn leads_somewhere(page: &Path, link: &str) -> bool {
     }
 }
 
-/// A heading as links name it: small letters, digits and hyphens.
+/// The anchor of a heading in links: lower-case letters, digits, hyphens and underscores.
 fn slug(heading: &str) -> String {
     let words = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = words.chars().filter(|c| c.is_alphanumeric() || "-_ ".contains(*c));

@@ -247,9 +247,9 @@ mod tests {
         assert_eq!(verdict(quiet(), &row(1.04, 1.04, 0.01)), None);
         assert_eq!(verdict(quiet(), &row(1.06, 1.06, 0.01)), Some(Verdict::Slower));
         assert_eq!(verdict(quiet(), &row(0.9, 0.9, 0.01)), Some(Verdict::Faster));
-        // As far apart as the windows of one run.
+        // The difference is as large as between the windows of one run.
         assert_eq!(verdict(quiet(), &row(1.3, 1.2, 0.4)), None);
-        // Caches that were warm in one run only: times of two contestants.
+        // Warm caches in one run and cold ones in the other: these are different contestants.
         let mut cold = row(9.0, 9.0, 0.0);
         if let super::row::Outcome::Time(time) = &mut cold.result {
             time.cache = "cold".into();
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(told, format!("{words}; this run's options exclude 7 rows of the earlier run"));
     }
 
-    /// Cases that only one run has are listed; those that the options exclude are counted.
+    /// Cases that are in only one run are listed; those that the options exclude are counted.
     #[test]
     fn cases_come_and_go() {
         let named = |name: &str, backend: &str| {
@@ -319,7 +319,7 @@ mod tests {
         assert!(!Verdict::New.is_bad() && !Verdict::Gone.is_bad());
     }
 
-    /// A case that fails with cold caches is the one that had a time with them.
+    /// A case that fails with cold caches is compared with its earlier time with cold caches.
     #[test]
     fn failures_with_cold_caches_are_cold() {
         let mut before = row(1.0, 1.0, 0.0);

@@ -97,8 +97,8 @@ pub(super) fn check(
     held_to(case, device, forced, fields, part)?.run(forced)
 }
 
-/// Prepares a case on the device. The reference computes as many of its results as `products` multiplications
-/// allow. If one filter of one sample needs far more, a smaller case is launched.
+/// Prepares a case on the device. The reference computes as many of its results as `products` multiplications allow.
+/// If one filter of one sample needs far more, a smaller case is launched.
 pub(super) fn held<'a>(
     case: &'a Case,
     device: &'a Device,
@@ -176,7 +176,7 @@ fn operator(case: &Case) -> Result<Operator, Failure> {
         "dgrad" | "data" => Operator::Data,
         "wgrad" | "weight" => Operator::Filter,
         "bias" => Operator::Bias,
-        _ => return Err(case.unknown_pass("fwd, dgrad, wgrad, bias")),
+        _ => return Err(case.unknown_pass("fwd, data, weight, bias")),
     })
 }
 
@@ -359,8 +359,8 @@ impl Fields {
         Ok((operator, plan))
     }
 
-    /// As much of the case as needs at most this many multiplications: results of some filters and
-    /// channels, and fewer or smaller samples. The device computes all filters and channels, so that
+    /// The part of the case that needs at most this many multiplications: results of some filters and channels, and
+    /// fewer or smaller samples. The device computes all filters and channels, so that
     /// the same kernel runs.
     fn smaller(
         &self,
@@ -380,7 +380,7 @@ impl Fields {
             return Ok((fields, all));
         }
         let mut part = Part::of(self, operator, SOME);
-        // All of them are too many, so that this ends.
+        // All filters and channels together are too many, so the loop ends.
         for some in (1..).map(|doublings| SOME << doublings) {
             let larger = Part::of(self, operator, some);
             if larger.products(windows(&plan), taps) > most {
@@ -649,7 +649,7 @@ mod tests {
         }
     }
 
-    /// Correct values, each shifted by one element.
+    /// A result with correct values, each shifted by one element.
     #[test]
     fn wrong_kernels_are_found() {
         for pass in ["fwd", "data", "weight"] {

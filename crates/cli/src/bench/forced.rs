@@ -11,7 +11,7 @@ pub(super) struct Forced {
     pub(super) tile: Option<Tiling>,
 }
 
-/// What a name stands for: a pooling algorithm, a convolution algorithm, or both.
+/// The meaning of a name: a pooling algorithm, a convolution algorithm, or both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Named {
     pool: Option<Algorithm>,

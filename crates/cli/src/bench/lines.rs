@@ -1,5 +1,5 @@
-//! Files of JSON lines, as they are found: with blank lines, ends of lines of another system, and a
-//! mark of the byte order, which some editors put before the first.
+//! Files of JSON lines. Blank lines, line endings of other systems, and a byte order mark, which some editors write,
+//! are accepted.
 
 use std::fs;
 use std::path::Path;

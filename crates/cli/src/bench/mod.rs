@@ -1,7 +1,8 @@
 //! `windowpane bench`, `verify` and `report`: many cases on several backends side by side, compared
 //! with the reference and with other libraries.
 //!
-//! A new kind of case needs a file beside [`pool`] and [`conv`], and a line in [`ready`] and [`check`].
+//! A new kind of case needs a file next to [`pool`] and [`conv`], and a line in [`ready`], [`check`] and every other
+//! `match` on the kind.
 
 mod against;
 mod case;
@@ -351,7 +352,7 @@ impl Bench {
                 let error = row.error().map(str::to_owned);
                 printer.add(&progress, Line::Row(row))?;
                 progress.step();
-                // A device without ceilings has failed before any case.
+                // A device whose peaks could not be measured failed before its first case; its rows say so.
                 if let (Some(error), Ok(_)) = (error, &contestant)
                     && is_lost(device)
                 {
@@ -365,7 +366,7 @@ impl Bench {
         printer.finish()?;
         let filter = self.cases.filter.as_deref().unwrap_or_default();
         let slower = earlier.map_or(Ok(0), |earlier| printer.moved(&earlier, filter))?;
-        // Where nothing ran there is nothing to draw, and that is not what is wrong.
+        // If no case ran, there is nothing to draw; the failed cases are reported below, not that.
         let drawn = picture.map_or(Ok(()), |picture| picture.draw(printer.lines()));
         match (failed, slower) {
             (0, 0) => drawn,
@@ -501,7 +502,7 @@ mod tests {
 
     use super::*;
 
-    /// A wrong result is never a time.
+    /// A wrong result is never timed.
     #[test]
     fn wrong_cases_have_no_time() {
         let case: Case = serde_json::from_value(json!({
@@ -534,7 +535,7 @@ mod tests {
         assert!(!is_lost(&Device::host()));
     }
 
-    /// A device that is lost before its first case leaves rows that say so, and others theirs.
+    /// If a device fails before its first case, its rows say so; another device's cases are still timed.
     #[test]
     fn a_device_without_ceilings_has_rows_that_say_so() {
         #[derive(clap::Parser)]

@@ -28,7 +28,7 @@ struct Fields {
     exponent: Option<f64>,
 }
 
-/// What a pooling computes.
+/// The operator of a pooling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operator {
     Max,
@@ -133,7 +133,7 @@ pub(super) fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>,
     let own = fields.plan(case, device, Forced::default())?.1.algorithm();
     let others = Algorithm::ALL.into_iter().filter(|algorithm| {
         let planned = fields.plan(case, device, Forced::pool(*algorithm));
-        // Some names ask for the kernel of another one.
+        // Some names select the kernel of another name.
         *algorithm != own && planned.is_ok_and(|(_, plan)| plan.algorithm() == *algorithm)
     });
     Ok([own].into_iter().chain(others).map(Algorithm::name).collect())
@@ -246,8 +246,8 @@ impl Fields {
         self.exponent.unwrap_or(2.0)
     }
 
-    /// As much of the case as has at most this many taps: fewer samples, or smaller ones if one sample has
-    /// more, still with windows at all edges. The kernel is the same for all batches and extents.
+    /// The part of the case with at most this many taps: fewer samples, or smaller ones if one sample has more, still
+    /// with windows at all edges. The kernel is the same for all batches and extents.
     fn smaller(
         &self,
         case: &Case,
@@ -466,7 +466,7 @@ mod tests {
             arithmetic(&large.plan(&case, &Device::host(), Forced::default()).expect("a plan").1);
         assert_eq!((smaller(all).n, smaller(all).size), (3, vec![1000, 70]));
         assert_eq!((smaller(all / 6).n, smaller(all / 6).size), (1, vec![500, 70]));
-        // The window of three, and 32 steps of two.
+        // The window of 3, and 32 steps of 2.
         assert_eq!(smaller(0).size, [67, 67]);
     }
 

@@ -1,4 +1,4 @@
-//! Random problems as people have them: the sizes of networks and of pictures, and odd ones between them.
+//! Random problems of realistic sizes: those of networks and of pictures, and odd ones in between.
 //!
 //! [`Draws`] draws problems for one device, in turn for every kind, pass and type that the device supports. It draws
 //! several candidates and takes the one whose kernels have run least, so that rarely applicable kernels run too.
@@ -25,7 +25,7 @@ pub(super) struct Sizes {
 impl Sizes {
     /// The limits of small problems, or of large ones, for a device.
     pub(super) fn new(large: bool, device: &Device) -> Self {
-        // The processor takes seconds for what a GPU does in a moment.
+        // A CPU takes seconds for work that a GPU does in a moment.
         let is_slow = device.uses_host_memory() || device.is_emulated();
         match large {
             true => Self {
@@ -368,7 +368,7 @@ impl Dice {
 mod tests {
     use super::*;
 
-    /// Problems respect the size limits, have a kernel, and repeat with their seed; every sort is drawn.
+    /// Problems respect the size limits, have a kernel, and repeat with the same seed; every sort is drawn.
     #[test]
     fn problems_repeat_and_are_of_all_sorts() {
         let host = Device::host();

@@ -295,7 +295,7 @@ impl Row {
         computed_in(&self.dtype, self.precision.as_deref())
     }
 
-    /// The contestant. Cold caches count as a separate contestant: its times are shown beside those
+    /// The contestant. Cold caches count as a separate contestant: its times are shown next to those
     /// with warm caches, and neither replaces the other.
     pub(super) fn whose(&self) -> Cow<'_, str> {
         whose(self.peer.as_deref().unwrap_or(&self.backend), self.is_cold())
@@ -365,7 +365,7 @@ fn whose(name: &str, cold: bool) -> Cow<'_, str> {
     }
 }
 
-/// What a type is computed in: the type itself, or the requested precision.
+/// The precision that a type is computed in: the type itself, or the requested precision.
 pub(super) fn computed_in<'a>(dtype: &'a str, precision: Option<&'a str>) -> &'a str {
     precision.filter(|precision| *precision != "strict").unwrap_or(dtype)
 }

@@ -9,7 +9,7 @@ use windowpane::DType;
 use super::case::Case;
 use super::{Format, print, row};
 
-/// The cases that were executed, by what executed them.
+/// The number of executed cases, by kernel, pass and type.
 #[derive(Default)]
 pub(super) struct Tally(BTreeMap<Cell, usize>);
 
@@ -33,7 +33,7 @@ pub(super) struct Line<'a> {
 
 impl Cell {
     fn of(case: &Case, kernel: &str) -> Self {
-        // Maxima with their indices are other kernels.
+        // Maxima with indices use different kernels.
         let indexed = case.pass == "fwd" && case.rest.get("indices").is_some_and(|it| it == true);
         Self {
             algorithm: kernel.into(),
@@ -50,12 +50,12 @@ impl Cell {
 }
 
 impl Tally {
-    /// How many cases like this a kernel has executed; from now on the table lists it.
+    /// The number of such cases that a kernel has executed. The table lists the cell from now on.
     pub(super) fn seen(&mut self, case: &Case, kernel: &str) -> usize {
         *self.0.entry(Cell::of(case, kernel)).or_default()
     }
 
-    /// One more case is executed.
+    /// Counts one more executed case.
     pub(super) fn add(&mut self, case: &Case, kernel: &str) {
         *self.0.entry(Cell::of(case, kernel)).or_default() += 1;
     }
@@ -70,7 +70,7 @@ impl Tally {
         self.0.iter().map(move |(cell, executed)| Line { executed: *executed, backend, cell })
     }
 
-    /// A kernel and pass a row, a type a column.
+    /// A table with one row per kernel and pass, and one column per type.
     pub(super) fn table(&self, format: Format, backend: &str) -> Table {
         let own = DType::ALL.map(|dtype| dtype.name());
         let types = own.into_iter().chain(["tf32"]);

@@ -1,4 +1,4 @@
-//! `windowpane verify`: the same cases, held to the reference.
+//! `windowpane verify`: the same cases, compared with the reference.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ which one plane is too much for the reference is launched smaller, and the row s
 
 --random draws problems of all kinds, passes, types and layouts that a device has, and runs each by
 the plan's own kernel and by each other that can. A failing case is printed as a line that --cases
-takes. At the end stands how often each kernel computed each pass in each type.";
+takes. The summary counts how often each kernel computed each pass in each type.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub(crate) struct Verify {
     taps: usize,
 }
 
-/// A case on a device: how far its results are from the reference's.
+/// A case on a device, with the error of its results relative to the reference.
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -152,7 +152,7 @@ impl Verify {
         }
     }
 
-    /// Draws problems for each device, and runs each by every kernel that can.
+    /// Draws problems for each device, and runs each with every kernel that can compute it.
     fn run_random(&self, problems: usize) -> Result<(), Failure> {
         let devices = self.cases.devices()?;
         self.cases.follow_tuned(false)?;
@@ -194,7 +194,7 @@ impl Verify {
         summary.close(format)
     }
 
-    /// Runs a problem by every kernel that can. A failure is printed, with its case.
+    /// Runs a problem with every kernel that can compute it. A failure is printed with its case.
     fn run_drawn(
         &self,
         drawn: &Drawn,
@@ -391,7 +391,7 @@ mod tests {
         assert!(closed.starts_with("1 of 3 cases are wrong or did not run"), "{closed}");
     }
 
-    /// A wrong result is a row that says what is wrong, and has nothing that could pass for good.
+    /// A wrong result gives a row that says what is wrong, without fields that a correct result has.
     #[test]
     fn wrong_results_are_rows_that_say_so() {
         let case: Case = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! The binary `windowpane`; the library beside it is the program.
+//! The binary `windowpane`; the library in this crate contains the program.
 
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use crate::support::{Folder, run, same_everywhere};
 
-/// A 3×3 image and a 2×2 filter by hand, and what follows the sums.
+/// A 3×3 image and a 2×2 filter, computed by hand, and the epilogue.
 #[test]
 fn a_convolution_by_hand() {
     let folder = Folder::new();
@@ -32,7 +32,7 @@ fn a_convolution_by_hand() {
     folder.holds("dw.npy", &[1, 2, 2, 1], &[11.0f32, 14.0, 20.0, 23.0]);
 }
 
-/// Every backend writes what `host` does, whatever the layouts; on whole numbers bit for bit.
+/// Every backend writes the same file as `host` in every layout, bit for bit because the inputs are whole numbers.
 #[test]
 fn convolutions_agree_across_backends_and_layouts() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! `devices`, and devices and types that are not there.
+//! `devices`, and devices and types that do not exist.
 
 use std::path::Path;
 

@@ -53,7 +53,7 @@ fn the_examples_results_are_valid_in_every_type() {
     assert!(run(&["pool2d", "-N", "0"]).succeeded().out.ends_with("valid:y\n"));
 }
 
-/// The backends that are not `host`, where there are some.
+/// The example runs on every device of this machine.
 #[test]
 fn every_backend_runs_the_example() {
     for device in Device::all() {

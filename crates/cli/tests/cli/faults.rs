@@ -1,5 +1,5 @@
 //! Faults on Unix: hostile files, special files, interrupts, full disks and little memory. Each ends
-//! in one line on stderr, soon, and leaves no file behind. `docs/FAULTS.md` lists them.
+//! soon, with one line on stderr, and leaves no file behind. `docs/FAULTS.md` lists them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Folder, Ran, run};
 
-/// More than any of these commands takes on a busy machine.
+/// Longer than any of these commands takes on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 
 /// Starts the program on `host` in a shell that has set these limits.
@@ -18,13 +18,13 @@ fn start(limits: &str, arguments: &[&str]) -> Child {
     let mut shell = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_windowpane");
     shell.args(["-c", &format!("{limits}; exec \"$@\""), "sh", program]).args(arguments);
-    // The address space that threads set aside would depend on the machine.
+    // Otherwise the address space that threads reserve would depend on the machine.
     shell.env("RAYON_NUM_THREADS", "2").env("MALLOC_ARENA_MAX", "2");
     shell.args(["--backend", "host"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell.spawn().expect("a shell")
 }
 
-/// Waits for a program, which ends soon or fails the test.
+/// Waits for a program; the test fails if it does not end soon.
 #[track_caller]
 fn wait(mut child: Child) -> (Ran, Option<i32>) {
     let start = Instant::now();
@@ -49,7 +49,7 @@ fn run_in(limits: &str, arguments: &[&str]) -> Ran {
     wait(start(limits, arguments)).0
 }
 
-/// Keeps a program that reads without end from taking the machine's memory.
+/// Keeps a program that reads endlessly from using all of the machine's memory.
 const LITTLE_MEMORY: &str = "ulimit -v 4000000";
 
 fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
@@ -85,14 +85,14 @@ fn special_files_are_read_no_further_than_their_header() {
     assert_eq!(folder.files(), Vec::<String>::new());
 }
 
-/// A pipe for the test, a thread that writes into it, and what the thread does with it then.
+/// Makes a pipe and a thread that writes `bytes` into it and then calls `then` with it.
 fn pipe(folder: &Folder, name: &str, bytes: Vec<u8>, then: impl FnOnce(fs::File) + Send + 'static) {
     let made = Command::new("mkfifo").arg(folder.path(name)).status().expect("mkfifo");
     assert!(made.success());
     let path = folder.path(name);
     thread::spawn(move || {
         let mut file = fs::OpenOptions::new().write(true).open(path).expect("a pipe");
-        // The reader may have gone.
+        // The reader may have closed the pipe.
         let _ = file.write_all(&bytes);
         then(file);
     });
@@ -119,7 +119,7 @@ fn pipes_are_read_no_further_than_their_elements() {
     pool("endless").succeeded();
     folder.holds("y.npy", &[1, 2, 1], &[3.0f32, 2.0]);
     fs::remove_file(&y).expect("it was written");
-    // More elements are promised than there is memory for, or than come.
+    // The header promises more elements than arrive, or than fit in memory.
     let vast = header.replace("4, 1", "2000000000, 1");
     pipe(&folder, "vast", npy(&vast, &elements), drop);
     pool("vast").refused(1, "vast: is cut short within its elements");
@@ -135,10 +135,10 @@ fn pipes_are_read_no_further_than_their_elements() {
     assert_eq!(folder.files(), ["endless", "more", "vast"]);
 }
 
-/// Sends a signal to a program as soon as it writes; false if it was done before.
+/// Sends a signal to a program as soon as it writes; false if the program finished first.
 fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
     let folder = Folder::new();
-    // 64 MiB of zeros from two numbers.
+    // The output has 64 MiB of zeros, from one number and its index.
     let x = folder.write("x.npy", &[1, 1, 1], &[1.0f64]);
     let at = folder.write("at.npy", &[1, 1, 1], &[0i32]);
     let y = folder.write("y.npy", &[1], &[7.0f32]);
@@ -146,7 +146,7 @@ fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
     let files = folder.files();
     let mut child =
         start(limits, &["unpool", &x, "--indices", &at, "--output-size", "8388608", "-o", &y]);
-    // `Output::new` tries the place before the work: the file that is written is not empty.
+    // `Output::new` creates an empty file before the work, as a check; a file that is being written is not empty.
     let writes = || {
         let parts = folder.files().into_iter().filter(|name| !files.contains(name));
         parts.filter_map(|part| fs::metadata(folder.path(&part)).ok()).any(|part| part.len() > 0)
@@ -176,13 +176,13 @@ fn an_interrupted_program_leaves_its_files_as_they_were() {
     }
 }
 
-/// `nohup` and shells that start a program in the background have it ignore signals.
+/// `nohup`, and shells that start a program in the background, make it ignore signals.
 #[test]
 fn a_signal_that_is_ignored_interrupts_nothing() {
     assert!(!interrupted_while_it_writes(("-HUP", 1), "trap '' HUP"));
 }
 
-/// The limit of a file's size stands for a disk that is full after so many bytes.
+/// A limit on the file size simulates a disk that is full after that many bytes.
 #[test]
 fn outputs_that_cannot_be_written_whole_change_nothing() {
     let folder = Folder::new();
@@ -190,7 +190,7 @@ fn outputs_that_cannot_be_written_whole_change_nothing() {
     let (y, at) = (folder.write("y.npy", &[1], &[7u8]), folder.name("at.npy"));
     let files = folder.files();
     let pool = ["pool", &x, "-o", &y, "--kernel", "1", "--indices", &at];
-    // Room for the values, of 20,000 bytes, and not for their positions.
+    // There is room for the values, 20,000 bytes, but not for their indices.
     let room = "trap '' XFSZ; ulimit -f 100";
     run_in(room, &pool).refused(1, "at.npy: cannot be written: File too large");
     assert_eq!(folder.files(), files);
@@ -199,7 +199,7 @@ fn outputs_that_cannot_be_written_whole_change_nothing() {
     folder.holds("y.npy", &[1, 20_000, 1], &[1u8; 20_000]);
 }
 
-/// A disk of 64 KiB, where this user may make one.
+/// A disk of 64 KiB, if this user is allowed to mount one.
 #[test]
 fn a_full_disk_is_one_line() {
     let folder = Folder::new();
@@ -234,7 +234,7 @@ fn a_full_standard_output_is_one_line() {
     Ran { code: output.status.code(), out: String::new(), err }.refused(1, "standard output");
 }
 
-/// A file of zeros, which takes no disk.
+/// A sparse file of zeros, which takes no disk space.
 fn zeros(folder: &Folder, name: &str, descr: &str, elements: usize, size: usize) -> String {
     let header =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, {elements}, 1)}}");
@@ -245,7 +245,7 @@ fn zeros(folder: &Folder, name: &str, descr: &str, elements: usize, size: usize)
     folder.name(name)
 }
 
-/// Rust ends a program that allocates in vain, by a signal; `host` counts all that it will need.
+/// Rust aborts a program when an allocation fails, so `host` counts all the memory that it will need in advance.
 #[test]
 fn what_host_needs_on_the_way_is_counted() {
     let folder = Folder::new();
@@ -256,13 +256,13 @@ fn what_host_needs_on_the_way_is_counted() {
     folder.write("w.npy", &[1, 1, 1], &[1.0f64]);
     let files = folder.files();
     let table: &[(&str, u64, &[&str])] = &[
-        // The divisors and the sums of 10⁸ windows, beside their averages.
+        // The divisors and the sums of 10⁸ windows, in addition to their averages.
         (
             "divisors",
             1_900_000,
             &["pool", &one, "--op", "avg", "--kernel", "1", "--padding", "50000000"],
         ),
-        // The sums of a gradient, eight times as long as its elements.
+        // The sums of a gradient, each eight times as large as an element.
         (
             "shares",
             1_600_000,
@@ -282,7 +282,7 @@ fn what_host_needs_on_the_way_is_counted() {
     }
 }
 
-/// The taps of a window are not listed where they are many.
+/// The taps of a window are not all listed if there are many.
 #[test]
 fn a_global_window_needs_no_memory_for_its_taps() {
     let folder = Folder::new();

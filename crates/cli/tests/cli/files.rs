@@ -1,4 +1,4 @@
-//! The files that commands write, on Unix: whom they are for, and what they replace.
+//! The files that commands write, on Unix: their permissions, and the files and links that they replace.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::bench;
 use crate::support::{Folder, run};
 
-/// Runs with this mask, on `host`.
+/// Runs with this umask.
 fn masked(mask: &str, arguments: &[&str]) {
     let script = format!("umask {mask}; exec \"$@\"");
     let program = env!("CARGO_BIN_EXE_windowpane");
@@ -26,8 +26,7 @@ fn has_mode(path: &Path, mode: u32) {
     assert_eq!(format!("{found:o}"), format!("{mode:o}"), "{}", path.display());
 }
 
-/// A file beside its place is made and moved; that is no reason to hide it from whom the user's mask
-/// lets see it, nor to show it to others.
+/// Files are written to a temporary file and renamed; their permissions still follow the user's umask.
 #[test]
 fn files_are_as_the_users_mask_says() {
     let folder = Folder::new();
@@ -59,7 +58,7 @@ fn files_are_as_the_users_mask_says() {
     }
 }
 
-/// Whom a file is for that is replaced its owner has said.
+/// A file that replaces another one keeps the permissions that its owner has set.
 #[test]
 fn files_that_are_replaced_keep_their_permissions() {
     let folder = Folder::new();
@@ -80,7 +79,7 @@ fn files_that_are_replaced_keep_their_permissions() {
     assert_eq!(folder.files(), ["x.npy", "y.npy"]);
 }
 
-/// A link is written through, as by any program, and stays a link.
+/// A symbolic link is followed, as by other programs, and stays a link.
 #[test]
 fn links_are_written_through() {
     let folder = Folder::new();
@@ -96,7 +95,8 @@ fn links_are_written_through() {
     assert_eq!(folder.files(), ["link.npy", "real.npy", "x.npy"]);
 }
 
-/// A link to what is not there yet is written through too; one that leads nowhere says where.
+/// A link to a file that does not exist yet is followed too; the error for one that cannot be followed names its
+/// target.
 #[test]
 fn links_to_nothing_are_written_through() {
     let folder = Folder::new();
@@ -123,7 +123,7 @@ fn links_to_nothing_are_written_through() {
     assert_eq!(folder.files(), files);
 }
 
-/// What a process left that was ended while it wrote, and had the number that this one has.
+/// A temporary file that was left by a killed process with the same process id does not matter.
 #[test]
 fn a_part_that_was_left_is_no_obstacle() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! The binary as users run it: what it prints, what it writes, and how it refuses. A file a command.
+//! Runs the binary as users do and checks its output, its files and its errors. One file per command.
 
 mod bench;
 mod conv;

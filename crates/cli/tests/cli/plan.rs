@@ -1,4 +1,4 @@
-//! `plan pool` and `plan conv`: tables of what would run.
+//! `plan pool` and `plan conv`: tables of the kernel that would run.
 
 use windowpane::Device;
 
@@ -26,7 +26,7 @@ fn plans_are_tables() {
     run(&["plan", "pool", "--shape", "1,4,4", "--kernel", "3,3"]).refused(2, "needs 4: N,H,W,C");
 }
 
-/// Every kernel with a reason, where there are kernels.
+/// `--why` prints every kernel with a reason, on devices that have kernels.
 #[test]
 fn why_says_what_became_of_every_kernel() {
     let plan = ["plan", "pool", "--shape", "8,112,112,64", "--kernel", "3,3", "--why"];
@@ -64,7 +64,7 @@ fn a_plan_of_a_convolution_prints_its_symbols() {
     ] {
         assert!(rows.contains(&vec![name, value]), "{name} {value} is not in {}", ran.out);
     }
-    // A device with tiled kernels prints the tile, with the numbers that were asked for.
+    // A device with tiled kernels prints the tile, with the requested numbers.
     for backend in ["wgpu", "cpu"] {
         let Ok(device) = Device::new(backend.parse().expect("a backend"), 0) else { continue };
         let plan = [&["plan", "conv"], &shapes[..]].concat();

@@ -1,4 +1,4 @@
-//! `pool`: what it writes.
+//! `pool`: the files that it writes.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn a_signal_is_pooled_with_indices() {
     folder.holds("at.npy", &[1, 3, 1], &[1i32, 3, 5]);
     assert_eq!(folder.files(), ["at.npy", "x.npy", "y.npy"]);
 
-    // An existing file is replaced; --quiet says nothing.
+    // An existing file is replaced; with --quiet nothing is printed.
     let padded = ["pool", &x, "-o", &y, "--kernel", "3", "--stride", "3", "--padding", "0:3"];
     let ran = run(&[&padded[..], &["--op", "avg", "--quiet"]].concat()).succeeded();
     assert_eq!(ran.out, "");
@@ -32,7 +32,7 @@ fn a_signal_is_pooled_with_indices() {
 #[test]
 fn an_image_is_pooled_in_both_layouts() {
     let folder = Folder::new();
-    // One sample of 2×4 with two channels, the second of them the first, negated.
+    // One sample of 2×4 with two channels; the second is the negated first.
     let plane = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
     let first: Vec<f32> = plane.iter().copied().chain(plane.map(|x| -x)).collect();
     let last: Vec<f32> = plane.iter().flat_map(|x| [*x, -*x]).collect();

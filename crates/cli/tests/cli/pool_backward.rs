@@ -33,7 +33,8 @@ fn gradients_go_back() {
     run(&[&global[..], &["--global"]].concat()).refused(1, "[1, 1, 1]");
 }
 
-/// SEMANTICS 5.1: what names no element is refused, on devices that gather too; and nothing is narrowed unasked.
+/// SEMANTICS 5.1: an index that names no element is refused, also on devices, which gather. A type is never narrowed
+/// without `--dtype`.
 #[test]
 fn foreign_positions_and_mixed_types_are_refused() {
     let folder = Folder::new();

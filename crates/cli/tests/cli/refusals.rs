@@ -1,4 +1,4 @@
-//! How poolings on files, and the example, are refused.
+//! Errors of poolings on files and of the example.
 
 use std::fs;
 
@@ -22,7 +22,7 @@ fn bad_input_is_refused_in_one_line() {
     let header = keep("header.npy", &bytes[..40]);
     let text = keep("text.npy", b"1.0, 2.0, 3.0\n");
     let empty = keep("empty.npy", b"");
-    // A shape of more elements than the file has, as long as the one that it replaces.
+    // A shape with more elements than the file has; its text is as long as the one that it replaces.
     let mut vast = bytes.clone();
     let shape = bytes.windows(11).position(|text| text == b"(1, 6, 6, 2");
     let shape = shape.expect("the shape is in the header");

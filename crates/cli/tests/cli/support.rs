@@ -1,4 +1,4 @@
-//! What all tests have in common: a run, and a folder of arrays.
+//! Shared by all tests: a run of the program, and a folder of arrays.
 
 use std::fmt::Debug;
 use std::fs;
@@ -9,7 +9,7 @@ use npyz::{AutoSerialize, Deserialize, NpyFile, Order, WriterBuilder};
 use tempfile::TempDir;
 use windowpane::{Backend, Device};
 
-/// What a run left behind.
+/// The exit status and the output of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -39,7 +39,7 @@ impl Ran {
         self
     }
 
-    /// The exit status, one line that names what is wrong, and no panic.
+    /// Asserts the exit status, and one line on stderr that contains `saying`, without a panic.
     #[track_caller]
     pub(crate) fn refused(&self, code: i32, saying: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
@@ -50,7 +50,7 @@ impl Ran {
     }
 }
 
-/// A folder of arrays that goes with the test.
+/// A folder of arrays, removed at the end of the test.
 pub(crate) struct Folder(TempDir);
 
 impl Folder {
@@ -58,7 +58,7 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder for the test"))
     }
 
-    /// The folder's own name.
+    /// The folder's path.
     pub(crate) fn root(&self) -> String {
         self.0.path().to_str().expect("UTF-8").into()
     }
@@ -119,7 +119,7 @@ impl Folder {
     }
 }
 
-/// Runs on every backend that is there, `host` first; the closure looks at what was written.
+/// Runs on every device of this machine, `host` first; the closure checks the files that were written.
 pub(crate) fn on_every_backend(arguments: &[&str], check: impl Fn()) {
     for device in Device::all().into_iter().rev() {
         let index = device.index().to_string();
@@ -129,7 +129,7 @@ pub(crate) fn on_every_backend(arguments: &[&str], check: impl Fn()) {
     }
 }
 
-/// Runs a command on `host` and on every backend that is there, and compares their files.
+/// Runs a command on `host` and on every backend that has a device, and compares their files.
 pub(crate) fn same_everywhere(folder: &Folder, arguments: &[&str]) {
     let y = folder.name("y.npy");
     let arguments = [arguments, &["-o", &y]].concat();

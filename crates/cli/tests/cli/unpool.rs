@@ -1,4 +1,4 @@
-//! `unpool`: maxima back to their places.
+//! `unpool`: writes maxima back to their positions.
 
 use std::fs;
 

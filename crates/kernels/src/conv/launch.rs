@@ -1,4 +1,4 @@
-//! The entry point: checks the tensors and the plan that a caller gives, and launches the plan's kernel.
+//! The entry point: checks the caller's tensors and plan, and launches the plan's kernel.
 
 use cubecl::server::Handle;
 use windowpane_geometry::{Activation, Convolution, DType, Precision};
@@ -15,47 +15,47 @@ use crate::cube::buffers::{self, Given};
 use crate::cube::convert::accumulator;
 use crate::device::{Capabilities, Target};
 
-/// The tensors of a launch, all of one type.
+/// The tensors of a launch. All have the same type.
 #[derive(Clone, Copy, Debug)]
 pub enum Operands<'a> {
-    /// The convolution, and what follows each sum.
+    /// The convolution, with its epilogue.
     Forward {
         /// The input.
         x: &'a Handle,
         /// The filters.
         w: &'a Handle,
-        /// A number for each filter.
+        /// One element per filter.
         bias: Option<&'a Handle>,
-        /// A tensor of the output's shape.
+        /// A tensor with the output's shape, which is added to the sums.
         residual: Option<&'a Handle>,
-        /// The function applied to each sum at the end.
+        /// The activation function that is applied last.
         activation: Activation,
         /// The output.
         y: &'a Handle,
     },
     /// The gradient with respect to the input.
     Data {
-        /// The gradient with respect to the sums.
+        /// The gradient with respect to the sums, that is, to the output before its activation.
         dy: &'a Handle,
         /// The filters.
         w: &'a Handle,
-        /// The gradient of the input.
+        /// The data gradient.
         dx: &'a Handle,
     },
     /// The gradient with respect to the filters.
     Filter {
-        /// The gradient with respect to the sums.
+        /// The gradient with respect to the sums, that is, to the output before its activation.
         dy: &'a Handle,
         /// The input.
         x: &'a Handle,
-        /// The gradient of the filters.
+        /// The weight gradient.
         dw: &'a Handle,
     },
     /// The gradient with respect to the bias.
     Bias {
-        /// The gradient with respect to the sums.
+        /// The gradient with respect to the sums, that is, to the output before its activation.
         dy: &'a Handle,
-        /// The gradient of the bias.
+        /// The bias gradient.
         db: &'a Handle,
     },
 }
@@ -83,7 +83,7 @@ impl Operands<'_> {
         }
     }
 
-    /// Refuses buffers that kernels cannot access without checks.
+    /// Rejects buffers that kernels, which do not check their accesses, could not use safely.
     fn check(
         &self,
         conv: &Convolution,
@@ -121,9 +121,8 @@ impl Operands<'_> {
 
 /// Launches a convolution or one of its gradients.
 ///
-/// The launch is asynchronous; what goes wrong on the device is reported by the call that reads the
-/// result. A gradient of the filters or the bias over no windows is refused: nothing would be
-/// launched, and its zeros are the caller's to make.
+/// The launch is asynchronous; errors on the device are reported by the call that reads the result. A weight or bias
+/// gradient over no windows is an error: no kernel would write its result, and the caller must fill it with zeros.
 pub fn launch(
     Target { client, device }: Target<'_>,
     conv: &Convolution,
@@ -167,7 +166,7 @@ pub fn launch(
     Ok(())
 }
 
-/// Launches the plan's kernel, and the addition of its parts where sums are cut.
+/// Launches the plan's kernel, and the addition of its parts if sums are split.
 fn compute(plan: &Plan, arguments: &Arguments<'_>) -> Result<(), PlanError> {
     let Arguments { client, device, conv, request: Request { pass, dtype, .. }, .. } = *arguments;
     if !plan.cuts(pass, dtype) {

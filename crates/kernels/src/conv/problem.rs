@@ -1,4 +1,4 @@
-//! The problem as plain data: what is computed, of which type and how exactly. No kernel is named here.
+//! The problem as plain data: the pass, the type and the precision. This module does not depend on any kernel.
 
 use windowpane_geometry::{Convolution, DType, FilterLayout, LIMIT, Layout, Precision};
 
@@ -10,16 +10,16 @@ pub use windowpane_geometry::Pass;
 /// A pass of a convolution, its type and its precision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// The result to compute.
+    /// The pass to compute.
     pub pass: Pass,
     /// The type of all tensors.
     pub dtype: DType,
-    /// How exact the products are.
+    /// The precision of the products.
     pub precision: Precision,
 }
 
-/// The same problem over tensors in another layout. A gradient of filters whose taps lie side by side then has their
-/// channels side by side, as it is computed from such pixels; filters that are read are read as they are.
+/// The same problem with its tensors in another layout. A weight gradient whose taps are contiguous gets contiguous
+/// channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
 pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
     let filter_layout = match (pass, layout, conv.filter_layout()) {
         _ if layout == conv.layout() => conv.filter_layout(),
@@ -29,7 +29,7 @@ pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convo
     conv.with_layouts(layout, filter_layout)
 }
 
-/// The elements that a pass computes.
+/// The number of elements that a pass computes.
 pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Forward => conv.output().elements(),
@@ -39,7 +39,7 @@ pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
     }
 }
 
-/// The elements of the two operands that a pass multiplies.
+/// The number of elements of the two operands that a pass multiplies.
 pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
     let (inputs, outputs) = (conv.input().elements(), conv.output().elements());
     let weights = conv.filter().elements();
@@ -50,13 +50,12 @@ pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
     }
 }
 
-/// The windows of all samples: the terms of each sum of the filters' and the bias's gradient.
+/// The number of windows of all samples: the terms of each sum of a weight or bias gradient.
 pub(super) fn windows(conv: &Convolution) -> usize {
     conv.output().batch() * conv.output().plane()
 }
 
-/// The fragments that a request's products are made of, where the device has matrix units for them,
-/// and the units of a plane.
+/// The fragment for a request's products, if the device has matrix units for them, and the units of a plane.
 pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
     let Fragments { f16, bf16, tf32 } = device.matrix;
     let fragment = match (request.dtype, request.precision) {
@@ -68,7 +67,7 @@ pub(super) fn fragment(request: Request, device: &Capabilities) -> Option<(Fragm
     fragment.zip(device.plane)
 }
 
-/// Refuses what no kernel could compute, whatever its configuration.
+/// Rejects problems that no kernel can compute, whatever its configuration.
 pub(super) fn check(
     conv: &Convolution,
     request: Request,
@@ -88,7 +87,7 @@ pub(super) fn check(
     }
     let sizes = [conv.input().elements(), conv.output().elements(), conv.filter().elements()];
     for elements in sizes {
-        // Positions are 32-bit in the kernels.
+        // Offsets are 32-bit in the kernels.
         if elements > LIMIT {
             return Err(PlanError::TooManyElements { elements, limit: LIMIT });
         }

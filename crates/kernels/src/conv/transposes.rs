@@ -1,7 +1,7 @@
-//! Computes in another layout than the tensors': transposes them before and after the kernel, in the same call.
+//! Computes in another layout than the tensors have: transposes them before and after the kernel, in the same call.
 //!
-//! So a kernel that only reads channels-last tensors serves channels-first ones too: where the sums are long, reading
-//! and writing the tensors once more takes little of the time that it saves.
+//! A kernel that only reads channels-last tensors can then also compute channels-first ones. Where the sums are long,
+//! reading and writing the tensors once more takes little time compared with the time that the kernel saves.
 
 use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
@@ -10,10 +10,10 @@ use super::problem::{Pass, in_layout};
 use crate::device::Target;
 use crate::transpose;
 
-/// Matrices to transpose, which lie one after the other: how many, their rows and their columns.
+/// Matrices to transpose, which follow one another in memory: their number, their rows and their columns.
 type Matrices = [usize; 3];
 
-/// What is transposed for a pass; none where a tensor is the same in both layouts.
+/// The tensors that a pass transposes; none where a tensor is the same in both layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transposes {
     input: Option<Matrices>,
@@ -30,7 +30,7 @@ pub(super) struct Transposed {
 }
 
 impl Transposes {
-    /// From the layout of a problem's tensors to that of a kernel.
+    /// The transposes from the layout of a problem's tensors to that of a kernel.
     pub(super) fn new(conv: &Convolution, layout: Layout, pass: Pass) -> Self {
         if layout == conv.layout() {
             return Self { input: None, output: None, filters: None, pass };
@@ -44,7 +44,7 @@ impl Transposes {
         }
     }
 
-    /// The tensors that a pass multiplies, and its result.
+    /// The transposes of the two operands of a pass, and of its result.
     fn tensors(&self) -> ([Option<Matrices>; 2], Option<Matrices>) {
         match self.pass {
             Pass::Data => ([self.output, self.filters], self.input),
@@ -54,7 +54,7 @@ impl Transposes {
         }
     }
 
-    /// The bytes of the transposed tensors; those of a residual, which a plan does not know of, come on top.
+    /// The bytes of the transposed tensors, without a residual, which a plan does not know about.
     pub(super) fn bytes(&self, dtype: DType) -> usize {
         let ([first, second], out) = self.tensors();
         let all = [first, second, out].into_iter().flatten();
@@ -63,7 +63,7 @@ impl Transposes {
         elements.saturating_mul(dtype.size())
     }
 
-    /// Transposes what a kernel reads, and makes room for what it writes.
+    /// Transposes the tensors that a kernel reads, and allocates the tensor that it writes.
     pub(super) fn before(
         &self,
         target: Target<'_>,
@@ -86,7 +86,7 @@ impl Transposes {
         }
     }
 
-    /// Transposes what the kernel has written back to the caller's layout.
+    /// Transposes the kernel's result to the caller's layout.
     pub(super) fn after(&self, target: Target<'_>, dtype: DType, written: &Handle, out: &Handle) {
         if let (_, Some([matrices, rows, columns])) = self.tensors() {
             let back = [matrices, columns, rows];
@@ -146,10 +146,10 @@ mod tests {
         let [x, y, w] = [2 * 6 * 72, 2 * 10 * 42, 10 * 3 * 9];
         assert_eq!(bytes(&first, Pass::Forward), 2 * (x + y));
         assert_eq!(bytes(&first, Pass::Data), 2 * (x + y));
-        // The result as well.
+        // The result is transposed as well.
         assert_eq!(bytes(&first, Pass::Filter), 2 * (x + w + y));
         assert_eq!(bytes(&first, Pass::Bias), 2 * y);
-        // Filters of one tap, and those in other layouts, stay.
+        // Filters of one tap, and filters in other layouts, are not transposed.
         let points = conv(1, Layout::ChannelsFirst, FilterLayout::Fchw);
         assert_eq!(bytes(&points, Pass::Filter), 2 * (x + 2 * 10 * 72));
         let inner = conv(3, Layout::ChannelsFirst, FilterLayout::Hwcf);

@@ -1,10 +1,10 @@
-//! The arithmetic of one axis, in a kernel: `windowpane_geometry::Axis` word for word.
+//! The arithmetic of one axis in a kernel, the same as that of `windowpane_geometry::Axis`.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::Axis;
 
-/// The numbers of an axis, which may change without a new kernel.
+/// The numbers of an axis. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(crate) struct AxisArgs {
@@ -15,26 +15,25 @@ pub(crate) struct AxisArgs {
     pub(crate) before: i32,
     pub(crate) after: i32,
     pub(crate) output: FastDivmod<u32>,
-    /// Where the windows of an uneven axis begin and end.
+    /// For uneven axes: where windows begin and end.
     pub(crate) shares: Shares,
 }
 
-/// What of an axis changes the code of a kernel: its options, never its extents.
+/// The parameters of an axis that change a kernel's code: its options, never its extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AxisForm {
-    /// The taps, where the loop over them is unrolled.
+    /// The number of taps, if the loop over them is unrolled.
     pub(crate) taps: Option<u32>,
     /// Whether taps may be outside the input.
     pub(crate) clipped: bool,
-    /// Whether windows may have no tap inside.
+    /// Whether windows may have no tap inside the input.
     pub(crate) may_be_empty: bool,
     /// Whether taps are more than one coordinate apart.
     pub(crate) dilated: bool,
-    /// The taps that are never outside, where the loop over them is unrolled.
+    /// The range of taps that are never outside, if the loop over them is unrolled.
     pub(crate) always_inside: (u32, u32),
-    /// Whether windows differ in length or step. Of a window that was asked for by its extents this
-    /// never holds, of one that was asked for by its number it depends on the extent: the one thing
-    /// that does, and it makes two kernels.
+    /// Whether windows differ in length or step. This is never so for windows given by their size. For windows given by
+    /// their number it depends on the extent; it is the only parameter that does, and leads to two kernels.
     pub(crate) uneven: bool,
 }
 
@@ -51,7 +50,7 @@ impl AxisForm {
         }
     }
 
-    /// The form of a tap that is always inside.
+    /// The form of an axis whose taps are always inside.
     pub(crate) fn unclipped(self) -> Self {
         Self { clipped: false, may_be_empty: false, ..self }
     }
@@ -62,7 +61,7 @@ impl AxisForm {
     }
 }
 
-/// The launch arguments of an axis; its numbers fit, for `Axis` keeps them below its limit.
+/// The launch arguments of an axis. Its numbers fit in 32 bits, because `Axis` keeps them below its limit.
 pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
     AxisArgsLaunch::new(
         axis.input() as i32,
@@ -76,20 +75,20 @@ pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
     )
 }
 
-/// The numbers of `⌊i·N/D⌋`: `N` parted among `D`.
+/// The numbers for computing `⌊i·N/D⌋`, which divides `N` among `D`.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(crate) struct Shares {
-    /// `N / D` and what is left over.
+    /// `N / D` and the remainder.
     whole: u32,
     rest: u32,
     by: FastDivmod<u32>,
     parts: u32,
-    /// Not 0 where `i·rest` may be too large to divide.
+    /// Not 0 if `i·rest` may be too large to divide by `by`.
     wide: u32,
 }
 
-/// `i` goes up to `parts`; both numbers are at least 1.
+/// `i` is at most `parts`; both arguments are at least 1.
 pub(crate) fn shares(total: usize, parts: usize) -> SharesLaunch {
     let rest = total % parts;
     // `FastDivmod` is exact for dividends of 31 bits.
@@ -127,7 +126,7 @@ fn part(shares: &Shares, i: u32) -> (u32, u32) {
         quotient = q;
         remainder = r;
     } else {
-        // Bit by bit: the remainder is always less than `parts`, so twice that still fits.
+        // Bit by bit. The remainder is always less than `parts`, so twice the remainder still fits.
         for bit in 0u32..31u32 {
             quotient *= 2u32;
             remainder *= 2u32;
@@ -177,7 +176,7 @@ pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Ta
     }
 }
 
-/// How many taps of the window are inside the input or in its padding.
+/// The number of taps of the window that are inside the input or in its padding.
 #[cube]
 pub(crate) fn padded_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisForm) -> i32 {
     if comptime!(form.uneven) {
@@ -199,7 +198,7 @@ pub(crate) fn has_all_taps(axis: &AxisArgs, taps: &Taps, #[comptime] form: AxisF
     }
 }
 
-/// How many taps of the window read below coordinate `x`.
+/// The number of taps of the window that read below coordinate `x`.
 #[cube]
 fn taps_below(axis: &AxisArgs, start: i32, x: i32, #[comptime] form: AxisForm) -> i32 {
     let room = max(x - start, 0i32);
@@ -212,8 +211,8 @@ fn taps_below(axis: &AxisArgs, start: i32, x: i32, #[comptime] form: AxisForm) -
     min(taps, axis.kernel)
 }
 
-/// The coordinate that tap `t` reads, where an unrolled tap outside the input is moved to the
-/// nearest one inside: a coordinate of the input always, unless the window is empty.
+/// The coordinate that tap `t` reads. An unrolled tap outside the input is moved to the nearest one inside, so this is
+/// a coordinate of the input, unless the window is empty.
 #[cube]
 pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form: AxisForm) -> i32 {
     let t = if comptime!(form.clipped && form.taps.is_some()) {
@@ -222,7 +221,7 @@ pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form:
         t
     };
     let x = if comptime!(form.dilated) { taps.start + t * axis.dilation } else { taps.start + t };
-    // What an empty window reads is never used, but must be there to be read.
+    // A value that an empty window reads is never used, but its coordinate must be valid.
     if comptime!(form.may_be_empty && form.taps.is_some()) {
         min(max(x, 0i32), axis.input - 1)
     } else {
@@ -230,7 +229,7 @@ pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form:
     }
 }
 
-/// Whether tap `t`, of an unrolled loop, is inside the input.
+/// Whether tap `t` of an unrolled loop is inside the input.
 #[cube]
 pub(crate) fn is_inside(taps: &Taps, t: i32, #[comptime] form: AxisForm) -> bool {
     if comptime!(form.clipped) { t >= taps.first && t < taps.end } else { true.runtime() }

@@ -1,64 +1,64 @@
-//! Buffers that callers hand over, checked before kernels access them without checks.
+//! Buffers that callers pass, validated because kernels access them without bounds checks.
 
 use cubecl::server::{Handle, Overlap};
 use windowpane_geometry::DType;
 
 use crate::device::Capabilities;
 
-/// The most elements that positions of 32 bits count.
+/// The most elements that 32-bit positions can count.
 const MOST: usize = u32::MAX as usize;
 
-/// Why a buffer cannot be a kernel's.
+/// Why a buffer cannot be used by a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// It does not hold its tensor.
+    /// The buffer is smaller than its tensor.
     #[error(
         "the buffer for {name} has {found} bytes and {needed} are needed; give one that holds the \
          whole tensor"
     )]
     TooSmall {
-        /// The tensor.
+        /// The name of the tensor.
         name: &'static str,
-        /// The bytes of the tensor.
+        /// The size of the tensor in bytes.
         needed: u64,
-        /// The bytes of the buffer between its offsets.
+        /// The size of the buffer between its offsets, in bytes.
         found: u64,
     },
-    /// It has more elements than kernels count.
+    /// The tensor has more elements than kernels can count.
     #[error("{name} has {elements} elements and kernels count {limit}; split the batch")]
     TooMany {
-        /// The tensor.
+        /// The name of the tensor.
         name: &'static str,
-        /// Its elements.
+        /// Its number of elements.
         elements: usize,
-        /// The most that kernels count.
+        /// The largest number that kernels can count.
         limit: usize,
     },
-    /// It starts where vectors cannot be loaded.
+    /// The buffer starts at an offset from which vectors cannot be loaded.
     #[error(
         "the buffer for {name} starts at byte {offset} of its memory, and this device loads from \
          multiples of {alignment}; copy it to a buffer of its own"
     )]
     Misaligned {
-        /// The tensor.
+        /// The name of the tensor.
         name: &'static str,
-        /// The byte at which it starts.
+        /// The offset at which it starts, in bytes.
         offset: u64,
-        /// What that has to be a multiple of.
+        /// The required alignment of the offset, in bytes.
         alignment: u64,
     },
-    /// It is written while another is read or written.
+    /// The buffer is written, and shares memory with another one that is read or written.
     #[error("the buffers for {output} and {other} share memory; give {output} a buffer of its own")]
     Overlap {
-        /// The tensor that is written.
+        /// The name of the tensor that is written.
         output: &'static str,
-        /// The other one.
+        /// The name of the other tensor.
         other: &'static str,
     },
 }
 
-/// A buffer, and the tensor that it is given for.
+/// A buffer, and the tensor that it is used for.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) name: &'static str,
@@ -67,8 +67,8 @@ pub(crate) struct Given<'a> {
     pub(crate) elements: usize,
 }
 
-/// Refuses buffers that kernels cannot access without checks: all that a launch reads, and all that it
-/// writes.
+/// Refuses buffers that kernels cannot access safely without bounds checks. `inputs` are all buffers that a launch
+/// reads, `outputs` all that it writes.
 pub(crate) fn check(
     device: &Capabilities,
     inputs: &[Given<'_>],
@@ -96,7 +96,7 @@ impl Given<'_> {
         }
         let needed = elements as u64 * dtype.size() as u64;
         let offset = handle.offset_start.unwrap_or(0);
-        // The handle's own count wraps where its offsets are past its end.
+        // The handle's own size wraps around if its offsets are past its end.
         let found = handle.size().saturating_sub(offset);
         let found = found.saturating_sub(handle.offset_end.unwrap_or(0));
         if found < needed {

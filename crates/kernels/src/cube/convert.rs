@@ -1,4 +1,4 @@
-//! Types of elements: what they are computed in, and how they become that and are rounded back.
+//! Element types: the types in which elements are computed, and the conversions to these and back.
 
 use cubecl::prelude::*;
 
@@ -7,10 +7,10 @@ use windowpane_geometry::DType;
 use crate::device::Capabilities;
 pub(crate) use crate::device::dtype::{accumulator, elem};
 
-/// Rounds sums to the type that they are stored in, to nearest even.
+/// Rounds sums to the type in which they are stored, to nearest even.
 ///
-/// Some drivers cut an f32 off to make a bf16; so the rounding is done here, and leaves a number
-/// that a cut keeps.
+/// Some drivers truncate f32 to bf16. With `bf16`, the rounding is therefore done here and gives a number that
+/// truncation does not change.
 #[cube]
 pub(crate) fn round<A: Float, S: Float, N: Size>(
     sums: Vector<A, N>,
@@ -27,21 +27,21 @@ pub(crate) fn round<A: Float, S: Float, N: Size>(
     }
 }
 
-/// How elements become what they are compared and summed in.
+/// How elements are converted to the type in which they are compared and summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Widening {
-    /// As the device converts them.
+    /// By the device's conversion.
     Cast,
-    /// A bf16 by its bits, for it is the upper half of an f32. A compiler that sees a conversion before
-    /// a comparison compares without it, two bf16 at a time, and then takes the answers apart at
-    /// several times the cost; and it takes two instructions for each upper half of a word.
+    /// By bits, for bf16, which is the upper half of an f32. A compiler that sees a conversion before a comparison
+    /// compares the unconverted numbers, two bf16 at a time, and then splits the results at several times the cost; and
+    /// its conversion takes two instructions for each upper half of a word.
     Bits,
-    /// The same one by one, and maxima back by their bits. A compiler that sees conversions converts each
-    /// maximum of two, and a processor's own conversion to bf16 makes 0 of a subnormal number.
+    /// The same, one by one; maxima are converted back by their bits too. A compiler that sees conversions converts
+    /// each maximum of two numbers, and a processor's own conversion to bf16 flushes subnormal numbers to 0.
     EachBits,
-    /// Numbers by integers in the order of their maxima, on devices that have no such maximum.
+    /// To integer keys in the order that maxima need, on devices that have no IEEE 754 maximum.
     Keys,
-    /// The same of bf16, by its bits: such a device may convert one below the normal ones to 0.
+    /// The same for bf16, by bits: such a device may flush subnormal numbers to 0 when it converts them.
     UpperKeys,
 }
 
@@ -51,10 +51,10 @@ impl Widening {
     }
 }
 
-/// What a lower half of a word is multiplied by to be an upper one.
+/// The factor that moves the lower half of a word to its upper half.
 pub(crate) const UPPER: u32 = 1 << 16;
 
-/// The elements in the type that they are compared and summed in.
+/// Converts elements to the type in which they are compared and summed.
 #[cube]
 pub(crate) fn widen<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
@@ -63,9 +63,9 @@ pub(crate) fn widen<S: Float, A: Float, N: Size>(
     widen_by::<S, A, N>(elements, UPPER.runtime(), how)
 }
 
-/// The same with [`UPPER`] as a number of the launch. A compiler that sees it makes shifts of the products, and
-/// shifts are in the pipe of comparisons and choices; one that does not see it keeps products, which have a pipe of
-/// their own.
+/// The same with [`UPPER`] as a run-time value. A compiler that knows the value turns the products into shifts, which
+/// use the same pipe as comparisons and selections. A compiler that does not know it keeps the products, which have a
+/// pipe of their own.
 #[cube]
 pub(crate) fn widen_by<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
@@ -92,7 +92,7 @@ pub(crate) fn widen_by<S: Float, A: Float, N: Size>(
     }
 }
 
-/// As [`widen`], and zeros where the elements are not `kept`.
+/// Like [`widen`], but returns zeros if the elements are not `kept`.
 #[cube]
 pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     elements: Vector<S, N>,
@@ -109,7 +109,7 @@ pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Maxima in the type that they are stored in: what [`widen`] did, undone.
+/// Converts maxima back to the type in which they are stored: the inverse of [`widen`].
 #[cube]
 pub(crate) fn narrow<A: Float, S: Float, N: Size>(
     maxima: Vector<A, N>,
@@ -130,7 +130,7 @@ pub(crate) fn narrow<A: Float, S: Float, N: Size>(
     }
 }
 
-/// Words with elements of two bytes as their upper halves.
+/// Words whose upper halves are two-byte elements.
 #[cube]
 fn words<S: Float, N: Size>(elements: Vector<S, N>) -> Vector<u32, N> {
     let halves = Vector::<u16, N>::reinterpret(elements);
@@ -143,8 +143,8 @@ fn upper<S: Float, N: Size>(words: Vector<u32, N>) -> Vector<S, N> {
     Vector::<S, N>::reinterpret(Vector::<u16, N>::cast_from(words >> Vector::new(16u32)))
 }
 
-/// How far a key is below a number's [`turned`] bits. NaN whose sign is set would be at the very bottom;
-/// that many steps down, they come in again at the top, where the others are, and −∞ is the least integer.
+/// The distance of a key below a number's [`turned`] bits. The turned bits of a NaN whose sign is set are the lowest
+/// integers; subtracting this wraps them around to the top, where the other NaNs are, and makes −∞ the lowest key.
 const BELOW_INFINITY: i32 = 0x007f_ffff;
 
 /// The keys of the numbers with these bits.
@@ -153,12 +153,12 @@ fn keys<A: Float, N: Size>(bits: Vector<i32, N>) -> Vector<A, N> {
     Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
 }
 
-/// The keys of zeros and of infinity: the next one is that of a NaN.
+/// The keys of the two zeros and of infinity; the keys above infinity's are NaNs.
 const MINUS_ZERO: i32 = -1 - BELOW_INFINITY;
 const PLUS_ZERO: i32 = -BELOW_INFINITY;
 const INFINITY: i32 = 0x7f80_0000 - BELOW_INFINITY;
 
-/// Whether the numbers of keys win a maximum from those before: what is greater does, and every NaN.
+/// Whether later numbers, given as keys, win a maximum against those before: greater numbers do, and every NaN.
 #[cube]
 pub(crate) fn wins_later<A: Float, N: Size>(
     later: Vector<A, N>,
@@ -168,7 +168,7 @@ pub(crate) fn wins_later<A: Float, N: Size>(
     Vector::<i32, N>::cast_from(later).greater_than(&before)
 }
 
-/// Keys by which equal numbers are equal: those of both zeros are +0's, and those of NaN one.
+/// Keys for which equal numbers are equal: both zeros have +0's key, and all NaNs have the same key.
 #[cube]
 pub(crate) fn leveled<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
     min(level::<A, N>(keys), Vector::new(INFINITY + 1))
@@ -180,21 +180,21 @@ pub(crate) fn is_leveled_nan<N: Size>(key: Vector<i32, N>) -> Vector<bool, N> {
     key.greater_than(&Vector::new(INFINITY))
 }
 
-/// Keys with that of −0 raised to +0's.
+/// The keys, with −0's raised to +0's.
 #[cube]
 fn level<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
     let keys = Vector::<i32, N>::cast_from(keys);
     select_many(keys.equal(&Vector::new(MINUS_ZERO)), Vector::new(PLUS_ZERO), keys)
 }
 
-/// The bits of numbers with those of numbers below zero turned over, so that as integers they are in
-/// the numbers' order, −0 below +0; and back.
+/// The bits of numbers, with all bits except the sign inverted for numbers below zero, so that as integers they are in
+/// the numbers' order, −0 below +0. The function is its own inverse.
 #[cube]
 fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
     bits ^ ((bits >> Vector::new(31i32)) & Vector::new(0x7fff_ffffi32))
 }
 
-/// The halves of words, each the upper half of a number.
+/// Both halves of each word, each as the upper half of a number.
 #[cube]
 fn halves<A: Float, N: Size, W: Size>(words: Vector<u32, W>, upper: u32) -> Vector<A, N> {
     let mut numbers = Vector::<A, N>::new(A::from_int(0));
@@ -226,14 +226,14 @@ pub(crate) fn maximum<A: Float, N: Size>(
     }
 }
 
-/// How a maximum is made.
+/// How a maximum is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MaximumForm {
-    /// By the device's own instruction.
+    /// By the device's native instruction.
     Native,
-    /// By comparison, zeros set right by their sum.
+    /// By comparison; for two zeros, by their sum.
     Sum,
-    /// Of integers, which keys are too.
+    /// By the integer maximum, which serves keys too.
     Integers,
 }
 

@@ -1,5 +1,5 @@
-//! What kernels are written with: arithmetic along an axis, checked buffers, conversions of elements,
-//! registers that loops carry, and the position of a unit.
+//! The building blocks of kernels: arithmetic along an axis, checked buffers, conversions of elements, registers that
+//! loops update, and the position of a unit.
 
 pub(crate) mod axis;
 pub(crate) mod buffers;

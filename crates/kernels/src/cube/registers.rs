@@ -1,12 +1,11 @@
-//! Registers that loops carry: vectors that are written again and again, by a number known when a kernel is
-//! compiled.
+//! Registers that loops update: vectors that are written repeatedly, whose number is known at compile time.
 
 use cubecl::prelude::*;
 
-/// So many vectors of a unit.
+/// Vectors of a unit, held in registers.
 pub(crate) type Registers<T, N> = Sequence<RuntimeCell<Vector<T, N>>>;
 
-/// So many vectors of zeros.
+/// `count` vectors of zeros.
 #[cube]
 pub(crate) fn zeros<T: Float, N: Size>(#[comptime] count: u32) -> Registers<T, N> {
     let mut zeros = Sequence::<RuntimeCell<Vector<T, N>>>::new();
@@ -17,7 +16,7 @@ pub(crate) fn zeros<T: Float, N: Size>(#[comptime] count: u32) -> Registers<T, N
     zeros
 }
 
-/// What they hold.
+/// The current values of the registers.
 #[cube]
 pub(crate) fn read<T: Float, N: Size>(registers: &Registers<T, N>) -> Sequence<Vector<T, N>> {
     let mut values = Sequence::<Vector<T, N>>::new();

@@ -1,9 +1,9 @@
-//! Types of elements as a device has them.
+//! Element types as CubeCL knows them.
 
 use cubecl::ir::{ElemType, FloatKind, IntKind, UIntKind};
 use windowpane_geometry::DType;
 
-/// The type as CubeCL names it.
+/// CubeCL's name of the type.
 pub(crate) fn elem(dtype: DType) -> ElemType {
     match dtype {
         DType::F64 => ElemType::Float(FloatKind::F64),
@@ -13,12 +13,12 @@ pub(crate) fn elem(dtype: DType) -> ElemType {
         DType::I32 => ElemType::Int(IntKind::I32),
         DType::I8 => ElemType::Int(IntKind::I8),
         DType::U8 => ElemType::UInt(UIntKind::U8),
-        // The enum may grow; this crate grows with it.
+        // The enum is non-exhaustive; a new type has to be added here.
         other => unreachable!("{other} has no kernel type"),
     }
 }
 
-/// The type that elements are compared and summed in.
+/// The type in which elements are compared and summed.
 pub(crate) fn accumulator(dtype: DType) -> DType {
     match dtype {
         DType::F64 => DType::F64,

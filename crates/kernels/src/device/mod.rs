@@ -1,7 +1,7 @@
-//! What a device can do: all that the choice of a kernel asks of a device.
+//! The capabilities of a device: everything about it that the choice of a kernel depends on.
 //!
-//! [`Capabilities`] are facts of the device, its driver and the compiler that serves it. They are plain
-//! numbers, so that a plan can be made and tested without a device.
+//! [`Capabilities`] are facts about the device, its driver and the compiler that serves it. They are plain numbers, so
+//! a plan can be made and tested without a device.
 
 use cubecl::client::Client;
 use cubecl::features::Tma;
@@ -13,7 +13,7 @@ pub mod profiles;
 
 use dtype::{accumulator, elem};
 
-/// What a device can do, as far as plans need to know.
+/// The capabilities of a device, as far as plans need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Capabilities {
     /// The widest single load, in bytes.
@@ -22,66 +22,66 @@ pub struct Capabilities {
     pub units_per_cube: u32,
     /// The most cubes that a launch may have along its first axis.
     pub cubes: u32,
-    /// The processor cores, where units are threads of a processor that each walk all cubes.
+    /// The number of processor cores, if units are threads of a processor that each walk all cubes.
     pub cores: Option<u32>,
-    /// The multiprocessors of a GPU, where its driver reports them.
+    /// The number of multiprocessors of a GPU, if its driver reports it.
     pub multiprocessors: Option<u32>,
-    /// The bytes of the last cache before memory, where they are reported.
+    /// The size in bytes of the last cache before memory, if it is reported.
     pub cache_bytes: Option<usize>,
-    /// The memory that the units of a cube share, in bytes.
+    /// The shared memory of a cube, in bytes.
     pub shared_bytes: usize,
-    /// The units of a plane, where all planes have the same number.
+    /// The number of units in a plane, if all planes have the same number.
     pub plane: Option<u32>,
     /// The fragments that matrix units multiply, with sums in `f32`.
     pub matrix: Fragments,
-    /// Whether a unit may hold its part of a fragment of 16 by 8 sums of 16 terms in registers of its own
-    /// choice, and load it from shared memory by rows of 8 elements: NVIDIA's `mma` and `ldmatrix`.
+    /// Whether a unit can hold its part of a fragment of 16×8 sums with 16 terms in registers that it chooses, and load
+    /// it from shared memory by rows of 8 elements: NVIDIA's `mma` and `ldmatrix`.
     pub mma_registers: bool,
-    /// Whether there are Hopper's warpgroup products (`wgmma`) and its tensor copy engine (TMA).
+    /// Whether the device has Hopper's warpgroup products (`wgmma`) and its tensor copy engine (TMA).
     pub wgmma: bool,
     /// The largest buffer that can be bound, in bytes.
     pub buffer_bytes: u64,
-    /// The bytes that a buffer's offset into its memory has to be a multiple of.
+    /// The alignment in bytes that a buffer's offset into its memory needs.
     pub offset_alignment: u64,
-    /// The most lanes of a vector that the compiler keeps whole; longer vectors are split.
+    /// The most lanes of a vector that the compiler does not split.
     pub vector_lanes: usize,
-    /// Whether a maximum is IEEE 754's as it stands: NaN wins, and +0 is above −0.
+    /// Whether the device's own maximum is that of IEEE 754: NaN wins, and +0 is above −0.
     pub ieee_max: bool,
     /// Whether a conversion to bf16 rounds to nearest even.
     pub rounds_bf16: bool,
-    /// Whether one instruction compares two numbers of 16 bits.
+    /// Whether the device compares 16-bit numbers two at a time, in one instruction.
     pub packed_halves: bool,
-    /// Whether the compiler moves conversions behind comparisons, and then compares numbers of 16 bits in
-    /// pairs that it has to take apart: there bf16 is widened by its bits.
+    /// Whether the compiler moves conversions behind comparisons, so that it compares 16-bit numbers in pairs, which it
+    /// then has to split. If so, bf16 is widened by its bits.
     pub fuses_conversions: bool,
-    /// Whether a kernel may read and write shared memory of one type as vectors of another, for as long as
-    /// it runs and without losing occupancy to it.
+    /// Whether a kernel may access shared memory of one type as vectors of another, and may hold shared memory for its
+    /// whole run without losing occupancy.
     pub shared_vectors: bool,
     /// Whether the units of a plane can exchange votes and values in any branch.
     pub plane_ops: bool,
 }
 
-/// Where a launch goes: a device's client, and the capabilities that its plans are made for.
+/// The target of a launch: a device's client, and the capabilities for which its plans are made.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
     /// The device's client.
     pub client: &'a Client,
-    /// What plans for it are made for, and checked against.
+    /// The capabilities for which plans are made, and against which they are checked.
     pub device: &'a Capabilities,
 }
 
-/// The piece of a product that matrix units multiply at once.
+/// The piece of a matrix product that matrix units multiply in one instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
-    /// Its rows.
+    /// The number of rows.
     pub m: u32,
-    /// Its columns.
+    /// The number of columns.
     pub n: u32,
-    /// Its terms.
+    /// The number of terms of each sum.
     pub k: u32,
 }
 
-/// The fragments of a device, for each type of factors; none where it has no matrix units for it.
+/// The fragments of a device for each type of factors; `None` if it has no matrix units for the type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fragments {
     /// Factors of `f16`.
@@ -99,7 +99,7 @@ impl Fragments {
             let known = client.features().matmul.cmma.iter().filter(|config| {
                 (config.a_type, config.b_type, config.cd_type) == (factor, factor, sum)
             });
-            // Square ones: the same fragment serves rows and columns.
+            // Only square ones, so that the same fragment serves rows and columns.
             let square = known.filter(|config| (config.m, config.n) == (16, 16));
             square.map(|config| Fragment { m: config.m, n: config.n, k: config.k }).next()
         };
@@ -107,14 +107,14 @@ impl Fragments {
     }
 }
 
-/// The way from a kernel to the device's code, by the name of CubeCL's runtime.
+/// The compiler from a kernel to the device's code, determined from the name of CubeCL's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compiler {
     /// LLVM, for NVIDIA and AMD GPUs and for processors.
     Llvm,
     /// SPIR-V, for Vulkan drivers.
     Spirv,
-    /// A shading language in text: WGSL or Metal's.
+    /// A shading language as text: WGSL or Metal's.
     Text,
 }
 
@@ -129,14 +129,14 @@ impl Compiler {
 }
 
 impl Capabilities {
-    /// Reads the capabilities of a device, less what its language or its driver does not let kernels have.
+    /// Reads the capabilities of a device, except those that its language or its driver does not give to kernels.
     pub fn of(client: &Client) -> Self {
         let properties = client.properties();
         let hardware = &properties.hardware;
         let compiler = Compiler::of(client);
         let llvm = compiler == Compiler::Llvm;
         let gpu = hardware.num_cpu_cores.is_none();
-        // At least up to 22.3, Mesa's software Vulkan ends the process where SPIR-V shares memory.
+        // Mesa's software Vulkan, at least up to 22.3, aborts the process if SPIR-V uses shared memory.
         let crashes = compiler == Compiler::Spirv && properties.identity.name.contains("llvmpipe");
         Self {
             load_bytes: (hardware.load_width / 8) as usize,
@@ -148,7 +148,7 @@ impl Capabilities {
             shared_bytes: if crashes { 0 } else { hardware.max_shared_memory_size },
             plane: (hardware.plane_size_min == hardware.plane_size_max)
                 .then_some(hardware.plane_size_min),
-            // WGSL has no words for the matrix units that its device reports.
+            // WGSL cannot express the matrix units that its device reports.
             matrix: match client.name().contains("wgsl") {
                 true => Fragments::default(),
                 false => Fragments::of(client),
@@ -156,7 +156,7 @@ impl Capabilities {
             mma_registers: has_mma_registers(client),
             wgmma: has_wgmma(client),
             buffer_bytes: properties.memory.max_page_size,
-            // A graphics interface binds a buffer at its offset; elsewhere only loads have to be aligned.
+            // A graphics API binds a buffer at its offset; elsewhere only loads have to be aligned.
             offset_alignment: match compiler {
                 Compiler::Llvm => u64::from(hardware.load_width / 8),
                 Compiler::Spirv | Compiler::Text => properties.memory.alignment,
@@ -171,8 +171,8 @@ impl Capabilities {
         }
     }
 
-    /// The same where the caller's client compiles to WGSL, which a build with SPIR-V in it cannot be asked:
-    /// CubeCL then names both clients of a Vulkan device alike, and reports for both what SPIR-V has.
+    /// The same for a client that compiles to WGSL, which a build that includes SPIR-V cannot detect: CubeCL then gives
+    /// both clients of a Vulkan device the same name, and reports SPIR-V's capabilities for both.
     pub fn of_wgsl(client: &Client) -> Self {
         Self {
             shared_bytes: client.properties().hardware.max_shared_memory_size,
@@ -207,7 +207,7 @@ pub fn supports(client: &Client, dtype: DType) -> bool {
 
 /// Whether a device can compute norms of this exponent and type.
 ///
-/// Exponents 1 and 2 need no powers. SPIR-V's powers have 32 bits at most.
+/// Exponents 1 and 2 need no powers. SPIR-V's power function supports at most 32 bits.
 pub fn has_powers(client: &Client, p: Exponent, dtype: DType) -> bool {
     let spirv = Compiler::of(client) == Compiler::Spirv;
     dtype != DType::F64 || !spirv || [1.0, 2.0].contains(&p.get())

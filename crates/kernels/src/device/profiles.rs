@@ -1,16 +1,16 @@
-//! Devices as data: what plans know of a device without having it.
+//! Devices as data: the capabilities that plans need, without having the device.
 //!
-//! The numbers are public figures of the makers, with the features that CubeCL reports for such a device.
-//! They show that plans stay within a device's limits; they say nothing of its speed.
+//! The numbers are the makers' public figures, combined with the features that CubeCL reports for such a device. They
+//! show that plans stay within a device's limits; they do not predict its speed.
 
 use super::{Capabilities, Fragment, Fragments};
 
-/// A device that plans can be made for without having it.
+/// A device for which plans can be made without having it.
 #[derive(Clone, Copy, Debug)]
 pub struct Profile {
-    /// The product's name, and the interface by which it is reached.
+    /// The product's name, and the API through which it is used.
     pub name: &'static str,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: Capabilities,
 }
 
@@ -116,7 +116,7 @@ pub const RTX_5090: Profile = Profile {
     },
 };
 
-/// AMD Instinct MI300X, through ROCm, whose matrix units CubeCL does not reach.
+/// AMD Instinct MI300X, through ROCm; CubeCL does not support its matrix units.
 pub const MI300X: Profile = Profile {
     name: "AMD Instinct MI300X, hip",
     capabilities: Capabilities {
@@ -172,7 +172,7 @@ pub const ADRENO_740: Profile = Profile {
     },
 };
 
-/// A GPU of the middle for tests of plans: little shared memory, no matrix units.
+/// A mid-range GPU for tests of plans, with little shared memory and no matrix units.
 #[cfg(test)]
 pub(crate) const PLAIN_GPU: Capabilities = Capabilities {
     cubes: 65_535,
@@ -192,7 +192,7 @@ pub(crate) const SHADING_GPU: Capabilities = Capabilities {
     ..GRAPHICS
 };
 
-/// A processor of two cores.
+/// A processor with two cores.
 #[cfg(test)]
 pub(crate) const PROCESSOR: Capabilities = Capabilities {
     load_bytes: 64,

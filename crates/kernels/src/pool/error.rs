@@ -1,4 +1,4 @@
-//! Why a problem has no plan, or a plan no launch: what was asked, what was found, what to do.
+//! Why a problem has no plan, or a plan cannot be launched: what was asked, what was found, what to do.
 
 use windowpane_geometry::DType;
 
@@ -8,76 +8,76 @@ use crate::cube::buffers::BufferError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The problem itself is refused.
+    /// The problem itself is invalid.
     #[error(transparent)]
     Geometry(#[from] windowpane_geometry::Error),
-    /// Averages are of floating-point numbers.
-    #[error("average pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    /// Averages exist only for floating-point types.
+    #[error("average pooling is not defined for {dtype}; convert to f64, f32, f16 or bf16 first")]
     AverageOfIntegers {
-        /// The type asked for.
+        /// The requested type.
         dtype: DType,
     },
-    /// Norms are floating-point numbers.
-    #[error("Lp pooling was asked of {dtype}; convert to f64, f32, f16 or bf16 first")]
+    /// Norms exist only for floating-point types.
+    #[error("Lp pooling is not defined for {dtype}; convert to f64, f32, f16 or bf16 first")]
     NormOfIntegers {
-        /// The type asked for.
+        /// The requested type.
         dtype: DType,
     },
-    /// The device has no powers of this type.
+    /// The device cannot compute powers of this type.
     #[error(
         "this device has no powers of {dtype}; use an exponent of 1 or 2, another type, or `host`"
     )]
     NoPowers {
-        /// The type asked for.
+        /// The requested type.
         dtype: DType,
     },
     /// A tensor has more elements than a kernel can count.
     #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
     TooManyElements {
-        /// The elements.
+        /// The number of elements.
         elements: usize,
-        /// The most that are counted.
+        /// The largest number that a kernel can count.
         limit: usize,
     },
     /// A window has more taps than a kernel can count.
     #[error("a window has {taps} taps, a kernel counts to {limit}; use `host`")]
     TooManyTaps {
-        /// The taps.
+        /// The number of taps.
         taps: usize,
-        /// The most that are counted.
+        /// The largest number that a kernel can count.
         limit: usize,
     },
-    /// A buffer cannot be accessed without checks.
+    /// A buffer cannot be accessed safely without bounds checks.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// Indices were given where there are none, or not where there are.
+    /// Indices were given but are not needed, or are needed but were not given.
     #[error(
         "a buffer for indices is {}",
         if *needed { "needed; give one of an i32 for each output" } else { "not needed; give none" }
     )]
     Indices {
-        /// Whether the reduction has indices.
+        /// Whether the reduction returns indices.
         needed: bool,
     },
     /// A tensor is larger than the device can bind.
     #[error("a tensor takes {bytes} bytes, this device binds {limit} at most; split the batch")]
     BufferTooLarge {
-        /// The bytes.
+        /// The size in bytes.
         bytes: u64,
-        /// The most that can be bound.
+        /// The most bytes that can be bound.
         limit: u64,
     },
     /// The kernel cannot compute this problem.
     #[error(
-        "the {kernel} kernel does not compute this problem: {reason}; use direct, or none by name"
+        "the {kernel} kernel does not compute this problem: {reason}; use direct, or leave the choice to the plan"
     )]
     NotFor {
-        /// The kernel asked for.
+        /// The requested kernel.
         kernel: &'static str,
-        /// Why it does not.
+        /// Why it cannot.
         reason: &'static str,
     },
-    /// The plan is one of another reduction, type or device.
+    /// The plan was made for another reduction, type or device.
     #[error(
         "the plan for the {kernel} kernel was made for another reduction, type or device; make one for \
          this"
@@ -86,76 +86,76 @@ pub enum PlanError {
         /// The plan's kernel.
         kernel: &'static str,
     },
-    /// The kernel's code is written for what was planned.
+    /// The field cannot be overridden, because the kernel's code depends on the planned value.
     #[error("`{name}` cannot be overridden for the {kernel} kernel; leave it as planned")]
     Fixed {
-        /// The field.
+        /// The name of the field.
         name: &'static str,
         /// The kernel.
         kernel: &'static str,
     },
-    /// A unit cannot have so many outputs.
+    /// A unit cannot compute this number of outputs.
     #[error("strips of {strip} outputs were asked for; a unit has 1 to {limit}")]
     Strip {
-        /// The outputs asked for.
+        /// The requested number of outputs.
         strip: usize,
-        /// The most that a unit has.
+        /// The most outputs that a unit can compute.
         limit: usize,
     },
-    /// A launch would write more between its passes than the device can bind or a kernel count.
+    /// The workspace between the passes is larger than the device can bind or a kernel can count.
     #[error("{bytes} bytes of workspace are needed, {limit} is the most; split the batch")]
     Workspace {
-        /// The bytes.
+        /// The size in bytes.
         bytes: u64,
-        /// The most that there may be.
+        /// The largest size allowed.
         limit: u64,
     },
-    /// A window cannot be shared out so.
+    /// A window cannot be shared out to teams in this way.
     #[error(
         "teams of {team} of {units} units and {parts} parts were asked for; a team is a power of two, \
          no more than a cube's units, and there are 1 to {limit} parts"
     )]
     Teams {
-        /// The units of a team asked for.
+        /// The requested number of units in a team.
         team: u32,
-        /// The units of a cube.
+        /// The number of units in a cube.
         units: u32,
-        /// The parts asked for.
+        /// The requested number of parts.
         parts: usize,
-        /// The most parts.
+        /// The largest number of parts.
         limit: usize,
     },
-    /// The lanes of a vector do not divide the elements that lie together.
+    /// The lanes of a vector do not divide the number of adjacent elements.
     #[error(
         "{lanes} lanes were asked for; use a power of two that divides {neighbours}, {widest} at most"
     )]
     Lanes {
-        /// The lanes asked for.
+        /// The requested number of lanes.
         lanes: usize,
-        /// The elements that lie together: channels, or the width.
+        /// The number of adjacent elements: channels, or the width.
         neighbours: usize,
-        /// The elements of the widest load.
+        /// The number of elements in the widest load.
         widest: usize,
     },
-    /// A cube cannot have so many units.
-    #[error("{units} units a cube were asked for; this device has 1 to {limit}")]
+    /// A cube cannot have this number of units.
+    #[error("{units} units per cube were asked for; this device has 1 to {limit}")]
     Units {
-        /// The units asked for.
+        /// The requested number of units.
         units: u32,
-        /// The most that the device has.
+        /// The most units that the device supports.
         limit: u32,
     },
     /// A loop is too long to unroll.
     #[error("{taps} taps are too many to unroll, {limit} the most; leave the loop rolled")]
     Unrolled {
-        /// The taps.
+        /// The number of taps.
         taps: usize,
-        /// The most that are unrolled.
+        /// The most taps that are unrolled.
         limit: usize,
     },
 }
 
-/// Refuses a kernel for a reason, unless it `fits` the problem.
+/// Refuses `kernel` for `reason`, unless it `fits` the problem.
 pub(super) fn only_if(
     kernel: &'static str,
     fits: bool,

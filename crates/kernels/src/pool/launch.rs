@@ -1,5 +1,4 @@
-//! The launches of pooling: the plan and the buffers are checked here, once, and then the plan's kernel is
-//! launched.
+//! Entry points of pooling: each checks the plan and the buffers once, and then launches the plan's kernel.
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
@@ -14,8 +13,8 @@ use crate::cube::buffers::{Given, check};
 use crate::device::Target;
 use crate::device::has_powers;
 
-/// Launches a pooling: `input` and `output` hold elements of `dtype`, `indices` one `i32` for
-/// each output where the reduction returns them.
+/// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
+/// reduction returns indices.
 ///
 /// The launch is asynchronous; errors of the device are returned by the call that reads the output.
 pub fn launch(
@@ -46,10 +45,10 @@ pub fn launch(
     plan.launch(client, problem, Buffers { input, output, indices, pooled: None })
 }
 
-/// Launches the gradient of a pooling: `dy` has the output's elements, `dx` the input's, and
-/// `winners`, for a maximum, one `i32` for each output.
+/// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
+/// maximum, `winners` holds one `i32` per output.
 ///
-/// Asynchronous, as the forward launch is.
+/// Asynchronous, like the forward launch.
 pub fn launch_backward(
     Target { client, device }: Target<'_>,
     pooling: &Pooling,
@@ -78,9 +77,9 @@ pub fn launch_backward(
     plan.launch(client, problem, Buffers { input: dy, output: dx, indices: winners, pooled: None })
 }
 
-/// Launches the gradient of a norm: `dy` has the output's elements, `x` and `dx` the input's.
+/// Launches the gradient of a norm. `dy` has as many elements as the output, `x` and `dx` as many as the input.
 ///
-/// Asynchronous, as the forward launch is.
+/// Asynchronous, like the forward launch.
 pub fn launch_lp_backward(
     target: Target<'_>,
     pooling: &Pooling,
@@ -104,8 +103,7 @@ pub fn launch_lp_backward(
     plan.launch(target.client, problem, buffers)
 }
 
-/// Launches unpooling: `y` and `indices` have the elements of `pooling`'s output, `x` those of its
-/// input.
+/// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.
 ///
 /// Returns one `i32`, to be read with the result: the first element whose index is out of range, or
 /// [`unpool::NONE_OUT_OF_RANGE`].
@@ -125,8 +123,8 @@ pub fn launch_unpool(
     Ok(unpool::launch(client, pooling, base, dtype, &plan.settings, [y, indices, x]))
 }
 
-/// Launches the gradient of unpooling: `dx` has the elements of `pooling`'s input, `indices` and `dy`
-/// those of its output. Returns what [`launch_unpool`] does.
+/// Launches the gradient of unpooling. `dx` has as many elements as `pooling`'s input, `indices` and `dy` as many as
+/// its output. Returns the same value as [`launch_unpool`].
 pub fn launch_unpool_backward(
     Target { client, device }: Target<'_>,
     pooling: &Pooling,
@@ -145,7 +143,7 @@ pub fn launch_unpool_backward(
     Ok(unpool::launch_backward(client, pooling, base, dtype, &plan.settings, [dx, indices, dy]))
 }
 
-/// The pooling whose maxima go back.
+/// The pooling whose maxima are moved back to their positions.
 fn unpooled(pooling: &Pooling, base: IndexBase, dtype: DType) -> Problem<'_> {
     let reduction = Reduction::Max(Output::ValuesAndIndices(base));
     Problem { pooling, reduction, dtype, gradient: false }
@@ -163,7 +161,7 @@ fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(
     }
 }
 
-/// Refuses indices that a reduction does not have, and none where it has them.
+/// Refuses indices if the reduction returns none, and missing indices if it returns some.
 fn check_indices(reduction: Reduction, indices: Option<&Handle>) -> Result<(), PlanError> {
     let needed = reduction.has_indices();
     if needed == indices.is_some() { Ok(()) } else { Err(PlanError::Indices { needed }) }

@@ -1,36 +1,36 @@
-//! Pooling: every window of every channel reduced to one number.
+//! Pooling: reduces every window of every channel to one number.
 //!
 //! ```text
 //! y[n, o, c] = reduce over the taps t inside the input of  x[n, o·s − before + t·d, c]
 //! ```
 //!
-//! In the terms of Composable Kernel's example, a matrix of M = N·Dₒ·Hₒ·Wₒ·C rows (the outputs) by
-//! K = Z·Y·X columns (the taps) is reduced row by row; the matrix is never built. The kernels:
+//! In the terms of the pooling example of Composable Kernel (AMD's kernel library), a matrix with M = N·Dₒ·Hₒ·Wₒ·C rows
+//! (the outputs) and K = Z·Y·X columns (the taps) is reduced row by row, without ever being built. The kernels:
 //!
 //! | kernel | how it computes | serves |
 //! |---|---|---|
-//! | [`direct`] | one unit an output vector reads every tap | every problem |
-//! | [`register_tile`] | one unit a strip of outputs: what overlapping windows share is loaded and reduced once | few taps |
+//! | [`direct`] | one unit per output vector reads every tap | every problem |
+//! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other, at a cost that does not grow with the window | many taps |
 //! | [`van_herk_fused`] | both axes of a plane in one launch | the same on a GPU, channels first |
-//! | [`van_herk_paired`] | the same, with two neighbours a unit | numbers of two bytes; averages with channels last too |
-//! | [`plane`] | whole planes in shared memory, and gradients of averages | small planes whose rows no vector divides |
-//! | [`stencil_flat`] | all planes as one run of elements, and the gradient | averages of 3×3 there |
-//! | [`stencil_rolling`] | units walk down the rows and keep what the next windows share, and the gradient | averages of 3×3, many channels last |
-//! | [`block_reduce`] | a team of units a window | few windows of many taps: global pooling |
-//! | [`gather`] | gradients: one unit an input vector | every problem |
-//! | [`gather_tile`] | gradients: one unit a block of inputs, the windows over which are read once | few windows over an input |
-//! | [`gather_staged`] | gradients of maxima: cubes walk along planes with windows in shared memory | many channels last |
-//! | [`lp`] | the norm, whose taps are visited twice, and its gradient | norms |
-//! | [`unpool`] | maxima back to where they were, and the gradient | unpooling |
+//! | [`van_herk_paired`] | the same, two neighbours per unit | 16-bit types; averages also with channels last |
+//! | [`plane`] | whole planes in shared memory; also gradients of averages | small NCHW planes, rows not aligned |
+//! | [`stencil_flat`] | treats all planes as one run of elements; also the gradient | 3×3 averages, the same planes |
+//! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC, many channels |
+//! | [`block_reduce`] | a team of units per window | few windows of many taps: global pooling |
+//! | [`gather`] | gradients: one unit per input vector | every problem |
+//! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
+//! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
+//! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
+//! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
-//! `problem` is what is computed, `common` what several kernels share, and each folder a kernel: its plan, its
-//! check, its launch and its code. `select` is the registry that chooses among them, `launch` the door where
-//! plans and buffers are checked.
+//! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
+//! kernel: its plan, its check, its launch and its code. `select` is the registry that chooses a kernel, and `launch`
+//! is the entry point, which checks plans and buffers.
 //!
-//! Channels-first is channels-last with one channel a pixel and N·C samples: one kernel serves
-//! both, the lanes of a vector lying along the channels where there are several.
+//! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.
+//! The lanes of a vector lie along the channels when a pixel has several.
 
 pub mod block_reduce;
 mod common;

@@ -1,4 +1,4 @@
-//! The problem of a pooling as plain data: what is reduced, how, and in which type. No kernel is named here.
+//! A pooling problem as plain data: what is reduced, how, and in which type. No kernel is named here.
 
 use core::fmt;
 
@@ -7,12 +7,12 @@ use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layo
 use super::error::PlanError;
 use crate::device::Capabilities;
 
-/// How the taps of a window become one number.
+/// How the taps of a window are reduced to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their maximum, NaN above all.
+    /// Their maximum; a NaN is greater than every number.
     Max(Output),
-    /// Their sum over a divisor.
+    /// Their sum divided by a divisor.
     Average(Divisor),
     /// Their norm, `(Σ|x|^p)^(1/p)`.
     Norm(Exponent),
@@ -23,12 +23,12 @@ pub enum Reduction {
 pub enum Output {
     /// The value.
     Values,
-    /// The value, and the index of the tap that it came from.
+    /// The value, and the index of the tap that holds it.
     ValuesAndIndices(IndexBase),
 }
 
 impl Reduction {
-    /// What indices count; the plane, where there are none.
+    /// The base of the indices; `Plane` if the reduction has no indices.
     pub(super) fn base(self) -> IndexBase {
         match self {
             Self::Max(Output::ValuesAndIndices(base)) => base,
@@ -36,7 +36,7 @@ impl Reduction {
         }
     }
 
-    /// The number that a fixed divisor divides by; 1, where there is none.
+    /// The number that a fixed divisor divides by; 1 if the divisor is not fixed.
     pub(super) fn fixed_divisor(self) -> u32 {
         match self {
             Self::Average(Divisor::Fixed(n)) => n,
@@ -44,12 +44,12 @@ impl Reduction {
         }
     }
 
-    /// Whether results have indices.
+    /// Whether the reduction returns indices.
     pub(super) fn has_indices(self) -> bool {
         matches!(self, Self::Max(Output::ValuesAndIndices(_)))
     }
 
-    /// The gradient of this reduction, where windows share their gradients out to single taps.
+    /// The gradient of this reduction, if a window's gradient is distributed to its taps without reading the input.
     pub(super) fn gradient(self) -> Option<Gradient> {
         match self {
             Self::Max(Output::ValuesAndIndices(base)) => Some(Gradient::Max(base)),
@@ -70,17 +70,17 @@ impl fmt::Display for Reduction {
     }
 }
 
-/// The reduction that a gradient goes back through.
+/// The reduction whose gradient is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gradient {
-    /// A maximum, whose winners are given by indices of this base.
+    /// A maximum; indices of this base name the winning taps.
     Max(IndexBase),
     /// An average.
     Average(Divisor),
 }
 
 impl Gradient {
-    /// The pooling that it is the gradient of.
+    /// The pooling whose gradient this is.
     pub(super) fn reduction(self) -> Reduction {
         match self {
             Self::Max(base) => Reduction::Max(Output::ValuesAndIndices(base)),
@@ -95,12 +95,12 @@ pub(super) struct Problem<'a> {
     pub(super) pooling: &'a Pooling,
     pub(super) reduction: Reduction,
     pub(super) dtype: DType,
-    /// Whether its gradient is computed.
+    /// Whether the gradient is computed.
     pub(super) gradient: bool,
 }
 
 impl Problem<'_> {
-    /// Refuses a problem that no kernel can compute or hold.
+    /// Refuses a problem that no kernel can compute or whose tensors are too large.
     pub(super) fn check(self, device: &Capabilities) -> Result<(), PlanError> {
         let Self { pooling, reduction, dtype, .. } = self;
         match reduction {
@@ -125,7 +125,7 @@ impl Problem<'_> {
             return Err(PlanError::TooManyElements { elements, limit: LIMIT });
         }
         let taps = pooling.grid().taps();
-        // A divisor counts them in 32 bits.
+        // Divisors count taps in 32 bits.
         if taps > LIMIT {
             return Err(PlanError::TooManyTaps { taps, limit: LIMIT });
         }
@@ -141,7 +141,7 @@ impl Problem<'_> {
     }
 }
 
-/// Refuses a workspace of more elements than kernels count, or more bytes than the device binds.
+/// Refuses a workspace with more elements than kernels can count, or more bytes than the device can bind.
 pub(super) fn check_workspace(
     elements: usize,
     bytes: usize,
@@ -157,7 +157,7 @@ pub(super) fn check_workspace(
     Ok(())
 }
 
-/// The channels of a pixel that lie together in memory.
+/// The channels of a pixel that are adjacent in memory.
 pub(super) fn pixel_channels(pooling: &Pooling) -> usize {
     match pooling.layout() {
         Layout::ChannelsLast => pooling.input().channels(),
@@ -165,7 +165,7 @@ pub(super) fn pixel_channels(pooling: &Pooling) -> usize {
     }
 }
 
-/// The outermost axis that has a window, or the last.
+/// The outermost axis that has a window; if none has, the last axis.
 pub(super) fn outermost(pooling: &Pooling) -> usize {
     let axes = pooling.grid().axes();
     axes.iter().position(|axis| axis.kernel() > 1).unwrap_or(AXES - pooling.grid().rank())

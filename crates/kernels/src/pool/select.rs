@@ -1,7 +1,7 @@
-//! The registry of pooling's kernels: the only file that names all of them, and chooses one for a problem.
+//! The registry of pooling kernels: the only file that names all of them. It chooses one for each problem.
 //!
-//! The choice is a pure function of the problem and the device's capabilities, so that it can be asked,
-//! printed, overridden and tested without a device.
+//! The choice is a pure function of the problem and the device's capabilities, so it can be queried, printed,
+//! overridden and tested without a device.
 
 #[cfg(test)]
 mod tests;
@@ -23,17 +23,17 @@ use super::{
 };
 use crate::device::Capabilities;
 
-/// Declares the kernels: a name and a module each, whose `Config` is a [`Kernel`].
+/// Declares the kernels: each has a name and a module, whose `Config` implements [`Kernel`].
 macro_rules! kernels {
     ($($(#[$doc:meta])* $name:ident: $module:ident,)*) => {
-        /// The kernels.
+        /// A pooling kernel.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Algorithm {
             $($(#[$doc])* $name,)*
         }
 
-        /// The numbers that only the plan's kernel has.
+        /// The settings that belong to the plan's kernel only.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Config {
@@ -51,7 +51,7 @@ macro_rules! kernels {
                 }
             }
 
-            /// Plans the kernel for a problem, where it can compute it.
+            /// Plans the kernel for a problem; an error if it cannot compute the problem.
             fn plan(self, problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
                 match self {
                     $(Self::$name => {
@@ -63,7 +63,7 @@ macro_rules! kernels {
         }
 
         impl Config {
-            /// The kernel.
+            /// The kernel that this configures.
             pub fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$name(_) => Algorithm::$name,)*
@@ -105,39 +105,38 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// One unit an output vector reads every tap.
+    /// One unit per output vector reads every tap.
     Direct: direct,
-    /// One unit a strip of outputs loads and reduces once what their windows share.
+    /// One unit per strip of outputs loads and reduces once what the windows share.
     RegisterTile: register_tile,
-    /// Lines are folded in blocks, an axis at a time.
+    /// Rows are reduced by van Herk's algorithm, one axis at a time.
     VanHerk: van_herk,
-    /// Lines are folded in blocks, both axes of a plane in one launch.
+    /// Van Herk's algorithm on both axes of a plane in one launch.
     VanHerkFused: van_herk_fused,
-    /// The same for numbers of two bytes, two neighbours a unit.
+    /// The same for two-byte types, with two neighbours per unit.
     VanHerkPaired: van_herk_paired,
     /// A team of units shares the taps of a window.
     BlockReduce: block_reduce,
     /// Small planes are staged whole in shared memory.
     Plane: plane,
-    /// All planes are one run of elements: averages of three by three.
+    /// Averages of 3×3; all planes are treated as one run of elements.
     StencilFlat: stencil_flat,
-    /// Units walk down the rows of planes that keep their extents: averages of three by three.
+    /// Averages of 3×3 that keep the extents of a plane; units walk down the rows.
     StencilRolling: stencil_rolling,
     /// A thread of a processor walks along the rows of a strip.
     CpuRows: cpu_rows,
-    /// Gradients: one unit an input vector reads every window over it.
+    /// Gradients: one unit per input vector reads every window over it.
     Gather: gather,
-    /// Gradients: one unit a block of inputs reads the windows over it once.
+    /// Gradients: one unit per block of inputs reads the windows over it once.
     GatherTile: gather_tile,
-    /// Gradients of maxima: cubes walk along planes with their windows in shared memory.
+    /// Gradients of maxima: cubes walk along planes and keep the windows in shared memory.
     GatherStaged: gather_staged,
-    /// Norms and their gradients: one unit a vector.
+    /// Norms and their gradients: one unit per vector.
     Lp: lp,
 }
 
 impl Algorithm {
-    /// The kernel that a user gets who asks for `self`: gradients, norms and numbers of two bytes have kernels
-    /// of their own.
+    /// The kernel to use when a user names `self`: gradients, norms and two-byte types have kernels of their own.
     fn for_problem(self, problem: Problem<'_>, device: &Capabilities) -> Self {
         match self {
             Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
@@ -157,25 +156,25 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// How a pooling will run: the kernel with its configuration, and the settings that all kernels have.
+/// How a pooling will run: the kernel with its configuration, and the settings common to all kernels.
 ///
-/// The fields may be overridden one by one before the launch; [`Plan::check`] says which values cannot be.
+/// The fields may be overridden one by one before the launch; [`Plan::check`] refuses invalid values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
-    /// The kernel, and the numbers that only it has.
+    /// The kernel and its own settings.
     pub config: Config,
-    /// The numbers that all kernels have.
+    /// The settings that all kernels have.
     pub settings: Settings,
 }
 
 impl Plan {
-    /// The kernel.
+    /// The plan's kernel.
     pub fn algorithm(&self) -> Algorithm {
         self.config.algorithm()
     }
 
-    /// Chooses the kernel of a problem.
+    /// Chooses the kernel for a problem.
     pub fn new(
         pooling: &Pooling,
         reduction: Reduction,
@@ -187,7 +186,7 @@ impl Plan {
         choose(problem, device)
     }
 
-    /// Chooses the kernel of a problem's gradient.
+    /// Chooses the kernel for a problem's gradient.
     pub fn gradient(
         pooling: &Pooling,
         reduction: Reduction,
@@ -199,8 +198,8 @@ impl Plan {
         choose(problem, device)
     }
 
-    /// What becomes of every kernel when a plan is chosen for a problem, or for its gradient: which is taken,
-    /// and why the others are not.
+    /// The verdict on every kernel when a plan is chosen for a problem or its gradient: which one is taken, and why the
+    /// others are not.
     pub fn explain(
         pooling: &Pooling,
         reduction: Reduction,
@@ -213,7 +212,7 @@ impl Plan {
         Ok(verdicts(problem, device))
     }
 
-    /// Plans for a kernel that is named, where it can compute the problem.
+    /// Plans a kernel chosen by name, if it can compute the problem.
     pub fn with(
         algorithm: Algorithm,
         pooling: &Pooling,
@@ -226,7 +225,7 @@ impl Plan {
         algorithm.for_problem(problem, device).plan(problem, device)
     }
 
-    /// Plans for a kernel of the gradient that is named, where it can compute the problem.
+    /// Plans a gradient kernel chosen by name, if it can compute the problem.
     pub fn gradient_with(
         algorithm: Algorithm,
         pooling: &Pooling,
@@ -239,7 +238,7 @@ impl Plan {
         algorithm.for_problem(problem, device).plan(problem, device)
     }
 
-    /// Chooses how to unpool, and how to go back.
+    /// Chooses how to compute unpooling and its gradient.
     pub fn unpool(
         pooling: &Pooling,
         base: IndexBase,
@@ -253,7 +252,7 @@ impl Plan {
         Ok(Self { settings: unpool::settings(problem, plan.settings), ..plan })
     }
 
-    /// Refuses values that no kernel can run with.
+    /// Refuses values that the plan's kernel cannot run with.
     pub fn check(
         &self,
         pooling: &Pooling,
@@ -264,7 +263,7 @@ impl Plan {
         self.check_for(Problem { pooling, reduction, dtype, gradient: false }, device)
     }
 
-    /// The same for the problem itself, which may be a gradient.
+    /// The same for a [`Problem`], which may be a gradient.
     pub(super) fn check_for(
         &self,
         problem: Problem<'_>,
@@ -275,19 +274,19 @@ impl Plan {
         let own = algorithm.plan(problem, device)?.settings;
         let kernel = algorithm.name();
         settings.check_made(&own, kernel, device)?;
-        // The other kernels are written for it.
+        // The code of the other kernels is written for the planned value.
         let rolled = matches!(algorithm, Algorithm::Direct | Algorithm::Gather | Algorithm::Lp);
         if settings.unrolled != own.unrolled && !rolled {
             return Err(PlanError::Fixed { name: "unrolled", kernel });
         }
-        // A processor's vectors are wider than a GPU's language has.
+        // A processor's vectors may be wider than a GPU's language supports.
         if settings.runs != own.runs && !rolled {
             return Err(PlanError::Fixed { name: "runs", kernel });
         }
         self.config.check(settings, problem, device)
     }
 
-    /// Launches the kernel; the plan and the buffers have been checked.
+    /// Launches the kernel. The plan and the buffers must have been checked.
     pub(super) fn launch(
         &self,
         client: &Client,
@@ -298,7 +297,7 @@ impl Plan {
     }
 }
 
-/// The kernels in the order in which they are tried: the most special first.
+/// The order in which kernels are tried: the most specialised first.
 const ORDER: [Algorithm; 14] = [
     Algorithm::Lp,
     Algorithm::StencilFlat,
@@ -316,15 +315,15 @@ const ORDER: [Algorithm; 14] = [
     Algorithm::Gather,
 ];
 
-/// What became of a kernel when a plan was chosen.
+/// The outcome for one kernel when a plan was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// It was chosen.
     Chosen,
-    /// It computes the problem, but would be slower than others, because of this.
+    /// It computes the problem, but would be slower than another kernel, for this reason.
     Declined(&'static str),
-    /// It computes the problem, and another kernel comes before it.
+    /// It computes the problem, but a kernel earlier in the order was chosen.
     Unneeded,
     /// It does not compute the problem.
     Refused(PlanError),
@@ -344,7 +343,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Chooses the kernel of a problem: the first one that can compute it and pays.
+/// Chooses the first kernel that can compute the problem and pays off.
 fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
     let kernel = Algorithm::Direct.name();
     let mut error = PlanError::NotFor { kernel, reason: "every kernel was declined" };
@@ -358,7 +357,7 @@ fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError
     Err(error)
 }
 
-/// What becomes of every kernel, in the order in which they are tried.
+/// The verdict on every kernel, in the order in which they are tried.
 fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verdict)> {
     let mut chosen = false;
     let mut verdict = |algorithm: Algorithm| match algorithm.plan(problem, device) {
@@ -375,7 +374,7 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
     ORDER.map(|algorithm| (algorithm, verdict(algorithm))).to_vec()
 }
 
-/// Why a kernel that can compute a problem would not be the fastest, if that is so.
+/// Why a kernel that can compute a problem would not be the fastest; `None` if nothing speaks against it.
 fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<&'static str> {
     let Problem { pooling, reduction, dtype, gradient } = problem;
     let (grid, settings) = (pooling.grid(), &plan.settings);
@@ -427,7 +426,7 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
                 van_herk_paired::fits(problem, device).is_err(),
                 "van_herk_paired is for such numbers",
             ),
-            // Costs more than it saves but where passes write more than they read.
+            // Costs more than it saves unless passes write more than they read.
             (pixel_channels(pooling) == 1, "a tile's rows would be read piece by piece"),
         ],
         Config::VanHerk(_) => {
@@ -452,7 +451,7 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
     reasons.iter().find(|(pays, _)| !pays).map(|(_, reason)| *reason)
 }
 
-/// The bytes of a vector that make accesses of a GPU worth their instructions.
+/// The bytes of a vector below which a GPU's accesses are not worth their instructions.
 const WORTHWHILE_BYTES: usize = 8;
 
 /// Whether no vector of eight bytes divides a row.
@@ -463,14 +462,14 @@ fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
     along.into_iter().min() < Some(WORTHWHILE_BYTES / dtype.size())
 }
 
-/// Whether walking pays: windows are large, and there are many along each line.
+/// Whether a sliding-window algorithm pays off: windows are large, and there are many along each row.
 fn slides(pooling: &Pooling) -> bool {
     let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
     pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
 }
 
-/// Whether teams pay, on a GPU: windows of many taps that neighbouring units would read far from each
-/// other, or so few windows that there are not units enough.
+/// Whether teams pay off on a GPU: windows have many taps that neighbouring units would read far from each other, or
+/// there are too few windows to occupy the device with one unit each.
 fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
     let grid = pooling.grid();
     let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
@@ -478,27 +477,27 @@ fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
     let channels = pixel_channels(pooling);
     let lanes = widest_divisor(channels, widest_load(dtype, device));
     let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
-    // A window that was asked for as the whole plane has one kernel, whatever the plane.
+    // A fitted window over the whole plane always uses the same kernel, whatever the plane's extents.
     let global = grid.is_fitted() && block_reduce::is_flat(pooling);
     let pays = global || (near_global && (channels == 1 || scarce));
     device.cores.is_none() && device.shared_bytes > 0 && pays
 }
 
-/// Fewer taps than this are one unit's.
+/// A window with fewer taps than this is left to one unit.
 const TEAM_TAPS: usize = 32;
 
-/// Fewer units than this leave a large GPU waiting.
+/// Fewer units than this leave a large GPU partly idle.
 const ENOUGH_UNITS: usize = 1 << 15;
 
 /// The same for units that walk down rows, each of which takes long.
 const ENOUGH_ROLLING_UNITS: usize = 1 << 17;
 
-/// Fewer cubes that walk along planes than this, of which a large GPU runs some hundreds at once, are done at
-/// uneven times.
+/// The fewest cubes that walk along planes: a large GPU runs some hundreds at once, and with fewer in total they finish
+/// at uneven times.
 const ENOUGH_CUBES: usize = 1 << 11;
 
-/// Whether the units of strips would read and write far from their neighbours: strips along the
-/// width of single-element pixels, on a GPU.
+/// Whether the units of strips would read and write far from their neighbours: on a GPU, with strips along the width
+/// and one channel per pixel.
 fn scatters(pooling: &Pooling, device: &Capabilities) -> bool {
     let along_width = outermost(pooling) == AXES - 1;
     device.cores.is_none() && pixel_channels(pooling) == 1 && along_width

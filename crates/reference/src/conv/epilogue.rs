@@ -31,7 +31,7 @@ impl<'a, T> Epilogue<'a, T> {
 pub fn activate(activation: Activation, v: f64) -> f64 {
     match activation {
         Activation::None => v,
-        // Written so that NaN stays NaN.
+        // Written as a comparison so that NaN stays NaN.
         Activation::Relu => {
             if v < 0.0 {
                 0.0
@@ -112,7 +112,7 @@ fn erf(z: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Against a table of the error function.
+    /// Compares with a table of the error function.
     #[test]
     fn the_error_function_is_that_of_tables() {
         for (z, expected) in [

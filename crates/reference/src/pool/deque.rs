@@ -1,22 +1,22 @@
-//! Maximum by monotone deques: constant work an element, however large the window.
+//! Maximum by monotone deques: constant work per element for any window size.
 //!
 //! ```text
 //! for each axis, the last first:
 //!     for each window o along it:
-//!         push the elements that o reads and the windows before did not:
-//!             drop from the back what the new element beats, then append it
-//!         drop from the front what o does not read
+//!         push the elements that o reads and earlier windows did not:
+//!             drop the elements at the back that the new one beats, then append it
+//!         drop the elements at the front that o does not read
 //!         y[o] = the front
 //! ```
 //!
-//! A deque holds, in order, the elements that may yet be a maximum: each is beaten by none behind
-//! it. An equal element does not beat, so the first of equals stays in front; NaN beats NaN, so
-//! the last one does; where no winner is asked for, +0 beats −0. Taking the axes from the last to
-//! the first makes "first" row-major: the first of the rows that have the maximum, and in it the
-//! first element.
+//! A deque contains, in order, the elements that can still become a maximum: none of them is beaten by a later one.
+//! An equal element does not beat an earlier one, so the first of several equal elements stays in front. A NaN beats
+//! an earlier NaN, so the last NaN stays. If no index is requested, +0 beats −0. The axes are processed from the last
+//! to the first, so that "first" means first in row-major order: the first of the rows that contain the maximum, and
+//! in it the first element.
 //!
-//! With a dilation, windows whose starts differ by a multiple of it read from one sequence of
-//! every `d`-th element; such windows, and only they, share a deque.
+//! With a dilation `d`, windows whose starts differ by a multiple of `d` read from the same sequence of every `d`-th
+//! element. Only such windows share a deque.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -48,7 +48,7 @@ pub fn max_with_indices<T: Scalar>(
     check_input(pooling, x);
     let strides = index_strides(pooling, base);
     let field = Field::of(pooling);
-    // With zeros of both signs the index is the first zero's but the value is +0: two deques.
+    // With zeros of both signs the index is that of the first zero but the value is +0, so two deques are needed.
     let y = slide(&field, Cow::Borrowed(x)).into_owned();
     let candidates = slide(&field, Cow::Owned(candidates(&field, &strides, x)));
     let mut winners: Vec<i32> = candidates.par_iter().map(|candidate| candidate.index).collect();
@@ -58,12 +58,12 @@ pub fn max_with_indices<T: Scalar>(
     (y, winners)
 }
 
-/// The bytes that passes over values hold: see [`memory`](super::memory).
+/// The bytes that the passes over values allocate: see [`memory`](super::memory).
 pub(super) fn bytes<T: Scalar>(field: &Field) -> usize {
     slide_bytes::<T>(field)
 }
 
-/// The bytes that passes over values with indices hold, from the input's to the winners.
+/// The bytes that the passes over values with indices allocate, including the indexed input and the winners.
 pub(super) fn indexed_bytes<T: Scalar>(field: &Field) -> usize {
     let inputs = [field.outer, field.grid.input_plane(), field.lanes, size_of::<Indexed<T>>()];
     slide_bytes::<Indexed<T>>(field).saturating_add(product(inputs))
@@ -109,7 +109,7 @@ impl<T: Scalar> Candidate for Indexed<T> {
     }
 }
 
-/// Every element with its index, counted with these strides.
+/// Every element with its index, computed with these strides.
 fn candidates<T: Scalar>(field: &Field, strides: &Strides, x: &[T]) -> Vec<Indexed<T>> {
     let [depth, height, width] = field.grid.axes().map(|axis| axis.input());
     let mut candidates = vec![Indexed::EMPTY; x.len()];
@@ -155,7 +155,7 @@ fn slide_along<K: Candidate>(axis: &Axis, outer: usize, lanes: usize, x: &[K]) -
     })
 }
 
-/// Slides over the windows of one group, which read one sequence of coordinates.
+/// Slides over the windows of one class, which read one sequence of coordinates.
 #[inline]
 fn slide_class<K: Candidate>(
     axis: &Axis,

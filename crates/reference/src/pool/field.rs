@@ -7,7 +7,7 @@ use windowpane_geometry::{AXES, Grid, Layout, Pooling, Strides};
 /// The least number of outputs per task.
 const TASK: usize = 4096;
 
-/// The taps of the last axis that are listed at once. Those beyond are found again for each row.
+/// The largest number of taps of the last axis that are listed at once. Further taps are computed again for each row.
 pub(super) const MOST_LISTED: usize = 4096;
 
 /// A tap of the last axis, and the windows for which it is inside.
@@ -46,7 +46,7 @@ impl<'a> Field<'a> {
         strides.offset(n, c, [0; AXES])
     }
 
-    /// The elements of a row of outputs.
+    /// The number of elements in a row of outputs.
     pub(crate) fn row(&self) -> usize {
         self.grid.axes()[2].output() * self.lanes
     }
@@ -74,14 +74,14 @@ impl<'a> Field<'a> {
         self.all_width_taps().take(MOST_LISTED).collect()
     }
 
-    /// The taps of the last axis, each with windows for which it is inside and which are one step
-    /// apart; a window meets its taps in order.
+    /// The taps of the last axis, each with a range of windows for which it is inside and whose starts are one stride
+    /// apart. The taps of each window appear in order.
     fn all_width_taps(&self) -> impl Iterator<Item = Tap> + use<'a> {
         let width = &self.grid.axes()[2];
-        // On an uneven axis no two windows need be a step apart.
+        // On an uneven axis windows have no common step, so each window is listed separately.
         let each = if width.is_uneven() { 0..width.output() } else { 0..0 };
         let uneven = each.flat_map(|o| width.inside(o).map(move |t| (t, o..o + 1)));
-        // Else windows further on have their inside taps further in front.
+        // On other axes the inside taps start and end earlier in later windows.
         let last = width.inside(width.output() - 1).start;
         let taps = if width.is_uneven() { 0..0 } else { last..width.inside(0).end };
         let even = taps.map(|t| (t, width.windows_inside(t))).filter(|(_, o)| !o.is_empty());

@@ -12,23 +12,25 @@
 //!
 //! # The error bound of a kernel
 //!
-//! The following counts roundings `u` of the accumulating type, to first order, for a window of `n` taps. A quotient or a root is good to 9u or better, a power to 16 ULP = 32u, or it is
-//! `exp2(q·log2(t))` with `log2` good to `max(2⁻²¹, 3 ULP)` and `exp2` to `3 + 2|a|` ULP, `a` being its
-//! argument: the tables of Vulkan and WGSL; CUDA, ROCm, Metal and the C library promise no less.
-//! Scaling by a power of two is exact. Underflow is not counted: a ratio too small for the type is 0.
+//! The following counts roundings `u` of the accumulating type, to first order, for a window of `n` taps. The error
+//! of a quotient or a root is at most 9u. The error of a power is at most 16 ULP = 32u, or the power is computed as
+//! `exp2(q·log2(t))`, where the error of `log2` is at most `max(2⁻²¹, 3 ULP)` and that of `exp2(a)` is at most
+//! `3 + 2|a|` ULP. These are the limits in the tables of Vulkan and WGSL; CUDA, ROCm, Metal and the C library promise
+//! at least this accuracy. Scaling by a power of two is exact. Underflow is not counted: a ratio too small for the
+//! type is 0.
 //!
 //! * `p = 1`: n − 1 additions.
-//! * `p = 2`: each square 1, their sum n − 1, of which the root keeps half and adds 9: n/2 + 10.
-//! * else: `t = |x|/m` to 6u, and so `t^p` to `6p` and, by way of `log2`, to `8·ln 2·p` where `t ≥ ½`. What
-//!   grows with `a = p·log2 t`, that is `ln 2·(6 + 1 + 1) + 4 < 9.6` times `|a|u` for `log2`, the product,
-//!   `p` rounded and `exp2`, is worth less than `0.531·9.6 < 5.1` of the largest term, since
-//!   `2^−|a|·|a| < 0.531`. So the sum is off by `12p + 32 + 6.1n`, of which the root keeps the p-th part;
-//!   the root, as a power, adds `32 + (6 + 9.6·log2 n)/p`, and `· m` 1:
+//! * `p = 2`: each square has the error 1 and their sum n − 1; the root halves these and adds 9: n/2 + 10.
+//! * otherwise: the error of `t = |x|/m` is 6u, so that of `t^p` is `6p` and, through `log2`, `8·ln 2·p` where
+//!   `t ≥ ½`. With `a = p·log2 t`, the errors that grow with `a` are those of `log2`, of the product, of rounding `p`
+//!   and of `exp2`: `ln 2·(6 + 1 + 1) + 4 < 9.6` times `|a|u`. They are less than `0.531·9.6 < 5.1` of the largest
+//!   term, since `2^−|a|·|a| < 0.531`. So the error of the sum is `12p + 32 + 6.1n`, which the root divides by `p`.
+//!   The root, itself a power, adds `32 + (6 + 9.6·log2 n)/p`, and the factor `m` adds 1:
 //!   together `45 + (38 + 6.1n + 10·log2 n)/p`.
 //!
-//! The gradient, with `c` for what the window's norm is off by and `q = p − 1`: `|x|/y` is off by
-//! `5 + c`, its power by `q` times that, by `6q` where `log2` is near 0, by 33 for itself and its product
-//! with `dy`, and by `5.1|dy|` as above. The sum over `w` windows adds w. For `q = 1` there is no power.
+//! For the gradient, let `c` be the error of the window's norm and `q = p − 1`. The error of `|x|/y` is `5 + c`. The
+//! error of its power is `q` times that, plus `6q` where `log2` is near 0, plus 33 for the power itself and its
+//! product with `dy`, plus `5.1|dy|` as above. The sum over `w` windows adds w. For `q = 1` there is no power.
 
 use std::convert::Infallible;
 
@@ -95,7 +97,7 @@ fn norms<T: Scalar>(pooling: &Pooling, p: Exponent, x: &[T]) -> Vec<f64> {
                 *largest = if size.beats(*largest) { size } else { *largest };
             });
         });
-        // A sum of the numbers themselves overflows only if their norm does.
+        // For p = 1 no scale is needed: the sum overflows only if the norm does.
         let scales: Vec<f64> = match p {
             1.0 => vec![1.0; y.len()],
             _ => largest.clone(),

@@ -1,4 +1,4 @@
-//! The bytes that each of the loops holds at most: see [`memory`](crate::memory).
+//! The most bytes that each of the loops allocates: see [`memory`](crate::memory).
 
 use windowpane_geometry::{Axis, Pooling};
 
@@ -33,7 +33,7 @@ impl Pooled {
         let plane = product([workers(field.outer), field.grid.input_plane(), field.lanes]);
         let positions =
             if self == (Self::Max { indices: true }) { of(outputs, size_of::<i32>()) } else { 0 };
-        // Those that all rows begin with, and those that a worker is at.
+        // One list is shared by all rows, and each worker has one for further taps.
         let taps = (1 + workers(usize::MAX)) * TAPS;
         let direct = taps.saturating_add(match self {
             Self::Average => rows(&field, size_of::<f64>()),
@@ -52,7 +52,7 @@ impl Pooled {
             (Self::Average, Algorithm::Sliding) => {
                 let wide = passes(&field, size_of::<f64>(), |axis| {
                     let pixels = axis.input() / axis.dilation() + 1;
-                    // What runs from the start of each block and what runs to its end.
+                    // The prefix and the suffix sums of each block.
                     product([GROWTH + 1, pixels, field_lanes(&field), size_of::<f64>()])
                 });
                 [y, divisors, wide, of(inputs, size_of::<f64>())]
@@ -70,10 +70,10 @@ impl Pooled {
     }
 }
 
-/// The taps of a row, as they are listed.
+/// The bytes of one list of the taps of a row.
 const TAPS: usize = GROWTH * MOST_LISTED * size_of::<Tap>();
 
-/// Numbers for each output of a row that a worker is at.
+/// The bytes for the rows that the workers compute, with `bytes` per output.
 fn rows(field: &Field, bytes: usize) -> usize {
     let [depth, height, _] = field.grid.axes().map(|axis| axis.output());
     let rows = product([field.outer, depth, height]);
@@ -82,7 +82,7 @@ fn rows(field: &Field, bytes: usize) -> usize {
 
 /// The lanes of a task.
 fn field_lanes(field: &Field) -> usize {
-    // Those of an axis are lanes for the axes before it.
+    // The positions on an axis are lanes for the axes before it.
     if passes_unchanged(&field.grid.axes()[0]) && passes_unchanged(&field.grid.axes()[1]) {
         field.lanes.min(LANES)
     } else {
@@ -90,8 +90,8 @@ fn field_lanes(field: &Field) -> usize {
     }
 }
 
-/// The bytes that passes along the axes hold: results of the pass before and of their own, each of
-/// `bytes`, their rows, and `of_task` for each task that is worked on.
+/// The bytes that the passes along the axes allocate: the results of the previous pass and of the current one, with
+/// `bytes` per element, their rows, and `of_task` for each running task.
 pub(super) fn passes(field: &Field, bytes: usize, of_task: impl Fn(&Axis) -> usize) -> usize {
     let (mut outer, mut lanes) = (product([field.outer, field.grid.input_plane()]), field.lanes);
     let (mut before, mut most) = (0, 0);
@@ -100,7 +100,7 @@ pub(super) fn passes(field: &Field, bytes: usize, of_task: impl Fn(&Axis) -> usi
         if !passes_unchanged(axis) {
             let after = product([outer, axis.output(), lanes, bytes]);
             let blocks = lanes.div_ceil(LANES);
-            // A worker that waits for the blocks of one may begin another.
+            // A worker that waits for the blocks of one outer position may start another.
             let begun = workers(outer) * if blocks > 1 { 4 } else { 1 };
             let rows = product([begun, blocks, axis.output(), size_of::<&mut [u8]>()]);
             let tasks = product([workers(outer.saturating_mul(blocks)), of_task(axis)]);

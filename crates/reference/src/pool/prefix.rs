@@ -108,11 +108,11 @@ fn sum_each(axis: &Axis, outer: usize, lanes: usize, x: &[f64]) -> Vec<f64> {
     })
 }
 
-/// The sums from the start and to the end of each block of a sequence of pixels.
+/// The prefix and the suffix sums of each block of a sequence of pixels.
 struct BlockSums {
-    /// The pixels of a block.
+    /// The number of pixels in a block.
     block: usize,
-    /// The numbers of a pixel.
+    /// The number of elements in a pixel.
     width: usize,
     prefix: Vec<f64>,
     suffix: Vec<f64>,
@@ -134,8 +134,8 @@ impl BlockSums {
         Self { block, width, prefix, suffix }
     }
 
-    /// Writes the sum of the pixels `first..=last`: at most a block long, and shorter only at an
-    /// end of the sequence.
+    /// Writes the sum of the pixels `first..=last`. They are as long as a block, or shorter at an end of the
+    /// sequence.
     fn sum(&self, first: usize, last: usize, y: &mut [f64]) {
         let prefix = &self.prefix[last * self.width..][..self.width];
         let suffix = &self.suffix[first * self.width..][..self.width];
@@ -150,7 +150,7 @@ impl BlockSums {
     }
 }
 
-/// Adds as many terms as both slices have.
+/// Adds `terms` to `sums`, element by element.
 fn add(sums: &mut [f64], terms: &[f64]) {
     sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
 }

@@ -5,7 +5,7 @@
 //! gradient:                               dy[o] = dx[winner(o)]  and 0 for an index of −1
 //! ```
 //!
-//! The indices alone determine the positions; only the number of windows matters. If several windows
+//! The indices determine the positions; of the windows only their number matters. If several windows
 //! have the same index, the last one wins; the others have no influence and their gradient is 0.
 
 use rayon::prelude::*;
@@ -76,6 +76,6 @@ fn for_each_plane<X: Send>(
             None
         })
     });
-    // Always the same one, however planes are assigned to cores.
+    // The first failure is returned, however planes are assigned to cores.
     failures.min_by_key(|failure| failure.at).map_or(Ok(()), Err)
 }

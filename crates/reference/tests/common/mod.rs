@@ -1,4 +1,4 @@
-//! What the tests share: problems and data to draw, and windows found by walking.
+//! Shared by the tests: strategies for problems and data, and windows enumerated tap by tap.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -16,8 +16,8 @@ fn extents(numbers: &[usize]) -> Extents {
     Extents::try_from(numbers).unwrap()
 }
 
-/// A window and the extents that it is laid over. `longest` bounds an extent of a 1-D problem;
-/// problems of more axes are smaller.
+/// A window and the extents that it is applied to. `longest` bounds the extent of a 1-D problem; problems with more
+/// axes are smaller.
 pub(crate) fn windows(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
     prop_oneof![windows_rounded(longest, Rounding::Floor), windows_rounded(longest, Rounding::Ceil)]
 }
@@ -69,7 +69,7 @@ pub(crate) fn divisors() -> impl Strategy<Value = Divisor> {
     prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1u32..50).prop_map(Divisor::Fixed)]
 }
 
-/// Adaptive windows: as many as coordinates or more, and fewer, evenly and not.
+/// Adaptive windows: at least as many as coordinates, or fewer, evenly divided or not.
 fn adaptive(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
     (1..=AXES).prop_flat_map(move |rank| {
         let longest = [longest, 9, 6][rank - 1];
@@ -80,7 +80,7 @@ fn adaptive(longest: usize) -> impl Strategy<Value = (Window, Extents)> {
     })
 }
 
-/// Pooling problems: also batches of 0, and more channels than are worked on at a time.
+/// Pooling problems, including batches of 0 and more channels than one task processes.
 pub(crate) fn poolings() -> impl Strategy<Value = Pooling> {
     poolings_of(prop_oneof![3 => windows(40), 1 => adaptive(40)])
 }
@@ -111,7 +111,7 @@ pub(crate) fn awkward() -> impl Strategy<Value = f32> {
 /// Numbers of all sizes whose sums neither overflow nor become subnormal.
 pub(crate) fn wild() -> impl Strategy<Value = f32> {
     (-1.0f32..1.0, -20i32..30).prop_map(|(value, exponent)| {
-        // Away from 0, where the differences of two would be too small.
+        // The value is moved away from 0, where differences of two numbers would be too small.
         (value + value.signum()) * 10.0f32.powi(exponent)
     })
 }
@@ -131,7 +131,7 @@ pub(crate) fn integers(len: usize) -> impl Strategy<Value = Vec<f64>> {
     prop::collection::vec((-9i8..10).prop_map(f64::from), len)
 }
 
-/// A type whose elements can be told apart bit by bit and made from a `f32`.
+/// A type whose elements can be compared bit by bit and made from an `f32`.
 pub(crate) trait Element: Scalar {
     fn bits(self) -> u64;
     fn of(value: f32) -> Self;
@@ -165,7 +165,7 @@ pub(crate) fn bits<T: Element>(values: &[T]) -> Vec<u64> {
     values.iter().map(|value| value.bits()).collect()
 }
 
-/// Where an element lies, by the definition of the layout.
+/// The offset of an element in memory, by the definition of the layout.
 pub(crate) fn memory(
     shape: &Shape,
     layout: Layout,
@@ -213,7 +213,7 @@ pub(crate) fn taps(grid: &Grid, o: Position) -> Vec<(Position, Option<Position>)
 fn axis_taps(axis: &Axis, o: usize) -> Vec<Option<usize>> {
     let (input, output) = (axis.input(), axis.output());
     if axis.is_fitted() {
-        // Those of which any part is in the window's `output`-th of the axis.
+        // The coordinates of which any part is in the window's share, `1/output` of the axis.
         let touched = |x: &usize| (x + 1) * output > o * input && x * output < (o + 1) * input;
         return (0..input).filter(touched).map(Some).collect();
     }
@@ -222,14 +222,14 @@ fn axis_taps(axis: &Axis, o: usize) -> Vec<Option<usize>> {
     read.map(|x| (0 <= x && x < input as i64).then_some(x as usize)).collect()
 }
 
-/// One output of a pooling problem, found by walking.
+/// One output of a pooling problem, with its taps enumerated.
 pub(crate) struct Walked {
-    /// Where the output lies in memory.
+    /// The offset of the output in memory.
     pub(crate) at: usize,
     pub(crate) n: usize,
     pub(crate) c: usize,
     pub(crate) o: Position,
-    /// The inside taps, row-major: the coordinates and where the element lies in memory.
+    /// The inside taps, row-major: the coordinates and the offset of the element in memory.
     pub(crate) inside: Vec<(Position, usize)>,
 }
 

@@ -56,7 +56,7 @@ impl ConvAlgorithm {
         }
     }
 
-    /// The algorithm by the name that it had before: case files and tuned tables may have it.
+    /// The algorithm that had this name in an earlier version; case files and tuned tables may still contain it.
     fn by_former_name(name: &str) -> Option<Self> {
         Some(match name {
             "banded" => Self::GroupedMma,
@@ -136,7 +136,7 @@ impl From<ConvAlgorithm> for Algorithm {
 mod tests {
     use super::*;
 
-    /// A kernel has the same name here and in its own crate, both ways.
+    /// A kernel has the same name here and in its own crate; the conversions are inverse to each other.
     #[test]
     #[cfg(feature = "kernels")]
     fn every_algorithm_is_a_kernel_of_its_name() {
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// What was written with the names of before is still read, and printed with those of today.
+    /// Former names are still read; they are printed as the current names.
     #[test]
     fn former_names_are_read() {
         for (former, name) in [

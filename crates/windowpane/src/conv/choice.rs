@@ -9,7 +9,8 @@ use super::plan::{Choice, ConvPlan};
 use super::{Conv, ConvAlgorithm};
 use crate::{Device, Error, Result};
 
-/// All that the choice of a kernel depends on, beside the device; the last counts the tables of tuned choices.
+/// Everything that the choice of a kernel depends on besides the device; the last number changes with the table of
+/// tuned choices.
 #[cfg(feature = "kernels")]
 pub(crate) type Key =
     (windowpane_kernels::conv::Request, Option<ConvAlgorithm>, Tiling, Convolution, usize);

@@ -36,7 +36,7 @@ use crate::{Device, Result, Tensor};
 /// # Ok::<(), windowpane::Error>(())
 /// ```
 ///
-/// The gradients are those of the sum: `dy` is the gradient before the activation and the residual.
+/// The gradients are those of the sum: `dy` is the gradient with respect to the sum before residual and activation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub(crate) window: Window,

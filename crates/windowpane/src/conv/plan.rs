@@ -147,7 +147,7 @@ impl ConvPlan {
         key(self.pass, self.dtype, self.conv.precision, &self.problem)
     }
 
-    /// The bytes of scratch memory that it needs on the device; 0 for a plan that was overridden so that it
+    /// The bytes of scratch memory that it needs on the device; 0 for a plan that was overridden with values that
     /// cannot run.
     pub fn workspace(&self) -> usize {
         #[cfg(feature = "kernels")]

@@ -10,8 +10,8 @@ use super::plan::{Choice, ConvPlan};
 use super::tuned::{self, Found};
 use crate::{Result, Tensor};
 
-/// The target duration of a window of launches, its maximum number of launches, and the number of
-/// windows, of which the fastest counts.
+/// The target duration of a window of launches, its maximum number of launches, and the number of windows (the
+/// fastest counts).
 const WINDOW: f64 = 2e-3;
 const MOST_LAUNCHES: f64 = 50.0;
 const WINDOWS: usize = 5;

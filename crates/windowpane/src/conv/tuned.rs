@@ -39,7 +39,7 @@ pub struct Tuned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) algorithm: ConvAlgorithm,
-    /// The layout that the kernel computes in; `None`, as tables of before have it, for the planner's choice.
+    /// The layout that the kernel computes in; `None`, as in tables of earlier versions, for the planner's choice.
     pub(super) layout: Option<Layout>,
     pub(super) tile: Option<Tile>,
     /// The number of parts of each sum (split-K).
@@ -52,7 +52,7 @@ static REMEMBERED: RwLock<Tuned> = RwLock::new(Tuned::new());
 /// How often the table has changed.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
-/// A number that is another one as soon as plans may be.
+/// A number that changes whenever plans may change.
 #[cfg(feature = "kernels")]
 pub(super) fn generation() -> usize {
     GENERATION.load(Ordering::Acquire)

@@ -16,7 +16,7 @@ fn file_error(path: &Path, reason: impl ToString) -> Error {
     Error::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// A file that is read: a regular one, or a pipe or a device, whose length nobody knows.
+/// A file that is read: a regular one, or a pipe or a device, whose length is unknown.
 struct Source {
     path: PathBuf,
     file: File,
@@ -32,7 +32,7 @@ impl Source {
         Ok(Self { path: path.into(), file, length })
     }
 
-    /// Refuses a file of another length than that of its header and its elements.
+    /// Refuses a file whose length differs from that of its header and its elements together.
     fn expect(&self, header: u64, elements: u64) -> Result<()> {
         let Some(length) = self.length else { return Ok(()) };
         let reason = match (header.saturating_add(elements), length) {
@@ -50,8 +50,8 @@ impl Source {
         Err(file_error(&self.path, reason))
     }
 
-    /// The next elements. Memory is taken as they come, so that a header that promises more than
-    /// there is costs nothing.
+    /// Reads the next elements. If the length of the source is unknown, memory is allocated as they arrive, so that a
+    /// header that promises too many elements does not allocate memory for them.
     fn elements<T: Element>(&mut self, count: usize) -> Result<Vec<T>> {
         const AT_ONCE: usize = 1 << 20;
         let mut elements: Vec<T> = Vec::new();
@@ -81,7 +81,7 @@ impl Source {
     }
 }
 
-/// Writes a temporary file beside the target and then renames it.
+/// Writes a temporary file next to the target and then renames it.
 fn write(path: &Path, contents: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

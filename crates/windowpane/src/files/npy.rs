@@ -1,4 +1,4 @@
-//! NumPy's `.npy` format: a short header, and then the elements as they lie in memory.
+//! NumPy's `.npy` format: a short header, then the elements exactly as they are in memory.
 //!
 //! ```text
 //! magic     \x93NUMPY, then the version: 1.0, 2.0 or 3.0
@@ -7,8 +7,8 @@
 //! elements
 //! ```
 //!
-//! The header is a Python dictionary of exactly these keys in any order. Its reader takes each
-//! character once, so that no header can keep it busy.
+//! The header is a Python dictionary with exactly these keys in any order. The parser reads each character once, so
+//! that no header can slow it down.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -23,13 +23,13 @@ use crate::{Device, Error, Result, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// The longest header that is read: the longest of version 1.0. Only records have longer ones.
+/// The longest header that is read, which is the limit of version 1.0. Only arrays of records need longer ones.
 const LONGEST_HEADER: usize = 65_535;
 
-/// Where the elements of a file begin is a multiple of this.
+/// The offset of the elements in a file that is written is a multiple of this.
 const ALIGNMENT: usize = 64;
 
-/// The types of both sides, as a header spells them.
+/// The types that NumPy and this crate share, as a header spells them.
 const TYPES: [(&str, DType); 6] = [
     ("<f8", DType::F64),
     ("<f4", DType::F32),
@@ -39,7 +39,7 @@ const TYPES: [(&str, DType); 6] = [
     ("|u1", DType::U8),
 ];
 
-// Files hold little-endian numbers, and elements are read and written as they lie in memory.
+// Files contain little-endian numbers, and elements are read and written without conversion.
 const _: () = assert!(cfg!(target_endian = "little"));
 
 impl Tensor {
@@ -66,7 +66,7 @@ impl Tensor {
         device.require(dtype)?;
         let elements = count(&dims)
             .map_err(|error| file_error(path, format!("has a shape that is too large: {error}")))?;
-        // With one axis to walk along, both orders are the same.
+        // With at most one axis longer than 1, both orders are the same.
         if fortran_order && elements > 0 && dims.iter().filter(|dim| **dim > 1).count() > 1 {
             return Err(file_error(path, "is in Fortran order; save np.ascontiguousarray of it"));
         }
@@ -82,7 +82,7 @@ impl Tensor {
         write(path.as_ref(), |file| write_to(file, &elements, self.dims()))
     }
 
-    /// Writes what [`write_npy`](Self::write_npy) does to a file to anything that takes bytes.
+    /// Writes the same bytes as [`write_npy`](Self::write_npy) to any writer.
     ///
     /// ```
     /// use windowpane::{Device, Tensor};
@@ -117,7 +117,7 @@ fn write_to(to: &mut impl Write, elements: &HostBuffer, dims: &[usize]) -> io::R
     Ok(())
 }
 
-/// All that comes before the elements.
+/// Everything before the elements: magic, version, length and header.
 fn header(descr: &str, dims: &[usize]) -> io::Result<Vec<u8>> {
     let shape = match dims {
         [dim] => format!("({dim},)"),
@@ -125,7 +125,7 @@ fn header(descr: &str, dims: &[usize]) -> io::Result<Vec<u8>> {
     };
     let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
     let before = MAGIC.len() + 2 + 2;
-    // One byte for the end of the line.
+    // One byte is for the newline at the end.
     let whole = (before + text.len() + 1).next_multiple_of(ALIGNMENT);
     let length = u16::try_from(whole - before)
         .map_err(|_| io::Error::other("it has more dimensions than a header can say"))?;
@@ -139,7 +139,7 @@ fn header(descr: &str, dims: &[usize]) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A header: how the elements are to be read.
+/// The fields of a header, which say how to read the elements.
 #[derive(Debug, PartialEq)]
 struct Header {
     /// The type as NumPy spells it.
@@ -149,7 +149,7 @@ struct Header {
 }
 
 impl Header {
-    /// Reads a header and counts its bytes, or says why that is none.
+    /// Reads a header and returns it with the number of bytes before the elements, or says why it is invalid.
     fn read(from: &mut impl Read) -> Result<(Self, u64), String> {
         let mut start = [0; MAGIC.len() + 2];
         fill(from, &mut start)?;
@@ -216,7 +216,7 @@ impl Header {
     }
 }
 
-/// Reads as many bytes as there is room for.
+/// Fills `bytes`.
 fn fill(from: &mut impl Read, bytes: &mut [u8]) -> Result<(), String> {
     from.read_exact(bytes).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => no_npy("it ends before its header does"),
@@ -228,18 +228,18 @@ fn no_npy(reason: impl std::fmt::Display) -> String {
     format!("is no .npy file: {reason}; write one with numpy.save")
 }
 
-/// As much of a text as fits in a message.
+/// The start of a text, short enough for a message.
 fn brief(text: &str) -> String {
     const MOST: usize = 24;
     let more = if text.len() > MOST { "…" } else { "" };
     format!("{:?}{more}", text.chars().take(MOST).collect::<String>())
 }
 
-/// What is left of a header, which is ASCII.
+/// The part of a header that is not parsed yet; it is ASCII.
 struct Text<'a>(&'a str);
 
 impl<'a> Text<'a> {
-    /// Takes this character and the spaces before it, if it comes next.
+    /// Skips white space, then consumes this character if it is next.
     fn takes(&mut self, next: char) -> bool {
         self.0 = self.0.trim_ascii_start();
         let rest = self.0.strip_prefix(next);
@@ -261,7 +261,7 @@ impl<'a> Text<'a> {
         if self.0.is_empty() { Ok(()) } else { Err(self.unlike("its end")) }
     }
 
-    /// The characters up to the first one that is not wanted.
+    /// Consumes and returns the characters before the first unwanted one.
     fn take_while(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
         let end = self.0.find(|c| !wanted(c)).unwrap_or(self.0.len());
         let (taken, rest) = self.0.split_at(end);
@@ -278,7 +278,7 @@ impl<'a> Text<'a> {
         Ok(text)
     }
 
-    /// The type; a list or a tuple is a type of several fields or of arrays.
+    /// The type. A list or a tuple, which describes several fields or arrays of arrays, is refused.
     fn descr(&mut self) -> Result<String, String> {
         if self.takes('[') || self.takes('(') {
             let reason =
@@ -304,7 +304,7 @@ impl<'a> Text<'a> {
         self.expect('(')?;
         while !self.takes(')') {
             dims.push(self.extent()?);
-            // A tuple of one has a comma.
+            // A tuple with one element needs a trailing comma.
             if !self.takes(',') {
                 self.expect(if dims.len() == 1 { ',' } else { ')' })?;
                 break;
@@ -323,7 +323,7 @@ impl<'a> Text<'a> {
         if negative {
             return Err(format!("has the extent -{}; extents are at least 0", brief(digits)));
         }
-        // Python 2 ended long numbers so.
+        // Python 2 wrote an `L` after long integers.
         self.takes('L');
         digits.parse().map_err(|_| {
             format!(
@@ -343,7 +343,7 @@ mod tests {
 
     const PLAIN: &str = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
 
-    /// A file of this version, with a header of this text.
+    /// A file with this version, header text and elements.
     fn file(version: u8, header: impl AsRef<[u8]>, elements: &[u8]) -> Vec<u8> {
         let header = header.as_ref();
         let length = (header.len() as u32).to_le_bytes();
@@ -370,7 +370,7 @@ mod tests {
         refused(&file(1, header, &[0; 24]), saying);
     }
 
-    /// Headers of nested brackets once took time that doubled with each bracket.
+    /// Headers with nested brackets once took time that doubled with each bracket.
     #[test]
     fn no_header_keeps_the_reader_busy() {
         let start = Instant::now();
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(dims("(0, 18446744073709551615)", 0), [0, usize::MAX]);
     }
 
-    /// The bytes are those of NumPy 2.4.6.
+    /// The expected bytes were written by NumPy 2.4.6.
     #[test]
     fn a_file_is_written_as_numpy_writes_it() {
         let host = Device::host();

@@ -1,4 +1,4 @@
-//! The safetensors format: a length, a header in JSON, and then the tensors as they lie in memory.
+//! The safetensors format: a length, a header in JSON, then the tensors exactly as they are in memory.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -16,7 +16,7 @@ use crate::{Device, Result, Tensor};
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// The types of both sides.
+/// The types that the format and this crate share.
 const TYPES: [(Dtype, DType); 7] = [
     (Dtype::F64, DType::F64),
     (Dtype::F32, DType::F32),
@@ -36,7 +36,7 @@ impl Tensor {
         let path = path.as_ref();
         let mut source = Source::open(path)?;
         let (metadata, header) = header(&mut source).map_err(|error| file_error(path, error))?;
-        // Everything is checked before anything is read: offsets are checked by `Metadata` itself.
+        // The whole header is checked before any element is read; `Metadata` has already checked the offsets.
         let mut tensors = Vec::new();
         for name in metadata.offset_keys() {
             let Some(info) = metadata.info(&name) else { continue };
@@ -47,7 +47,7 @@ impl Tensor {
             tensors.push((name, dtype, elements, info.shape.clone()));
         }
         source.expect(header, metadata.data_len() as u64)?;
-        // In the order of the file, each into memory of its own.
+        // Read in the order of the file, each tensor into its own memory.
         let read = |(name, dtype, elements, dims)| {
             let tensor = with_element!(dtype, T => {
                 Self::from_elements(device, source.elements::<T>(elements)?.into(), dims)
@@ -84,7 +84,7 @@ impl Tensor {
     }
 }
 
-/// The header, whose tensors follow each other without gaps, and the bytes before the first of them.
+/// The header, which describes tensors without gaps between them, and the number of bytes before the first one.
 fn header(source: &mut Source) -> Result<(Metadata, u64), String> {
     let unreadable = |error| format!("cannot be read: {error}");
     let none = |reason: &dyn std::fmt::Display| format!("is no safetensors file: {reason}");
@@ -128,7 +128,7 @@ mod tests {
         [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), elements].concat()
     }
 
-    /// A header of tensors of f32: their names, shapes, and offsets.
+    /// A header for f32 tensors with these names, shapes and offsets.
     fn tensors(entries: &[(&str, &str, [usize; 2])]) -> String {
         let entry = |(name, shape, [start, end]): &(&str, &str, [usize; 2])| {
             format!(r#""{name}":{{"dtype":"F32","shape":{shape},"data_offsets":[{start},{end}]}}"#)

@@ -7,7 +7,7 @@ use super::{Operator, Options};
 use crate::plan::Choice;
 use crate::{Algorithm, Device, Error, Plan, Result};
 
-/// All that the choice of a kernel depends on, beside the device.
+/// Everything that the choice of a kernel depends on besides the device.
 #[cfg(feature = "kernels")]
 pub(crate) type Key = (Operator, Option<Algorithm>, DType, Pooling);
 

@@ -1,4 +1,4 @@
-//! The pooling operators: their names, what they read, and the types they are not defined for.
+//! The pooling operators: their names, their inputs, and the types they are not defined for.
 
 use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling};
 
@@ -33,7 +33,7 @@ impl Operator {
         }
     }
 
-    /// What it reads, for error messages.
+    /// The names of its inputs, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
             Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
@@ -45,7 +45,7 @@ impl Operator {
         }
     }
 
-    /// The indices that it reads or writes.
+    /// The base of the indices that it reads or writes, if any.
     pub(crate) fn base(self) -> Option<IndexBase> {
         match self {
             Self::Max(base) => base,

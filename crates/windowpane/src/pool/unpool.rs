@@ -9,10 +9,9 @@ use crate::{Device, Plan, Result, Tensor};
 
 /// Max unpooling: writes maxima back to the positions they came from, into zeros.
 ///
-/// The indices alone determine the positions, so no window is needed. An index of −1 is ignored; if
-/// several indices name one position, the last in row-major order wins. An index that is not a
-/// position of its own plane is an error: on `host` of the call, on other devices of reading the
-/// result.
+/// The indices determine the positions, so no window is needed. An index of −1 is ignored; if
+/// several indices name one position, the last in row-major order wins. An index that is not a position of its own
+/// plane is an error: `host` returns it from the call, other devices when the result is read.
 ///
 /// ```
 /// use windowpane::{Device, MaxPool, MaxUnpool, Tensor};
@@ -95,7 +94,7 @@ impl MaxUnpool {
         plan_pooling(&options, operator, device, dtype, options.pooling(unpooled)?)
     }
 
-    /// The pooling that this reverses. Any windows will do if their number is that of the elements of a
+    /// The pooling that this reverses. Only the number of windows matters, which must be the number of elements of a
     /// pooled plane; adaptive windows fit every plane.
     fn options(&self, dims: &[usize]) -> Result<Options> {
         let pooled = Shape::from_dims(dims, self.layout)?;

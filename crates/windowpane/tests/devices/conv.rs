@@ -13,15 +13,15 @@ use windowpane_testing::{
 
 use crate::pool::{Check, devices, ok};
 
-/// What a plan is held to, and else chooses itself.
+/// The choices that a plan is forced to make; it makes the others itself.
 #[derive(Clone, Copy, Debug, Default)]
 struct Forced {
     algorithm: Option<ConvAlgorithm>,
     tiling: Tiling,
     precision: Precision,
-    /// The parts of each sum.
+    /// The number of parts of each sum (split-K).
     splits: Option<usize>,
-    /// Whether the kernel computes in the other layout than the tensors'.
+    /// Whether the kernel computes in the other layout than that of the tensors.
     turned: bool,
 }
 
@@ -34,8 +34,8 @@ impl Forced {
         case.conv().algorithm(self.algorithm).tile(self.tiling).precision(self.precision)
     }
 
-    /// A plan, or nothing where what is forced is not for this problem or device. What cannot be is
-    /// refused when it is planned, and never later.
+    /// The plan, or `None` if what is forced does not support this problem or device. A refusal comes when the plan is
+    /// made, never later.
     fn planned(
         &self,
         plan: windowpane::Result<ConvPlan>,
@@ -51,23 +51,23 @@ impl Forced {
                 }
                 Ok(Some(plan))
             }
-            // The host cuts no sums.
+            // The host does not split sums.
             #[cfg(not(feature = "kernels"))]
             Ok(plan) => Ok((self.splits.is_none() && !self.turned).then_some(plan)),
             Err(Error::NoConvKernel { .. }) => Ok(None),
             #[cfg(feature = "kernels")]
             Err(Error::ConvPlan { .. }) if self.tiling != Tiling::default() => Ok(None),
-            // Never chosen silently: a device without it says so.
+            // A precision is never replaced silently: a device without it refuses.
             Err(Error::PrecisionUnsupported { precision, .. }) if precision == self.precision => {
                 Ok(None)
             }
-            // SEMANTICS 8: refused where a driver would end the loops.
+            // SEMANTICS 8: refused if the driver would end the loops early.
             Err(Error::TooManyTurns { .. }) => Ok(None),
             Err(error) => Err(TestCaseError::fail(error.to_string())),
         }
     }
 
-    /// SEMANTICS 7: within the bound of what is asked for.
+    /// SEMANTICS 7: within the bound of the requested precision.
     fn assert<T: Element>(&self, found: &[T], expected: &[Total]) -> Check {
         match self.precision {
             Precision::Tf32 => assert_totals_tf32(found, expected),
@@ -82,7 +82,7 @@ impl From<Option<ConvAlgorithm>> for Forced {
     }
 }
 
-/// Makes a plan compute in the other layout than the tensors', if this kernel can.
+/// Makes a plan compute in the other layout than that of the tensors, if a kernel can.
 #[cfg(feature = "kernels")]
 fn turn(plan: &mut ConvPlan, forced: Forced) -> bool {
     use windowpane::kernels::Capabilities;
@@ -112,7 +112,7 @@ fn algorithms(device: &Device) -> Vec<Forced> {
     these(device, &ConvAlgorithm::ALL)
 }
 
-/// The same in the other layout than the tensors'; the host has one layout for each problem.
+/// The same in the other layout than that of the tensors; the host has one layout for each problem.
 fn turned(device: &Device) -> Vec<Forced> {
     let turned = |forced| Forced { turned: true, ..forced };
     let forced = if device.backend() == Backend::Host { Vec::new() } else { algorithms(device) };
@@ -135,14 +135,14 @@ fn only(device: &Device, algorithm: ConvAlgorithm) -> Vec<Forced> {
     has(device, algorithm).then(|| Some(algorithm).into()).into_iter().collect()
 }
 
-/// Products rounded to tf32, if the device has them.
+/// The tf32 precision, if the device has it.
 fn tf32(device: &Device) -> Vec<Forced> {
     let conv = Conv::new([1, 1]).precision(Precision::Tf32);
     let plan = conv.plan(device, DType::F32, &[1, 8, 8, 16], &[16, 1, 1, 16]);
     plan.is_ok().then(Forced::tf32).into_iter().collect()
 }
 
-/// Whether a device has an algorithm: for one of the problems that it is for.
+/// Whether a device has an algorithm: whether it can be planned for one of these problems.
 fn has(device: &Device, algorithm: ConvAlgorithm) -> bool {
     let mut groups = [1, 8, 64].into_iter();
     groups.any(|groups| {
@@ -164,62 +164,62 @@ fn tensor<T: Element>(
 }
 
 on_every_device! {
-    /// SEMANTICS 6.1 to 6.4 and 7: the sum, and what follows it, within the derived bound.
+    /// SEMANTICS 6.1 to 6.4 and 7: the sum and its epilogue, within the derived bound.
     fn convolution_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
         let (case, pick) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_forward(&case, forced))
     }
 
-    /// SEMANTICS 6.5 and 7: the gradient of the input.
+    /// SEMANTICS 6.5 and 7: the data gradient.
     fn data_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
         let (case, pick) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_data(&case, forced))
     }
 
-    /// SEMANTICS 6.5 and 7: the gradients of filters and bias.
+    /// SEMANTICS 6.5 and 7: the weight gradient and the bias gradient.
     fn filter_gradient_is_the_reference(device, case in (ConvCase::any(), any::<Index>()), forced in algorithms(device)) {
         let (case, pick) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_filter(&case, forced))
     }
 
-    /// The same three where channels lie in whole lines, by every algorithm that then can.
+    /// All passes with aligned channels, by every algorithm that supports them.
     fn aligned_channels_are_the_reference(device, case in (ConvCase::aligned(), any::<Index>(), 0..3), forced in algorithms(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// SEMANTICS 6.5 and 7: gradients of filters in strict f32 that are multiplied in parts, their sums cut or
-    /// whole, in every tile that there is.
+    /// SEMANTICS 6.5 and 7: weight gradients in strict f32 whose factors are split into parts, with and without
+    /// split-K, in every tile.
     fn filter_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize), forced in only(device, ConvAlgorithm::Wgmma)) {
         let (case, tiling, splits) = case;
         check_filter::<f32>(device, &case, Forced { tiling, splits: Some(splits), ..forced })
     }
 
-    /// All passes in groups of few channels, by the kernels that are made for those.
+    /// All passes in groups of few channels, by the kernels for such groups.
     fn groups_of_few_channels_are_the_reference(device, case in (ConvCase::few_a_group(), any::<Index>(), 0..3), forced in special(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// All passes in groups that begin anywhere in a line, by every algorithm, in all layouts and types.
+    /// All passes in groups whose first channel need not be aligned, by every algorithm, in all layouts and types.
     fn odd_groups_are_the_reference(device, case in (ConvCase::odd_groups(), any::<Index>(), 0..3), forced in algorithms(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// All passes computed in the other layout than the tensors', which are transposed in the same call.
+    /// All passes computed in the other layout than that of the tensors, which are transposed in the same call.
     fn either_layout_is_computed_in_the_other(device, case in (ConvCase::any(), any::<Index>(), 0..3), forced in turned(device)) {
         let (case, pick, pass) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// SEMANTICS 6.3 and 7: the same of tf32.
+    /// SEMANTICS 6.3 and 7: aligned channels in tf32.
     fn aligned_channels_in_tf32_are_within_their_bound(device, case in (ConvCase::aligned(), 0..3), forced in tf32(device)) {
         let (case, pass) = case;
         check_pass::<f32>(device, &case, forced, pass)
     }
 
-    /// SEMANTICS 6.3 and 7: with tf32, where a device has it, within the bound of rounded factors.
+    /// SEMANTICS 6.3 and 7: tf32, if a device has it, within the bound of rounded factors.
     fn tf32_is_within_its_bound(device, case in (ConvCase::any(), 0..3), forced in tf32(device)) {
         let (case, pass) = case;
         check_pass::<f32>(device, &case, forced, pass)
@@ -231,21 +231,21 @@ on_every_device! {
         check_forward::<f32>(device, &case, Forced { tiling, ..forced })
     }
 
-    /// The same on matrix units, in every pass, where a device has them.
+    /// The same on matrix units, in every pass, if a device has them.
     fn any_tile_of_matrix_units_is_right(device, case in (fragmented(), any::<Index>(), fragments(), 0..3), forced in only(device, ConvAlgorithm::Mma)) {
         let (case, pick, tiling, pass) = case;
         let forced = Forced { tiling, ..forced };
         on_one_type!(device, pick, [f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// The same of warpgroups, whose tiles overlap where sums are long.
+    /// The same with warpgroups, where the next tile is loaded while the last one is stored.
     fn any_tile_of_warpgroups_is_right(device, case in (ConvCase::aligned(), any::<Index>(), warpgroups(), 0..3), forced in only(device, ConvAlgorithm::Wgmma)) {
         let (case, pick, tiling, pass) = case;
         let forced = Forced { tiling, ..forced };
         on_one_type!(device, pick, [f16, bf16], check_pass(&case, forced, pass))
     }
 
-    /// The same of bands, for groups of few channels.
+    /// The same with banded matrices, for groups of few channels.
     fn any_tile_of_bands_is_right(device, case in (ConvCase::few_a_group(), any::<Index>(), bands(), 0..2), forced in only(device, ConvAlgorithm::GroupedMma)) {
         let (case, pick, bands, pass) = case;
         let forced = Forced { tiling: bands.tiling(&case), ..forced };
@@ -258,7 +258,7 @@ on_every_device! {
     }
 }
 
-/// A channels-first layer that is large enough to be transposed for a faster kernel, where a device has one.
+/// A channels-first layer that is large enough to be transposed for a faster kernel, if a device has one.
 #[test]
 #[cfg(feature = "kernels")]
 fn transposed_layers_are_the_reference() {
@@ -280,7 +280,7 @@ fn transposed_layers_are_the_reference() {
         let (x, w) = (case.dims(Role::Input), case.dims(Role::Filter));
         let plan = case.conv().plan(&device, DType::F32, &x, &w);
         let Ok(mut plan) = plan else { continue };
-        // Elsewhere the reference would only take long.
+        // Other devices do not transpose, and the reference takes long.
         if plan.kernel_mut().is_none_or(|kernel| kernel.layout == Layout::ChannelsFirst) {
             continue;
         }
@@ -346,7 +346,7 @@ fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) ->
     let Some(plan) = forced.planned(plan)? else { return Ok(()) };
     executed(plan.algorithm(), T::DTYPE);
     let (x, inputs) = tensor::<T>(device, case, Role::Input)?;
-    // The filter's gradient multiplies the padding's zeros with it: see `ConvCase::elements`.
+    // The weight gradient may multiply it by the zeros of the padding: see `ConvCase::elements`.
     let finite = match case.fill.flavour {
         Flavour::Special => Fill { flavour: Flavour::Ties, ..case.fill },
         _ => case.fill,
@@ -364,10 +364,10 @@ fn check_filter<T: Element>(device: &Device, case: &ConvCase, forced: Forced) ->
     assert_totals(&db, &reference::bias_gradient_totals(&case.problem(), &gradients))
 }
 
-/// A number of a tile, or the plan's own.
+/// A number of a tile, or `None` for the plan's own.
 type Number = Option<u32>;
 
-/// A tiling of the numbers that were drawn: blocks, ratios, and the rest.
+/// A tiling with the numbers that were drawn: blocks, ratios, and the rest.
 fn tiling(
     (block_m, block_n, ratio_m, ratio_n, rest): (
         Number,
@@ -381,7 +381,7 @@ fn tiling(
     Tiling { block_m, block_n, block_k, ratio_m, ratio_n, elems_per_thread, stages }
 }
 
-/// Some numbers of a tile, small enough that even few devices' limits refuse them.
+/// Some numbers of a tile, small enough that few devices refuse them.
 fn tile() -> impl Strategy<Value = Tiling> {
     use proptest::option::of;
     use proptest::sample::select;
@@ -391,12 +391,12 @@ fn tile() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
-/// Problems whose channels lie in whole lines, and others, which come to matrix units one by one.
+/// Problems with aligned channels, and others, whose elements are loaded one by one.
 fn fragmented() -> impl Strategy<Value = ConvCase> {
     prop_oneof![3 => ConvCase::aligned(), 1 => ConvCase::any()]
 }
 
-/// Some numbers of a tile of matrix units, the largest that there are among them.
+/// Some numbers of a tile on matrix units, including the largest that are supported.
 fn fragments() -> impl Strategy<Value = Tiling> {
     use proptest::option::weighted;
     use proptest::sample::select;
@@ -410,7 +410,7 @@ fn fragments() -> impl Strategy<Value = Tiling> {
     (block(), block(), ratio(), ratio(), rest).prop_map(tiling)
 }
 
-/// A tile of two or three warpgroups, or the plan's own, and some stages.
+/// A tile of two or three warpgroups, or the plan's own, and sometimes the number of stages.
 fn warpgroups() -> impl Strategy<Value = Tiling> {
     use proptest::option::weighted;
     use proptest::sample::select;
@@ -431,7 +431,7 @@ fn warpgroups() -> impl Strategy<Value = Tiling> {
     })
 }
 
-/// What a tile of bands is made of, whatever a group's channels.
+/// The parts of a banded tile, whatever the number of channels in a group.
 #[derive(Clone, Copy, Debug)]
 struct Bands {
     lines: u32,
@@ -476,7 +476,7 @@ fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
         conv.backward_data(&dy, &w, x.dims()),
         conv.backward_filter(&dy, &x),
     ];
-    // Not all passes may have the forced algorithm; those that have agree.
+    // Not every pass supports the forced algorithm; those that do agree.
     let mut products = vec![];
     for (result, other) in results.into_iter().zip([&gradients, &inputs, &weights]) {
         match result {
@@ -497,9 +497,8 @@ fn inner(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
-/// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add, which is to say that its error
-/// against f64 is at most twice that of a loop of such: on random factors, on ill-scaled ones, and where
-/// sums cancel.
+/// SEMANTICS 6.3: strict f32 on matrix units is as accurate as multiply-add: its error against f64 is at most twice
+/// that of a loop of multiply-adds, for random factors, for factors of very different scales, and where sums cancel.
 #[test]
 fn strict_f32_in_parts_errs_as_multiply_add_does() {
     const CHANNELS: usize = 640;
@@ -511,7 +510,7 @@ fn strict_f32_in_parts_errs_as_multiply_add_does() {
         Fill { flavour, seed }.elements::<f32>(dims.iter().product())
     };
     let random = |dims, seed| elements(dims, Flavour::Mixed, seed);
-    // The second half of the channels takes away what the first has brought, all but a little.
+    // The second half of the channels cancels the sum of the first, all but a little.
     let (mut cancelling, mut pairs) = (random(x_dims, 5), random(w_dims, 6));
     for pixel in cancelling.chunks_exact_mut(CHANNELS) {
         let (first, second) = pixel.split_at_mut(CHANNELS / 2);
@@ -545,8 +544,8 @@ fn strict_f32_in_parts_errs_as_multiply_add_does() {
     }
 }
 
-/// The same of the filters' gradient, of one tap under so many pixels; the second half of the pixels takes away
-/// what the first has brought.
+/// The same for the weight gradient of a 1×1 convolution over this many pixels. Where sums cancel, the second half of
+/// the pixels cancels the sum of the first.
 #[test]
 fn strict_f32_filter_gradients_err_as_multiply_add_does() {
     const PIXELS: usize = 1152;
@@ -593,8 +592,8 @@ fn strict_f32_filter_gradients_err_as_multiply_add_does() {
     }
 }
 
-/// Of so many tiles that a cube has several, and warpgroups share those of the last wave: 148 where an H200 holds 132
-/// cubes, or 294 of half the rows where it holds 264.
+/// Enough tiles that a cube has several, and that warpgroups share those of the last wave: 148 tiles where an H200
+/// holds 132 cubes, or 294 tiles of half the rows where it holds 264.
 #[test]
 fn tiles_that_follow_one_another_are_the_reference() {
     let case = |batch, window: [usize; 2], channels| ConvCase {
@@ -617,7 +616,7 @@ fn tiles_that_follow_one_another_are_the_reference() {
     };
     let large = forced("block_m=256,block_n=128,ratio_m=2");
     let small = forced("block_m=128,block_n=256,ratio_m=1");
-    // With one tap of few channels, columns stay; of these two cubes are on a multiprocessor.
+    // With one tap and few channels, columns stay in shared memory; a multiprocessor holds two cubes with these tiles.
     let half = forced("block_m=64,block_n=256,ratio_m=1");
     for device in devices().into_iter().filter(|device| device.supports(DType::BF16)) {
         check_forward::<bf16>(&device, &case(2, [1, 3], 8), large).unwrap();
@@ -630,8 +629,8 @@ fn tiles_that_follow_one_another_are_the_reference() {
     }
 }
 
-/// Columns that stay, of one tap: warps turn over several panels of their rows at once, of which the last may be
-/// fewer and narrower.
+/// With one tap, columns stay in shared memory: warps rearrange several panels of their rows at once. The last group
+/// may have fewer and narrower panels.
 #[test]
 fn rows_that_are_turned_over_at_once_are_the_reference() {
     let case = |filters| ConvCase {
@@ -656,15 +655,15 @@ fn rows_that_are_turned_over_at_once_are_the_reference() {
         for (filters, block_n) in [(248, 256), (216, 224), (96, 96), (40, 64), (32, 32)] {
             let forced = forced(block_n);
             check_forward::<bf16>(&device, &case(filters), forced).unwrap();
-            // Of results of 32 bits a row has more panels.
+            // With 32-bit results a row has more panels.
             let tf32 = Forced { precision: Precision::Tf32, ..forced };
             check_forward::<f32>(&device, &case(filters), tf32).unwrap();
         }
     }
 }
 
-/// SEMANTICS 7: factors that are no sums of parts, being not finite, near the largest numbers or near the
-/// least, give the gradient of the filters that they give elsewhere, by every algorithm.
+/// SEMANTICS 7: factors that cannot be split into parts, because they are not finite, too large or too small, give the
+/// right weight gradient with every algorithm.
 #[test]
 fn filter_gradients_of_any_factors_are_the_reference() {
     let case = ConvCase {
@@ -683,7 +682,7 @@ fn filter_gradients_of_any_factors_are_the_reference() {
     };
     let [mut inputs, mut gradients] =
         [Role::Input, Role::OutputGradient].map(|role| case.elements::<f32>(role));
-    // Each in a channel of its own; one has nothing but the least numbers.
+    // Each is in a channel of its own; one channel has only tiny numbers.
     inputs.iter_mut().skip(5).step_by(72).for_each(|x| *x *= 1e-33);
     let none = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MAX, 1e-35, -1e-40, 3.395e38];
     for (i, x) in none.into_iter().enumerate() {
@@ -709,7 +708,8 @@ fn filter_gradients_of_any_factors_are_the_reference() {
     }
 }
 
-/// The root of the mean square error. Relative to what is summed, so that no output outweighs all others.
+/// The root mean square error. Errors are relative to the sum of the terms' magnitudes, so that no output outweighs the
+/// others.
 fn error(found: &[f32], expected: &[Total]) -> f64 {
     let pairs = found.iter().zip(expected);
     let squares =
@@ -717,7 +717,7 @@ fn error(found: &[f32], expected: &[Total]) -> f64 {
     (squares.sum::<f64>() / expected.len() as f64).sqrt()
 }
 
-/// A 3×3 convolution of one 6×6 image, padded by 1: one multiply-add after another.
+/// A 3×3 convolution of one 6×6 image with padding 1, as a loop of multiply-adds.
 fn multiply_add(x: &[f32], w: &[f32], channels: usize, filters: usize) -> Vec<f32> {
     let mut y = Vec::new();
     for (oh, ow) in (0..36).map(|o| (o / 6, o % 6)) {
@@ -736,15 +736,15 @@ fn multiply_add(x: &[f32], w: &[f32], channels: usize, filters: usize) -> Vec<f3
     y
 }
 
-/// Numbers for a tensor.
+/// A tensor of random numbers, and its elements.
 fn filled(device: &Device, dims: &[usize], seed: u64) -> (Tensor, Vec<f32>) {
     let fill = Fill { flavour: Flavour::Mixed, seed };
     let elements = fill.elements::<f32>(dims.iter().product());
     (Tensor::from_slice(device, &elements, dims).unwrap(), elements)
 }
 
-/// Sums that are cut into parts forward and back: few windows of many channels; what follows a sum follows
-/// its parts.
+/// Split-K in the forward pass and the data gradient: few windows of many channels. The epilogue comes after the parts
+/// are added.
 #[test]
 fn few_long_sums_are_added_in_parts() {
     for device in devices() {
@@ -786,7 +786,7 @@ fn few_long_sums_are_added_in_parts() {
     }
 }
 
-/// Sums that are cut into parts: few weights under many windows.
+/// Split-K in the weight gradient: few weights and many windows.
 #[test]
 fn long_sums_are_added_in_parts() {
     for device in devices() {
@@ -796,7 +796,7 @@ fn long_sums_are_added_in_parts() {
         let plan = conv.plan_backward_filter(&device, DType::F32, x.dims(), &[5, 3, 2, 3]).unwrap();
         #[cfg(feature = "kernels")]
         if let Some(kernel) = plan.clone().kernel_mut() {
-            // A processor's few threads have sums enough.
+            // A CPU has few threads, and enough sums for them.
             assert!(kernel.splits > 1 || kernel.runs, "{device}: {kernel:?}");
         }
         let dw = conv.backward_filter_as(&plan, &dy, &x).unwrap().to_vec::<f32>().unwrap();
@@ -808,7 +808,7 @@ fn long_sums_are_added_in_parts() {
     }
 }
 
-/// SEMANTICS 8: all terms of a long sum count, or it is refused where a driver would end the loop.
+/// SEMANTICS 8: all terms of a long sum are counted, or it is refused if the driver would end the loop early.
 #[test]
 fn no_term_of_a_long_sum_is_left_out() {
     const MANY: usize = 66_000;
@@ -831,12 +831,12 @@ fn no_term_of_a_long_sum_is_left_out() {
     }
 }
 
-/// SEMANTICS 8: a sum longer than a driver's loops is computed in parts where a kernel can cut it, though there
-/// are blocks enough to leave it whole; a kernel that cannot refuses it.
+/// SEMANTICS 8: a sum with more terms than a driver's loop may have iterations is split if a kernel can do that, even
+/// if there are enough blocks without splitting; other kernels refuse it.
 #[test]
 fn sums_longer_than_loops_are_cut_or_refused() {
     const MANY: usize = 2 * 65_535;
-    // More than half as many as a device has room for: the plan would not cut their sums.
+    // More blocks than half of those that a device has room for, so the plan would not split their sums.
     let (groups, host) = (65, Device::host());
     for device in devices().into_iter().filter(|device| *device != host) {
         let ones = |dims: [usize; 3]| {
@@ -858,8 +858,8 @@ fn sums_longer_than_loops_are_cut_or_refused() {
     }
 }
 
-/// SEMANTICS 8: a problem of more turns than a driver makes is a refusal of the kernels that cannot cut its sums,
-/// and no failure of the properties that draw it.
+/// SEMANTICS 8: kernels that cannot split sums refuse a problem that needs more loop iterations than a driver allows.
+/// This does not fail the properties that draw such a problem.
 #[test]
 fn kernels_that_refuse_long_sums_do_not_fail() {
     let case = ConvCase {
@@ -883,11 +883,11 @@ fn kernels_that_refuse_long_sums_do_not_fail() {
     }
 }
 
-/// What tuning picks is right, and later plans of the problem follow it; of others they do not.
+/// A tuned plan gives the right result. Later plans of its problem follow it; plans of other problems do not.
 #[test]
 fn tuned_plans_are_right_and_are_followed() {
     for device in devices() {
-        // Dimensions of no other test: what is remembered is the process's.
+        // No other test uses these dimensions, because the process remembers tuned plans.
         let (x, inputs) = filled(&device, &[1, 9, 7, 4], 1);
         let (w, weights) = filled(&device, &[8, 3, 3, 4], 2);
         let conv = Conv::new([3, 3]).padding(Same::Upper);
@@ -905,7 +905,7 @@ fn tuned_plans_are_right_and_are_followed() {
         assert_eq!(forced.algorithm(), ConvAlgorithm::Direct);
         assert_eq!(plan(x.dims()), tuned, "{device}: what was forced is not remembered");
 
-        // Another table is followed; one that no kernel can run is not.
+        // The entries of another table are followed, except those that no kernel can run.
         let table = Tuned::all().to_string();
         let Some((section, kept)) = line_of(&table, &device, "size=9,7") else {
             assert_eq!(device, Device::host());
@@ -932,11 +932,11 @@ fn tuned_plans_are_right_and_are_followed() {
     }
 }
 
-/// What tuning picks for gradients is right too, and is kept beside the forward's.
+/// Tuned plans of gradients give the right results too, and are kept next to that of the forward pass.
 #[test]
 fn tuned_gradients_are_right_and_are_followed() {
     for device in devices() {
-        // Dimensions of no other test: what is remembered is the process's.
+        // No other test uses these dimensions, because the process remembers tuned plans.
         let (x, inputs) = filled(&device, &[2, 7, 11, 4], 1);
         let (w, weights) = filled(&device, &[8, 3, 2, 4], 2);
         let (dy, gradients) = filled(&device, &[2, 7, 11, 8], 3);
@@ -964,7 +964,7 @@ fn tuned_gradients_are_right_and_are_followed() {
     }
 }
 
-/// The section of a device in a table, and its line that has this word.
+/// The header of a device's section in a table, and its line with this word.
 fn line_of<'a>(table: &'a str, device: &Device, word: &str) -> Option<(&'a str, &'a str)> {
     let head = format!("[{} {}]", device.backend(), device.name());
     let mut lines = table.lines().skip_while(|line| *line != head);
@@ -973,8 +973,8 @@ fn line_of<'a>(table: &'a str, device: &Device, word: &str) -> Option<(&'a str, 
     Some((section, line))
 }
 
-/// A plan runs again into the memory of its last result, bias and residual too, and leaves alone
-/// what somebody holds.
+/// A plan runs again into the memory of its last result, with bias and residual, and does not change what a clone
+/// holds.
 #[test]
 fn plans_run_again_over_their_results() {
     for device in devices() {
@@ -1004,7 +1004,7 @@ fn plans_run_again_over_their_results() {
     }
 }
 
-/// A plan runs what it was made for, and nothing else.
+/// A plan runs only the problem that it was made for.
 #[test]
 fn a_plan_for_something_else_is_refused() {
     for device in devices() {
@@ -1026,7 +1026,7 @@ fn a_plan_for_something_else_is_refused() {
     }
 }
 
-/// What no device can do is refused in one line that names the numbers.
+/// Impossible requests are refused with a one-line error that names the numbers.
 #[test]
 fn what_cannot_be_done_is_refused() {
     for device in devices() {
@@ -1054,9 +1054,9 @@ fn what_cannot_be_done_is_refused() {
     }
 }
 
-/// A batch or an image of another size compiles nothing: its kernels are those of the first.
+/// Another batch or image size compiles no new kernel.
 ///
-/// Every launch of the process is counted, so that the test runs itself again, alone.
+/// All launches of the process are counted, so the test runs in a process of its own.
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
@@ -1086,7 +1086,7 @@ fn new_sizes_compile_nothing_new() {
     }
 }
 
-/// The properties draw cases for the algorithms that a device has; here is what it has to have.
+/// The properties draw cases only for the algorithms that a device has; this test checks which ones it has.
 #[test]
 fn every_algorithm_plans_what_it_is_for() {
     for device in devices() {
@@ -1098,7 +1098,7 @@ fn every_algorithm_plans_what_it_is_for() {
             (Backend::Cuda, name) if name.contains("NVIDIA H") => {
                 &[Direct, GroupedMma, Depthwise, Grouped, Simt, Mma, Wgmma]
             }
-            // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
+            // Mesa's software Vulkan is unreliable with shared memory in SPIR-V, so such kernels are not used on it.
             (Backend::Vulkan, _) if device.is_emulated() => &[Direct, Depthwise, Grouped],
             (Backend::Wgpu, _) => &[Direct, Depthwise, Grouped, Simt],
             // Other GPUs may have more.
@@ -1108,8 +1108,8 @@ fn every_algorithm_plans_what_it_is_for() {
     }
 }
 
-/// The shapes of the tutorial that this operator grew from, in its layouts and with its strides; and
-/// images that are not square, which its own reference gets wrong.
+/// The shapes of the tutorial that this operator started from, in its layouts and with its strides; and images that are
+/// not square, for which the tutorial's own reference is wrong.
 #[test]
 fn shapes_of_the_tutorial() {
     for device in devices() {

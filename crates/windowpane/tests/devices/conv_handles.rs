@@ -1,5 +1,5 @@
-//! Buffers that a caller hands to the kernels of a convolution: those that kernels cannot access without
-//! checks are refused.
+//! Buffers that a caller passes to the kernels of a convolution: those that kernels cannot access without bounds checks
+//! are refused.
 
 use cubecl::server::Handle;
 use windowpane::kernels::conv::{Operands, Pass, Plan, PlanError, Request, Wish, launch};
@@ -9,7 +9,7 @@ use windowpane_geometry::{Convolution, Filter, Shape};
 
 use crate::pool::devices;
 
-/// The tensors of a pass: what it reads and what it writes, by the bytes of each.
+/// The buffers of a pass, inputs and output, and the size of each in bytes.
 #[derive(Clone)]
 struct Buffers {
     x: Handle,
@@ -19,8 +19,7 @@ struct Buffers {
     bytes: u64,
 }
 
-/// Launches each pass of a small layer on every device with kernels, its buffers changed, and has what came
-/// of it checked.
+/// Launches each pass of a small layer with changed buffers, on every device with kernels, and checks the outcome.
 fn on_every_pass(
     change: impl Fn(&mut Buffers, &mut dyn FnMut(u64) -> Handle),
     check: impl Fn(Pass, u64, Result<(), PlanError>),
@@ -37,7 +36,7 @@ fn on_every_pass(
         let capabilities = Capabilities::of(client);
         let mut empty = |bytes: u64| client.empty(bytes as usize);
         for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
-            // All are as large as the input, which is the largest tensor.
+            // All buffers have the size of the input, which is the largest tensor.
             let [x, w, residual, y] = [(); 4].map(|()| empty(bytes));
             let mut buffers = Buffers { x, w, residual, y, bytes };
             change(&mut buffers, &mut empty);
@@ -60,7 +59,7 @@ fn on_every_pass(
     }
 }
 
-/// What the first tensor of a pass is called.
+/// The name of a pass's first tensor in errors.
 fn first(pass: Pass) -> &'static str {
     match pass {
         Pass::Forward => "the input",
@@ -113,7 +112,7 @@ fn misaligned_offsets_are_refused() {
     );
 }
 
-/// Also where only a part of the two is the same memory.
+/// A partial overlap is refused too.
 #[test]
 fn outputs_that_overlap_an_input_are_refused() {
     for apart in [0, 512] {

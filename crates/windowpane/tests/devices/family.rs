@@ -1,4 +1,4 @@
-//! Lp pooling and max unpooling on every device. Adaptive windows are among the cases of `pool`.
+//! Lp pooling and max unpooling on every device. Adaptive windows are tested with the cases of `pool`.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
@@ -17,37 +17,37 @@ use windowpane_testing::{
 use crate::pool::{Check, devices, index_base, ok, output_gradient};
 
 on_every_device! {
-    /// SEMANTICS 4.1 and 7: within the derived bound, NaN and infinities in their places.
+    /// SEMANTICS 4.1 and 7: within the derived bound, with NaN and infinities in the right places.
     fn norm_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
         let (case, pick, p) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_norm(&case, p))
     }
 
-    /// SEMANTICS 5.2, 5.3 and 7: the gradient too, and the same bits again.
+    /// SEMANTICS 5.2, 5.3 and 7: the gradient is within its bound, and a second run gives the same bits.
     fn norm_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
         let (case, pick, p) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_norm_gradient(&case, p))
     }
 
-    /// SEMANTICS 4.3: bit for bit, whatever the indices, several to one place among them.
+    /// SEMANTICS 4.3: identical bit for bit, for any indices, including several of the same position.
     fn unpooling_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
         let (case, pick, base, seed) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_unpool(&case, base, seed))
     }
 
-    /// SEMANTICS 5.4: unpooling and its gradient are adjoint, also where one place has several sources.
+    /// SEMANTICS 5.4: the gradient is the adjoint of unpooling, also if several indices name the same position.
     fn unpooling_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base(), any::<u64>())) {
         let (case, pick, base, seed) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_unpool_gradient(&case, base, seed))
     }
 
-    /// SEMANTICS 4.3: an index out of range is an error of the call that reads, and names the first.
+    /// SEMANTICS 4.3: an index out of range is an error when the result is read, which names the first such element.
     fn foreign_indices_are_errors(device, case in (PoolCase::any(), any::<Index>(), index_base(), foreign())) {
         let (case, place, base, index) = case;
         check_foreign(device, &case, base, place, index)
     }
 
-    /// SEMANTICS 5.4: ⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩, exactly, where nothing is rounded.
+    /// SEMANTICS 5.4: ⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩, exactly if nothing is rounded.
     fn average_is_adjoint(device, case in PoolCase::any()) {
         check_adjoint(device, &case)
     }
@@ -67,7 +67,7 @@ fn foreign() -> impl Strategy<Value = i32> {
     prop_oneof![Just(i32::MIN), Just(-2), Just(i32::MAX), 0..4000i32]
 }
 
-/// Whether a device has no powers of this type, which it has to say.
+/// Whether the operator was refused because the device has no powers of f64.
 fn lacks_powers<T>(result: &windowpane::Result<T>) -> bool {
     matches!(result, Err(error) if error.to_string().contains("has no powers of f64"))
 }
@@ -103,7 +103,7 @@ fn check_norm_gradient<T: Element>(device: &Device, case: &PoolCase, p: f64) -> 
     assert_same(&again, &dx)
 }
 
-/// For each output an index of its own plane, or −1: every place about as often as it may be.
+/// For each output a random index of its own plane, or −1, all about equally often.
 fn any_indices(problem: &Pooling, base: IndexBase, seed: u64) -> Vec<i32> {
     let (plane, outputs) = (problem.input().plane(), problem.output().elements());
     let picks = Fill { flavour: Flavour::Mixed, seed }.elements::<f64>(outputs);
@@ -180,9 +180,9 @@ fn check_foreign(
     let winners = ok(Tensor::from_slice(device, &indices, &dims))?;
     let found = max_unpool(case, base).forward(&pooled, &winners);
     let waited = found.as_ref().ok().map(Tensor::wait);
-    // What is made of it cannot be trusted either, by whatever operator.
+    // Results computed from it are errors too, for every operator.
     let further: Vec<_> = found.iter().flat_map(|x| further(case, x)).collect();
-    // What is written over can be.
+    // A tensor that is overwritten is valid again.
     let anew = found.as_ref().ok().cloned();
     let found = found.and_then(|x| x.to_vec::<f32>());
     match (found, unpool::max_unpool(&problem, base, &y, &indices)) {
@@ -200,7 +200,7 @@ fn check_foreign(
     }
 }
 
-/// The results of operators on an image.
+/// The results of further operators on the result.
 fn further(case: &PoolCase, x: &Tensor) -> [windowpane::Result<Vec<f32>>; 2] {
     let pooled = MaxPool::global().layout(case.layout).forward(x);
     let channels = case.problem().input().channels();
@@ -230,7 +230,7 @@ fn check_adjoint(device: &Device, case: &PoolCase) -> Check {
     Ok(())
 }
 
-/// SEMANTICS 4.1 where plain powers overflow or vanish, and the corners of its gradient.
+/// SEMANTICS 4.1 for numbers whose plain powers overflow or underflow, and special cases of the gradient.
 #[test]
 fn norms_of_extremes_are_norms() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
@@ -259,7 +259,7 @@ fn norms_of_extremes_are_norms() {
                 assert!(infinite, "{device} {p}: {dx:?}");
             }
         }
-        // A quotient of 1e-70, whose power is not small; and one of which that is hardly more.
+        // A quotient of 1e-70 whose power is not small, and a quotient of 1e-31 whose power is hardly larger.
         for (far, p) in [([1e-35f32, 1e35], 1.01), ([1e-15, 1e16], 1.95)] {
             let tensor = Tensor::from_slice(&device, &far, [1, 2, 1]).unwrap();
             let dy = Tensor::from_slice(&device, &[1.0f32], [1, 1, 1]).unwrap();
@@ -270,7 +270,7 @@ fn norms_of_extremes_are_norms() {
     }
 }
 
-/// SEMANTICS 5.2: a norm that no f32 holds has a gradient that is one, its numbers being finite.
+/// SEMANTICS 5.2: finite numbers whose norm overflows f32 still get their gradient.
 #[test]
 fn norms_too_large_have_gradients() {
     for device in devices() {
@@ -291,7 +291,7 @@ fn norms_too_large_have_gradients() {
     }
 }
 
-/// SEMANTICS 4.1, 5.2 and 7.1 for numbers of every size that a normal f32 has.
+/// SEMANTICS 4.1, 5.2 and 7.1 for normal f32 numbers of every magnitude.
 #[test]
 fn norms_of_all_sizes_are_the_reference() {
     let length = 2000;
@@ -325,7 +325,7 @@ fn norms_of_all_sizes_are_the_reference() {
     }
 }
 
-/// What an adaptive window is not, what a norm is not, and what is not to be unpooled.
+/// Impossible requests for adaptive windows, norms and unpooling are refused.
 #[test]
 fn what_the_family_cannot_do_is_refused() {
     for device in devices() {
@@ -352,7 +352,7 @@ fn what_the_family_cannot_do_is_refused() {
     }
 }
 
-/// A global pooling takes its rank from the input, and an output larger than the input repeats it.
+/// Global pooling takes its rank from the input; if an adaptive output is larger than the input, windows overlap.
 #[test]
 fn adaptive_windows_take_any_input() {
     for device in devices() {
@@ -370,7 +370,7 @@ fn adaptive_windows_take_any_input() {
     }
 }
 
-/// Shares that do not fit in 32 bits on the way: 100000 windows over 170001 coordinates.
+/// Adaptive windows whose bounds need products of more than 32 bits: 100000 windows over 170001 coordinates.
 #[test]
 fn long_uneven_axes_are_exact() {
     let (length, windows) = (170_001, 100_000);
@@ -397,7 +397,7 @@ fn long_uneven_axes_are_exact() {
     }
 }
 
-/// A plan of the family names what it needs, and runs what it was made for.
+/// A plan names its operator and runs only the problem that it was made for.
 #[test]
 fn plans_of_the_family() {
     for device in devices() {
@@ -418,9 +418,9 @@ fn plans_of_the_family() {
     }
 }
 
-/// An input of another size compiles nothing, but for the step from an even share to an uneven one.
+/// Another input size compiles no new kernel, except that even and uneven adaptive windows have different kernels.
 ///
-/// Every launch of the process is counted, so that the test runs itself again, alone.
+/// All launches of the process are counted, so the test runs in a process of its own.
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
@@ -434,7 +434,7 @@ fn new_sizes_compile_nothing_new() {
         let count = |kernels: usize, what: &str, work: &dyn Fn()| {
             let launched = cubecl::launched::LaunchedKernels::new();
             work();
-            // A process that ends while a device still works may end by a signal.
+            // A process that exits while a device is still working may be ended by a signal.
             device.wait().unwrap();
             let found = launched.finish().len();
             assert_eq!(found, kernels, "{device}: {what} is so many kernels, not {kernels}");
@@ -454,7 +454,7 @@ fn new_sizes_compile_nothing_new() {
                 MaxPool::global().forward(&on(&device, [n, h, w, 4])).unwrap();
             }
         });
-        // Another exponent is another number, not another kernel.
+        // The exponent is a run-time value, so another one needs no other kernel.
         count(1, "norm", &|| {
             for (n, h, w, p) in [(1, 8, 8, 3.0), (2, 31, 17, 3.0), (4, 5, 90, 2.5)] {
                 let pool = LpPool::new(p, [3, 3]).stride([2, 2]).padding([1, 1]);

@@ -1,4 +1,4 @@
-//! Faults of devices, which go on afterwards. `docs/FAULTS.md` lists them.
+//! Faults after which a device still works. `docs/FAULTS.md` lists them.
 
 use std::thread;
 
@@ -10,14 +10,14 @@ use windowpane_testing::{PoolCase, assert_same, executed, on_every_device, propt
 
 use crate::pool::devices;
 
-/// A small pooling whose result is known.
+/// Checks a small pooling with a known result.
 #[track_caller]
 fn works(device: &Device) {
     let x = Tensor::from_slice(device, &[1.0f32, 5.0, 4.0, 2.0], [1, 4, 1]).unwrap();
     assert_eq!(MaxPool::new([2]).forward(&x).unwrap().to_vec::<f32>().unwrap(), [5.0, 4.0]);
 }
 
-/// More than a buffer or the host's memory holds is an error, from whatever asks for it.
+/// A request for more than a buffer or the host's memory can hold is an error, for tensors and for operators.
 #[test]
 fn a_device_goes_on_after_too_much_was_asked_of_it() {
     for device in devices() {
@@ -27,7 +27,7 @@ fn a_device_goes_on_after_too_much_was_asked_of_it() {
         for _ in 0..3 {
             let vast = Tensor::random(&device, DType::F32, [1 << 20, 1 << 20], 1);
             assert!(vast.is_err(), "{device}");
-            // 2³¹ outputs, one more than kernels count.
+            // 2³¹ + 1 outputs; kernels count at most 2³¹ − 1.
             for refused in [pool.forward(&x), conv.forward(&x, &x, None)] {
                 let error = refused.expect_err("too large").to_string();
                 assert!(error.contains("2147483647"), "{device}: {error}");
@@ -37,7 +37,7 @@ fn a_device_goes_on_after_too_much_was_asked_of_it() {
     }
 }
 
-/// 2³¹ elements are one more than can be counted, and 2³¹ − 1 are not more.
+/// 2³¹ elements are too many to count, and 2³¹ − 1 are not.
 #[test]
 fn tensors_end_at_two_to_the_thirty_first() {
     let vast = (1usize << 31, (1usize << 31) - 1);
@@ -50,7 +50,7 @@ fn tensors_end_at_two_to_the_thirty_first() {
     assert!(MaxPool::new([1]).plan(&Device::host(), DType::F32, &[1, vast.1, 1]).is_ok());
 }
 
-/// Threads that launch on one device, from one tensor and from tensors of their own.
+/// Several threads launch on one device, from a shared tensor and from their own.
 #[test]
 fn threads_share_a_device_and_a_tensor() {
     for device in devices() {
@@ -79,7 +79,7 @@ fn threads_share_a_device_and_a_tensor() {
     }
 }
 
-/// A clone goes to another thread and is all that is left of the tensor there.
+/// A tensor can be used after the thread that made it has ended.
 #[test]
 fn tensors_outlive_the_thread_that_made_them() {
     for device in devices() {
@@ -95,14 +95,14 @@ fn tensors_outlive_the_thread_that_made_them() {
     }
 }
 
-/// The bytes of this process that are in memory.
+/// The resident memory of this process in bytes.
 #[cfg(all(target_os = "linux", feature = "kernels"))]
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Results that nobody holds give their memory back.
+/// The memory of dropped results is released or reused.
 #[test]
 #[cfg(all(target_os = "linux", feature = "kernels"))]
 fn thousands_of_operators_take_no_more_memory() {
@@ -111,7 +111,7 @@ fn thousands_of_operators_take_no_more_memory() {
         return;
     }
     for device in devices() {
-        // 64 KiB a result: 256 MiB in all, if it stayed.
+        // 64 KiB per result: 250 MiB in total, if none of it were released.
         let x = Tensor::random(&device, DType::F32, [1, 128, 128, 1], 1).unwrap();
         let w = Tensor::random(&device, DType::F32, [1, 3, 3, 1], 1).unwrap();
         let (pool, conv) = (MaxPool::new([1, 1]), Conv::new([3, 3]).padding([1, 1]));
@@ -130,7 +130,7 @@ fn thousands_of_operators_take_no_more_memory() {
     }
 }
 
-/// Every operator says that its tensors are on two devices.
+/// Operators refuse tensors that are on two devices.
 #[test]
 fn tensors_of_two_devices_are_refused() {
     for there in devices().into_iter().filter(|device| device.backend() != Backend::Host) {
@@ -158,7 +158,7 @@ fn tensors_of_two_devices_are_refused() {
     }
 }
 
-/// A device that is not there is an error that names it, and takes no other's place.
+/// A device that does not exist is an error that names its index; no other device is used instead.
 #[test]
 fn a_device_that_is_not_there_is_refused() {
     for device in devices() {
@@ -171,7 +171,7 @@ fn a_device_that_is_not_there_is_refused() {
     }
 }
 
-/// Huge numbers of a plan were multiplied before they were checked.
+/// Huge numbers in a plan are refused. They were once multiplied before they were checked.
 #[test]
 #[cfg(feature = "kernels")]
 fn huge_parts_are_refused_and_printed() {
@@ -183,7 +183,7 @@ fn huge_parts_are_refused_and_printed() {
             (config.team, config.parts) = (u32::MAX, usize::MAX);
         }
         assert!(plan.to_string().contains("units"), "{device}");
-        // Kernels without teams do not look at them.
+        // Plans of other kernels were not changed.
         let ran = plan.run(&[&x], &mut Vec::new());
         assert!(matches!(ran, Ok(()) | Err(Error::Plan { .. })), "{device}: {ran:?}");
         let w = Tensor::random(&device, DType::F32, [8, 3, 3, 4], 2).unwrap();
@@ -201,7 +201,7 @@ fn huge_parts_are_refused_and_printed() {
     }
 }
 
-/// Conversions of what cannot be converted.
+/// A conversion to a type that the device lacks is refused.
 #[test]
 fn conversions_are_refused_where_a_device_has_no_such_type() {
     for device in devices() {
@@ -218,7 +218,7 @@ fn conversions_are_refused_where_a_device_has_no_such_type() {
     }
 }
 
-/// The numbers of a convolution's configuration.
+/// The numbers in a convolution's configuration.
 #[cfg(feature = "kernels")]
 fn tile_numbers(config: &mut windowpane::kernels::conv::Config) -> Vec<&mut u32> {
     use windowpane::kernels::conv::Config;
@@ -256,7 +256,7 @@ fn tile_numbers(config: &mut windowpane::kernels::conv::Config) -> Vec<&mut u32>
     }
 }
 
-/// Numbers that somebody may write into a field of a plan.
+/// A number that a caller may write into a field of a plan; mostly none, which keeps the plan's own.
 #[cfg(feature = "kernels")]
 fn numbers() -> impl Strategy<Value = Option<usize>> {
     let numbers =
@@ -266,7 +266,7 @@ fn numbers() -> impl Strategy<Value = Option<usize>> {
 
 #[cfg(feature = "kernels")]
 on_every_device! {
-    /// A plan of a pooling with any numbers in its fields runs as it should, or is refused.
+    /// A pooling plan with any numbers in its fields gives the right result or is refused.
     fn pooling_plans_of_any_numbers_are_right_or_refused(
         device,
         case in (PoolCase::any(), proptest::array::uniform8(numbers())),
@@ -283,7 +283,7 @@ on_every_device! {
             None => pool,
         };
         let Ok(mut plan) = forced.plan(device, DType::F32, &case.dims()) else { return Ok(()) };
-        // A refusal of the numbers is a result too.
+        // A refusal of the numbers counts as an executed case.
         executed(plan.algorithm(), DType::F32);
         let [lanes, strip, team, parts, units, workspace, unrolled, runs] = numbers;
         if let Some(kernel) = plan.kernel_mut() {
@@ -316,14 +316,14 @@ on_every_device! {
         assert_same(&found, &expected).map_err(|error| TestCaseError::fail(format!("{error}\n{printed}")))
     }
 
-    /// A plan of a convolution, likewise.
+    /// The same for a convolution plan.
     fn convolution_plans_of_any_numbers_are_right_or_refused(
         device, case in (1..3usize, 1..20usize, 1..20usize, proptest::array::uniform10(numbers()))
     ) {
         let (batch, channels, filters, numbers) = case;
         let fail = |error: Error| TestCaseError::fail(error.to_string());
         let host = Device::host();
-        // Whole numbers, whose sums are exact.
+        // Whole numbers, so that sums are exact.
         let whole = |dims: [usize; 4]| {
             let elements: Vec<f32> = (0..dims.iter().product()).map(|i| (i * 7 % 5) as f32 - 2.0).collect();
             Tensor::from_slice(&host, &elements, dims)

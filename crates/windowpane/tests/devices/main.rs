@@ -1,5 +1,5 @@
-//! Every property that a device must have, on every device: one binary, so that it can be carried
-//! whole to a machine with a GPU.
+//! Tests of every property that a device must have, on every device: one binary, so that it can be copied to a machine
+//! with a GPU.
 
 mod conv;
 #[cfg(feature = "kernels")]
@@ -12,8 +12,8 @@ mod pool_handles;
 mod suite;
 mod tensor;
 
-/// Whether this process runs the test and nothing else, which then has the count of all launches to
-/// itself. Where it does not, the test is run so, by a process of its own, and has to pass there.
+/// Whether this process runs only this test, so that no other test adds to the count of launches. Otherwise the test
+/// runs in a process of its own and must pass there.
 #[cfg(feature = "kernels")]
 fn is_alone(test: &str) -> bool {
     if std::env::var_os("WINDOWPANE_ALONE").is_some() {

@@ -16,8 +16,8 @@ use windowpane_testing::{
 
 pub(crate) type Check = Result<(), TestCaseError>;
 
-/// The plan's own choice, and every algorithm that a device has for it. Those for windows of three by three on
-/// planes that keep their extents have properties of their own.
+/// The plan's own choice, and every forward algorithm that a device has. The stencils, which are for 3×3 windows on
+/// planes that keep their extents, have properties of their own.
 pub(crate) fn algorithms(device: &Device) -> Vec<Option<Algorithm>> {
     use Algorithm::{
         BlockReduce, CpuRows, Direct, Plane, RegisterTile, Sliding, VanHerkFused, VanHerkPaired,
@@ -28,7 +28,7 @@ pub(crate) fn algorithms(device: &Device) -> Vec<Option<Algorithm>> {
     )
 }
 
-/// The same of gradients.
+/// The same for gradients.
 fn gradients(device: &Device) -> Vec<Option<Algorithm>> {
     use Algorithm::{Direct, Gather, GatherStaged, GatherTile, Plane};
     gradients_of(device, &[Direct, Gather, GatherTile, Plane, GatherStaged])
@@ -42,7 +42,7 @@ fn gradients_of(device: &Device, algorithms: &[Algorithm]) -> Vec<Option<Algorit
     or_own(algorithms, |algorithm| has_gradient(device, algorithm))
 }
 
-/// The plan's own choice, and those of the algorithms that there are.
+/// The plan's own choice, and the algorithms for which `has` is true.
 fn or_own(algorithms: &[Algorithm], has: impl Fn(Algorithm) -> bool) -> Vec<Option<Algorithm>> {
     let had = algorithms.iter().copied().filter(|algorithm| has(*algorithm));
     [None].into_iter().chain(had.map(Some)).collect()
@@ -54,7 +54,7 @@ fn only(device: &Device, algorithm: Algorithm) -> Vec<Option<Algorithm>> {
     had.then_some(Some(algorithm)).into_iter().collect()
 }
 
-/// Windows and layouts of which each algorithm is for some.
+/// Operators that force an algorithm, with several windows in both layouts: most algorithms support one of them.
 fn windows(algorithm: Algorithm) -> impl Iterator<Item = (MaxPool, AvgPool)> {
     let layouts = [Layout::ChannelsLast, Layout::ChannelsFirst].into_iter();
     layouts.flat_map(move |layout| {
@@ -66,7 +66,7 @@ fn windows(algorithm: Algorithm) -> impl Iterator<Item = (MaxPool, AvgPool)> {
     })
 }
 
-/// Whether a device has an algorithm: for one of the problems that it is for.
+/// Whether a device has an algorithm: whether it can be planned for one of these problems.
 fn has(device: &Device, algorithm: Algorithm) -> bool {
     let dims = [2, 32, 28, 28];
     windows(algorithm).any(|(max, mean)| {
@@ -76,7 +76,7 @@ fn has(device: &Device, algorithm: Algorithm) -> bool {
     })
 }
 
-/// The same of gradients.
+/// The same for gradients.
 fn has_gradient(device: &Device, algorithm: Algorithm) -> bool {
     let dims = [2, 32, 28, 28];
     let planes = windows(algorithm).any(|(max, mean)| {
@@ -87,37 +87,37 @@ fn has_gradient(device: &Device, algorithm: Algorithm) -> bool {
     planes || volume.plan_backward(device, DType::F32, &[1, 8, 8, 8, 64]).is_ok()
 }
 
-/// A plan, or nothing where the forced algorithm is not for this problem or device.
+/// The plan, or `None` if the forced algorithm does not support this problem or device.
 fn planned(plan: windowpane::Result<Plan>) -> Result<Option<Plan>, TestCaseError> {
     match plan {
         Ok(plan) => Ok(Some(plan)),
-        // SEMANTICS 8: refused where a driver would end the loops.
+        // SEMANTICS 8: refused if the driver would end the loops early.
         Err(Error::NoKernel { .. } | Error::TooManyTurns { .. }) => Ok(None),
         Err(error) => Err(TestCaseError::fail(error.to_string())),
     }
 }
 
 on_every_device! {
-    /// SEMANTICS 2.1, 2.3 and 2.5: values, bit for bit, of every type.
+    /// SEMANTICS 2.1, 2.3 and 2.5: values are identical bit for bit, in every type.
     fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>()), algorithm in algorithms(device)) {
         let (case, pick) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm))
     }
 
-    /// SEMANTICS 2.2 to 2.5: the index of the first of equals, the last NaN, −1.
+    /// SEMANTICS 2.2 to 2.5: the index of the first of equal values, of the last NaN, or −1.
     fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in algorithms(device)) {
         let (case, pick, base) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
     }
 
-    /// SEMANTICS 2.1, 2.2 and 7.2: numbers that a graphics driver may take for 0 are no ties.
+    /// SEMANTICS 2.1, 2.2 and 7.2: numbers that a graphics driver may treat as 0 are not ties.
     fn winners_of_least_numbers_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in algorithms(device)) {
         let (case, pick, base) = case;
         let case = PoolCase { fill: Fill { flavour: Flavour::Least, ..case.fill }, ..case };
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_maxima(&case, base, algorithm))
     }
 
-    /// SEMANTICS 3 and 7: within the derived bound, NaN and infinities in their places.
+    /// SEMANTICS 3 and 7: within the derived bound, with NaN and infinities in the right places.
     fn average_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor()), algorithm in algorithms(device)) {
         let (case, pick, divisor) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, algorithm))
@@ -191,12 +191,12 @@ fn divisor() -> impl Strategy<Value = Divisor> {
     prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1..40u32).prop_map(Divisor::Fixed)]
 }
 
-/// What fails is told with the case, not by a panic.
+/// Turns an error into a failure of the case, which proptest then shrinks and prints.
 pub(crate) fn ok<T>(result: windowpane::Result<T>) -> Result<T, TestCaseError> {
     result.map_err(|error| TestCaseError::fail(error.to_string()))
 }
 
-/// Every device that is there.
+/// Device 0 of every backend that is available.
 pub(crate) fn devices() -> Vec<Device> {
     windowpane::Backend::ALL
         .into_iter()
@@ -207,7 +207,7 @@ pub(crate) fn devices() -> Vec<Device> {
         .collect()
 }
 
-/// Both algorithms of `host` are the reference; devices refuse what they have no kernel for.
+/// `sliding` gives the same result as `direct`, or is refused by a device without a kernel for it.
 #[test]
 fn a_forced_algorithm_is_right_or_refused() {
     for device in devices() {
@@ -223,7 +223,7 @@ fn a_forced_algorithm_is_right_or_refused() {
     }
 }
 
-/// A launch larger than one dimension of a grid, and more than one cube a processor.
+/// A launch that is too large for one dimension of a grid, with more than one cube per processor.
 #[test]
 fn many_outputs_are_all_written() {
     for device in devices() {
@@ -239,8 +239,8 @@ fn many_outputs_are_all_written() {
     }
 }
 
-/// Pixels of more channels than a multiprocessor loads at once are parted among units, there and
-/// back: those that whole vectors divide, those that only tiles do, and those that neither does.
+/// Pixels with more channels than a multiprocessor loads at once are divided among units, forward and backward: channel
+/// counts that are multiples of whole vectors, only of tiles, or of neither.
 #[test]
 fn pixels_of_many_channels_are_all_read() {
     let host = Device::host();
@@ -262,7 +262,7 @@ fn pixels_of_many_channels_are_all_read() {
     }
 }
 
-/// Planes that no vector divides, more of them than one cube stages, there and back.
+/// Planes that few or no vectors divide, more of them than one cube stages, forward and backward.
 #[test]
 fn odd_planes_are_all_written() {
     for device in devices() {
@@ -288,8 +288,8 @@ fn odd_planes_are_all_written() {
     }
 }
 
-/// Large windows of planes, walked along both axes in one launch where a device can: of several
-/// tiles, of blocks longer than the last, of windows longer than the plane.
+/// Large windows on planes, reduced along both axes in one launch if the device can do so: several tiles, a last
+/// segment shorter than the others, and windows longer than the plane.
 #[test]
 fn large_windows_of_planes_are_the_reference() {
     let cases = [
@@ -303,7 +303,7 @@ fn large_windows_of_planes_are_the_reference() {
         ([150, 6], [137, 3], [68, 1]),
     ];
     let (first, last) = (windowpane::Layout::ChannelsFirst, windowpane::Layout::ChannelsLast);
-    // Those of the largest windows take the reference long.
+    // With channels last only some run, because the reference takes long for the largest windows.
     let cases = cases
         .map(|case| (first, case))
         .into_iter()
@@ -348,8 +348,8 @@ fn large_windows_of_planes_are_the_reference() {
     }
 }
 
-/// Holds maximum and average of these numbers in another type to the reference, on devices that have it; and the
-/// maximum with other numbers among them that a fold could lose.
+/// Compares the maximum and the average of these numbers, converted to another type, with the reference, on devices
+/// that have the type. The maximum is also taken with numbers among them that a reduction could lose.
 fn check_as<T: Element>(
     problem: &Pooling,
     max: &MaxPool,
@@ -389,8 +389,8 @@ fn check_as<T: Element>(
     }
 }
 
-/// Lanes along the width, as many as a device loads of the shortest numbers at once, with NaN among ties: where the
-/// winners are.
+/// The indices of winners with lanes along the width, in the longest vectors that a device loads, which are those of
+/// 16-bit numbers; with NaN among ties.
 #[test]
 fn winners_along_rows_of_short_numbers_are_the_reference() {
     let (height, width) = (12, 16);
@@ -413,8 +413,8 @@ fn winners_along_rows_of_short_numbers_are_the_reference() {
     }
 }
 
-/// Long rows, channels first, of numbers whose order is not that of their bits: what a processor's threads
-/// walk along, in whole rows and in pieces, with vectors as wide as the outputs' and wider.
+/// Long rows, channels first, of numbers whose order is not that of their bits. A CPU's threads compute such rows whole
+/// or in pieces, with vectors as long as those of the outputs or longer.
 #[test]
 fn long_rows_are_the_reference() {
     let numbers = [
@@ -432,7 +432,7 @@ fn long_rows_are_the_reference() {
     for (row, (dims, kernel, stride, padding)) in
         numbers.iter().flat_map(|row| cases.map(|case| (row, case)))
     {
-        // Each number stays for a while, so that windows are seldom of all kinds.
+        // Each number repeats for a while, so that few windows contain all of them.
         let number = |i: usize| row[(i / 5 * 7 + i / 37) % row.len()];
         let elements: Vec<f32> = (0..dims.iter().product()).map(number).collect();
         let layout = windowpane::Layout::ChannelsFirst;
@@ -460,7 +460,7 @@ fn long_rows_are_the_reference() {
     }
 }
 
-/// SEMANTICS 7.2: whether the device sums numbers below the normal ones. Only graphics drivers may not.
+/// SEMANTICS 7.2: whether the device's sums keep subnormal numbers. Only graphics drivers may treat them as 0.
 fn keeps_subnormals(device: &Device) -> bool {
     let x = Tensor::from_slice(device, &[1e-40f32; 2], [1, 1, 1, 2]).unwrap();
     let mean = AvgPool::new([1, 2]).layout(Layout::ChannelsFirst).forward(&x).unwrap();
@@ -470,8 +470,8 @@ fn keeps_subnormals(device: &Device) -> bool {
     keeps
 }
 
-/// Windows that overhang the input on either side, so far that none of their taps is inside in all of them,
-/// by every kernel that can.
+/// Windows that extend past the input on both sides, so far that no tap is inside for all of them, with every kernel
+/// that supports them.
 #[test]
 fn windows_past_both_ends_are_the_reference() {
     let elements: Vec<f32> = (0..96).map(|i| ((i * 29 + i / 7) % 31) as f32 - 9.0).collect();
@@ -504,7 +504,7 @@ fn windows_past_both_ends_are_the_reference() {
     }
 }
 
-/// What a forced kernel has computed; nothing where it is not for this problem or device.
+/// The result of a forced kernel, or `None` if it does not support this problem or device.
 fn computed(y: windowpane::Result<Tensor>) -> Option<Vec<f32>> {
     match y {
         Err(Error::NoKernel { .. }) => None,
@@ -512,10 +512,10 @@ fn computed(y: windowpane::Result<Tensor>) -> Option<Vec<f32>> {
     }
 }
 
-/// A batch or an image of another size compiles nothing: its kernels are those of the first. With
-/// channels first that holds for widths that the same vectors divide.
+/// Another batch or image size compiles no new kernel. With channels first this holds for widths that the same vectors
+/// divide.
 ///
-/// Every launch of the process is counted, so that the test runs itself again, alone.
+/// All launches of the process are counted, so the test runs in a process of its own.
 #[cfg(feature = "kernels")]
 #[test]
 fn new_sizes_compile_nothing_new() {
@@ -555,7 +555,7 @@ fn pool_sizes(device: &Device, layout: windowpane::Layout) {
     }
 }
 
-/// A divisor is what it is, however large; and taps that a kernel cannot count are refused.
+/// Large divisors do not overflow, and windows with more taps than a kernel can count are refused.
 #[test]
 fn large_divisors_do_not_wrap() {
     let elements = [1.0f32, 2.0, 3.0, 4.0];
@@ -584,7 +584,7 @@ fn large_divisors_do_not_wrap() {
     }
 }
 
-/// SEMANTICS 8: all taps of a large window count, or it is refused where a driver would end the loop.
+/// SEMANTICS 8: all taps of a large window are counted, or it is refused if the driver would end the loop early.
 #[test]
 fn no_tap_of_a_large_window_is_left_out() {
     for device in devices() {
@@ -599,7 +599,7 @@ fn no_tap_of_a_large_window_is_left_out() {
     }
 }
 
-/// A plan runs what it was made for, and nothing else.
+/// A plan runs only the problem that it was made for.
 #[test]
 fn a_plan_for_something_else_is_refused() {
     for device in devices() {
@@ -618,7 +618,7 @@ fn a_plan_for_something_else_is_refused() {
     }
 }
 
-/// What no device can do is refused in one line that names the numbers.
+/// Impossible requests are refused with an error that names the numbers.
 #[test]
 fn what_cannot_be_done_is_refused() {
     for device in devices() {
@@ -641,7 +641,7 @@ fn what_cannot_be_done_is_refused() {
 }
 
 on_every_device! {
-    /// Rows that other vectors divide than those of the results: values, indices and averages of strips.
+    /// Rows whose inputs and results are divisible by different vectors: values, indices and averages of strips.
     fn rows_of_other_vectors(device, case in (other_vectors(), any::<Index>(), index_base(), divisor(), 0..3), algorithm in only(device, Algorithm::RegisterTile)) {
         let (case, pick, base, divisor, operator) = case;
         match operator {
@@ -651,33 +651,33 @@ on_every_device! {
         }
     }
 
-    /// SEMANTICS 5.1 and 7: the gradient of a maximum, from its winners, of every index base.
+    /// SEMANTICS 5.1 and 7: the gradient of a maximum, computed from its indices, in every index base.
     fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in gradients(device)) {
         let (case, pick, base) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
     }
 
-    /// The same of small windows in volumes, laid down in shared memory.
+    /// The same for small windows on volumes, staged in shared memory.
     fn max_gradient_in_volumes(device, case in (volumes(), any::<Index>()), algorithm in only(device, Algorithm::GatherStaged)) {
         let (case, pick) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, IndexBase::Plane, algorithm))
     }
 
-    /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, whatever the divisor.
+    /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, for every divisor.
     fn average_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), divisor()), algorithm in gradients(device)) {
         let (case, pick, divisor) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 
-    /// The same of small windows one step apart, at all edges of planes of all widths: by blocks, by whole
-    /// planes, and by the plan's choice.
+    /// The same for small windows of stride 1, at all edges of planes of many widths: by blocks, by whole planes, and
+    /// by the plan's own choice.
     fn average_gradient_of_close_windows(device, case in (close_windows(), any::<Index>(), divisor()), algorithm in gradients_of(device, &[Algorithm::GatherTile, Algorithm::Plane])) {
         let (case, pick, divisor) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 
-    /// Averages of three by three on planes that keep their extents, and their gradients: as one run of
-    /// elements, wherever its rows end, or down the rows, and by the plan's choice.
+    /// Averages of 3×3 on planes that keep their extents, and their gradients: as one run of elements, wherever its
+    /// rows end, or down the rows, and by the plan's own choice.
     fn averages_of_kept_planes(device, case in (kept_planes(), any::<Index>(), divisor(), any::<bool>()), algorithm in these(device, &[Algorithm::StencilFlat, Algorithm::StencilRolling])) {
         let (case, pick, divisor, gradient) = case;
         if gradient {
@@ -688,7 +688,7 @@ on_every_device! {
     }
 }
 
-/// Volumes with channels last under small windows that mostly overlap, in tiles that end within them.
+/// Volumes with channels last and small windows, most of which overlap, with tile boundaries inside the volumes.
 fn volumes() -> impl Strategy<Value = PoolCase> {
     let channels = prop_oneof![Just(4usize), Just(12), Just(64)];
     let shape = (0usize..=2, channels, 1usize..=20, 1usize..=11, 1usize..=11);
@@ -707,7 +707,7 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Devices that walk down rows, with averages of three by three made so. They have two channels or more.
+/// Devices with `stencil_rolling`, and a 3×3 average that is forced to use it, which needs at least two channels.
 #[cfg(feature = "kernels")]
 fn walked_down(divisor: Divisor) -> impl Iterator<Item = (Device, AvgPool)> {
     let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
@@ -715,12 +715,12 @@ fn walked_down(divisor: Divisor) -> impl Iterator<Item = (Device, AvgPool)> {
     devices.map(move |device| (device, pool.algorithm(Algorithm::StencilRolling)))
 }
 
-/// Of an odd width a column is two units' own. One of them writes it, so that the order of its sum is one:
-/// a large number takes the 1 away before another takes the large one.
+/// With an odd width, two units compute the same column. One of them writes it, so that its sum has only one order: a
+/// large number absorbs the 1 before another cancels the large one.
 #[test]
 #[cfg(feature = "kernels")]
 fn a_column_of_two_units_is_written_once() {
-    // So many channels that the two are in cubes of their own, the second of which ends later.
+    // Enough channels that the two units are in different cubes, the second of which ends later.
     let (rows, columns, channels) = (2, 35, 512);
     let mut numbers = vec![0f32; rows * columns * channels];
     for (column, number) in [(32, 1.0), (33, 2f32.powi(30)), (34, -(2f32.powi(30)))] {
@@ -737,8 +737,8 @@ fn a_column_of_two_units_is_written_once() {
     }
 }
 
-/// Of a width that blocks of columns do not divide, some columns are two units' own, whose sums are of other orders:
-/// such a column has the sum that the first makes of it, as where the width is divided.
+/// If blocks of columns do not divide the width, two units compute some columns and sum them in different orders: such
+/// a column gets the first unit's sum, as it does with a width that the blocks divide.
 #[test]
 #[cfg(feature = "kernels")]
 fn columns_of_two_units_have_the_first_ones_sums() {
@@ -764,12 +764,12 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
         (Algorithm::Plane, Layout::ChannelsFirst),
     ] {
         let pool = pool.layout(layout).algorithm(algorithm);
-        // Planes are kept in more memory than all devices have.
+        // Some devices lack the shared memory that `plane` needs.
         let planned = pool.plan(device, T::DTYPE, &[1, channels, rows, wide]);
         if algorithm == Algorithm::Plane && matches!(planned, Err(Error::NoKernel { .. })) {
             continue;
         }
-        // What is made of so many columns, forward and back, line by line.
+        // The results for this width, forward and backward, line by line.
         let both = |width: usize| {
             let (dims, steps) = match layout {
                 Layout::ChannelsLast => {
@@ -794,7 +794,8 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
                 lines.collect::<Vec<Vec<f64>>>()
             })
         };
-        // In the last column a window lacks a column, and its neighbour's gradient has a share of that.
+        // A window of the last column lacks a column, and the gradient of the column before it includes a share of that
+        // window.
         let expected = both(wide).map(|lines| lines.concat());
         for width in wide - 11..wide {
             for (found, expected) in both(width).iter().zip(&expected) {
@@ -807,8 +808,8 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
     }
 }
 
-/// A window's share is a part of what is large: of many, each is divided before they are added. Not where a graphics
-/// driver may take the factor out of the sum.
+/// Large shares are each divided before they are added. Graphics drivers are excluded, because they may move the common
+/// factor out of the sum.
 #[test]
 #[cfg(feature = "kernels")]
 fn large_shares_together_do_not_overflow() {
@@ -820,7 +821,7 @@ fn large_shares_together_do_not_overflow() {
         for (pool, dims, step) in
             [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)]
         {
-            // Three in a column, three in the first row, and all around one inside.
+            // Three in a column, three in the first row, and three by three inside.
             for (height, width) in [(2..5, 4..5), (0..1, 3..6), (2..5, 3..6)] {
                 let mut shares = vec![0f32; 2 * rows * columns];
                 for row in height.clone() {
@@ -837,7 +838,7 @@ fn large_shares_together_do_not_overflow() {
     }
 }
 
-/// What is large is divided before it is weighed: down rows, and in one run of elements.
+/// A large share is divided before it is weighted: down the rows, and in one run of elements.
 #[test]
 #[cfg(feature = "kernels")]
 fn large_shares_do_not_overflow() {
@@ -868,8 +869,8 @@ fn large_shares_do_not_overflow() {
     }
 }
 
-/// Planes with channels first whose rows of inputs and of outputs are divided by other powers of two, under
-/// windows side by side or that overlap.
+/// Planes with channels first whose input rows and output rows are divisible by different powers of two, with windows
+/// that overlap or do not.
 fn other_vectors() -> impl Strategy<Value = PoolCase> {
     let shapes = [(30, 2, 2, 1), (22, 2, 2, 1), (56, 2, 2, 0), (56, 3, 2, 1), (24, 3, 2, 1)];
     let shapes = [&shapes[..], &[(16, 1, 4, 0), (18, 4, 4, 3), (48, 3, 4, 0)]].concat();
@@ -883,8 +884,8 @@ fn other_vectors() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Planes under windows of three by three, one step apart, padded by one; with channels last in vectors of all
-/// lengths, and with rows for more than one unit.
+/// Planes with 3×3 windows of stride 1 and padding 1; with channels last, for vectors of all lengths, and with rows for
+/// more than one unit.
 fn kept_planes() -> impl Strategy<Value = PoolCase> {
     let channels = prop_oneof![1usize..=12, Just(32), Just(48)];
     let extents = (0usize..=3, channels, 1usize..=2, 2usize..=28, 2usize..=40);
@@ -899,13 +900,13 @@ fn kept_planes() -> impl Strategy<Value = PoolCase> {
     })
 }
 
-/// Planes under windows of up to three taps an axis, one step apart.
+/// Planes with windows of up to three taps per axis and stride 1.
 fn close_windows() -> impl Strategy<Value = PoolCase> {
     use windowpane::Layout::{ChannelsFirst, ChannelsLast};
     let axis = || {
         (1usize..=3).prop_flat_map(|kernel| {
             (Just(kernel), 0..kernel, 0..kernel).prop_flat_map(|(kernel, before, after)| {
-                // Less than a window, where the padding makes up for it.
+                // The input may be shorter than the window if the padding makes up for it.
                 let least = kernel.saturating_sub(before + after).max(1);
                 (Just(kernel), Just(before), Just(after), least..=13usize)
             })
@@ -944,7 +945,7 @@ fn check_max_gradient<T: Element>(
     let expected = backward::max_backward_totals(&problem, base, &dy, &winners);
     assert_totals(&dx, &expected.map_err(|error| TestCaseError::fail(error.to_string()))?)?;
 
-    // SEMANTICS 5.3: the same bits again, and from the input alone.
+    // SEMANTICS 5.3: the same bits again, also when computed from the input without indices.
     let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
     let again = ok(ok(pool.backward_as(&plan, &gradient, &indices))?.to_vec::<T>())?;
     assert_same(&again, &dx)?;
@@ -975,15 +976,15 @@ fn check_average_gradient<T: Element>(
     assert_same(&again, &dx)
 }
 
-/// Numbers for the outputs, other than the case's own for its inputs.
+/// Numbers for the output gradient, different from those of the case's input.
 pub(crate) fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize>) {
     let dims: Vec<usize> = case.problem().output().dims(case.layout).collect();
     let fill = Fill { seed: !case.fill.seed, ..case.fill };
     (fill.elements(dims.iter().product()), dims)
 }
 
-/// A plan that runs again gives the other input's results, of another size too, and leaves those
-/// that a clone holds; tensors that it does not read are refused.
+/// Plans that write over earlier results give the results of their own input, also if its size is different, and do not
+/// change what a clone holds. Wrong inputs are refused.
 #[test]
 fn a_plan_runs_again() {
     for device in devices() {
@@ -1044,24 +1045,24 @@ fn a_plan_counts_its_bytes() {
     assert_eq!(norm.unwrap().bytes(), 2 * (2 * input + output));
 }
 
-/// The properties draw cases for the algorithms that a device has; here is what it has to have.
+/// The properties draw cases only for the algorithms that a device has; this test checks which ones it has.
 #[test]
 fn every_algorithm_plans_what_it_is_for() {
     for device in devices() {
         let is_there = |it: &Algorithm| has(&device, *it) || has_gradient(&device, *it);
-        // 16-bit types, which `van_herk_paired` is for, are not on every device.
+        // `van_herk_paired` needs 16-bit types, which not every device has.
         let all = Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::VanHerkPaired);
         let found: Vec<_> = all.filter(is_there).collect();
         use Algorithm::{
             BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, Plane, RegisterTile,
             Sliding, StencilFlat, StencilRolling, VanHerk, VanHerkFused,
         };
-        // `sliding` asks for `van_herk` where there are kernels.
+        // On devices with kernels, `sliding` selects `van_herk`.
         let (forward, backward) = ([Direct, Sliding, RegisterTile, VanHerk], [Gather, GatherTile]);
         let expected = match device.backend() {
             Backend::Host => vec![Direct, Sliding],
             Backend::Cpu => [&forward[..], &[BlockReduce, CpuRows], &backward].concat(),
-            // Mesa's software Vulkan is not trusted with shared memory in SPIR-V.
+            // Mesa's software Vulkan is unreliable with shared memory in SPIR-V, so such kernels are not used on it.
             Backend::Vulkan if device.is_emulated() => {
                 [&forward[..], &[StencilFlat, StencilRolling], &backward].concat()
             }
@@ -1074,8 +1075,8 @@ fn every_algorithm_plans_what_it_is_for() {
     }
 }
 
-/// Windows of one plane that lie in the padding before the first: a row that was taken for an inner one read
-/// memory before its tensor.
+/// Windows of one plane that lie in the padding before the first plane. Such a row was once treated as an inner row and
+/// read memory before its tensor.
 #[test]
 fn windows_in_planes_of_padding_are_empty() {
     let host = Device::host();

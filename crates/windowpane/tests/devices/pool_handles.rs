@@ -1,4 +1,4 @@
-//! Buffers that kernels of pooling cannot access without checks are refused, each with its error.
+//! Buffers that pooling kernels cannot access without bounds checks are refused, each with its own error.
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
@@ -9,11 +9,11 @@ use windowpane::kernels::{BufferError, Capabilities, Target};
 use windowpane::{DType, Device, Divisor, Extents, IndexBase, Layout, Window};
 use windowpane_geometry::{Pooling, Shape};
 
-/// The bytes of the tensors of [`pooling`].
+/// The sizes in bytes of the tensors of [`pooling`].
 const INPUT: u64 = 8 * 8 * 4 * 4;
 const OUTPUT: u64 = INPUT / 4;
 
-/// Windows of two by two, which share nothing.
+/// 2×2 windows that do not overlap.
 fn pooling() -> Pooling {
     let shape = Shape::new(1, 4, Extents::from([8, 8])).unwrap();
     Pooling::new(shape, &Window::new([2, 2]).stride([2, 2]), Layout::ChannelsLast).unwrap()
@@ -43,7 +43,7 @@ fn max(
     launch(Target { client, device }, &pooling, reduction, DType::F32, &plan, buffers, indices)
 }
 
-/// A buffer of as many bytes as its tensor has is enough, and no fewer.
+/// A buffer needs at least as many bytes as its tensor.
 #[test]
 fn buffers_that_are_too_short_are_refused() {
     on_kernel_devices(|client, device| {
@@ -125,7 +125,7 @@ fn buffers_of_gradients_are_checked_too() {
     });
 }
 
-/// A kernel of gradients runs no pooling, nor the other way round: an error, not a result that nothing
+/// A gradient kernel cannot run a forward pass: the launch is an error, and does not return an output that no kernel
 /// has written.
 #[test]
 fn a_plan_of_another_kind_is_refused_and_not_skipped() {
@@ -147,7 +147,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
     });
 }
 
-/// Settings print, and are changed one by one.
+/// A caller can change the settings of a plan; the launch refuses those that no kernel can run.
 #[test]
 fn settings_that_cannot_run_are_refused_by_the_launch() {
     on_kernel_devices(|client, device| {

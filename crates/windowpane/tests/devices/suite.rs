@@ -1,4 +1,4 @@
-//! The suite itself: cases that run nothing are no cases.
+//! Tests of the test suite itself: cases that execute nothing do not count.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use windowpane::{Backend, DType, Device};
 use windowpane_testing::{executed, proptest, run_cases};
 
-/// Cases that no kernel runs are drawn again, and a kernel without cases leaves its share to the others.
+/// Cases that no kernel executes are redrawn, and the share of a kernel without cases goes to the others.
 #[test]
 fn cases_that_run_nothing_are_drawn_again() {
     let (runs, drawn) = (Cell::new(0u32), Cell::new(0u32));
@@ -30,14 +30,14 @@ fn cases_that_run_nothing_are_drawn_again() {
     assert!(drawn.get() > cases);
 }
 
-/// A property by kernels that compute none of its cases fails.
+/// A property fails if its kernels execute none of its cases.
 #[test]
 #[should_panic(expected = "cases were executed")]
 fn properties_that_run_nothing_fail() {
     run_cases("suite", Backend::Host, |_| vec![()], || 0..1000u32, |_, (), _| Ok(()));
 }
 
-/// Within a run all draws hang on its seed, and not on what was drawn before.
+/// Within a run, draws depend on the seed and the property, not on earlier draws.
 #[test]
 fn a_seed_draws_the_same() {
     let draw = |property: &str| {
@@ -60,7 +60,7 @@ fn a_seed_draws_the_same() {
     assert_eq!(first, draw("suite"));
 }
 
-/// A failure says how to draw its case again.
+/// A failure names the seed that draws its case again.
 #[test]
 #[should_panic(expected = "WINDOWPANE_SEED=")]
 fn failures_say_their_seed() {

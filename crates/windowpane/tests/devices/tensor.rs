@@ -5,7 +5,7 @@ use windowpane::{
 use windowpane_testing::{Fill, assert_same, executed, on_every_device, proptest};
 
 on_every_device! {
-    /// What goes to a device comes back, also by way of the host.
+    /// Elements that are copied to a device are read back unchanged, directly and through the host.
     fn elements_come_back(device, case in (Fill::any(), 0..40usize, 1..9usize)) {
         let (fill, rows, columns) = case;
         executed("copies", DType::F32);
@@ -22,8 +22,8 @@ on_every_device! {
     }
 }
 
-/// A change of layout moves every element to its place, and the way back restores the tensor: for all types,
-/// and for matrices that fill tiles, that leave some of them empty, and that have one row or one column.
+/// A change of layout moves every element to its place, and the reverse change restores the tensor: for types of all
+/// sizes, and for matrices that fill their tiles, that fill some only partly, and that have one row or one column.
 #[test]
 fn layouts_are_changed_and_restored() {
     use Layout::{ChannelsFirst, ChannelsLast};
@@ -69,7 +69,7 @@ fn layouts_are_changed_and_restored() {
     assert!(flat.to_layout(ChannelsFirst, ChannelsLast).is_err());
 }
 
-/// A copy is what it was made from, whatever vectors divide it, and leaves clones alone.
+/// A copy equals its source, whatever vectors divide its length, and does not change clones of its target.
 #[test]
 fn copies_are_copies() {
     for device in windowpane::Device::all() {
@@ -94,12 +94,11 @@ fn copies_are_copies() {
     }
 }
 
-/// What a device has kept does what the work does, as often as it is asked for: each time on what the
-/// last time has left.
+/// A recording can be replayed several times; each replay does the recorded work on the results of the one before.
 #[test]
 #[cfg(feature = "kernels")]
 fn recordings_do_the_work_again() {
-    // Other threads that allocate may be why nothing is kept.
+    // Allocations by other threads may be the reason why nothing is recorded.
     if !crate::is_alone("tensor::recordings_do_the_work_again") {
         return;
     }
@@ -117,7 +116,7 @@ fn recordings_do_the_work_again() {
         };
         let mut again = fresh();
         let mut recording = device.record(|| twice(&mut again)).unwrap();
-        // The processor's runtime keeps nothing, and the host has no launches.
+        // CubeCL's CPU runtime records nothing, and the host has no launches.
         assert_eq!(recording.is_kept(), !device.uses_host_memory(), "{device}");
         for _ in 0..2 {
             recording.replay().unwrap();
@@ -133,7 +132,7 @@ fn recordings_do_the_work_again() {
     }
 }
 
-/// Work that few devices can keep is done all the same.
+/// Work that few devices can record is called again by a replay.
 #[test]
 #[cfg(feature = "kernels")]
 fn work_that_brings_numbers_is_done_again() {
@@ -150,7 +149,7 @@ fn work_that_brings_numbers_is_done_again() {
                 plan.run(&[&x], &mut y)
             })
             .unwrap();
-        // CUDA and HIP keep the numbers too.
+        // CUDA and HIP record the numbers too.
         let may_keep = ["cuda", "hip"].contains(&device.backend().name());
         assert!(may_keep || !recording.is_kept(), "{device}");
         recording.replay().unwrap();
@@ -160,7 +159,7 @@ fn work_that_brings_numbers_is_done_again() {
     }
 }
 
-/// Work that fails or panics is not kept, and the device goes on as before.
+/// Work that fails or panics is not recorded, and the device still works afterwards.
 #[test]
 #[cfg(feature = "kernels")]
 fn recordings_of_failures_are_failures() {
@@ -184,7 +183,7 @@ fn recordings_of_failures_are_failures() {
                 })
             }));
             match recorded {
-                // The second call is only made where the device may keep it.
+                // The work is called a second time only on devices that may record it.
                 Ok(Ok(_)) => assert!(failing == 2 && device.uses_host_memory(), "{device}"),
                 Ok(Err(error)) => {
                     assert!(matches!(error, Error::DTypeMismatch { .. }), "{device}: {error}");
@@ -203,11 +202,12 @@ fn recordings_of_failures_are_failures() {
     }
 }
 
-/// A conversion rounds once, to nearest even, and clamps what an integer cannot hold.
+/// A conversion rounds once, to nearest even, and clamps numbers that are out of an integer type's range.
 #[test]
 fn conversions_round_once() {
     let host = windowpane::Device::host();
-    // 1 + 2⁻¹¹ + 2⁻³⁰ is above the middle of two halves: twice rounded, it would fall below.
+    // 1 + 2⁻¹¹ + 2⁻³⁰ is above the midpoint of two f16 numbers. If it were rounded to f32 first, it would become the
+    // midpoint, and then be rounded down.
     let x = Tensor::from_slice(&host, &[1.0 + 2f64.powi(-11) + 2f64.powi(-30), -3e5, 2.5], [3])
         .unwrap();
     let halves = x.to_dtype(DType::F16).unwrap().to_vec::<half::f16>().unwrap();
@@ -216,7 +216,7 @@ fn conversions_round_once() {
     assert_eq!(x.to_dtype(DType::I8).unwrap().to_vec::<i8>().unwrap(), [1, -128, 2]);
 }
 
-/// A tensor is only what its dimensions and type say.
+/// Elements that do not match a tensor's dimensions or type are refused.
 #[test]
 fn mismatches_are_errors() {
     let host = windowpane::Device::host();
@@ -243,7 +243,7 @@ on_every_device! {
         let mut other = random(seed).map_err(fail)?;
         assert_same(&other.to_vec::<f32>().map_err(fail)?, &numbers)?;
         if elements >= 1000 {
-            // Six standard deviations of so many even numbers.
+            // Six standard deviations of the mean of uniform numbers.
             let mean = numbers.iter().map(|x| f64::from(*x)).sum::<f64>() / elements as f64;
             prop_assert!(mean.abs() < 6.0 * (1.0 / 12.0 / elements as f64).sqrt(), "mean {}", mean);
             other.randomize(seed ^ 1).map_err(fail)?;
@@ -253,7 +253,7 @@ on_every_device! {
     }
 }
 
-/// What a clone holds stays as it was when its original is filled anew.
+/// A clone keeps its numbers when its original is filled with others.
 #[test]
 fn a_clone_keeps_its_numbers() {
     for device in windowpane::Device::all() {
@@ -265,7 +265,7 @@ fn a_clone_keeps_its_numbers() {
     }
 }
 
-/// Whole numbers where the type holds no others; more than kernels count are refused.
+/// Integer types get whole numbers; more elements than kernels can count are refused.
 #[test]
 fn random_integers_are_whole_and_too_many_are_refused() {
     for device in windowpane::Device::all() {
@@ -282,14 +282,14 @@ fn random_integers_are_whole_and_too_many_are_refused() {
     }
 }
 
-/// SEMANTICS 1.4 and 8: what no memory holds can be planned on `host`, its bytes counted as far as they
-/// can be, and is an error where it would be made; never a panic, nor the end of the program.
+/// SEMANTICS 1.4 and 8: a problem that is too large for any memory can be planned on `host`, with saturated counts of
+/// bytes and operations, and is an error when its result would be allocated. It never panics or ends the process.
 #[test]
 fn what_no_memory_holds_is_refused() {
     for device in Device::all() {
         let x = Tensor::from_slice(&device, &[1.0f32], [1, 1, 1, 1]).unwrap();
         let index = Tensor::from_slice(&device, &[0i32], [1, 1, 1, 1]).unwrap();
-        // An input that is there, and an output that is not: 2⁵⁸ elements.
+        // The input is small, and the output has 2⁵⁸ elements.
         let (far, wide) = ([1 << 28, 1 << 28], [1 << 29, 1 << 29]);
         let refused = |y: windowpane::Result<Tensor>| {
             let error = y.expect_err("there is no such memory").to_string();

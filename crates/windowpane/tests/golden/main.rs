@@ -1,5 +1,5 @@
-//! Compares every device with PyTorch: values, indices and gradients in f64, made by `make.py` beside this
-//! file with PyTorch 2.15 on a CPU.
+//! Compares every device with PyTorch: values, indices and gradients in f64, which `make.py` in this folder computed
+//! with PyTorch 2.15 on a CPU.
 
 use serde_json::Value;
 use windowpane::{
@@ -11,7 +11,7 @@ use windowpane_testing::{Named, named_device};
 const CASES: &str = include_str!("golden.jsonl");
 const LAYOUT: Layout = Layout::ChannelsFirst;
 
-/// A test for each backend.
+/// Defines one test per backend.
 macro_rules! on_each_backend {
     ($($test:ident $backend:ident),*) => {$(
         #[test]
@@ -30,7 +30,7 @@ fn agrees(backend: Backend) {
     let (mut checked, mut wrong) = (0, Vec::new());
     for line in CASES.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
-        // The types of fewer digits run the same kernels, which other tests hold to the reference.
+        // Types with fewer digits run the same kernels; other tests compare them with the reference.
         for dtype in [DType::F64, DType::F32].into_iter().filter(|dtype| device.supports(*dtype)) {
             let result = match dtype {
                 DType::F64 => Case::<f64>::new(&case, &device).check(1e-13),
@@ -38,7 +38,7 @@ fn agrees(backend: Backend) {
             };
             match result {
                 Ok(results) => checked += results,
-                // A refusal that devices without a power function of f64 are free to give.
+                // Devices without a power function for f64 may refuse.
                 Err(error) if error.contains("has no powers of f64") => {}
                 Err(error) => wrong.push(format!("{} in {dtype}: {error}", case["name"])),
             }
@@ -49,14 +49,14 @@ fn agrees(backend: Backend) {
     assert!(checked > CASES.lines().count(), "gradients are compared too");
 }
 
-/// A case whose numbers are read as one type.
+/// A case with its numbers read as one type.
 struct Case<'a, T> {
     value: &'a Value,
     device: &'a Device,
     element: std::marker::PhantomData<T>,
 }
 
-/// A tensor of the file, its numbers as PyTorch had them.
+/// A tensor from the file, with the numbers from PyTorch.
 struct Golden {
     dims: Vec<usize>,
     data: Vec<f64>,
@@ -121,8 +121,8 @@ impl<'a, T: Element> Case<'a, T> {
             .rounding(if ceil { Rounding::Ceil } else { Rounding::Floor })
     }
 
-    /// Runs the case; gives how many of its results were compared. A result may be off by `tolerance`
-    /// times what it is or 8, whichever is more: no sum here has more than 54 terms, of at most 9 each.
+    /// Runs the case and returns how many of its results were compared. The error of a result may be up to `tolerance`
+    /// times its absolute value, or times 8 if that is more: no sum here has more than 54 terms, of at most 9 each.
     fn check(&self, tolerance: f64) -> Result<usize, String> {
         let results = self.results().map_err(|error| error.to_string())?;
         for (name, tensor) in &results {
@@ -137,7 +137,7 @@ impl<'a, T: Element> Case<'a, T> {
                 matches!(self.value["op"].as_str(), Some("max" | "unpool")) && *name != "dx";
             for (i, (y, e)) in found.into_iter().zip(data).enumerate() {
                 let bound = if exact { 0.0 } else { tolerance * e.abs().max(8.0) };
-                // A NaN on one side is close to nothing.
+                // A NaN on only one side is an error.
                 let close = (y - e).abs() <= bound || y == e || (y.is_nan() && e.is_nan());
                 if !close {
                     return Err(format!("`{name}` {i} is {y}, not {e}"));
@@ -147,7 +147,7 @@ impl<'a, T: Element> Case<'a, T> {
         Ok(results.len())
     }
 
-    /// Everything that the case has a golden result of, by its name.
+    /// All results that the case has expected values for, by name.
     fn results(&self) -> windowpane::Result<Vec<(&'static str, Tensor)>> {
         let x = self.tensor("x")?;
         let mut results = Vec::new();

@@ -1,10 +1,10 @@
-//! Installing Debian packages, where that is possible without asking anybody.
+//! Installs Debian packages, where that is possible without asking the user.
 
 use std::process::Command;
 
 use crate::{Result, shell};
 
-/// Installs the packages if this is root on a machine with apt, else says what to install.
+/// Installs the packages if the user is root and the machine has apt; otherwise the error says what to install.
 pub(super) fn install(packages: &[&str]) -> Result<()> {
     let list = packages.join(" ");
     if !shell::has_program("apt-get") {

@@ -1,4 +1,4 @@
-//! A C++ compiler: LLVM's libraries link its standard library, the fuzzers' runtime is built by it.
+//! A C++ compiler: LLVM's libraries link its standard library, and it builds the runtime of the fuzzers.
 
 use super::{Outcome, apt};
 use crate::Result;

@@ -1,10 +1,9 @@
-//! LLVM, which the `cpu`, `cuda` and `hip` backends compile kernels with.
+//! LLVM, with which the `cpu`, `cuda` and `hip` backends compile kernels.
 //!
-//! CubeCL links one exact build of it, kept in the user's data folder; its build script takes
-//! what it finds there and downloads it otherwise. On Linux x86-64 the same libraries are also
-//! Python packages, which is a second way to them. They are
-//! unpacked beside the final place, moved there in one step, and marked last: whatever
-//! interrupts this, the next run starts afresh.
+//! CubeCL links one exact build of it from the user's data folder; its build script uses what it finds there, or
+//! downloads it. On Linux x86-64 the same libraries are also published as Python packages, which is a second way to get
+//! them. They are unpacked next to the final place, moved there in one step, and marked last: after an interruption,
+//! the next run starts over.
 
 use std::env;
 use std::ffi::OsString;
@@ -16,19 +15,19 @@ use crate::Result;
 
 /// The folder that CubeCL's build script looks for; it changes with the version of CubeCL.
 const FOLDER: &str = "tracel-llvm-23.1.0-4";
-/// The empty file by which the build script knows a finished folder.
+/// The empty file by which the build script recognises a complete folder.
 const MARKER: &str = ".tracel-llvm-installed";
 /// The packages and their hashes.
 const WHEELS: &str = include_str!("../../wheels/llvm.txt");
-/// Where both packages keep what is to be laid in the folder.
+/// The folder in both packages with the files to install.
 const INSIDE: &str = "mlc_llvm_static/static";
 
-/// Whether a finished LLVM lies where CubeCL looks for it.
+/// Whether a complete LLVM is where CubeCL looks for it.
 pub(crate) fn is_installed() -> bool {
     home().is_some_and(|home| home.join(MARKER).exists())
 }
 
-/// Whether the LLVM at hand brings LLD, which CubeCL's `hip` backend compiles against.
+/// Whether the installed LLVM includes LLD, which CubeCL's `hip` backend compiles against.
 pub(crate) fn has_lld() -> bool {
     home().is_some_and(|home| home.join("include/lld/Common/Driver.h").exists())
 }
@@ -59,14 +58,14 @@ fn install(home: &Path) -> Result<()> {
     wheels::unpack(WHEELS, &scratch.0)?;
     let unpacked = scratch.0.join(INSIDE);
     make_executable(&unpacked.join("bin"))?;
-    // Without its marker, what lies there is the rest of an interrupted installation.
+    // A folder without the marker is left from an interrupted installation.
     remove(home)?;
     fs::rename(&unpacked, home).map_err(|error| about("move LLVM to", home, error))?;
     let marker = home.join(MARKER);
     fs::write(&marker, "").map_err(|error| about("write", &marker, error))
 }
 
-/// Unpacking forgets the permissions, and build scripts run `llvm-config`.
+/// Unpacking loses the permissions, and build scripts run `llvm-config`.
 #[cfg(unix)]
 fn make_executable(folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -84,12 +83,12 @@ fn make_executable(_: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder beside LLVM's, so that moving out of it is a rename; gone when dropped.
+/// A folder next to LLVM's, so that moving out of it is a rename. It is removed when dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
     fn beside(home: &Path) -> Result<Self> {
-        // One name for all runs: what a killed run left is cleaned by the next.
+        // All runs use the same name, so that the next run removes what a killed run left.
         let folder = home.with_file_name("windowpane-provision");
         remove(&folder)?;
         fs::create_dir_all(&folder).map_err(|error| about("create", &folder, error))?;
@@ -116,13 +115,13 @@ fn about(what: &str, path: &Path, error: std::io::Error) -> Box<dyn std::error::
     format!("could not {what} {}: {error}", path.display()).into()
 }
 
-/// The folder that CubeCL links LLVM from.
+/// The folder from which CubeCL links LLVM.
 fn home() -> Option<PathBuf> {
     data_folder(env::consts::OS, |name| env::var_os(name))
         .map(|data| data.join("tracel").join(FOLDER))
 }
 
-/// The user's local data folder, by the rules of the `dirs` crate that CubeCL asks.
+/// The user's local data folder, by the rules of the `dirs` crate, which CubeCL uses.
 fn data_folder(os: &str, var: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name| var(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     match os {

@@ -1,4 +1,4 @@
-//! A Vulkan driver, in software if need be, so that `wgpu` and `vulkan` run on every Linux machine.
+//! A Vulkan driver, in software if necessary, so that `wgpu` and `vulkan` run on every Linux machine.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::Result;
 use crate::machine::has_library;
 
 const LOADER: &str = "libvulkan.so.1";
-/// Where the loader looks for the descriptions of drivers.
+/// The folders in which the loader looks for driver descriptions.
 const FOLDERS: [&str; 3] =
     ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d"];
 /// Either of these replaces the loader's own search with a list of files.

@@ -1,7 +1,7 @@
 //! Libraries and data that are published as Python wheels.
 //!
-//! The folder `wheels` of this crate holds a requirements file for each set, with the SHA-256 of
-//! every wheel: pip refuses a wheel that is not the very one that this repository was tested with.
+//! The folder `wheels` of this crate has a requirements file for each set, with the SHA-256 of every wheel: pip refuses
+//! any wheel other than those that this repository was tested with.
 
 use std::fs;
 use std::path::Path;

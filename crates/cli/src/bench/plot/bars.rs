@@ -305,7 +305,7 @@ mod tests {
         for (i, color) in colors.iter().enumerate() {
             assert!(!colors[..i].contains(color), "{} looks like another", all[i]);
         }
-        // One beside whom others have come or gone keeps its own.
+        // A contestant keeps its colour when others are added or removed.
         assert_eq!((colors[3], colors[6]), (VERMILLION, BLACK));
         assert_eq!(colors[7], RGBColor(127, 206, 185));
     }
@@ -328,7 +328,7 @@ mod tests {
             (gaps.count(), svg.contains("0.500 ms"), svg.contains("&gt; 0.5"))
         };
         assert_eq!(drawn(0.75), (0, true, false));
-        // The peer's bar, which is measured by this one, goes on too.
+        // The peer's bar, whose share follows from this one, is cut off too.
         assert_eq!(drawn(4.0), (2, true, false));
     }
 

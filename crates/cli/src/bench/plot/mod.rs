@@ -197,7 +197,7 @@ fn fitting(words: &str, pixels: i32, advance: i32) -> String {
 mod tests {
     use super::*;
 
-    /// Two cases on one device, one of them on a second that has no arithmetic.
+    /// Two cases on a GPU and on a CPU without an arithmetic peak, where one of them fails, and a peer for the other.
     pub(super) fn run() -> Vec<Line> {
         let text = r#"
 {"ceiling":"copy","bytes":1073741824,"gbs":4000.0,"backend":"cuda","device":"a GPU"}

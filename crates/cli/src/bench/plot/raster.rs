@@ -184,7 +184,7 @@ mod tests {
         let rows = fdeflate::decompress_to_vec(&png[data + 4..][..len]).expect("it unpacks");
         let white = 255u8;
         assert_eq!(rows[..10], [2, white, white, white, white, white, white, white, white, white]);
-        // White less white, and red less white.
+        // White minus white, and red minus white.
         assert_eq!(rows[10..], [2, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
     }
 }

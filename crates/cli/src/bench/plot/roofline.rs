@@ -54,7 +54,7 @@ impl Roofline {
     pub(super) fn all(lines: &[Line]) -> Vec<Self> {
         let mut copies: Vec<&Ceiling> = Vec::new();
         for ceiling in ceilings(lines).filter(|it| it.gbs.is_some() && !it.backend.is_empty()) {
-            // The first is the largest.
+            // The first copy of each device is the largest.
             if !copies.iter().any(|known| known.is_beside(ceiling)) {
                 copies.push(ceiling);
             }
@@ -75,7 +75,7 @@ impl Roofline {
         });
         Some(Self {
             whose: copy.whose().into_owned(),
-            // The driver is in the rows.
+            // The title omits the driver, which is in the rows.
             title: format!("{}: {}", copy.whose(), copy.device.split(", driver").next()?),
             copy: copy.gbs.unwrap_or(f64::NAN),
             arithmetic: arithmetic.collect(),
@@ -367,7 +367,7 @@ mod tests {
             let mut svg = String::new();
             let area = SVGBackend::with_string(&mut svg, (WIDTH, height(devices)));
             draw(&vec![one.clone(); devices], &area.into_drawing_area()).expect("it is drawn");
-            // The lines of the grid that lie flat.
+            // The horizontal grid lines.
             let lines = svg.lines().filter(|line| line.contains("#DEDEDE"));
             let points = lines.filter_map(|line| line.split("points=\"").nth(1)?.split('"').next());
             let widths = points.filter_map(|points| {

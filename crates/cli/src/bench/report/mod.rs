@@ -330,7 +330,7 @@ mod tests {
         );
     }
 
-    /// Convolutions join as poolings do, tf32 has means of its own, and `wgrad` is shown as `weight`.
+    /// Convolutions are joined like poolings, tf32 has separate means, and `wgrad` is shown as `weight`.
     #[test]
     fn convolutions_are_joined_by_what_they_compute_on() {
         let conv = |name: &str, whose: (&str, &str), ms: f64, precision: Option<&str>| {
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(print::ratio(&print::rows(&lines[..2])), None);
     }
 
-    /// Times with cold caches appear beside those with warm ones and are not used in a ratio.
+    /// Times with cold caches appear next to those with warm ones and are not used in a ratio.
     #[test]
     fn cold_caches_are_contestants_of_their_own() {
         let mut cold = row("a", ("backend", "cuda"), 0.5);
@@ -407,7 +407,7 @@ mod tests {
         assert!(table.contains("| cuda, ms | cuda cold, ms | torch, ms |"), "{table}");
     }
 
-    /// Peaks with cold caches appear beside those with warm ones and are marked.
+    /// Peaks with cold caches appear next to those with warm ones and are marked.
     #[test]
     fn cold_ceilings_are_told_apart() {
         let copy = |gbs: f64, cache: Option<&str>| {

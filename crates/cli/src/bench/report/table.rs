@@ -1,4 +1,4 @@
-//! Tables of chosen cases with custom names: a file `NAME.table` beside a device's runs lists the cases
+//! Tables of chosen cases with custom names: a file `NAME.table` next to a device's runs lists the cases
 //! and columns; the runs supply the numbers.
 
 use std::fs;
@@ -26,7 +26,7 @@ struct Wanted {
     cases: String,
 }
 
-/// What a column shows for the fastest of some contestants.
+/// The value that a column shows for the fastest of some contestants.
 enum Column {
     /// A value of the single case of a row.
     Time(fn(&Time) -> Option<String>, Vec<String>),
@@ -348,7 +348,8 @@ a product at 798 TFLOP/s.
         assert_eq!(made(table).as_deref(), Ok(shown));
     }
 
-    /// Ratios of several cases have a mean, a least and a most; cases without one side are not counted.
+    /// Ratios of several cases have a mean, a minimum and a maximum; cases without a time on one side are not
+    /// counted.
     #[test]
     fn a_row_of_several_cases_has_ratios() {
         let table = "\

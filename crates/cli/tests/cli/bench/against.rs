@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::cases::{case, rows, write};
 use crate::support::{Folder, Ran, run, run_with};
 
-/// The same run as tables and as a picture; a stored one as what is held against it.
+/// A run as tables and as a picture, and compared with a stored run.
 #[test]
 fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
     let folder = Folder::new();
@@ -37,7 +37,7 @@ fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
     let [.., agreement, moved] = &lines[..] else { panic!("no lines: {}", ran.out) };
     assert_eq!(moved["moved"], json!("stem/avgpool/fwd/f32/nhwc"));
     assert_eq!((&agreement["agree"], &agreement["of"]), (&json!(0), &json!(1)));
-    // Such a run is one that the next can be held against.
+    // A run with `--against` can itself be compared with.
     let kept = folder.name("kept.jsonl");
     fs::write(&kept, &ran.out).expect("a file for the test");
     bench(&["--against", &kept, "--threshold", "1e6"]).succeeded();
@@ -70,7 +70,7 @@ fn runs_are_tables_pictures_and_what_later_ones_are_held_against() {
     assert!(folder.path("pages").join("a-device-bars.svg").is_file());
 }
 
-/// Cases that came, that went and that broke are told; one that broke is a failure.
+/// Cases that were added, removed or broken are printed; a broken case is a failure.
 #[test]
 fn cases_that_one_run_alone_has_are_told() {
     let folder = Folder::new();
@@ -80,7 +80,7 @@ fn cases_that_one_run_alone_has_are_told() {
     let old = folder.name("old.jsonl");
     fs::write(&old, bench(&[]).succeeded().out).expect("a file for the test");
 
-    // No time is so far from another.
+    // No two times differ by this much.
     let against = ["--against", &old, "--threshold", "1e6"];
     write(&folder, &[named("stayed"), named("came")]);
     let moved = |ran: &Ran| {
@@ -98,7 +98,7 @@ fn cases_that_one_run_alone_has_are_told() {
     let (came, went) = (row("came", "new", false, true), row("went", "gone", true, false));
     let breaks = row("breaks", "gone", true, false);
     assert_eq!(moved(&bench(&against).succeeded()), [came, went.clone(), breaks]);
-    // What the filter leaves out has not gone.
+    // Cases that the filter excludes do not count as removed.
     let ran = bench(&[&against[..], &["--filter", "stayed"]].concat()).succeeded();
     assert_eq!(moved(&ran), []);
     assert_eq!(rows(&ran).last().expect("a line")["unasked"], json!(2));
@@ -115,7 +115,7 @@ fn cases_that_one_run_alone_has_are_told() {
     assert_eq!(moved(&ran), [row("breaks", "broken", true, false), went]);
 }
 
-/// What cannot be drawn is not what is wrong with a run in which nothing ran; a run alone is drawn.
+/// If no case ran, the error is about the cases, not about the picture, and no picture is written.
 #[test]
 fn failures_are_told_before_pictures() {
     let folder = Folder::new();

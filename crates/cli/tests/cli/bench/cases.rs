@@ -1,4 +1,4 @@
-//! Files of cases, and the rows that runs of them print.
+//! Case files, and the rows that runs of them print.
 
 use std::fs;
 
@@ -47,13 +47,13 @@ pub(crate) fn split(lines: &[Value]) -> (&[Value], &[Value]) {
 pub(crate) fn is_timed(row: &Value, bytes: f64, ceiling: f64) {
     let (ms, gbs) = (number(row, "ms"), number(row, "gbs"));
     assert!(ms > 0.0, "{row}");
-    // All are rounded to five digits.
+    // All numbers are rounded to five digits.
     assert!((gbs * ms * 1e6 / bytes - 1.0).abs() < 1e-3, "{row}");
     let fraction = number(row, "ceiling_fraction");
     assert!((fraction * ceiling / gbs - 1.0).abs() < 1e-3, "{row}");
     assert!(number(row, "spread") >= 0.0 && row["noisy"].is_boolean(), "{row}");
     assert!(number(row, "windows") >= 3.0 && number(row, "launches") >= 1.0, "{row}");
-    // The host launches for itself, and the processor's runtime keeps nothing.
+    // On `host` there is nothing to record, and the CPU's runtime does not support recording.
     let recorded = !["host", "cpu"].contains(&row["backend"].as_str().expect("a backend"));
     assert_eq!(row["recorded"], recorded, "{row}");
     assert!(row["algorithm"].is_string() && row["tflops"].is_null(), "{row}");

@@ -1,11 +1,11 @@
-//! How files of cases and the flags of `bench` and `report` are refused.
+//! Errors for case files and for the flags of `bench` and `report`.
 
 use std::fs;
 
 use super::cases::{case, write};
 use crate::support::{Folder, run_with};
 
-/// What is wrong with all of it ends it before anything is measured.
+/// An error that concerns the whole run ends it before anything is measured.
 #[test]
 fn bad_files_and_flags_are_refused() {
     let folder = Folder::new();
@@ -50,7 +50,7 @@ fn bad_files_and_flags_are_refused() {
     }
 }
 
-/// Files as editors of other systems leave them are files of cases all the same.
+/// Case files with the byte order mark and the line endings of other systems are accepted.
 #[test]
 fn marks_and_ends_of_lines_are_no_matter() {
     let folder = Folder::new();

@@ -15,7 +15,7 @@ fn report(arguments: &[&str]) -> crate::support::Ran {
     run_with(&[&["report"], arguments].concat(), &[])
 }
 
-/// Whoever adds a run makes its page and fills the README: the command is in benches/README.md.
+/// After adding a run, generate its page and fill the README: the command is in benches/README.md.
 #[test]
 fn the_pages_of_recorded_runs_are_up_to_date() {
     let folder = Folder::new();
@@ -44,7 +44,7 @@ fn the_pages_of_recorded_runs_are_up_to_date() {
     }
 }
 
-/// A device's runs, a table of them, and a page that has a place for it.
+/// Writes a device's runs, a table of them, and a page with a place for the table.
 fn written(folder: &Folder, table: &str) {
     let row = |whose: (&str, &str), ms: f64| {
         let mut row = json!({
@@ -102,7 +102,7 @@ there
     report(&[&runs, "--fill", &page, "--format", "json"]).refused(2, "--format");
 }
 
-/// What is wrong with a table is said before any page is written.
+/// Errors in a table are reported before any page is written.
 #[test]
 fn what_a_page_cannot_show_is_refused() {
     let folder = Folder::new();

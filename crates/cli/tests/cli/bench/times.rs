@@ -1,4 +1,4 @@
-//! `bench`: what is timed, on which devices, and how a case fails.
+//! `bench`: timed cases on every device, and failing cases.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use windowpane::Device;
 use super::cases::{case, conv, is_timed, number, rows, split, write};
 use crate::support::{Folder, run, run_with};
 
-/// The rows of every device here, and what they say of it.
+/// Every device of this machine has rows with the right fields.
 #[test]
 fn cases_are_timed_on_every_backend() {
     let folder = Folder::new();
@@ -40,7 +40,7 @@ fn cases_are_timed_on_every_backend() {
     let ran = run_with(&["bench", "--cases", &file], &["--backend", &backends.join(",")]);
     let lines = rows(&ran.succeeded());
     let (ceilings, rows) = split(&lines);
-    // The first of each device is its largest copy.
+    // The first line of each device is its largest copy.
     let ceilings: Vec<_> = backends
         .iter()
         .map(|backend| {
@@ -67,7 +67,7 @@ fn cases_are_timed_on_every_backend() {
         let device = Device::new(backends[backend].parse().expect("a backend"), 0);
         let clock = if device.expect("a device").has_clock() { "device" } else { "host" };
         assert_eq!(row["clock"], json!(clock), "{row}");
-        // n·c·(12² + 6²) floats, or n·c·(12 + 6) and indices.
+        // n·c·(12² + 6²) floats, or n·c·(12 + 6), plus the indices.
         let (input, output) = if case["name"] == "signal" { (12, 6) } else { (144, 36) };
         let indices = if case["indices"] == true { output } else { 0 };
         let bytes = 16 * 4 * (input + output + indices);
@@ -75,7 +75,7 @@ fn cases_are_timed_on_every_backend() {
     }
 }
 
-/// Convolutions are timed and verified on every device, and rows tell of their arithmetic.
+/// Convolutions are timed and verified on every backend, and their rows contain the arithmetic throughput.
 #[test]
 fn convolutions_are_timed_and_verified_on_every_backend() {
     let folder = Folder::new();
@@ -116,7 +116,7 @@ fn convolutions_are_timed_and_verified_on_every_backend() {
         assert!((gbs * ms * 1e6 / f64::from(bytes) - 1.0).abs() < 1e-3, "{row}");
         assert!((number(row, "tflops") * ms * 1e9 / operations - 1.0).abs() < 1e-3, "{row}");
         assert!((0.0..=1.0).contains(&number(row, "error_in_bounds")), "{row}");
-        // The nearer of two ceilings: the largest copy's, and the fastest arithmetic's.
+        // The larger share of two ceilings: the largest copy and the fastest arithmetic.
         let own = ceilings.iter().filter(|line| line["backend"] == row["backend"]);
         let most = |name: &str| own.clone().filter_map(|line| line[name].as_f64()).reduce(f64::max);
         let computed = most("tflops").map_or(0.0, |most| number(row, "tflops") / most);
@@ -126,12 +126,12 @@ fn convolutions_are_timed_and_verified_on_every_backend() {
     }
 }
 
-/// Whether a processor stands for the GPU.
+/// Whether a CPU emulates a GPU.
 fn emulated() -> bool {
     Device::all().iter().any(Device::is_emulated)
 }
 
-/// Kernels and tiles are picked by measuring, kept in a file, and followed by what reads it.
+/// Kernels and tiles are chosen by measuring, saved in a file, and used by commands that read the file.
 #[test]
 fn convolutions_are_tuned_and_the_table_is_followed() {
     let folder = Folder::new();
@@ -148,7 +148,7 @@ fn convolutions_are_tuned_and_the_table_is_followed() {
     assert!((0.0..=1.0).contains(&number(&tuned, "error_in_bounds")), "{tuned}");
     let text = fs::read_to_string(&table).expect("a table");
     assert!(text.contains(device.name()) && text.contains("forward f32 strict"), "{text}");
-    // Any other choice, to see that it is the table's that counts.
+    // A different choice, to check that the table's choice is used.
     let kept = text.lines().last().expect("a line");
     let problem = kept.split(" = ").next().expect("a problem");
     let direct = text.replace(kept, &format!("{problem} = direct splits=1"));
@@ -163,7 +163,7 @@ fn convolutions_are_tuned_and_the_table_is_followed() {
     bench(&["--tuned", &table]).refused(1, "line 1");
 }
 
-/// A kernel and a tile are forced on all cases; those that have none say so.
+/// A kernel and a tile are forced on all cases; cases that do not have them report an error.
 #[test]
 fn kernels_and_tiles_can_be_forced() {
     let folder = Folder::new();
@@ -189,7 +189,7 @@ fn kernels_and_tiles_can_be_forced() {
     }
 }
 
-/// Rows of two such cases could not be told apart.
+/// Rows of two cases with the same path could not be distinguished.
 #[test]
 fn two_cases_of_one_name_are_refused() {
     let folder = Folder::new();
@@ -201,7 +201,7 @@ fn two_cases_of_one_name_are_refused() {
     }
 }
 
-/// A case that fails is a row that says why, and the others run all the same.
+/// A failed case gives a row that says why, and the other cases still run.
 #[test]
 fn a_failed_case_is_a_row_that_says_so() {
     let folder = Folder::new();
@@ -258,11 +258,11 @@ fn a_filter_picks_cases() {
     bench("root").refused(1, "none of the 3 cases has `root`");
 }
 
-/// Lines are told as they come, so that a run that is ended has told what it knew.
+/// Lines are printed as they are measured, so an interrupted run has printed its results so far.
 #[test]
 fn rows_come_one_by_one() {
     let folder = Folder::new();
-    // Seconds of work, of which the test waits for the first.
+    // Seconds of work; the test waits only for the first row.
     let cases: Vec<_> =
         (0..200).map(|i| case(&format!("case {i}"), "avgpool", "fwd", "f32", "nhwc")).collect();
     let file = write(&folder, &cases);
@@ -283,7 +283,7 @@ fn rows_come_one_by_one() {
     assert!(rest < cases.len() - 1, "the run was over");
 }
 
-/// What a launch finds in the caches is told, and cold ones are timed a launch a window.
+/// Rows say whether caches were warm or cold; with cold caches a window is one launch.
 #[test]
 fn caches_are_warm_or_flushed() {
     let folder = Folder::new();
@@ -294,12 +294,12 @@ fn caches_are_warm_or_flushed() {
     let ((warm_ceilings, warm), (cold_ceilings, cold)) = (split(&warm), split(&cold));
     assert_eq!((&warm[0]["cache"], &cold[0]["cache"]), (&json!("warm"), &json!("cold")));
     assert_eq!((number(&cold[0], "launches"), &cold[0]["error_in_bounds"]), (1.0, &json!(0.0)));
-    // What cold cases are held against says so too.
+    // The ceilings for cold caches say so too.
     assert!(!cold_ceilings.is_empty() && cold_ceilings.len() == warm_ceilings.len());
     assert!(warm_ceilings.iter().all(|line| line.get("cache").is_none()), "{warm_ceilings:?}");
     assert!(cold_ceilings.iter().all(|line| line["cache"] == "cold"), "{cold_ceilings:?}");
     assert!(bench(&["--unchecked"]).pop().expect("a row")["error_in_bounds"].is_null());
-    // And so does a case that has no time.
+    // A case without a time says so too.
     let mut long = case("x", "maxpool", "fwd", "f32", "nhwc");
     long["k"] = json!([99, 3]);
     write(&folder, &[long]);

@@ -1,4 +1,4 @@
-//! `verify`: cases held to the reference.
+//! `verify`: cases compared with the reference.
 
 use serde_json::json;
 use windowpane::Device;
@@ -6,7 +6,7 @@ use windowpane::Device;
 use super::cases::{case, conv, number, rows, write};
 use crate::support::{Folder, run, run_with};
 
-/// Every device's results are the reference's, and the rows tell of how many samples.
+/// Every backend's results agree with the reference, and the rows give the number of samples.
 #[test]
 fn cases_are_verified_on_every_backend() {
     let folder = Folder::new();
@@ -35,7 +35,7 @@ fn cases_are_verified_on_every_backend() {
     assert!(ran.out.contains("`lstm`") && !ran.out.contains("error_in_bounds"), "{ran:?}");
 }
 
-/// Cases may say by which kernel, divisor, exponent, rounding and layout of filters.
+/// A case may set the kernel, the divisor, the exponent, the rounding and the layout of the filters.
 #[test]
 fn cases_say_all_that_they_are() {
     let folder = Folder::new();
@@ -71,8 +71,8 @@ fn cases_say_all_that_they_are() {
     assert!(ran.out.contains("padded, valid or a whole number from 1"), "{ran:?}");
 }
 
-/// Random problems are right on every backend; the same seed draws the same again, and the end says how often
-/// each kernel ran.
+/// Random problems are correct on every backend; the same seed draws the same problems, and the summary says how
+/// often each kernel ran.
 #[test]
 fn random_problems_are_verified_on_every_backend() {
     let mut backends: Vec<_> = Device::all().iter().map(|device| device.backend().name()).collect();

@@ -1,4 +1,4 @@
-//! The sums of the bias's gradient, a part of one by each unit.
+//! The bias gradient: each unit computes one part of one sum.
 
 use cubecl::prelude::*;
 

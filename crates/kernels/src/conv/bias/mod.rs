@@ -1,10 +1,10 @@
-//! The gradient of the bias: the output's gradient summed over samples and positions.
+//! The bias gradient: the output gradient summed over samples and positions.
 //!
 //! ```text
 //! db[f] = Σ { dy[n, o, f] : n, o }
 //! ```
 //!
-//! One unit sums a part of the rows of one filter; the parts are added as those of any split-K sum.
+//! One unit sums one part of the rows for one filter. The parts are then added as in every split-K sum.
 
 use windowpane_geometry::DType;
 
@@ -16,7 +16,7 @@ use crate::cube::unit::grid;
 
 mod kernel;
 
-/// Launches the sums, or the parts of them.
+/// Launches the kernel that computes the sums, or their parts.
 pub(in crate::conv) fn launch(arguments: &Arguments<'_>) {
     let Arguments { client, conv, splits, stored, .. } = *arguments;
     let ([dy, _], out) = (arguments.operands, arguments.out);

@@ -1,4 +1,4 @@
-//! The arguments of every launch.
+//! The arguments that every launch receives.
 
 use cubecl::client::Client;
 use cubecl::server::Handle;
@@ -8,7 +8,7 @@ use super::epilogue::Epilogue;
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
-/// The problem, what all plans have in common, and the tensors, which were checked.
+/// The problem, the settings that all plans have, and the tensors, already checked.
 #[derive(Clone, Copy)]
 pub(in crate::conv) struct Arguments<'a> {
     pub(in crate::conv) client: &'a Client,
@@ -17,15 +17,15 @@ pub(in crate::conv) struct Arguments<'a> {
     pub(in crate::conv) request: Request,
     /// The units of a cube.
     pub(in crate::conv) units: u32,
-    /// Whether a unit takes a run of neighbouring outputs, or else every n-th one.
+    /// Whether a unit computes a run of neighbouring outputs instead of every n-th output.
     pub(in crate::conv) runs: bool,
-    /// The parts that each sum is cut into.
+    /// The number of parts that each sum is split into.
     pub(in crate::conv) splits: usize,
-    /// The type in which sums leave the kernel.
+    /// The type in which the kernel stores its sums.
     pub(in crate::conv) stored: DType,
-    /// The tensors that are multiplied: first the one that is read through windows.
+    /// The tensors that are multiplied. The first is the one that is read through windows.
     pub(in crate::conv) operands: [&'a Handle; 2],
-    /// The results, or the parts of their sums where these are cut.
+    /// The results, or the partial sums where sums are split.
     pub(in crate::conv) out: &'a Handle,
     pub(in crate::conv) epilogue: Epilogue<'a>,
 }

@@ -1,11 +1,11 @@
-//! Buffers as arguments of kernels.
+//! Buffers as kernel arguments.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-/// A tensor of `elements` elements, or vectors of them.
+/// A tensor of `elements` elements, or of `elements` vectors.
 pub(in crate::conv) fn buffer(handle: &Handle, elements: usize) -> BufferArg {
-    // SAFETY: the buffers of a launch were checked before its kernel was called; a workspace was made
-    // for its elements.
+    // SAFETY: the buffers of a launch were checked before its kernel was called, and a workspace is allocated
+    // for its number of elements.
     unsafe { BufferArg::from_raw_parts(handle.clone(), elements) }
 }

@@ -11,13 +11,13 @@ use crate::cube::convert::round;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct EpilogueForm {
     activation: Kind,
-    /// Whether sums are `f64`, for which the device's own error function is too coarse.
+    /// Whether sums are `f64`. The device's own error function is too inaccurate for them.
     wide: bool,
-    /// Whether a bf16 must be rounded by hand.
+    /// Whether the kernel must round bf16 itself.
     bf16: bool,
 }
 
-/// An activation without its number.
+/// An activation without its parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     None,
@@ -37,7 +37,7 @@ impl EpilogueForm {
             Activation::Gelu => Kind::Gelu,
             Activation::Silu => Kind::Silu,
             Activation::Leaky(_) => Kind::Leaky,
-            // The enum may grow; this crate grows with it.
+            // The enum is non-exhaustive; a new activation needs a kernel here.
             other => unreachable!("{other} has no kernel"),
         };
         Self { activation, wide: dtype == DType::F64, bf16: dtype == DType::BF16 }
@@ -50,12 +50,12 @@ pub(in crate::conv) struct Epilogue<'a> {
     pub(in crate::conv) bias: Option<&'a Handle>,
     pub(in crate::conv) residual: Option<&'a Handle>,
     pub(in crate::conv) activation: Activation,
-    /// Whether the device itself rounds a bf16 to nearest even.
+    /// Whether the device rounds bf16 to nearest even.
     pub(in crate::conv) rounds: bool,
 }
 
 impl Epilogue<'_> {
-    /// Nothing but rounding.
+    /// No epilogue except rounding.
     pub(in crate::conv) const NONE: Self =
         Self { bias: None, residual: None, activation: Activation::None, rounds: false };
 
@@ -68,7 +68,7 @@ impl Epilogue<'_> {
         slope(self.activation)
     }
 
-    /// The bias of `filters` filters, in vectors.
+    /// The bias of `filters` filters, as vectors.
     pub(in crate::conv) fn bias<T: LaunchArg<RuntimeArg = BufferArg>>(
         &self,
         filters: usize,
@@ -77,7 +77,7 @@ impl Epilogue<'_> {
         optional(self.bias, filters / lanes)
     }
 
-    /// The residual of `results` results, in vectors.
+    /// The residual of `results` results, as vectors.
     pub(in crate::conv) fn residual<T: LaunchArg<RuntimeArg = BufferArg>>(
         &self,
         results: usize,
@@ -97,7 +97,7 @@ fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     }
 }
 
-/// The factor of negative numbers, for activations that have one.
+/// The factor for negative numbers; 0 for activations without one.
 fn slope(activation: Activation) -> f32 {
     match activation {
         Activation::Leaky(slope) => slope,
@@ -105,7 +105,7 @@ fn slope(activation: Activation) -> f32 {
     }
 }
 
-/// A sum, its bias and residual added already, activated and rounded.
+/// Activates and rounds a sum that already includes its bias and residual.
 #[cube]
 pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
     sum: Vector<A, N>,
@@ -115,7 +115,7 @@ pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
     round::<A, S, N>(activate::<A, N>(sum, slope, form), form.bf16)
 }
 
-/// A sum, its bias and its residual added, activated and rounded.
+/// Adds bias and residual to a sum, then activates and rounds it.
 #[cube]
 pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
     bias: &ComptimeOption<Box<[Vector<S, N>]>>,
@@ -135,7 +135,7 @@ pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
     finish_with::<S, A, N>(residual, sum, at, slope, form)
 }
 
-/// A sum, its bias added already and now its residual, activated and rounded.
+/// Adds the residual to a sum that already includes its bias, then activates and rounds it.
 #[cube]
 pub(in crate::conv) fn finish_with<S: Float, A: Float, N: Size>(
     residual: &ComptimeOption<Box<[Vector<S, N>]>>,
@@ -153,8 +153,8 @@ pub(in crate::conv) fn finish_with<S: Float, A: Float, N: Size>(
     finish::<S, A, N>(sum, slope, form)
 }
 
-/// Selects rather than takes maxima, so that a NaN stays one; and says so, for a shader compiler may
-/// make a maximum of a selection.
+/// Uses selections instead of maxima so that a NaN stays NaN. The NaN test is explicit because a shader compiler
+/// may turn a selection into a maximum.
 #[cube]
 fn activate<A: Float, N: Size>(
     v: Vector<A, N>,
@@ -182,11 +182,11 @@ fn activate<A: Float, N: Size>(
     }
 }
 
-/// The terms of the series below that an argument of 2.5 needs, and the steps of its fraction.
+/// The number of terms that the series below needs for an argument of 2.5, and of steps of its continued fraction.
 const TERMS: u32 = 60;
 
-/// `erf(v/√2)` to all digits of an `f64`: what is missing to 1 as a continued fraction, and near 0,
-/// where that does not converge, a series.
+/// `erf(v/√2)` to all digits of an `f64`. Away from 0, `1 − erf` is a continued fraction; near 0, where that
+/// does not converge, `erf` is a series.
 #[cube]
 fn error_function<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::<A, N>::new(A::from_int(1));
@@ -195,7 +195,7 @@ fn error_function<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
     let z = v.abs() / root;
     let near = Vector::<A, N>::new(A::new(2.5));
     let is_near = z.less_than(&near);
-    // Each branch is fed an argument that it can take, and selected where it was meant.
+    // Each branch gets an argument that is valid for it; the right result is selected at the end.
     let inner = select_many(is_near, z, near);
     let outer = select_many(is_near, near, z);
 
@@ -217,17 +217,17 @@ fn error_function<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
     select_many(v.is_nan(), v, erf)
 }
 
-/// `eᵛ` to all digits of an `f64`, which Vulkan has no exponential for: of what is left of `v`
-/// after whole steps of `ln 2` a series, times that power of two.
+/// `eᵛ` to all digits of an `f64`, since Vulkan has no `f64` exponential: a series of the remainder of `v`
+/// modulo `ln 2`, times a power of two.
 #[cube]
 fn exponential<A: Float, N: Size>(v: Vector<A, N>) -> Vector<A, N> {
     let one = Vector::<A, N>::new(A::from_int(1));
-    // Further out the result is 0 or infinite as far as a sum of 1 and it can tell.
+    // Arguments are clamped to ±700: beyond that, 1 + eᵛ is 1, or large enough to count as infinite.
     let most = Vector::<A, N>::new(A::from_int(700));
     let x = select_many(v.greater_than(&most), most, v);
     let x = select_many(v.less_than(&-most), -most, x);
     let steps = (x * Vector::new(A::new(core::f64::consts::LOG2_E))).round();
-    // The first part of ln 2 has so few digits that its product is exact.
+    // The first part of ln 2 has few enough digits that its product with `steps` is exact.
     let rest = x - steps * Vector::new(A::new(0.693_145_751_953_125));
     let rest = rest - steps * Vector::new(A::new(1.428_606_820_309_417_2e-6));
 

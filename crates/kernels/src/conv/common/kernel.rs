@@ -1,4 +1,4 @@
-//! The shape that all kernels have.
+//! The interface that all kernels implement.
 
 use core::fmt::Debug;
 
@@ -10,13 +10,13 @@ use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
-/// A kernel with all that it may be configured by: the configurations of kernels implement it.
+/// A kernel and its configuration. Each kernel's `Config` implements it.
 pub(in crate::conv) trait Kernel: Debug {
-    /// The configuration by the names that tiles of all kernels share; none where there is nothing to
+    /// The configuration as a tile, with the names that all kernels share; none where there is nothing to
     /// configure.
     fn tile(&self) -> Option<Tile>;
 
-    /// Refuses a configuration that there is no such kernel for.
+    /// Returns an error for a configuration that the kernel does not support.
     fn check(
         &self,
         conv: &Convolution,
@@ -24,7 +24,7 @@ pub(in crate::conv) trait Kernel: Debug {
         device: &Capabilities,
     ) -> Result<(), PlanError>;
 
-    /// The units of a cube, for a configuration that was checked.
+    /// The units of a cube, for a configuration that has been checked.
     fn units(&self, conv: &Convolution, request: Request, device: &Capabilities) -> u32;
 
     /// Whether the units of a cube follow from the configuration.
@@ -32,27 +32,27 @@ pub(in crate::conv) trait Kernel: Debug {
         false
     }
 
-    /// Whether another batch may have another configuration.
+    /// Whether the configuration may change with the batch size.
     fn depends_on_batch(&self) -> bool {
         false
     }
 
-    /// The parts that each sum is cut into.
+    /// The number of parts that each sum is split into.
     fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
         split_k::splits(conv, request.pass, device)
     }
 
-    /// The most parts whose number the kernel can count.
+    /// The largest number of parts that the kernel supports.
     fn most_splits(&self, conv: &Convolution, pass: Pass) -> usize {
         split_k::most(conv, pass)
     }
 
-    /// The bytes of device memory that the launch takes beside its tensors and the parts of sums.
+    /// The bytes of scratch memory that the launch needs besides its tensors and partial sums.
     fn workspace(&self, _conv: &Convolution, _request: Request, _splits: usize) -> usize {
         0
     }
 
-    /// How the kernel takes its factors, in words.
+    /// A description of the form in which the kernel multiplies its factors.
     fn factors(&self, _conv: &Convolution, request: Request) -> &'static str {
         match request.precision {
             Precision::Tf32 => "rounded to tf32",

@@ -1,5 +1,5 @@
-//! The parts that several kernels share: the arguments of a launch, the arithmetic that finds operands in memory,
-//! what follows a sum, and the checks of a configuration.
+//! The parts that several kernels share: launch arguments, the index arithmetic that finds operands in memory,
+//! the epilogue, and the checks of a configuration.
 
 pub(super) mod arguments;
 pub(super) mod buffer;

@@ -1,12 +1,12 @@
-//! Repacked filters: group, tap, term, column, with the columns of a group contiguous and padded to whole
-//! vectors.
+//! Repacked filters, in the order group, tap, term, column. The columns of a group are contiguous and padded to
+//! whole vectors.
 //!
 //! ```text
-//! packed[g, t, k, n] = w[n of g, t, k of g], 0 where there is no such column
+//! packed[g, t, k, n] = w[n of g, t, k of g], 0 where there is no column n
 //! ```
 //!
-//! A processor's vectors run along the columns, whatever layout the filters came in. For units that compute
-//! neighbouring groups the columns of several groups are contiguous; where lanes are rows, one column is
+//! A processor's vectors run along the columns, whatever the original filter layout. For units that compute
+//! neighbouring groups, the columns of several groups are contiguous. Where lanes are rows, a column is
 //! repeated for each lane.
 
 use cubecl::prelude::*;
@@ -25,18 +25,18 @@ use crate::cube::unit::{grid, unit_position};
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Packing {
     groups: usize,
-    /// The groups whose columns lie side by side.
+    /// The number of neighbouring groups whose columns are contiguous.
     beside: usize,
     taps: [usize; AXES],
     inner: usize,
     columns: usize,
     lanes: usize,
-    /// Where the weights lie as they were given.
+    /// The layout of the original weights.
     source: WeightSteps,
 }
 
 impl Packing {
-    /// The columns of each group for themselves, in whole vectors.
+    /// Each group separately, its columns padded to whole vectors.
     pub(in crate::conv) fn new(conv: &Convolution, pass: Pass, lanes: usize) -> Self {
         Self {
             groups: conv.groups(),
@@ -49,33 +49,33 @@ impl Packing {
         }
     }
 
-    /// The columns of `beside` groups together, a number that divides the groups.
+    /// The columns of `beside` neighbouring groups together; `beside` must divide the number of groups.
     pub(in crate::conv) fn beside(conv: &Convolution, pass: Pass, beside: usize) -> Self {
         Self { groups: conv.groups() / beside, beside, ..Self::new(conv, pass, 1) }
     }
 
-    /// Groups of one column each, which is repeated.
+    /// Groups of one column each, repeated `times` times.
     pub(in crate::conv) fn repeated(conv: &Convolution, pass: Pass, times: usize) -> Self {
         let source = WeightSteps { column: 0, ..weight_steps(conv, pass) };
         Self { columns: times, source, ..Self::new(conv, pass, 1) }
     }
 
-    /// The columns, and zeros, that lie side by side.
+    /// The number of contiguous columns, including padding.
     fn width(&self) -> usize {
         (self.beside * self.columns).next_multiple_of(self.lanes)
     }
 
-    /// The elements of packed filters.
+    /// The elements of the packed filters.
     pub(in crate::conv) fn elements(&self) -> usize {
         self.groups * self.taps.iter().product::<usize>() * self.inner * self.width()
     }
 
-    /// The bytes of packed filters, which have the type that sums of such elements have.
+    /// The bytes of the packed filters, whose type is the accumulator type of `dtype`.
     pub(in crate::conv) fn bytes(&self, dtype: DType) -> usize {
         self.elements() * accumulator(dtype).size()
     }
 
-    /// Where packed weights lie.
+    /// The layout of the packed weights.
     pub(in crate::conv) fn steps(&self) -> WeightSteps {
         let tap = self.inner * self.width();
         let [depth, height, width] = self.taps;
@@ -83,7 +83,7 @@ impl Packing {
         WeightSteps { inner: self.width(), column: 1, group: depth * kernel[0], kernel }
     }
 
-    /// Packs filters, in the type that sums have.
+    /// Packs the filters and converts them to the accumulator type.
     pub(in crate::conv) fn pack(&self, arguments: &Arguments<'_>, w: &Handle) -> Handle {
         let Arguments { client, conv, units, runs, request: Request { dtype, .. }, .. } =
             *arguments;
@@ -91,7 +91,7 @@ impl Packing {
         let packed = client.empty(self.bytes(dtype));
         let [_, height, width] = self.taps;
         let (cubes, units) = grid(client, units, elements);
-        // SAFETY: a unit past the last element ends; a weight is read where there is one.
+        // SAFETY: a unit past the last element terminates; padding reads the weight of column 0.
         unsafe {
             pack_weights::launch_unchecked(
                 client,
@@ -125,22 +125,22 @@ impl Packing {
     }
 }
 
-/// A packing, which may change without a new kernel.
+/// The parameters of a packing, as run-time values.
 #[derive(CubeType, CubeLaunch)]
 struct PackArgs {
     elements: u32,
-    /// The columns side by side, those of them that are one group's, the groups that they are of, and the
-    /// columns with zeros.
+    /// The contiguous columns, those that belong to one group, the number of groups they come from, and the
+    /// columns including padding.
     columns: u32,
     columns_a_group: FastDivmod<u32>,
     beside: u32,
     columns_whole: FastDivmod<u32>,
-    /// The terms of a tap, the taps, and those along the width and the height.
+    /// The number of terms per tap, of taps, and of taps along the width and the height.
     inner: FastDivmod<u32>,
     taps: FastDivmod<u32>,
     width: FastDivmod<u32>,
     height: FastDivmod<u32>,
-    /// The steps in memory of what was given.
+    /// The memory steps of the original weights.
     inner_step: u32,
     column_step: u32,
     group_step: u32,

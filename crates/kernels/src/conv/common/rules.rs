@@ -1,6 +1,6 @@
-//! Conditions that several kernels put on a problem, a device and a tile, each with its limit.
+//! Conditions that several kernels impose on a problem, a device and a tile, with their limits.
 //!
-//! A kernel's own configuration says which of these hold for it, and adds its own.
+//! Each kernel's own configuration chooses which of these apply to it, and adds its own.
 
 use windowpane_geometry::{Convolution, DType, Tile, Tiling};
 
@@ -10,56 +10,56 @@ use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 
-/// The cubes that every device takes on each axis of a launch.
+/// The number of cubes that every device accepts on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
 
-/// More phases than this, each a launch, and a data gradient is computed directly.
+/// Each phase is a launch; with more phases than this, a data gradient is computed by the direct kernel.
 const MOST_PHASES: usize = 256;
 
-/// The taps along the width that a run of rows is unrolled for, and the pixels from its first to its last, or
-/// from one window to the next.
+/// The most taps along the width for which a run of rows is unrolled, and the largest distance in pixels from
+/// the first tap to the last, or from one window to the next.
 const MOST_TAPS: usize = 32;
 const MOST_REACH: usize = 64;
 
-/// More rows a unit than this hide no more latency.
+/// With more rows per unit than this, no more latency is hidden.
 pub(in crate::conv) const MOST_ROWS: usize = 14;
 
-/// The most vectors of sums that a unit is compiled for.
+/// The most vectors of accumulators that a unit is compiled for.
 const MOST_SUMS: u32 = 64;
 
-/// The largest block that is compiled.
+/// The largest block that the kernels are compiled for.
 pub(in crate::conv) const MOST_BLOCK: u32 = 256;
 
-/// Whether the launches of a pass, one a phase, are few.
+/// Whether a pass has few enough phases, each of which is a launch.
 pub(in crate::conv) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
     phases(conv, pass).iter().product::<usize>() <= MOST_PHASES
 }
 
-/// Whether the taps along the width can be unrolled.
+/// Whether the loop over the taps along the width can be unrolled.
 pub(in crate::conv) fn has_few_taps(conv: &Convolution) -> bool {
     let [.., width] = conv.grid().axes();
     let reach = (width.kernel() - 1).saturating_mul(width.dilation()).max(width.stride());
     width.kernel() <= MOST_TAPS && reach <= MOST_REACH
 }
 
-/// The elements of a GPU's load: not more than the vectors that every language has.
+/// The most elements that a GPU loads at once; at most 4, the widest vector that every target language has.
 pub(in crate::conv) fn widest_load(dtype: DType, device: &Capabilities) -> u32 {
     (device.load_bytes / dtype.size()).clamp(1, 4) as u32
 }
 
-/// The factors that a load for matrix units may bring: four where vectors of more are taken apart
-/// for a shading language, which copies of them do not survive.
+/// The most factors that a load for matrix units may read: four where the shading language splits wider
+/// vectors, because copies of split vectors do not work.
 pub(in crate::conv) fn widest_factor_load(dtype: DType, device: &Capabilities) -> u32 {
     let most = device.vector_lanes.min(8);
     (device.load_bytes / dtype.size()).clamp(1, most) as u32
 }
 
-/// The sums that a processor's vector register holds.
+/// The number of accumulators that fit in a processor's vector register.
 pub(in crate::conv) fn widest_register(dtype: DType, device: &Capabilities) -> u32 {
     (device.load_bytes / accumulator(dtype).size()).max(1) as u32
 }
 
-/// The most lanes of a kernel that computes in registers only: a register of a processor, or a load.
+/// The most lanes of a kernel that only computes in registers: a processor's register, or a GPU's load.
 pub(in crate::conv) fn widest_vector(dtype: DType, device: &Capabilities) -> u32 {
     match device.cores {
         Some(_) => widest_register(dtype, device),
@@ -67,7 +67,7 @@ pub(in crate::conv) fn widest_vector(dtype: DType, device: &Capabilities) -> u32
     }
 }
 
-/// The tile of a unit that stages nothing: a few rows by a few vectors, in registers.
+/// The tile of a unit that uses no shared memory: a few rows by a few vectors, in registers.
 pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Tile {
     Tile {
         block_m: rows,
@@ -80,8 +80,8 @@ pub(in crate::conv) fn register_tile(rows: u32, vectors: u32, lanes: u32) -> Til
     }
 }
 
-/// The rows, vectors and lanes of a register tile, overridden by a tiling. Its other numbers follow from these,
-/// and are refused where they differ.
+/// The rows, vectors and lanes of a register tile, overridden by a tiling. The other numbers of the tile follow
+/// from these, and different ones are rejected.
 pub(in crate::conv) fn registers(
     tiling: &Tiling,
     [rows, vectors, lanes]: [u32; 3],
@@ -97,7 +97,7 @@ pub(in crate::conv) fn registers(
     Ok([rows, vectors, lanes])
 }
 
-/// Refuses rows by vectors that registers do not hold, or that the device does not load.
+/// Rejects a register tile that does not fit in registers, or whose lanes the device cannot load.
 pub(in crate::conv) fn check_registers(
     [rows, vectors, lanes]: [u32; 3],
     request: Request,
@@ -107,7 +107,7 @@ pub(in crate::conv) fn check_registers(
     check_sums(rows, vectors, MOST_SUMS)
 }
 
-/// Refuses a number of a tile that the rest of it does not leave open.
+/// Rejects a number of a tile that differs from the only possible one.
 pub(in crate::conv) fn check_number(
     name: &'static str,
     found: u32,
@@ -119,7 +119,7 @@ pub(in crate::conv) fn check_number(
     }
 }
 
-/// Refuses loads that the device does not have.
+/// Rejects load widths that the device does not have.
 pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanError> {
     match lanes.is_power_of_two() && lanes <= widest {
         true => Ok(()),
@@ -127,12 +127,12 @@ pub(in crate::conv) fn check_lanes(lanes: u32, widest: u32) -> Result<(), PlanEr
     }
 }
 
-/// Refuses vectors that would have elements which do not lie together.
+/// Rejects vectors whose elements would not be contiguous in memory.
 pub(in crate::conv) fn check_neighbours(lanes: u32, channels: usize) -> Result<(), PlanError> {
     check_divisor("elems_per_thread", lanes, channels, "elements side by side")
 }
 
-/// Refuses a number that does not divide what it cuts up.
+/// Rejects a number that does not divide `whole`.
 pub(in crate::conv) fn check_divisor(
     name: &'static str,
     found: u32,
@@ -145,7 +145,7 @@ pub(in crate::conv) fn check_divisor(
     }
 }
 
-/// Refuses more pieces of sums than registers hold, or none.
+/// Rejects more accumulators than registers hold, or none.
 pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Result<(), PlanError> {
     let sums = ratio_m.saturating_mul(ratio_n);
     match (1..=limit).contains(&sums) {
@@ -154,7 +154,7 @@ pub(in crate::conv) fn check_sums(ratio_m: u32, ratio_n: u32, limit: u32) -> Res
     }
 }
 
-/// Refuses a block that is not made of whole pieces, or is larger than is compiled.
+/// Rejects a block that is not a multiple of `of`, or is larger than `limit`.
 pub(in crate::conv) fn check_block(
     name: &'static str,
     block: u32,
@@ -167,7 +167,7 @@ pub(in crate::conv) fn check_block(
     }
 }
 
-/// Refuses blocks that are kept more than twice, or never.
+/// Rejects any number of stages except 1 and 2.
 pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
     match tile.stages {
         1 | 2 => Ok(()),
@@ -175,7 +175,7 @@ pub(in crate::conv) fn check_stages(tile: &Tile) -> Result<(), PlanError> {
     }
 }
 
-/// Refuses more shared memory than a cube has.
+/// Rejects a tile that needs more shared memory than a cube has.
 pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Result<(), PlanError> {
     match bytes <= device.shared_bytes {
         true => Ok(()),
@@ -183,7 +183,7 @@ pub(in crate::conv) fn check_shared(bytes: usize, device: &Capabilities) -> Resu
     }
 }
 
-/// Refuses more units than a cube has, or none.
+/// Rejects more units than a cube can have, or none.
 pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<(), PlanError> {
     match (1..=device.units_per_cube).contains(&units) {
         true => Ok(()),
@@ -191,7 +191,7 @@ pub(in crate::conv) fn check_units(units: u32, device: &Capabilities) -> Result<
     }
 }
 
-/// The units of a cube whose units do not cooperate: `units` on a GPU, and the cores of a processor.
+/// The units per cube of a kernel whose units do not cooperate: `units` on a GPU, the number of cores on a processor.
 pub(in crate::conv) fn independent_units(units: u32, device: &Capabilities) -> u32 {
     device.cores.unwrap_or(units.min(device.units_per_cube))
 }

@@ -1,5 +1,5 @@
-//! Runs of neighbouring rows along the width: most pixels of a line serve several rows and taps of a run, and
-//! are loaded once.
+//! Runs of neighbouring rows along the width. Most pixels of a line are read by several rows and taps of a run,
+//! and are loaded only once.
 
 use cubecl::prelude::*;
 
@@ -9,9 +9,9 @@ use crate::conv::common::gather::{GatherArgs, Sweep};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct Run {
     pub(in crate::conv) rows: u32,
-    /// The pixels between those that neighbours read by one tap.
+    /// The distance between the pixels that neighbouring rows read at the same tap.
     pub(in crate::conv) step: i32,
-    /// The taps along the width, and the pixels between them.
+    /// The number of taps along the width, and the distance between their pixels.
     pub(in crate::conv) taps: u32,
     pub(in crate::conv) tap_step: i32,
 }
@@ -22,8 +22,8 @@ impl Run {
         Self { rows, step, taps: width.taps as u32, tap_step }
     }
 
-    /// The first pixel that some row reads, from the first row's own, and how many there are from it to
-    /// the last.
+    /// The first pixel that any row reads, relative to the first row's start, and the number of pixels from it to
+    /// the last one.
     pub(in crate::conv) fn pixels(&self) -> (i32, u32) {
         let rows = (self.rows as i32 - 1) * self.step;
         let taps = (self.taps.max(1) as i32 - 1) * self.tap_step;
@@ -31,7 +31,7 @@ impl Run {
         (first, (last - first + 1) as u32)
     }
 
-    /// The pixel that row `r` reads by tap `t`.
+    /// The index of the pixel that row `r` reads at tap `t`.
     pub(in crate::conv) fn pixel(&self, r: u32, t: u32) -> u32 {
         (r as i32 * self.step + t as i32 * self.tap_step - self.pixels().0) as u32
     }
@@ -42,7 +42,7 @@ impl Run {
     }
 }
 
-/// The pixels of a line from coordinate `start` on that a run reads, zeros where there are none.
+/// The pixels of a line that a run reads, from coordinate `start` on; zeros outside the line.
 #[cube]
 pub(in crate::conv) fn pixels_of<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -71,7 +71,7 @@ pub(in crate::conv) fn pixels_of<S: Float, A: Float, N: Size>(
     pixels
 }
 
-/// The pixel at coordinate `x + p` of a line, of which `x` is not negative.
+/// The pixel at coordinate `x + p` of a line; `x` must not be negative.
 #[cube]
 pub(in crate::conv) fn pixel_at<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -80,7 +80,7 @@ pub(in crate::conv) fn pixel_at<S: Float, A: Float, N: Size>(
     x: i32,
     #[comptime] p: u32,
 ) -> Vector<A, N> {
-    // Positions as wide as addresses are: what wraps cannot be folded into them.
+    // The arithmetic uses `usize`: offsets that may wrap at 32 bits cannot be folded into an address.
     let step = (gather.width.a_step as u32 / N::value() as u32) as usize;
     Vector::cast_from(a[line + x as u32 as usize * step + comptime!(p as usize) * step])
 }

@@ -1,15 +1,15 @@
-//! Split-K: long sums are cut into parts, which many units add at once, and the parts are added in a second
-//! kernel.
+//! Split-K: long sums are split into parts, which many units compute at once, and a second kernel adds the
+//! parts.
 //!
 //! ```text
 //! parts[p, i] = Σ { terms of sum i whose number lies in part p }
 //! sum[i]      = parts[0, i] + parts[1, i] + …
 //! ```
 //!
-//! A gradient of the filters or the bias is few sums of very many terms: one unit for each sum would leave a
-//! GPU idle. A convolution of one small image with many channels is few sums too; its epilogue then follows
-//! the addition of the parts. The parts are always added in the same order, without atomics, so that the
-//! same inputs give the same bits.
+//! A weight or bias gradient has few sums with very many terms: with one unit per sum most of a GPU would be
+//! idle. A convolution of one small image with many channels has few sums too; its epilogue is then applied after
+//! the parts are added. The parts are always added in the same order, without atomics, so that the same inputs
+//! give the same bits.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -24,11 +24,11 @@ use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::{grid, unit_position};
 use crate::device::Capabilities;
 
-/// The units that keep a GPU busy, and the fewest terms that are worth a unit.
+/// The number of units that keeps a GPU busy, and the fewest terms that are worth a unit.
 const BUSY: usize = 1 << 16;
 const TERMS: usize = 64;
 
-/// The most parts of sums that one unit computes each.
+/// The most parts, where one unit computes each part.
 pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Filter | Pass::Bias => at_most(conv, pass, windows(conv)),
@@ -36,19 +36,19 @@ pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     }
 }
 
-/// The most parts of sums of `terms` terms whose results a kernel can count.
+/// The most parts of sums of `terms` terms, such that the partial results can still be indexed.
 pub(in crate::conv) fn at_most(conv: &Convolution, pass: Pass, terms: usize) -> usize {
     (LIMIT / results(conv, pass).max(1)).min(terms).max(1)
 }
 
-/// The parts of sums that one unit computes each, for as many units as keep the device busy.
+/// The number of parts, where one unit computes each, that keeps the device busy.
 pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, device: &Capabilities) -> usize {
     let busy = device.cores.map_or(BUSY, |cores| cores as usize);
     let wanted = busy.div_ceil(results(conv, pass).max(1));
     wanted.min(windows(conv) / TERMS).clamp(1, most(conv, pass))
 }
 
-/// Adds the parts of each sum, `[splits, results]`, and finishes it.
+/// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.
 pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     let Arguments { client, conv, splits, out, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
@@ -59,7 +59,7 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
         Layout::ChannelsFirst => conv.output().plane(),
     };
     let (cubes, units) = grid(client, arguments.units, elements);
-    // SAFETY: a unit past the last sum ends; there are `splits` parts of each; a bias has a number for
+    // SAFETY: a unit past the last sum terminates; there are `splits` parts of each sum; a bias has an element for
     // each filter, and a residual one for each result.
     unsafe {
         sum_parts::launch_unchecked(
@@ -84,7 +84,7 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     };
 }
 
-/// `O` is one result: what follows a sum takes vectors.
+/// `O` is always 1; the epilogue takes vectors.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
 fn sum_parts<A: Float, S: Float, O: Size>(
@@ -110,7 +110,7 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     for part in 0..splits {
         sum += parts[(part * elements + i) as usize];
     }
-    // The filter of the result, whose bias is added.
+    // The filter of this result, which selects its bias.
     let filter = filters.modulo(plane.div(i));
     out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
 }

@@ -1,13 +1,12 @@
-//! Where the elements of a convolution's tensors lie: one description for both data layouts and
-//! all filter layouts.
+//! The memory layout of a convolution's tensors: one description for both data layouts and all filter layouts.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, FilterLayout, Layout, Shape};
 
-/// The extents of a tensor and its steps in memory, which may change without a new kernel.
+/// The extents of a tensor and its steps in memory, as run-time values.
 ///
-/// A bank of filters is one too: its filters stand for samples, its taps for positions.
+/// It also describes the filters: a filter takes the place of a sample, and taps the place of positions.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::conv) struct TensorArgs {
     samples: FastDivmod<u32>,
@@ -22,7 +21,7 @@ pub(in crate::conv) struct TensorArgs {
     pub(in crate::conv) width_step: u32,
 }
 
-/// The order in which the elements of a tensor lie in memory, named by what is innermost.
+/// The order of a tensor's elements in memory, named after the innermost dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) enum Order {
     /// Sample, position, channel.
@@ -69,7 +68,7 @@ pub(in crate::conv) fn filter_args(conv: &Convolution) -> TensorArgsLaunch {
     args(numbers, [steps.count, steps.channel], steps.kernel)
 }
 
-/// All numbers fit: the plan has seen that the tensor's elements do.
+/// All numbers fit in `u32`: the plan has checked the number of elements.
 fn args(extents: [usize; 5], steps: [usize; 2], space: [usize; 3]) -> TensorArgsLaunch {
     let [samples, channels, depth, height, width] = extents.map(|extent| extent as u32);
     let [sample, channel] = steps.map(|step| step as u32);
@@ -77,7 +76,7 @@ fn args(extents: [usize; 5], steps: [usize; 2], space: [usize; 3]) -> TensorArgs
     TensorArgsLaunch::new(samples, channels, depth, height, width, sample, channel, d, h, w)
 }
 
-/// An element by its coordinates.
+/// The coordinates of an element.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct Coordinates {
@@ -88,7 +87,7 @@ pub(in crate::conv) struct Coordinates {
     pub(in crate::conv) width: u32,
 }
 
-/// The element that lies `i`-th in memory.
+/// The coordinates of the `i`-th element in memory.
 #[cube]
 pub(in crate::conv) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Order) -> Coordinates {
     if comptime!(order == Order::Channels) {
@@ -112,7 +111,7 @@ pub(in crate::conv) fn place(tensor: &TensorArgs, i: u32, #[comptime] order: Ord
     }
 }
 
-/// The position that is `i`-th in the row-major order of samples and positions, at channel 0.
+/// The coordinates of the `i`-th position in row-major order of samples and positions, at channel 0.
 #[cube]
 pub(in crate::conv) fn row(tensor: &TensorArgs, i: u32) -> Coordinates {
     let (position, width) = tensor.width.div_mod(i);
@@ -121,7 +120,7 @@ pub(in crate::conv) fn row(tensor: &TensorArgs, i: u32) -> Coordinates {
     Coordinates { sample, channel: 0u32, depth, height, width }
 }
 
-/// Where an element lies.
+/// The offset of an element in memory.
 #[cube]
 pub(in crate::conv) fn offset(tensor: &TensorArgs, at: &Coordinates) -> u32 {
     at.sample * tensor.sample_step

@@ -1,4 +1,4 @@
-//! Which problems a processor computes in wide vectors, and the rows and vectors that a thread computes.
+//! Which problems a processor computes with wide vectors, and the rows and vectors that a thread computes.
 
 use core::fmt;
 
@@ -14,23 +14,23 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "cpu";
 
-/// How a thread's work is cut up: rows by vectors of columns, all in registers.
+/// The register tile of a thread: rows by vectors of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The windows of a thread; the coordinates or the channels where a gradient is computed.
+    /// The windows of a thread. For a data gradient these are coordinates, for a weight gradient channels.
     pub rows: u32,
-    /// The vectors of filters, or of channels.
+    /// The vectors of filters; for a data gradient, of channels.
     pub vectors: u32,
     /// The elements of a vector.
     pub lanes: u32,
 }
 
 impl Config {
-    /// As many rows by vectors of sums as a processor's registers hold, with a term's weights and the number
-    /// that they are multiplied with beside them.
+    /// As many rows by vectors of accumulators as fit in a processor's registers, together with the weights of one term
+    /// and the value that they are multiplied by.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -38,11 +38,11 @@ impl Config {
     ) -> Self {
         let columns = columns(conv, request.pass);
         let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
-            // Vectors of the output's gradient, as it lies.
+            // The vectors of the output gradient are loaded in its original layout.
             Pass::Filter => 1 << together(conv).trailing_zeros().min(30),
             _ => columns.next_power_of_two(),
         });
-        // 64-byte vectors come with 32 registers, shorter ones with 16.
+        // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let (registers, most) = if device.load_bytes >= 64 { (31, 4) } else { (15, 2) };
         let vectors = columns.div_ceil(lanes).min(most);
         let rows = ((registers - 1 - vectors) / vectors).min(MOST_ROWS);
@@ -53,7 +53,7 @@ impl Config {
         register_tile(self.rows, self.vectors, self.lanes)
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         let [rows, vectors, lanes] = registers(tiling, [self.rows, self.vectors, self.lanes])?;
         Ok(Self { rows, vectors, lanes })
@@ -106,7 +106,7 @@ pub(in crate::conv) fn applies(
     }
 }
 
-/// The filters of a group that lie together in memory.
+/// The number of filters of a group that are contiguous in memory.
 fn together(conv: &Convolution) -> usize {
     match conv.layout() {
         Layout::ChannelsLast => conv.filter().count() / conv.groups(),

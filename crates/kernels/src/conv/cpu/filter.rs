@@ -1,16 +1,16 @@
-//! A processor's kernel for the gradient of the filters: a unit sums a few channels of one tap by a
-//! few vectors of filters over all windows.
+//! The weight-gradient kernel for processors: a unit computes a few channels of one tap by a few vectors of filters,
+//! over all windows.
 //!
 //! ```text
 //! for each tap, for each block of its channels and of filters:      one unit
-//!     for each window that reads inside by the tap:
+//!     for each window that reads inside the input at the tap:
 //!         b ← the block's filters of dy[window]                       a few vectors
 //!         for each channel:  sums[channel] += x[window's pixel, channel] · b
 //! ```
 //!
-//! The windows that read inside by a tap are a range on each axis, so that nothing is tried in vain and
-//! nothing is padded. Filters lie together in memory only with channels last; with channels first
-//! a vector has one lane.
+//! The windows that read inside the input at a tap are a range on each axis, so that no window is visited in vain and
+//! nothing is padded. Filters are contiguous in memory only with channels last; with channels first, a vector has one
+//! lane.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -27,13 +27,13 @@ use crate::cube::registers::{Registers, zeros};
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// The channels and the vectors of filters of a unit.
+    /// The channels, and the vectors of filters, of a unit.
     channels: u32,
     vectors: u32,
     bf16: bool,
 }
 
-/// The steps in memory of a tensor. Those of the filters are from one to the next for samples.
+/// The memory steps of a tensor. For the filters, `sample` is the step from one filter to the next.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Steps {
@@ -44,7 +44,7 @@ struct Steps {
     width: u32,
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The parameters of a problem, as run-time values.
 #[derive(CubeType, CubeLaunch)]
 struct Problem {
     blocks: u32,
@@ -73,7 +73,7 @@ fn steps(sample: usize, channel: usize, space: [usize; AXES]) -> StepsLaunch {
     StepsLaunch::new(sample as u32, channel as u32, depth, height, width)
 }
 
-/// Launches the gradient of the filters.
+/// Launches the weight gradient.
 pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, units, stored, .. } = *arguments;
     let dtype = arguments.request.dtype;
@@ -90,8 +90,8 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let (x_steps, dy_steps) = (conv.input().strides(layout), conv.output().strides(layout));
     let dw_steps = filter.strides(conv.filter_layout());
     let form = Form { channels: config.rows, vectors: config.vectors, bf16: stored == DType::BF16 };
-    // SAFETY: channels and filters past the last are the last again and stored nowhere, and every
-    // window of the ranges reads inside.
+    // SAFETY: channels and filters past the last repeat the last one and are not stored, and every window of the
+    // ranges reads inside the input.
     unsafe {
         cpu_filter::launch_unchecked(
             client,
@@ -129,7 +129,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     }
 }
 
-/// The windows of an axis that read inside by one tap, and what the first of them reads.
+/// The range of windows of an axis that read inside the input at one tap.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Windows {
@@ -149,7 +149,7 @@ fn windows_inside(axis: &AxisArgs, outputs: i32, tap: u32) -> Windows {
     }
 }
 
-/// How many windows start less than so far on.
+/// The number of windows whose start is less than `distance`.
 #[cube]
 fn windows_below(axis: &AxisArgs, distance: i32) -> i32 {
     let distance = max(distance, 0i32);
@@ -238,7 +238,7 @@ fn cpu_filter<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// Adds the products of a window's pixel, whose channels lie so far on, and its gradients, whose filters do.
+/// Adds the products of a window: the pixel's channels, at offsets `channels`, times the gradients, at `columns`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_window<S: Float, A: Float, N: Size>(

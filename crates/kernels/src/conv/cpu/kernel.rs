@@ -1,4 +1,4 @@
-//! The work of a thread: its block, the terms that it adds, its results.
+//! The work of a unit: its block, the terms that it adds, and its results.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -8,7 +8,7 @@ use crate::conv::common::epilogue::finish_at;
 use crate::conv::common::gather::{GatherArgs, Point, Read, read_at, row_point, tap_point};
 use crate::cube::registers::{Registers, zeros};
 
-/// The numbers of a launch beside those of the product.
+/// The numbers of a launch, besides those of the product.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct BlockArgs {
     pub(super) blocks: u32,
@@ -17,7 +17,7 @@ pub(super) struct BlockArgs {
     pub(super) slope: f32,
 }
 
-/// The group, the block of rows and the block of columns of a unit's turn.
+/// The group, the block of rows and the block of columns of unit `i`.
 #[cube]
 fn place_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
     if comptime!(columns_first) {
@@ -67,7 +67,7 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     }
     let sums = zeros::<A, N>(comptime!(form.rows * form.vectors));
 
-    // Positions as wide as addresses are: what wraps cannot be folded into them.
+    // The arithmetic uses `usize`: offsets that may wrap at 32 bits cannot be folded into an address.
     let terms = Terms {
         count: gather.inner_count as usize,
         step: if comptime!(form.dense) { 1usize.runtime() } else { gather.a_inner as usize },
@@ -105,12 +105,12 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
 #[expand(derive(Clone, Copy))]
 struct Terms {
     count: usize,
-    /// The elements of `a` from one to the next, and the vectors of weights.
+    /// The step from one term to the next: in elements of `a`, and in vectors of weights.
     step: usize,
     vectors: usize,
 }
 
-/// Adds the terms of a tap to every sum, if any row reads inside by it.
+/// Adds the terms of a tap to every sum, if any row reads inside the tensor at this tap.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_tap<S: Float, A: Float, N: Size>(
@@ -180,7 +180,7 @@ fn add_term<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Stores a vector of results, or of one the columns that there are.
+/// Stores a vector of results, except columns past the last.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, O: Size>(

@@ -1,15 +1,15 @@
-//! A processor's kernel: a unit computes a few rows by a few vectors of columns in registers.
+//! The kernel for processors: a unit computes a few rows by a few vectors of columns in registers.
 //!
 //! ```text
 //! for each block of rows and of columns:         one unit
 //!     for each tap, for each term k of it:
 //!         b ← the block's columns of packed weights    a few vectors
-//!         for each row:  sums[row] += a[row, k] · b     one load, spread over a vector
+//!         for each row:  sums[row] += a[row, k] · b     one load, broadcast to a vector
 //! ```
 //!
-//! A processor's units are threads with wide vectors and no memory to share, so nothing is staged:
-//! the weights of a block stay in the caches while one block of rows after another uses them. A
-//! tap that lies outside for every row is skipped, one that does for some reads zeros for those.
+//! A processor's units are threads with wide vectors and no shared memory, so nothing is staged. The weights of a
+//! block stay in the caches while one block of rows after another uses them. A tap that is outside for all rows is
+//! skipped; where it is outside for some rows, these read zeros.
 
 use cubecl::prelude::*;
 use windowpane_geometry::{Convolution, Layout, Tile};
@@ -33,7 +33,7 @@ pub use config::Config;
 use config::packing;
 use kernel::BlockArgsLaunch;
 
-/// The bytes of weights that stay near a core while all columns of a few rows are computed.
+/// The bytes of weights that stay in a core's caches while all columns of a few rows are computed.
 const NEAR: usize = 128 << 10;
 
 /// The compile-time options of the kernel.
@@ -43,11 +43,11 @@ struct Form {
     rows: u32,
     vectors: u32,
     gather: GatherForm,
-    /// Whether the terms of a tap lie side by side.
+    /// Whether the terms of a tap are contiguous.
     dense: bool,
-    /// Whether blocks of columns follow each other, or else blocks of rows.
+    /// Whether consecutive units take consecutive blocks of columns; otherwise they take blocks of rows.
     columns_first: bool,
-    /// Whether results are stored a vector at a time.
+    /// Whether results are stored as whole vectors.
     whole: bool,
     epilogue: EpilogueForm,
 }
@@ -78,7 +78,7 @@ impl Kernel for Config {
         1
     }
 
-    /// The filters as they are packed.
+    /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         match request.pass {
             Pass::Filter => 0,
@@ -95,7 +95,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches the convolution or the gradient of its input.
+/// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, epilogue, .. } = *arguments;
     let units = arguments.units;
@@ -122,8 +122,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let row_blocks = gather.rows(conv).div_ceil(config.rows as usize);
         let blocks = row_blocks * column_blocks * conv.groups();
         let cubes = CubeCount::Static(blocks.div_ceil(units as usize) as u32, 1, 1);
-        // SAFETY: rows past the last are those of the last again and stored nowhere, columns past
-        // the last are zeros among the packed weights, and taps outside are read inside.
+        // SAFETY: rows past the last repeat the last one and are not stored, columns past the last are zeros in the
+        // packed weights, and reads at taps outside the tensor are moved inside.
         unsafe {
             kernel::cpu::launch_unchecked(
                 client,

@@ -12,24 +12,24 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "depthwise";
 
-/// How a unit's work is cut up: lines of rows by a vector of channels, or of rows where channels are first.
+/// The register tile of a unit: lines of rows by a vector of channels. With channels first, it is by a vector of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The neighbouring windows, or coordinates of a gradient, along the width.
+    /// The number of neighbouring windows (or coordinates, for a data gradient) along the width.
     pub rows: u32,
-    /// The lines of them along the height.
+    /// The number of lines of them along the height.
     pub lines: u32,
     /// The elements of a vector.
     pub lanes: u32,
 }
 
 impl Config {
-    /// As many rows as leave a processor's registers room for the weights of a row of taps. On a GPU, where
-    /// neighbours in a plane are channels, a block of rows and lines; where they are not, a small one, so
-    /// that what they load lies nearer.
+    /// On a processor, as many rows as leave enough registers for the weights of a row of taps. On a GPU, a block of
+    /// rows and lines; it is smaller where neighbouring units of a plane are not neighbouring channels, so that their
+    /// loads are closer together in memory.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -37,11 +37,11 @@ impl Config {
     ) -> Self {
         let widest = widest_vector(request.dtype, device);
         let lanes = 1 << neighbours(conv).trailing_zeros().min(widest.ilog2());
-        // 64-byte vectors come with 32 registers, shorter ones with 16.
+        // Processors with 64-byte vectors have 32 vector registers, others have 16.
         let registers: usize = if device.load_bytes >= 64 { 30 } else { 14 };
         let taps = conv.grid().axes()[AXES - 1].kernel();
         let (rows, lines) = match (device.cores, conv.layout()) {
-            // Lines of images are most often 7 vectors long.
+            // The lines of images are most often a multiple of 7 vectors long.
             (Some(_), Layout::ChannelsFirst) if lanes > 1 => {
                 (if registers > 14 { 7 } else { 4 }, 2)
             }
@@ -56,7 +56,7 @@ impl Config {
         register_tile(self.rows, self.lines, self.lanes)
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         let [rows, lines, lanes] = registers(tiling, [self.rows, self.lines, self.lanes])?;
         Ok(Self { rows, lines, lanes })
@@ -93,7 +93,7 @@ pub(in crate::conv) fn applies(conv: &Convolution, request: Request) -> Result<(
     require(has_few_phases(conv, request.pass), "strides make too many phases")
 }
 
-/// The elements that lie together in memory and may be the lanes of a vector.
+/// The number of elements that are contiguous in memory and may be the lanes of vectors.
 fn neighbours(conv: &Convolution) -> usize {
     let width = &conv.grid().axes()[AXES - 1];
     match conv.layout() {

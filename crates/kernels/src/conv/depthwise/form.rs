@@ -12,14 +12,14 @@ use crate::conv::problem::Pass;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) along: Run,
-    /// How many of the filter's taps along the width are from one of them to the next.
+    /// The distance in filter taps from one used tap along the width to the next.
     pub(super) tap_jump: u32,
-    /// The lines of a unit, and whether later taps read earlier lines.
+    /// The number of lines of a unit, and whether later taps read earlier lines.
     pub(super) lines: u32,
     pub(super) up: bool,
-    /// The vectors of channels whose weights lie side by side.
+    /// The number of vectors of channels whose weights are contiguous.
     pub(super) together: u32,
-    /// Where lanes lie along the width.
+    /// How lanes run along the width, if they do.
     pub(super) across: Option<Across>,
     pub(super) gather: GatherForm,
     pub(super) epilogue: EpilogueForm,
@@ -27,11 +27,11 @@ pub(super) struct Form {
     pub(super) runs: bool,
 }
 
-/// How lanes lie along the width.
+/// How lanes run along the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Across {
     pub(super) lanes: i32,
-    /// The coordinate that the first row reads by its first tap.
+    /// The coordinate that the first row reads at its first tap.
     pub(super) start: i32,
 }
 
@@ -46,7 +46,7 @@ impl Form {
         epilogue: EpilogueForm,
     ) -> Self {
         let [_, height, width] = gather.axes;
-        // Lines share pixels where the next of them reads the next line.
+        // Lines share pixels if the next line of results reads the next line of pixels.
         let shares = conv.grid().rank() > 1 && height.step == 1 && height.tap_step.abs() == 1;
         let lanes = config.lanes as i32;
         let across = (conv.layout() == Layout::ChannelsFirst && lanes > 1)
@@ -64,25 +64,25 @@ impl Form {
         }
     }
 
-    /// The vectors of pixels before those of a unit's first row at which its lines begin.
+    /// How many vectors before its first row a unit's lines of pixels start.
     pub(super) fn lead(&self, across: Across) -> i32 {
         -(across.start + self.along.pixels().0).div_euclid(across.lanes)
     }
 
-    /// Where in the vectors of a line lane `i` of row `r` finds tap `t`.
+    /// The index, in the vectors of a line, of the element that lane `i` of row `r` reads at tap `t`.
     pub(super) fn element(&self, across: Across, r: u32, t: u32, i: usize) -> usize {
         let first = (self.lead(across) + r as i32) * across.lanes + across.start;
         (first + t as i32 * self.along.tap_step + i as i32) as usize
     }
 
-    /// The vectors of a line.
+    /// The number of vectors of a line.
     pub(super) fn vectors(&self, across: Across) -> u32 {
         let last = |t| self.element(across, self.along.rows - 1, t, across.lanes as usize - 1);
         let last = last(0).max(last(self.along.taps.max(1) - 1));
         (last / across.lanes as usize + 1) as u32
     }
 
-    /// The lines of pixels from the first that the unit reads to the first that line `r` of it does.
+    /// How many lines of pixels after the first one of the unit its line `r` starts to read.
     pub(super) fn ahead(&self, r: u32) -> u32 {
         if self.up { self.lines - 1 - r } else { r }
     }

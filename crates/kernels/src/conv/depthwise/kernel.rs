@@ -1,4 +1,4 @@
-//! The work of a unit: its place, the lines of pixels that it adds, its results.
+//! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -10,30 +10,30 @@ use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
 
-/// The numbers of a launch beside those of the gather.
+/// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct BlockArgs {
     pub(super) units: u32,
-    /// The blocks along the height and the width, and the chunks of vectors side by side.
+    /// The number of blocks along the height and along the width, and of chunks of vectors with contiguous weights.
     pub(super) lines: FastDivmod<u32>,
     pub(super) runs: FastDivmod<u32>,
     pub(super) chunks: FastDivmod<u32>,
-    /// The rows along the height, and the rows or vectors of them along the width.
+    /// The number of rows along the height, and of rows (or vectors of rows) along the width.
     pub(super) height: u32,
     pub(super) width: u32,
     pub(super) slope: f32,
 }
 
-/// Where a unit's work is.
+/// The place of a unit's work.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct UnitWork {
-    /// The samples and depths before it.
+    /// The combined index of its sample and depth.
     outer: u32,
-    /// Its first row.
+    /// Its first row, along the height and along the width.
     line: u32,
     along: u32,
-    /// The chunk of its vector of channels, and the vector's place there.
+    /// The chunk that its vector of channels belongs to, and the vector's place in the chunk.
     chunk: u32,
     beside: u32,
 }
@@ -91,7 +91,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     );
 }
 
-/// Adds the lines of pixels that a unit reads, whose first row is `row`.
+/// Adds the lines of pixels that a unit reads. `row` is the unit's first row.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_lines<S: Float, A: Float, N: Size>(
@@ -144,8 +144,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Stores the results of a unit, the first of them at `first`, and from each to the next along the width
-/// `rows` rows.
+/// Stores the results of a unit. The first one is at `first`; the next one along the width is `rows` rows further.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, C: Size>(
@@ -180,7 +179,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     }
 }
 
-/// A sum and its bias: one for each lane, or one for all.
+/// Adds the bias to a sum: one element per lane, or one for all lanes.
 #[cube]
 fn with_bias<S: Float, A: Float, N: Size, C: Size>(
     bias: &ComptimeOption<Box<[Vector<S, C>]>>,

@@ -1,5 +1,5 @@
-//! Adds a line of pixels to the sums of a unit, in three ways: by which of pixels and weights are held,
-//! and what the lanes lie along.
+//! Adds a line of pixels to the sums of a unit, in three variants. They differ in whether pixels or weights are held
+//! in registers, and in whether lanes run along the channels or along the width.
 
 use cubecl::prelude::*;
 
@@ -12,18 +12,18 @@ use crate::cube::registers::Registers;
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Line {
-    /// The vector in memory of its coordinate 0.
+    /// The index of the vector at its coordinate 0.
     pub(super) at: usize,
-    /// The coordinate of the first pixel, or vector of them, that the unit reads, and how many there are.
+    /// The coordinate of the first pixel (or vector of pixels) that the unit reads, and the extent of the line.
     pub(super) start: i32,
     pub(super) extent: i32,
-    /// The lines that the unit reads before it.
+    /// How many lines the unit reads before this one.
     pub(super) y: u32,
-    /// The vector of packed weights that the first line of taps begins with.
+    /// The index of the vector of packed weights at which the first line of taps starts.
     pub(super) weights: u32,
 }
 
-/// Adds what a line of pixels gives to all rows that read it.
+/// Adds the products of a line of pixels to all rows that read it.
 #[cube]
 pub(super) fn add_line<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -43,7 +43,7 @@ pub(super) fn add_line<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Adds a line whose weights are held, one pixel after another.
+/// Adds a line pixel by pixel, with the weights held in registers.
 #[cube]
 fn add_by_pixel<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -77,7 +77,7 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Adds what a pixel gives to each row that reads it.
+/// Adds the products of a pixel to each row that reads it.
 #[cube]
 fn add_pixel<A: Float, N: Size>(
     weights: &Sequence<Vector<A, N>>,
@@ -98,7 +98,7 @@ fn add_pixel<A: Float, N: Size>(
     }
 }
 
-/// Adds a line whose pixels are held, one weight after another.
+/// Adds a line weight by weight, with the pixels held in registers.
 #[cube]
 fn add_by_tap<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -136,7 +136,7 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Adds a line along which the lanes lie.
+/// Adds a line with lanes along the width.
 #[cube]
 fn add_across<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -162,7 +162,7 @@ fn add_across<S: Float, A: Float, N: Size>(
             vectors.push(Vector::cast_from(a[first + comptime!(v as usize)]));
         }
     }
-    // Only the first and the last lines are not read for all of the unit's.
+    // All lines of pixels except the first and the last few are read by all lines of the unit.
     let taps = gather.height.taps_count;
     if line.y >= comptime!(form.lines - 1) && line.y < taps {
         #[unroll]
@@ -225,7 +225,7 @@ fn lanes_of<A: Float, N: Size>(
     pixels
 }
 
-/// Where the weights of line `th` of taps begin.
+/// The offset at which the weights of line `th` of taps start.
 #[cube]
 fn weights_of<N: Size>(gather: &GatherArgs, line: &Line, th: u32) -> usize {
     (line.weights + th * (gather.height.b_step / N::value() as u32)) as usize

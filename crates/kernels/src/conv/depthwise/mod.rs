@@ -1,30 +1,30 @@
-//! A filter for each channel: nothing is summed over channels, so nothing is a product of matrices.
+//! Depthwise convolution: one filter per channel. Nothing is summed over channels, so there is no matrix product.
 //!
 //! ```text
 //! for each block of LINES by RUN neighbouring rows, for each vector of channels:       one unit
 //!     for each line of pixels that the block reads:
-//!         for each pixel of it that a row reads:     once, whatever the rows and taps that do
-//!             for each row and tap by which it does:  sums[row] += pixel · w[tap]
+//!         for each pixel of it that a row reads:     once, however many rows and taps read it
+//!             for each row and tap that reads it:  sums[row] += pixel · w[tap]
 //! ```
 //!
-//! Lanes lie along the channels. The taps along the width are unrolled, and with them which of a
-//! pixel's readers exist; those along the height are counted. A block whose pixels are all there along
-//! the width, as those of most are, has code of its own that does not ask. The gradient of the data is
-//! the same thing over the windows that read a coordinate.
+//! Lanes run along the channels. The taps along the width are unrolled, so that it is known at compile time which
+//! rows and taps read a pixel; the taps along the height are a loop. Most blocks read only pixels inside the width;
+//! they have separate code without checks. The data gradient is the same computation over the windows that read a
+//! coordinate.
 //!
-//! Units that follow each other take neighbouring vectors of channels, 16 of them at most, then
-//! neighbouring lines: a plane's loads fall together, its units are at the edge of the width together,
-//! and what one block of lines reads the next finds in the cache. The weights of these
-//! vectors are contiguous, those of one tap after those of another, at distances that are compiled in.
+//! Consecutive units take neighbouring vectors of channels, at most 16, and then neighbouring lines. So a plane's loads
+//! are close together, its units reach the edge of the width together, and the next block of lines finds pixels in the
+//! cache. The weights of these vectors are contiguous for each tap, and the distances between taps are compile-time
+//! constants.
 //!
-//! With channels first the lanes lie along the width, where the step from row to row is 1 and vectors divide
-//! the lines: a line is loaded as whole vectors, inside or outside as such, and each tap takes its lanes
-//! from two of them. Rows are then vectors of rows; a weight is one for all lanes.
+//! With channels first, the lanes run along the width, if the step from row to row is 1 and vectors divide the lines.
+//! A line is loaded as whole vectors, which are either inside or outside, and each tap combines lanes of two vectors.
+//! Rows are then vectors of rows, and a weight is the same for all lanes.
 //!
-//! A GPU's unit holds a line's pixels in registers, and a weight only until its products are added. It
-//! has several lines, and most of its pixels serve each. A processor's has one line, but a longer one,
-//! holds the weights of a line of taps, and a pixel only until its products are added: its registers
-//! are fewer and its loads cheaper.
+//! A GPU's unit holds the pixels of a line in registers, and a weight only until its products are added. It has
+//! several lines, and most of its pixels are used for each of them. A processor's unit has one line, but a longer one.
+//! It holds the weights of a line of taps, and a pixel only until its products are added, because it has fewer
+//! registers and cheaper loads.
 
 use windowpane_geometry::{Convolution, Layout, Tile};
 
@@ -49,13 +49,13 @@ pub use config::Config;
 use form::Form;
 use kernel::BlockArgsLaunch;
 
-/// The units of a cube on a GPU: each has many registers.
+/// The units of a cube on a GPU. There are few, because each uses many registers.
 const UNITS: u32 = 128;
 
-/// The most vectors of channels whose weights lie side by side.
+/// The most vectors of channels whose weights are contiguous.
 const MOST_TOGETHER: u32 = 16;
 
-/// The vectors of channels whose weights lie side by side.
+/// The number of vectors of channels whose weights are contiguous.
 fn together(conv: &Convolution, lanes: usize) -> usize {
     match conv.layout() {
         Layout::ChannelsLast => {
@@ -92,7 +92,7 @@ impl Kernel for Config {
         independent_units(UNITS, device)
     }
 
-    /// The filters as they are packed.
+    /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         packing(conv, request.pass, self.lanes as usize).bytes(request.dtype)
     }
@@ -103,7 +103,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches the convolution or the gradient of its input.
+/// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
@@ -112,7 +112,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let channels = conv.input().channels();
     let packing = packing(conv, pass, lanes);
     let packed = packing.pack(arguments, w);
-    // The lanes along the channels, and those along the width.
+    // The number of lanes along the channels, and along the width.
     let (of_channels, of_rows) = match conv.layout() {
         Layout::ChannelsLast => (lanes, 1),
         Layout::ChannelsFirst => (1, lanes),
@@ -129,8 +129,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let row_runs = width.div_ceil(form.along.rows as usize);
         let units = gather.rows(conv) / height / columns * lines * row_runs * vectors;
         let (cubes, dim) = grid(client, arguments.units, units);
-        // SAFETY: lines outside are skipped and pixels outside moved inside, or skipped; rows past the
-        // last are stored nowhere.
+        // SAFETY: lines outside are skipped, pixels outside are skipped or their reads are moved inside, and rows past
+        // the last are not stored.
         unsafe {
             kernel::depthwise::launch_unchecked(
                 client,

@@ -1,4 +1,4 @@
-//! One kernel for each pass: a unit finds its element's place and sums the products of all its taps.
+//! One kernel per pass: a unit computes the coordinates of its element and sums the products of all its taps.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -9,10 +9,10 @@ use crate::conv::common::tensor::{Coordinates, Order, TensorArgs, offset, place,
 use crate::cube::axis::{AxisArgs, AxisForm, coordinate, taps_of};
 use crate::cube::unit::unit_position;
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The parameters of a problem, as run-time values.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Problem {
-    /// The elements of the result, or of its parts.
+    /// The number of elements of the result, or of its parts.
     pub(super) elements: u32,
     pub(super) x: TensorArgs,
     pub(super) w: TensorArgs,
@@ -26,11 +26,11 @@ pub(super) struct Problem {
     pub(super) filters: FastDivmod<u32>,
     pub(super) filters_a_group: u32,
     pub(super) slope: f32,
-    /// The elements of a part, the windows of one, and all windows.
+    /// The elements of a part, the windows of a part, and all windows.
     pub(super) part: FastDivmod<u32>,
     pub(super) part_windows: u32,
     pub(super) windows: u32,
-    /// The windows on each axis.
+    /// The number of windows on each axis.
     pub(super) outputs_depth: i32,
     pub(super) outputs_height: i32,
     pub(super) outputs_width: i32,
@@ -96,7 +96,7 @@ pub(super) fn forward<S: Float, A: Float>(
         finish_at::<S, A, Const<1>>(&bias, &residual, sum, filter, i, problem.slope, form.epilogue);
 }
 
-/// Where the weight of a tap lies, from that of the first one.
+/// The offset of a tap's weight from that of the first tap.
 #[cube]
 fn tap_offset(w: &TensorArgs, td: i32, th: i32, tw: i32) -> u32 {
     td as u32 * w.depth_step + th as u32 * w.height_step + tw as u32 * w.width_step
@@ -147,7 +147,7 @@ pub(super) fn data<S: Float, A: Float>(
     dx[i as usize] = finish::<S, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
 }
 
-/// The window that reads coordinate `x` by tap `t`; −1 if there is none.
+/// The window that reads coordinate `x` at tap `t`; −1 if there is none.
 #[cube]
 fn window_over(axis: &AxisArgs, outputs: i32, x: u32, t: i32) -> i32 {
     let distance = x as i32 + axis.before - t * axis.dilation;

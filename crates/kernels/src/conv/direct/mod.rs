@@ -1,4 +1,4 @@
-//! One unit an element of the result, every tap read: the formula word for word.
+//! One unit per element of the result, summing over all taps: the formula taken literally.
 //!
 //! ```text
 //! y[n, o, f]  = Σ { x[n, o·s − before + t·d, c] · w[f, t, c] : t, c }
@@ -6,8 +6,8 @@
 //! dw[f, t, c] = Σ { dy[n, o, f] · x[n, o·s − before + t·d, c] : n, o }
 //! ```
 //!
-//! Only taps inside the input are read. Right for every problem, and the measure of the others; for
-//! work that is worth a faster kernel it is many times slower than they are.
+//! Only taps inside the input are read. This kernel is correct for every problem and is the baseline for the others;
+//! where one of them applies and the problem is large, it is many times slower.
 
 use windowpane_geometry::{Convolution, Precision, Tile};
 
@@ -28,13 +28,13 @@ mod kernel;
 
 use kernel::{Form, ProblemLaunch};
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "direct";
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
 
-/// Nothing: the kernel has no numbers to choose.
+/// Empty: the kernel has nothing to configure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config;
 
@@ -59,7 +59,7 @@ impl Kernel for Config {
     }
 }
 
-/// Whether the kernel can compute a problem: it rounds no factors, of which a bias's gradient has none.
+/// Whether the kernel can compute a problem. It does not round to tf32; a bias gradient has no factors to round.
 pub(in crate::conv) fn applies(request: Request) -> Result<(), NotApplicable> {
     let is_exact = request.precision == Precision::Strict || request.pass == Pass::Bias;
     require(is_exact, "it does not round to tf32")
@@ -98,7 +98,7 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
     let Arguments { client, conv, splits, stored, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    // This kernel rounds by itself on every device.
+    // This kernel does its own bf16 rounding on every device.
     let epilogue = Epilogue { rounds: false, ..arguments.epilogue };
     let elements = results(conv, pass) * splits;
     let [a_len, b_len] = operands(conv, pass);

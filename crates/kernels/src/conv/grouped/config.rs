@@ -12,21 +12,21 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request, fragment};
 use crate::device::Capabilities;
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped";
 
-/// The lanes of every vector: channels that are read, or filters.
+/// The lanes of every vector, of channels that are read or of filters.
 pub(super) const LANES: u32 = 4;
 
-/// The most channels or filters of a group: where a block of a product would be wider than the group by half
-/// or more, and beside matrix units, which are so much faster, by still more.
+/// The most channels or filters of a group, without and with matrix units. Larger groups fill a block of a matrix
+/// product well enough that the product is faster; with matrix units this is the case for smaller groups already.
 const MOST_CHANNELS: usize = 16;
 const MOST_CHANNELS_BESIDE_MATRIX_UNITS: usize = 8;
 
-/// How a unit's work is cut up: a run of rows by one vector of filters.
+/// The register tile of a unit: a run of rows by one vector of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The neighbouring windows, or coordinates of a gradient, that a unit computes.
+    /// The number of neighbouring windows (or coordinates, for a data gradient) that a unit computes.
     pub rows: u32,
 }
 
@@ -38,7 +38,7 @@ impl Config {
         register_tile(self.rows, 1, LANES)
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         let [rows, vectors, lanes] = registers(tiling, [self.rows, 1, LANES])?;
         check_number("ratio_n", vectors, 1)?;

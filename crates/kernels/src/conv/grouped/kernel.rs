@@ -1,4 +1,4 @@
-//! The work of a unit: its place, the lines of pixels that it adds, its results.
+//! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -10,15 +10,15 @@ use crate::conv::common::run::pixels_of;
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
 
-/// The numbers of a launch beside those of the gather.
+/// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct BlockArgs {
     pub(super) units: u32,
-    /// The rows along the height, the runs along the width, and the chunks of vectors side by side.
+    /// The number of rows along the height, of runs along the width, and of chunks of vectors with contiguous weights.
     pub(super) lines: FastDivmod<u32>,
     pub(super) runs: FastDivmod<u32>,
     pub(super) chunks: FastDivmod<u32>,
-    /// The rows along the height and the width.
+    /// The number of rows along the height and the width.
     pub(super) height: u32,
     pub(super) width: u32,
     pub(super) slope: f32,
@@ -97,7 +97,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Adds what a line of pixels, a vector of whose channels begins at `line`, gives to all rows.
+/// Adds the products of a line of pixels to all rows. `line` is the index of a vector of channels of the line.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_line<S: Float, A: Float, N: Size>(

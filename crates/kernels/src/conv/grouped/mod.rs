@@ -1,18 +1,18 @@
-//! Groups of few channels: too few columns for a block of a product, too many terms for one filter a
-//! channel.
+//! Groups with few channels: too few columns for a block of a matrix product, and several channels per filter, so that
+//! they are not depthwise.
 //!
 //! ```text
 //! for each run of neighbouring rows along the width, for each vector of filters:       one unit
 //!     for each line of taps, for each vector of its group's channels:
-//!         pixels ← those that the run reads              a few vectors, each for several rows and taps
+//!         pixels ← those that the run reads              a few vectors, each used for several rows and taps
 //!         for each tap, for each channel of the vector:
 //!             for each row:  sums[row] += pixel[channel] · w[tap, channel]
 //! ```
 //!
-//! A unit's vector of filters is of one group. Units that follow each other take the vectors of
-//! neighbouring groups, whose weights are repacked to be contiguous, and then neighbouring lines: so what
-//! a plane loads lies together, though each group sees only its own channels. The gradient of the data is
-//! the same over the windows that read a coordinate.
+//! The vector of filters of a unit belongs to one group. Consecutive units take the vectors of neighbouring groups,
+//! whose weights are repacked to be contiguous, and then neighbouring lines. So the loads of a plane are close
+//! together, although each group reads only its own channels. The data gradient is the same computation over the
+//! windows that read a coordinate.
 
 use windowpane_geometry::{Convolution, Tile};
 
@@ -39,21 +39,21 @@ use kernel::BlockArgsLaunch;
 /// The lanes of every vector.
 const LANES: usize = config::LANES as usize;
 
-/// The units of a cube: each has many registers.
+/// The units of a cube. There are few, because each uses many registers.
 const UNITS: u32 = 128;
 
-/// The most vectors of filters whose weights lie side by side.
+/// The most vectors of filters whose weights are contiguous.
 const MOST_TOGETHER: usize = 16;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     along: Run,
-    /// How many of the filter's taps along the width are from one of them to the next.
+    /// The distance in filter taps from one used tap along the width to the next.
     tap_jump: u32,
-    /// The vectors of channels that a group reads.
+    /// The number of vectors of channels that a group reads.
     inner: u32,
-    /// The vectors of filters of a group, and of the groups whose weights lie side by side.
+    /// The number of vectors of filters of a group, and of the groups whose weights are contiguous.
     columns: u32,
     together: u32,
     gather: GatherForm,
@@ -61,7 +61,7 @@ struct Form {
 }
 
 impl Form {
-    /// The vectors of packed weights from a tap to the next along the width.
+    /// The distance from one tap along the width to the next, in vectors of packed weights.
     fn tap(&self) -> u32 {
         self.tap_jump * self.inner * LANES as u32 * self.together
     }
@@ -92,7 +92,7 @@ impl Kernel for Config {
         independent_units(UNITS, device)
     }
 
-    /// The filters as they are packed.
+    /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         packing(conv, request.pass).bytes(request.dtype)
     }
@@ -103,7 +103,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches the convolution or the gradient of its input.
+/// Launches the forward pass or the data gradient.
 fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
@@ -129,8 +129,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let runs = along.rows.div_ceil(config.rows as usize);
         let units = gather.rows(conv) / along.rows * runs * vectors;
         let (cubes, dim) = grid(client, arguments.units, units);
-        // SAFETY: lines outside are skipped and pixels outside moved inside; rows past the last are
-        // stored nowhere.
+        // SAFETY: lines outside are skipped, reads of pixels outside are moved inside, and rows past the last are not
+        // stored.
         unsafe {
             kernel::grouped::launch_unchecked(
                 client,

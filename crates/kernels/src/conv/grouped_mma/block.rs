@@ -5,34 +5,34 @@ use cubecl::std::FastDivmod;
 
 use super::form::{Form, PLANE};
 
-/// The numbers of a launch beside those of the gather.
+/// The numbers of a launch, besides those of the gather.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct BlockArgs {
-    /// The blocks of chunks.
+    /// The number of blocks of chunks.
     pub(super) chunks: FastDivmod<u32>,
-    /// The rows along the height and the width.
+    /// The number of rows along the height and the width.
     pub(super) height: u32,
     pub(super) width: u32,
-    /// The step from a column's weights to the next.
+    /// The step from one column's weights to the next column's.
     pub(super) column_step: u32,
-    /// The lanes of a vector, a plane's groups and their walks, where a compiler is not to know them:
-    /// it would unroll loops that are better left.
+    /// The lanes of a vector, the groups of a plane and its walks, as run-time values: if the compiler knew them, it
+    /// would unroll loops that are better not unrolled.
     pub(super) lanes: u32,
     pub(super) members: u32,
     pub(super) walks: u32,
     pub(super) slope: f32,
 }
 
-/// Where a plane's work is.
+/// The place of a plane's work.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct PlaneWork {
-    /// The first line and column of windows of the cube.
+    /// The first line and the first column of the cube's windows.
     pub(super) line: u32,
     pub(super) column: u32,
     /// The cube's first chunk.
     pub(super) chunk: u32,
-    /// The unit within its plane, and the plane's first group within the cube.
+    /// The unit's index in its plane, and the plane's first group in the cube.
     pub(super) unit: u32,
     pub(super) group: u32,
 }

@@ -1,4 +1,4 @@
-//! Which problems the kernel is for, and how it cuts them up.
+//! Which problems the kernel is for, and how it divides their work.
 
 use core::fmt;
 
@@ -15,47 +15,47 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{self, Pass, Request};
 use crate::device::{Capabilities, Fragment};
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "grouped_mma";
 
-/// The most strips that a tile reads, and that it is from a tile to the next.
+/// The most strips that a tile reads, and the largest distance in strips from one tile to the next.
 const MOST_STRIPS: u64 = 16;
 const MOST_STEP: usize = 4;
 
-/// The terms of a fragment, whose products are added at once.
+/// The number of terms that a fragment multiplies and adds.
 const TERMS: u32 = 16;
 
-/// The most walks of a cube side by side.
+/// The most neighbouring walks of a cube.
 const MOST_WALKS: u32 = 8;
 
-/// How a cube's work is cut up: planes that walk down the image, each over a few groups.
+/// The tile of a cube, whose planes walk down the image, each for a few groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The windows of a cube: those of a walk, times the walks side by side.
+    /// The windows of a cube: those of one walk, times the number of neighbouring walks.
     pub block_m: u32,
     /// The channels of a cube.
     pub block_n: u32,
-    /// The lines of windows that a plane walks: 4, 7 or 14.
+    /// The number of lines of windows that a plane walks: 4, 7 or 14.
     pub ratio_m: u32,
     /// The groups of a plane.
     pub ratio_n: u32,
-    /// The elements of a load.
+    /// The number of elements per load.
     pub elems_per_thread: u32,
-    /// Whether matrix units compute the sums, as far as these are finite.
+    /// Whether matrix units compute the sums. Results that are NaN are recomputed without them.
     pub(super) has_matrix: bool,
 }
 
 impl Config {
-    /// A walk for each plane: 56 windows wide where channels are single, and 14 where they are 8; with 64
-    /// bytes of a pixel, and as many groups a plane as leave 8 planes; smaller where shared memory is small,
-    /// or channels are few.
+    /// One walk per plane: 56 windows wide for groups of one channel, and 14 for groups of 8. A cube has 64 bytes of
+    /// each pixel, and so many groups per plane that there are 8 planes. The tile is smaller where shared memory is
+    /// small, or where there are few channels.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
         device: &Capabilities,
     ) -> Option<Self> {
         let groups = chunk_groups(conv, request.pass);
-        // Single channels are walked down in two halves.
+        // Groups of one channel are walked in two halves.
         let lines = if groups == CHUNK { 7 } else { 14 };
         let config = |lines: u32, chunks: u32| Self {
             block_m: block(conv, request.pass, lines),
@@ -76,7 +76,7 @@ impl Config {
         Tile { block_m, block_n, block_k: TERMS, ratio_m, ratio_n, elems_per_thread, stages: 1 }
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         let tile = tiling.over(self.as_tile());
         check_number("block_k", tile.block_k, TERMS)?;
@@ -108,7 +108,7 @@ impl Config {
         if self.has_matrix != fragment(request, device).is_some() {
             return Err(PlanError::Foreign);
         }
-        // Without fragments nothing is staged.
+        // Without matrix units nothing is staged.
         let bytes = match self.has_matrix {
             true => self.shared_bytes(conv, request.pass, request.dtype),
             false => 0,
@@ -122,9 +122,9 @@ impl Config {
         groups / self.ratio_n.max(1)
     }
 
-    /// The bytes of shared memory that a cube takes on matrix units.
+    /// The bytes of shared memory that a cube needs on matrix units.
     fn shared_bytes(self, conv: &Convolution, pass: Pass, dtype: DType) -> usize {
-        // Sums are the largest where they are laid out as they are.
+        // The results are largest where they are staged as unfinished sums.
         let form = |gather| Form {
             late: true,
             ..Form::new(conv, pass, &gather, &self.as_tile(), true, &Epilogue::NONE, dtype)
@@ -158,12 +158,12 @@ pub(in crate::conv) fn applies(
     )
 }
 
-/// Whether a plan may choose the kernel: without fragments every sum is computed one by one.
+/// Whether a plan may choose the kernel by itself. Without matrix units, every sum is computed term by term.
 pub(in crate::conv) fn pays(request: Request, device: &Capabilities) -> bool {
     fragment(request, device).is_some()
 }
 
-/// Whether a problem's channels, taps and layout are such that it can be computed so.
+/// Whether the kernel can compute a problem, judged by its channels, taps and layout.
 pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
     let chunk = CHUNK as usize;
     let (inner, columns) = (inner(conv, pass), columns(conv, pass));
@@ -188,9 +188,9 @@ pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), 
     )
 }
 
-/// Whether what a tile reads is near enough that strips and lines of it can be counted, and cubes too.
+/// Whether the pixels that a tile reads are close enough together for the limits on strips, lines and cubes.
 fn is_near(gather: &Gather, conv: &Convolution, group: usize) -> bool {
-    // Coordinates that are in no window have a gradient of zeros, which others write.
+    // Coordinates that are in no window have a gradient of zeros, which other kernels write.
     if gather.axes.iter().any(|axis| axis.taps == 0) {
         return false;
     }
@@ -209,19 +209,19 @@ fn is_near(gather: &Gather, conv: &Convolution, group: usize) -> bool {
     narrow && high < 256 && cubes <= MOST_CUBES
 }
 
-/// The fragment of a request, where a plane's units can hold such as bands are laid out for.
+/// The fragment for a request, if the units of a plane can hold it in registers in the layout that bands need.
 fn fragment(request: Request, device: &Capabilities) -> Option<(Fragment, u32)> {
     let held = |plane| device.mma_registers && plane == PLANE;
     let whole = request.dtype.size() == 2 && widest_factor_load(request.dtype, device) == CHUNK;
     problem::fragment(request, device).filter(|&(_, plane)| whole && held(plane))
 }
 
-/// The windows of a cube whose planes walk so many lines, once.
+/// The windows of a cube whose planes walk `lines` lines once.
 fn block(conv: &Convolution, pass: Pass, lines: u32) -> u32 {
     walk_windows(inner(conv, pass) as u32, lines)
 }
 
-/// The groups of a chunk.
+/// The number of groups in a chunk.
 fn chunk_groups(conv: &Convolution, pass: Pass) -> u32 {
     CHUNK / inner(conv, pass) as u32
 }

@@ -1,4 +1,4 @@
-//! The compile-time options of the kernel: how a cube's pixels, weights, sums and results lie.
+//! The compile-time options of the kernel: the layout of a cube's pixels, weights, sums and results.
 
 use windowpane_geometry::{Convolution, DType, Tile};
 
@@ -7,40 +7,40 @@ use crate::conv::common::gather::{Gather, inner, weight_steps};
 use crate::conv::common::run::Run;
 use crate::conv::problem::Pass;
 
-/// The channels of a chunk and elements of a strip, and the units of a plane.
+/// The number of channels in a chunk, which is also the number of elements in a strip; and the units of a plane.
 pub(super) const CHUNK: u32 = 8;
 pub(super) const PLANE: u32 = 32;
 
-/// The tiles that are rows of half a fragment: 7 of 8, for the images most common are multiples of 7 wide.
+/// The number of tiles that are rows of half a fragment: 7 of 8, because most images are a multiple of 7 wide.
 pub(super) const TILES: u32 = 7;
 
-/// The lines of windows that a plane may walk.
+/// The numbers of lines of windows that a plane may walk.
 pub(super) const WALKS: [u32; 3] = [4, 7, 14];
 
-/// The halves of a fragment's rows.
+/// The number of halves of a fragment's rows.
 pub(super) const HALVES: u32 = 2;
 
-/// The most fragments of weights that a plane holds while it walks.
+/// The most fragments of weights that a plane holds during a walk.
 const MOST_HELD: u32 = 16;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) has_matrix: bool,
-    /// The walks of a plane side by side, its groups, and the chunks of a cube's channels.
+    /// The number of neighbouring walks of a plane, of its groups, and of the chunks of a cube's channels.
     pub(super) walks: u32,
     pub(super) members: u32,
     pub(super) chunks: u32,
     pub(super) lanes: u32,
-    /// The channels of a group.
+    /// The number of channels in a group.
     pub(super) group: u32,
-    /// The lines of windows of a walk, or of either half of it.
+    /// The lines of windows of a walk, or of each half of it.
     pub(super) height: Run,
     /// The windows of a tile.
     pub(super) tile: Run,
-    /// The weights from a line of taps to the next.
+    /// The step in weights from one line of taps to the next.
     pub(super) weight_step: u32,
-    /// Whether sums are brought to memory as they are, and followed by the rest only then.
+    /// Whether results are staged as unfinished sums, so that the epilogue is applied when they are stored to memory.
     pub(super) late: bool,
     pub(super) epilogue: EpilogueForm,
 }
@@ -72,7 +72,7 @@ impl Form {
         }
     }
 
-    /// The pixels of a strip and windows of a tile, and the groups of a chunk.
+    /// The number of pixels in a strip, of windows in a tile, and of groups in a chunk; all are the same.
     pub(super) fn wide(&self) -> u32 {
         CHUNK / self.group
     }
@@ -81,17 +81,17 @@ impl Form {
         self.chunks * self.wide() / self.members * PLANE
     }
 
-    /// Whether the halves of a fragment's rows are lines of windows, not tiles of one line.
+    /// Whether the halves of a fragment's rows are two lines of windows; otherwise they are tiles of one line.
     pub(super) fn is_split(&self) -> bool {
         self.group == 1
     }
 
-    /// The lines of windows of a cube.
+    /// The number of lines of windows of a cube.
     pub(super) fn lines(&self) -> u32 {
         self.height.rows * if self.is_split() { HALVES } else { 1 }
     }
 
-    /// The tiles side by side of a walk and of a cube.
+    /// The number of neighbouring tiles of a walk, and of a cube.
     pub(super) fn walk_tiles(&self) -> u32 {
         TILES * if self.is_split() { 1 } else { HALVES }
     }
@@ -100,7 +100,7 @@ impl Form {
         self.walks * self.walk_tiles()
     }
 
-    /// The windows of a walk and of a cube along the width.
+    /// The number of windows along the width of a walk, and of a cube.
     pub(super) fn walk_windows(&self) -> u32 {
         self.walk_tiles() * self.wide()
     }
@@ -109,7 +109,7 @@ impl Form {
         self.walks * self.walk_windows()
     }
 
-    /// The strips that a tile reads, in so many pairs.
+    /// The number of strips that a tile reads, and the number of pairs of them.
     pub(super) fn reach(&self) -> u32 {
         self.tile.pixels().1.div_ceil(self.wide())
     }
@@ -118,19 +118,19 @@ impl Form {
         self.reach().div_ceil(2)
     }
 
-    /// The strips of a pair: the last may have no other.
+    /// The number of strips of a pair. The last pair may have only one.
     pub(super) fn paired(&self, s: u32) -> u32 {
         (self.reach() - 2 * s).min(2)
     }
 
-    /// Whether of a pair of strips a unit has weights in one at most: taps reach over fewer elements than lie
-    /// between its last of one strip and its first of the other.
+    /// Whether a unit has weights in at most one strip of a pair. This is the case where the taps reach over fewer
+    /// elements than there are between the unit's last element of one strip and its first of the other.
     fn has_one_of_pair(&self) -> bool {
         let span = (self.tile.taps.max(1) - 1) * self.tile.tap_step.unsigned_abs();
         self.group == 1 && span + 1 < CHUNK
     }
 
-    /// The loads of two weights that a line of taps takes, and the first and last strip that each is for.
+    /// The number of loads of two weights for a line of taps, and the first and last strip that a load is for.
     pub(super) fn weight_loads(&self) -> u32 {
         if self.has_one_of_pair() { self.steps() } else { self.reach() }
     }
@@ -143,12 +143,12 @@ impl Form {
         }
     }
 
-    /// The strips from a tile to the next.
+    /// The distance in strips from one tile to the next.
     pub(super) fn stride(&self) -> u32 {
         self.tile.step as u32
     }
 
-    /// Whether weights are held for a whole walk.
+    /// Whether weights are held in registers for a whole walk.
     pub(super) fn is_held(&self) -> bool {
         self.height.taps * self.steps() <= MOST_HELD
     }
@@ -157,22 +157,22 @@ impl Form {
         if self.is_held() { self.height.taps } else { 1 }
     }
 
-    /// The lines of pixels from the first that a walk reads to the last.
+    /// The number of lines of pixels that a walk reads.
     pub(super) fn walk_lines(&self) -> u32 {
         self.height.pixels().1
     }
 
-    /// The line of pixels of a walk that line `j` of windows reads last.
+    /// The last line of pixels of a walk that line `j` of windows reads.
     pub(super) fn last_line(&self, j: u32) -> u32 {
         self.height.pixel(j, 0).max(self.height.pixel(j, self.height.taps - 1))
     }
 
-    /// The lines of pixels from one half's first to the other's.
+    /// The distance in lines of pixels from the start of one half to that of the other.
     pub(super) fn half_step(&self) -> u32 {
         if self.is_split() { self.height.rows * self.height.step as u32 } else { 0 }
     }
 
-    /// The lines of pixels and the strips of each in shared memory.
+    /// The number of lines of pixels in shared memory, and the number of strips of each line.
     pub(super) fn pixel_lines(&self) -> u32 {
         self.half_step() + self.walk_lines()
     }
@@ -181,13 +181,13 @@ impl Form {
         (self.tiles() - 1) * self.stride() + self.reach()
     }
 
-    /// The strips of a tile's results.
+    /// The number of strips of a tile's results.
     pub(super) fn parts(&self) -> u32 {
         if self.late { 2 } else { 1 }
     }
 
-    /// Where line `j` of windows of a half is laid: where pixels were that are read no more, or after all
-    /// of them where it is wider than they were.
+    /// The line in shared memory where line `j` of windows of a half is stored: in the place of pixels that are no
+    /// longer needed, or, for unfinished sums, which are wider, after all pixels.
     pub(super) fn laid_line(&self, half: u32, j: u32) -> u32 {
         let line = half * self.height.rows + j;
         match (self.late, half) {
@@ -205,26 +205,27 @@ impl Form {
         if self.late { self.pixel_lines() * self.pitch() } else { 0 }
     }
 
-    /// The strips from a group to the next.
+    /// The distance in strips from one group to the next.
     pub(super) fn group_step(&self) -> u32 {
         let laid = if self.late { self.lines() * self.laid_pitch() } else { 0 };
         self.pixel_lines() * self.pitch() + laid
     }
 
-    /// The strips from a chunk to the next: some more than its groups take, so that no two of a pixel's
-    /// chunks meet in a bank.
+    /// The distance in strips from one chunk to the next. It includes padding, so that the chunks of a pixel do not
+    /// share banks.
     pub(super) fn chunk_step(&self) -> u32 {
         let strips = self.wide() * self.group_step();
         let wanted = 8 / self.chunks.min(8);
         strips + (wanted + 8 - strips % 8) % 8
     }
 
-    /// The strips in shared memory: one more, for a unit that names the last pair's other.
+    /// The number of strips in shared memory. One is added, because a unit may address the missing second strip of the
+    /// last pair.
     pub(super) fn shared(&self) -> u32 {
         self.chunks * self.chunk_step() + 1
     }
 
-    /// The strips of all groups of a chunk that are staged, and tiles of them that are brought to memory.
+    /// The number of strips (of all groups of a chunk) that are staged, and the number of tiles of results to store.
     pub(super) fn staged(&self) -> u32 {
         self.pixel_lines() * self.pitch() * self.chunks
     }
@@ -233,18 +234,18 @@ impl Form {
         self.lines() * self.tiles() * self.chunks
     }
 
-    /// How many of either a unit has at once, 8 pixels in all.
+    /// The number of strips or tiles that a unit handles at once, 8 pixels together.
     pub(super) fn ahead(&self) -> u32 {
         CHUNK / self.wide()
     }
 
-    /// The vectors of a group, and its filters and channels in a vector.
+    /// The number of vectors in a group.
     pub(super) fn vectors(&self) -> u32 {
         (self.group / self.lanes).max(1)
     }
 }
 
-/// The windows of so many lines of a walk, for groups of so many channels.
+/// The number of windows of a walk of `lines` lines, for groups of `group` channels.
 pub(super) fn walk_windows(group: u32, lines: u32) -> u32 {
     HALVES * TILES * (CHUNK / group) * lines
 }
@@ -287,7 +288,7 @@ mod tests {
             .collect()
     }
 
-    /// An image one pixel wide that a step of two leaves in no window: its gradient has no taps.
+    /// An image of one pixel along the width that, with stride 2, is in no window: its gradient has no taps.
     #[test]
     fn coordinates_in_no_window_are_for_others() {
         let shape = Shape::new(1, 32, Extents::from([5, 1])).unwrap();
@@ -321,14 +322,14 @@ mod tests {
         forms
     }
 
-    /// The line of windows, and the first line of pixels of its walk.
+    /// The first line of windows, and the first line of pixels, of each half of a walk.
     fn halves(form: &Form) -> impl Iterator<Item = (u32, u32)> {
         let halves = if form.is_split() { HALVES } else { 1 };
         let (rows, step) = (form.height.rows, form.half_step());
         (0..halves).map(move |half| (half * rows, half * step))
     }
 
-    /// What a window reads by each tap is among the strips and lines that its tile's walk loads.
+    /// The pixels that a window reads at every tap are among the strips and lines that its tile's walk loads.
     #[test]
     fn walks_read_every_tap() {
         for form in all_forms() {
@@ -357,7 +358,7 @@ mod tests {
         }
     }
 
-    /// No unit has weights in two strips that a load is for, and each strip has one load.
+    /// No unit has weights in two strips of the same load, and each strip has exactly one load.
     #[test]
     fn loads_of_weights_are_for_one_strip_each() {
         let all = all_forms();
@@ -367,7 +368,8 @@ mod tests {
             let loads = || (0..form.weight_loads()).map(|load| form.strips_of_load(load));
             let strips: Vec<_> = loads().flat_map(|(first, last)| first..=last).collect();
             assert_eq!(strips, (0..form.reach()).collect::<Vec<_>>(), "{form:?}");
-            // The elements of a strip that a unit's two weights are of, for each window of the tile.
+            // The pixels that each window of the tile reads; from them follow the elements for which a unit has
+            // weights.
             let elements: Vec<_> = (0..form.wide())
                 .map(|i| (0..form.tile.taps).map(|tap| form.tile.pixel(i, tap)).collect::<Vec<_>>())
                 .collect();
@@ -384,7 +386,7 @@ mod tests {
         }
     }
 
-    /// Results are laid where no later line of a walk, and no other result, is.
+    /// Results are stored where no later line of a walk reads, and no other result is stored.
     #[test]
     fn results_take_the_place_of_pixels_that_are_read() {
         for form in all_forms() {
@@ -400,7 +402,7 @@ mod tests {
                         assert_eq!(laid, first + j, "{form:?}");
                         continue;
                     }
-                    // As `take` finds it.
+                    // The same expression as in `take`.
                     let moved = (first + j) * form.height.step as u32 + form.last_line(0);
                     assert_eq!(laid, if first == 0 { j } else { moved }, "{form:?}");
                     for later in form.last_line(j) + 1..form.walk_lines() {
@@ -409,7 +411,7 @@ mod tests {
                     }
                 }
             }
-            // Of a line, no tile that a later walk reads.
+            // Results do not overwrite tiles of the same line that a later walk reads.
             assert!(form.walk_tiles() <= form.walk_tiles() * form.stride(), "{form:?}");
         }
     }

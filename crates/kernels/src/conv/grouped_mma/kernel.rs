@@ -1,4 +1,4 @@
-//! What a cube does: bring pixels, have its planes walk over them, bring the results to memory.
+//! The work of a cube: its units load pixels, its planes walk over them, and its units store the results.
 
 use cubecl::prelude::*;
 
@@ -11,7 +11,7 @@ use super::walk::{Walk, go_over, walk_down};
 use super::weights::{fill, no_weights, spots_of};
 use crate::conv::common::gather::GatherArgs;
 
-/// The bytes on whose multiples strips begin.
+/// The alignment of strips in bytes.
 const ALIGNMENT: usize = 16;
 
 #[cube(launch_unchecked)]
@@ -45,8 +45,8 @@ pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// Brings the cube's pixels to shared memory, sums the walks of a plane, group by group, and lays the sums
-/// where the pixels were.
+/// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
+/// the place of the pixels.
 #[cube]
 fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -60,7 +60,7 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     let spots = spots_of(gather, block, place, form);
     let weights = no_weights::<S>(form);
     stage::<S, N>(a, gather, place, shared, form);
-    // On their way while other planes' pixels are.
+    // These loads overlap with the other planes' loads of pixels.
     fill::<S>(w, gather, place, &spots, &weights, place.group, 0u32, form);
     sync_cube();
     for member in 0..block.members {
@@ -87,7 +87,7 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// Brings the sums that were laid in shared memory to memory, and sums again those that are NaN.
+/// Stores the results from shared memory to memory, and recomputes those that are NaN.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
@@ -105,7 +105,7 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
     let ahead = comptime!(form.ahead());
     let further = gather.width.out_step / comptime!(form.lanes);
     for round in 0..comptime!(form.brought().div_ceil(form.units() * form.ahead())).runtime() {
-        // The windows that are left to be summed term by term, a bit each.
+        // The windows that must be recomputed, one bit each.
         let mut left = 0u32.runtime();
         #[unroll]
         for turn in 0..ahead {
@@ -140,7 +140,7 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// Sums all of a cube's windows term by term, where there are no such fragments.
+/// Computes all windows of a cube term by term, on devices without suitable matrix units.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn sum_terms<S: Float, A: Float, N: Size>(

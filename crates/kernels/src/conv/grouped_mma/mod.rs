@@ -1,29 +1,30 @@
-//! Groups of at most 8 channels, one channel among them, on matrix units: filters as matrices of bands.
+//! Groups of at most 8 channels, including depthwise, on matrix units: filters as banded matrices.
 //!
 //! ```text
 //! for each block of lines by windows by chunks of 8 channels:                       one cube
-//!     all units bring the pixels that its windows read to shared memory, group by group, as strips
-//!     for each group of a few, for each walk of tiles side by side:                  one plane
+//!     all units load the pixels that its windows read into shared memory, group by group, as strips
+//!     for each of a few groups, for each walk of neighbouring tiles:                 one plane
 //!         for each line of pixels, from the first that the walk reads to the last:
-//!             for each line of windows that reads it, by some line of taps, for each pair of strips, s:
+//!             for each line of windows that reads it at some line of taps, for each pair of strips, s:
 //!                 sums[line of windows] += pixels[tile, pixel and channel of the strips] · band[line of taps, s]
-//!             the sums of the line of windows that read it last take the place of pixels
-//!     all units bring the results to memory, whole vectors of channels
+//!             the sums of the line of windows that is then complete take the place of pixels
+//!     all units store the results to memory, as whole vectors of channels
 //! ```
 //!
-//! A strip is 8 elements of a line of a group: 8 pixels of one channel, or 4 of two, or 2 of four, or one of
-//! eight. A tile is as many neighbouring windows, and its results are the 8 columns of a fragment; its rows
-//! are tiles side by side, or half as many of them in two lines of windows, half a block from each other,
-//! where strips are wide. The weight between an element and a column is that of the tap by which the window
-//! reads the pixel, or 0 where none does. Strips are made as pixels are staged, and results, which are
-//! laid out as strips, go the same way back.
+//! A strip is 8 elements of a line of a group: 8 pixels of one channel, 4 of two, 2 of four, or one of eight. A tile
+//! is the same number of neighbouring windows, and its results are the 8 columns of a fragment. The rows of a fragment
+//! are neighbouring tiles of one line of windows. If strips are 8 pixels wide (one channel per group), half of the rows
+//! are tiles of one line, and the other half are the same tiles of another line, half a block further down. The weight
+//! between an element and a column is that of the tap at which the window reads the pixel, or 0 if there is none.
+//! Pixels are converted to strips when they are staged. Results are stored in shared memory as strips and converted
+//! back in the same way.
 //!
-//! A plane walks down the image: it loads a line of pixels once, for all lines of taps, while a group's
-//! weights stay in its registers. Where these would be too many, it goes over its lines of windows once
-//! for each line of taps.
+//! A plane walks down the image. It loads a line of pixels once for all lines of taps, and the weights of a group stay
+//! in its registers. Where there are too many of these, it instead goes over its lines of windows once for each line
+//! of taps.
 //!
-//! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory. On devices
-//! without these fragments all results are computed that way; no plan chooses the kernel there by itself.
+//! A structural zero times Inf gives NaN, so NaN results are recomputed term by term from memory. On devices without
+//! these fragments all results are computed in that way, and no plan chooses the kernel by itself.
 
 use cubecl::prelude::*;
 use windowpane_geometry::{Convolution, Tile};
@@ -79,7 +80,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches the convolution or the gradient of its input, on matrix units or without them.
+/// Launches the forward pass or the data gradient, with or without matrix units.
 fn launch(arguments: &Arguments<'_>, config: Config) {
     let Arguments { client, conv, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
@@ -99,8 +100,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
             conv.input().batch() as u32,
         );
         let laid = if form.late { accumulator(dtype) } else { dtype };
-        // SAFETY: pixels outside are not read; weights are read where there are some; windows past the
-        // last are stored nowhere.
+        // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
+        // past the last are not stored.
         unsafe {
             kernel::grouped_mma::launch_unchecked(
                 client,

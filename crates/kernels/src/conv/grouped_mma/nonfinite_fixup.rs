@@ -1,4 +1,4 @@
-//! Windows summed term by term, with no product that is not of a tap.
+//! Computes windows term by term, without structural zeros.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::results::{Window, result_of};
 use crate::conv::common::epilogue::finish_at;
 use crate::conv::common::gather::{GatherArgs, read, tap_point};
 
-/// Sums a vector of results term by term and brings it to memory.
+/// Computes a vector of results term by term and stores it to memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn recomputed<S: Float, A: Float, N: Size>(
@@ -28,7 +28,7 @@ pub(super) fn recomputed<S: Float, A: Float, N: Size>(
     out[at as usize] = finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
 }
 
-/// A window's results without products that are not of a tap.
+/// The sums of a window's vector, using only products that belong to a tap.
 #[cube]
 fn term_by_term<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -44,7 +44,7 @@ fn term_by_term<S: Float, A: Float, N: Size>(
     let top = read(&gather.height, window.line);
     let left = read(&gather.width, window.column);
     let first = CUBE_POS_Z * gather.a_batch / lanes + window.vector / vectors * vectors;
-    // The vector's first group, and its first column there.
+    // The vector's first group, and its first column in this group.
     let group = window.vector * lanes / comptime!(form.group);
     let column = window.vector % vectors * lanes;
     for th in 0..gather.height.taps_count {
@@ -71,8 +71,8 @@ fn term_by_term<S: Float, A: Float, N: Size>(
 
 /// Adds the products of a vector of pixels: to each filter's sum those of its own group.
 ///
-/// Filter by filter, and not all at once: the registers that these would take are many, and what is rarely
-/// run should not be what decides how many units there are at a time.
+/// The filters are computed one by one. Computing them together would take many registers, and code that rarely runs
+/// should not reduce the occupancy of the kernel.
 #[cube]
 fn add_products<S: Float, A: Float, N: Size>(
     w: &[S],

@@ -1,4 +1,4 @@
-//! The pixels of a cube on their way to shared memory, as strips of one group each.
+//! Loads the pixels of a cube into shared memory, as strips of one group each.
 
 use cubecl::prelude::*;
 
@@ -7,7 +7,7 @@ use super::form::{CHUNK, Form};
 use crate::conv::common::gather::load_if;
 use crate::conv::common::gather::{GatherArgs, read};
 
-/// Brings the pixels that a cube reads to shared memory as strips, zeros where there are none.
+/// Loads the pixels that a cube reads into shared memory as strips, with zeros outside the image.
 #[cube]
 pub(super) fn stage<S: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -18,7 +18,7 @@ pub(super) fn stage<S: Float, N: Size>(
 ) {
     let (chunks, wide, ahead) = comptime!((form.chunks, form.wide(), form.ahead()));
     let (pitch, lines) = comptime!((form.pitch(), form.pixel_lines()));
-    // How far on a unit's next strip is.
+    // The distance from a unit's strip to its next one.
     let further = comptime!(form.units() / chunks);
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
     let top = read(&gather.height, place.line) + first_line;
@@ -37,7 +37,7 @@ pub(super) fn stage<S: Float, N: Size>(
         let mut there = Sequence::<bool>::new();
         #[unroll]
         for _ in 0..ahead {
-            // What is negative is larger than all that is not.
+            // As an unsigned number, a negative coordinate is larger than every extent.
             let h = top + line as i32;
             let on_line = line < lines && (h as u32) < gather.height.extent as u32;
             let first = left + (strip * wide) as i32;

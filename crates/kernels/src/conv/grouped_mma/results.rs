@@ -1,4 +1,4 @@
-//! Results on their way from shared memory, strips of groups, to memory, vectors of channels.
+//! Converts results from strips of groups in shared memory to vectors of channels in memory.
 
 use cubecl::prelude::*;
 
@@ -7,7 +7,7 @@ use super::form::{CHUNK, Form};
 use crate::conv::common::epilogue::finish_at;
 use crate::conv::common::gather::{GatherArgs, result};
 
-/// A window and a vector of its channels, among all.
+/// A window and a vector of its channels, as indices in the whole result.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Window {
@@ -16,7 +16,7 @@ pub(super) struct Window {
     pub(super) vector: u32,
 }
 
-/// Where a piece of a cube's results is, within the cube: a tile of a chunk.
+/// A piece of a cube's results, which is a tile of a chunk, by its place in the cube.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Piece {
@@ -46,7 +46,7 @@ pub(super) fn window_of(
     }
 }
 
-/// Whether there is such a window, and in this cube.
+/// Whether a window exists and belongs to this cube.
 #[cube]
 pub(super) fn is_there(
     block: &BlockArgs,
@@ -58,7 +58,7 @@ pub(super) fn is_there(
     window.line < min(block.height, place.line + lines) && window.column < block.width
 }
 
-/// The vector of all results.
+/// The index of a vector of results in memory.
 #[cube]
 pub(super) fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: Form) -> u32 {
     let at = CUBE_POS_Z * gather.out_batch
@@ -67,7 +67,7 @@ pub(super) fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: 
     at / comptime!(form.lanes) + window.vector
 }
 
-/// A piece of the results from shared memory: of each of its windows a chunk.
+/// Reads a piece of the results from shared memory: a chunk of each of its windows.
 #[cube]
 pub(super) fn take<S: Float, R: Float, N: Size>(
     shared: &Shared<[Vector<S, N>]>,
@@ -76,13 +76,13 @@ pub(super) fn take<S: Float, R: Float, N: Size>(
 ) -> Sequence<Vector<R, N>> {
     let parts = comptime!(form.parts());
     let size!(Q) = (CHUNK / parts) as usize;
-    // A piece after the last of the cube is the last line's again.
+    // A piece past the cube's last reads the last line.
     let line = min(piece.line, comptime!(form.lines() - 1));
     let rows = comptime!(form.height.rows);
     let line = if comptime!(form.late) {
         line
     } else {
-        // As `laid_line` has it.
+        // The same place as in `laid_line`.
         let moved = line * comptime!(form.height.step as u32) + comptime!(form.last_line(0));
         select(line < rows, line, moved)
     };
@@ -105,7 +105,7 @@ pub(super) fn take<S: Float, R: Float, N: Size>(
         let mut result = Vector::<R, N>::empty();
         #[unroll]
         for lane in 0..CHUNK {
-            // An element of a group's strip.
+            // The index of an element in the strip of a group.
             let (group, e) = comptime!((lane / form.group, i * form.group + lane % form.group));
             let of = comptime!(CHUNK / parts);
             let strip = strips.index(comptime!((group * parts + e / of) as usize));
@@ -116,8 +116,8 @@ pub(super) fn take<S: Float, R: Float, N: Size>(
     results
 }
 
-/// Whether none of a piece's results is NaN. Infinities of both signs may do for one: what is computed again
-/// comes out the same.
+/// Whether none of a piece's results is NaN. Infinities of both signs count as NaN too, because results are added up;
+/// this does no harm, as recomputing gives the same results.
 #[cube]
 pub(super) fn are_numbers<R: Float, N: Size>(
     results: &Sequence<Vector<R, N>>,
@@ -140,7 +140,7 @@ pub(super) fn are_numbers<R: Float, N: Size>(
     !all.is_nan()
 }
 
-/// Brings a vector of results to memory.
+/// Stores a vector of results to memory, after the epilogue if that is still missing.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn bring<S: Float, A: Float, R: Float, N: Size>(

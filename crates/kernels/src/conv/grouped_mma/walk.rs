@@ -1,4 +1,5 @@
-//! A plane's walk: lines of pixels times bands of weights, and the sums laid out as soon as they are whole.
+//! A plane's walk: lines of pixels times bands of weights. Sums are written to shared memory as soon as they are
+//! complete.
 
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
@@ -9,7 +10,7 @@ use super::weights::{Spots, Weights, fill};
 use crate::conv::common::epilogue::finish;
 use crate::conv::common::gather::GatherArgs;
 
-/// One of a plane's walks, and the group within the cube whose pixels it reads.
+/// One of a plane's walks, and the group of the cube whose pixels it reads.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Walk {
@@ -17,7 +18,7 @@ pub(super) struct Walk {
     pub(super) walk: u32,
 }
 
-/// Sums the windows of a walk, and lays each line of them out as soon as it is summed.
+/// Computes the windows of a walk, and writes each line of them to shared memory as soon as it is complete.
 #[cube]
 pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
@@ -29,13 +30,13 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
 ) {
     let mut sums = no_sums::<A>(form);
     let first = first_strip(place, walked, form);
-    // Fragments are loaded by a plane as one.
+    // All units of a plane load a fragment together.
     sync_plane();
     let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
     load_line::<S, A, N>(shared, &mut pixels, first, form);
     #[unroll]
     for line in 0..form.walk_lines() {
-        // The next line is on its way while this one is multiplied.
+        // The next line is loaded while this one is multiplied.
         if comptime!(line + 1 < form.walk_lines()) {
             load_line::<S, A, N>(
                 shared,
@@ -53,7 +54,7 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
                 }
             }
             if comptime!(form.last_line(j) == line) {
-                // No unit is still at the pixels whose place this takes.
+                // No unit may still be reading the pixels that the results replace.
                 sync_plane();
                 lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
             }
@@ -61,7 +62,7 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// Sums the windows of a walk, a line of taps after another, and lays them out.
+/// Computes the windows of a walk one line of taps at a time, and then writes them to shared memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
@@ -110,8 +111,8 @@ fn no_sums<A: Float>(#[comptime] form: Form) -> Sequence<Array<Vector<A, Const<2
     sums
 }
 
-/// The strip that a unit names in the first line of a walk: unit by unit the rows of a strip, and then
-/// those of the next. Rows without a tile are their half's last once more.
+/// The strip whose address a unit passes to the matrix load, for the first line of a walk: consecutive units address
+/// the rows of one strip, and then those of the next strip. Rows without a tile repeat the last tile of their half.
 #[cube]
 fn first_strip(place: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 {
     let (row, next) = (place.unit % (HALVES * CHUNK), place.unit / (HALVES * CHUNK));
@@ -127,7 +128,7 @@ fn first_strip(place: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 
         + next
 }
 
-/// Loads the strips that tiles read of a line of pixels, a fragment a pair.
+/// Loads the strips that tiles read from a line of pixels, one fragment per pair.
 #[cube]
 fn load_line<S: Float, A: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
@@ -148,7 +149,7 @@ fn load_line<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Adds what a line of taps gives to the sums of line `j` of windows.
+/// Adds the products of a line of taps to the sums of line `j` of windows.
 #[cube]
 fn multiply<S: Float, A: Float>(
     pixels: &Sequence<Array<Vector<S, Const<2>>>>,
@@ -167,7 +168,7 @@ fn multiply<S: Float, A: Float>(
         let mut band = Array::<Vector<S, Const<2>>>::new(2usize);
         #[unroll]
         for strip in 0..2u32 {
-            // The first once more where there is no other: its weights are all 0.
+            // A missing second strip is replaced by the first; its weights are all 0.
             let from = comptime!((strip.min(form.paired(s) - 1) * HALVES) as usize);
             let to = comptime!((strip * HALVES) as usize);
             strips[to] = loaded[from];
@@ -179,11 +180,11 @@ fn multiply<S: Float, A: Float>(
     }
 }
 
-/// Lays the sums of line `j` of a walk's windows out in shared memory: as they are where more is to follow
-/// than what needs no memory.
+/// Writes the sums of line `j` of a walk's windows to shared memory. They are finished first, except if the epilogue
+/// needs a bias or a residual.
 ///
-/// Rows without a tile have the sums of their half's last, and lay them there once more: cheaper than a
-/// branch.
+/// Rows without a tile have the same sums as the last tile of their half, and write them again: this is cheaper than
+/// a branch.
 #[cube]
 fn lay<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
@@ -198,7 +199,7 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
     let size!(P) = lanes as usize;
     let all = comptime!(form.shared() as usize);
     let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
-    // Of a half's rows a unit holds this, and there two columns.
+    // In each half, a unit holds two columns of one row.
     let (row, pair) = (min(place.unit / 4, TILES - 1), place.unit % 4);
     let tile = walked.walk * comptime!(form.walk_tiles()) + row;
     let first = strip_of(walked.group, form) + tile * comptime!(form.parts());
@@ -222,7 +223,7 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
     }
 }
 
-/// The strips in shared memory before a group's.
+/// The offset in strips of a group in shared memory.
 #[cube]
 fn strip_of(group: u32, #[comptime] form: Form) -> u32 {
     let (chunk, within) = (group / comptime!(form.wide()), group % comptime!(form.wide()));

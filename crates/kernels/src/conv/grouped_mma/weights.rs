@@ -1,4 +1,4 @@
-//! A group's weights as the bands of matrices, in the registers of a plane.
+//! The weights of a group as banded matrices, in the registers of a plane.
 
 use cubecl::prelude::*;
 
@@ -7,19 +7,19 @@ use super::form::{CHUNK, Form};
 use crate::conv::common::gather::{GatherArgs, tap_point};
 use crate::cube::registers::{Registers, zeros};
 
-/// Where a unit's weights lie within a line of taps of a group, and which of a pair there are.
+/// The offsets of a unit's weights in a line of taps of a group, and which weights of each pair exist.
 ///
 /// ```text
 /// band[k, n] = w[f of group, th, tap by which window n/GROUP of a tile reads pixel k/GROUP, k%GROUP]
 /// f = n%GROUP    n = unit/4    k = 2·(unit%4) + i%2 + 8·(i/2)
 /// ```
 ///
-/// `k` being counted from the first strip, 16 a pair. A weight that is not there is read where another is.
+/// `k` counts from the first strip, 16 per pair. A weight that does not exist is read at the place of another one.
 #[derive(CubeType)]
 pub(super) struct Spots {
-    /// Of two weights a load.
+    /// The offsets, two per load.
     pub(super) at: Sequence<u32>,
-    /// The bits of those that there are, strip by strip.
+    /// The bit masks of the weights that exist, one mask per strip.
     pub(super) masks: Sequence<u32>,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn spots_of(
     Spots { at, masks }
 }
 
-/// Pairs of weights, two to a fragment, step by step, and where they are held line by line of taps.
+/// Pairs of weights, two pairs to a fragment, for each step, and for each line of taps if these are held.
 pub(super) type Weights<S> = Registers<S, Const<2>>;
 
 #[cube]
@@ -79,7 +79,7 @@ pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
     zeros::<S, Const<2>>(comptime!(form.held_lines() * form.steps() * 2))
 }
 
-/// Brings the weights of a group's lines of taps, all that are held, from line `th` on.
+/// Loads the weights of a group for all lines of taps that are held, starting with line `th`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn fill<S: Float>(
@@ -95,7 +95,7 @@ pub(super) fn fill<S: Float>(
     let group = place.chunk * comptime!(form.wide()) + group;
     let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
     let (lines, steps) = comptime!((form.held_lines(), form.steps()));
-    // The weights of a place in all lines, from one address on.
+    // The same weight of all lines is read from one base address.
     let span = comptime!(((lines - 1) * form.weight_step + 1) as usize);
     #[unroll]
     for load in 0..form.weight_loads() {

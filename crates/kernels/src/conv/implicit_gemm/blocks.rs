@@ -1,8 +1,8 @@
-//! Blocks of a product, for the mainloops that stage them in shared memory: how operands lie in memory, which
-//! lines, columns and terms a cube has, how they are read, and where results go.
+//! Blocks of a product, for the mainloops that stage them in shared memory: the memory layout of the operands, the
+//! lines, columns and terms that a cube computes, how they are loaded, and where results are stored.
 //!
-//! Lines and columns past the last are the last again, and stored nowhere; terms past the last, and
-//! taps outside, are zeros.
+//! Lines and columns past the end repeat the last one, and their results are not stored. Terms past the end, and
+//! taps outside the input, are zeros.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -15,49 +15,49 @@ use crate::conv::common::gather::{
 };
 use crate::conv::problem::{Pass, results};
 
-/// The columns that a unit stores at once.
+/// The number of columns that a unit stores at once.
 pub(in crate::conv) const QUAD: u32 = 4;
 
-/// One of the two matrices that are multiplied: lines by terms, or terms by columns.
+/// One of the two matrices that are multiplied: A is lines by terms, B is terms by columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conv) enum Factor {
     A,
     B,
 }
 
-/// How a factor comes from memory.
+/// How a factor is loaded from memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct Side {
-    /// Whether neighbours in memory are terms of one line, or else lines of one term.
+    /// Whether neighbours in memory are terms of one line; otherwise they are lines of one term.
     pub(in crate::conv) along_terms: bool,
-    /// The elements of a load.
+    /// The number of elements per load.
     pub(in crate::conv) lanes: u32,
 }
 
 impl Side {
-    /// The lines of a load: 1 where it lies along the terms.
+    /// The number of lines per load: 1 where neighbours are terms.
     pub(in crate::conv) fn lines_a_load(self) -> u32 {
         if self.along_terms { 1 } else { self.lanes }
     }
 }
 
-/// The compile-time options of a product, beside those of its tile.
+/// The compile-time options of a product, besides those of its tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct Product {
     pub(in crate::conv) a: Side,
     pub(in crate::conv) b: Side,
-    /// Whether rows and terms have changed places.
+    /// Whether rows and terms are exchanged, as in the weight gradient.
     pub(in crate::conv) filter: bool,
-    /// Whether a block's terms are all there and of one tap, which is then found once for all of them.
+    /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
     pub(in crate::conv) one_tap: bool,
     pub(in crate::conv) gather: GatherForm,
-    /// Whether results are stored a vector of columns at a time.
+    /// Whether results are stored as whole vectors of columns.
     pub(in crate::conv) whole: bool,
     pub(in crate::conv) epilogue: EpilogueForm,
 }
 
 impl Product {
-    /// A load brings at most `terms` terms of a line, or `lines` lines of a term, of a tile's block.
+    /// A load reads at most `terms` terms of a line, or `lines` lines of a term.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         pass: Pass,
@@ -69,7 +69,7 @@ impl Product {
         let last = conv.layout() == Layout::ChannelsLast;
         let (inner, columns) = (inner(conv, pass), columns(conv, pass));
         let steps = weight_steps(conv, pass);
-        // A load of several elements: neighbours in memory, never of two taps or groups.
+        // A vector load must read neighbours in memory, and must not cross into another tap or group.
         let side = |along_terms: bool, together: usize| {
             let most = if along_terms { terms } else { lines };
             Side { along_terms, lanes: 1 << together.trailing_zeros().min(most.ilog2()) }
@@ -94,20 +94,20 @@ impl Product {
         }
     }
 
-    /// The lanes of what is stored.
+    /// The number of columns per store.
     pub(in crate::conv) fn stored_lanes(&self) -> usize {
         if self.whole { QUAD as usize } else { 1 }
     }
 }
 
-/// The numbers of a launch beside those of the product.
+/// The numbers of a launch, besides those of the product.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::conv) struct BlockArgs {
     pub(in crate::conv) lines: u32,
     pub(in crate::conv) terms: u32,
     pub(in crate::conv) terms_a_part: u32,
     pub(in crate::conv) parts: FastDivmod<u32>,
-    /// The results of a part.
+    /// The number of results of a part.
     pub(in crate::conv) part_step: u32,
     pub(in crate::conv) b_column: u32,
     pub(in crate::conv) b_group: u32,
@@ -123,7 +123,7 @@ pub(in crate::conv) struct Launch {
     pub(in crate::conv) block: BlockArgsLaunch,
 }
 
-/// The launches of a pass, one a phase.
+/// The launches of a pass, one per phase.
 pub(in crate::conv) fn launches<'a>(
     conv: &'a Convolution,
     pass: Pass,
@@ -166,7 +166,7 @@ pub(in crate::conv) fn launches<'a>(
     })
 }
 
-/// The work of a cube: a block of results, and a part of their terms.
+/// The work of a cube: a block of results, and one part of their terms.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct CubeWork {
@@ -176,14 +176,14 @@ pub(in crate::conv) struct CubeWork {
     pub(in crate::conv) first_column: u32,
     pub(in crate::conv) first_term: u32,
     pub(in crate::conv) end_term: u32,
-    /// The blocks of terms.
+    /// The number of blocks of terms.
     pub(in crate::conv) blocks: u32,
 }
 
 /// The work of this cube.
 ///
-/// Cubes that run together are neighbours along the columns first: they read the same lines, which then
-/// come from memory once for all columns, and soon enough again for the next tap.
+/// Cubes that run at the same time are neighbours along the columns first. They read the same lines, which are then
+/// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
 pub(in crate::conv) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> CubeWork {
     let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
@@ -206,7 +206,7 @@ pub(in crate::conv) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> Cu
     }
 }
 
-/// Whether a unit has the `slot`-th of its pieces of work, of `pieces` for all units.
+/// Whether a unit has a `slot`-th piece of work, if all units together have `pieces`.
 #[cube]
 pub(in crate::conv) fn has_piece(
     #[comptime] slot: u32,
@@ -234,7 +234,7 @@ pub(in crate::conv) fn line_point(
     }
 }
 
-/// A line of `a` that is loaded, of this group.
+/// A line of `a` of this group, limited to the last line that can be loaded.
 #[cube]
 pub(in crate::conv) fn loaded_line(
     gather: &GatherArgs,
@@ -243,7 +243,7 @@ pub(in crate::conv) fn loaded_line(
     line: u32,
     #[comptime] product: Product,
 ) -> Point {
-    // Whole loads lie before the last line or after it.
+    // A load is either entirely before the end or entirely past it.
     let last = block.lines - comptime!(product.a.lines_a_load());
     let point = line_point(gather, min(place.first_line + line, last), product);
     let point = placed(gather, &point, product.gather);
@@ -256,16 +256,16 @@ pub(in crate::conv) fn loaded_line(
     }
 }
 
-/// A term of the product.
+/// A term of the product, ready for loading.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct Term {
     pub(in crate::conv) point: Point,
-    /// Whether it is one of the part's.
+    /// Whether it belongs to this cube's part.
     pub(in crate::conv) there: bool,
 }
 
-/// Term `term` of the block of terms that begins with `first`.
+/// Term `term` of the block of terms that starts at `first`.
 #[cube]
 pub(in crate::conv) fn loaded_term(
     gather: &GatherArgs,
@@ -290,7 +290,7 @@ pub(in crate::conv) fn loaded_term(
     }
 }
 
-/// The elements of `a` that a line and a term read.
+/// The elements of `a` that a line and a term read together.
 #[cube]
 pub(in crate::conv) fn load_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -304,7 +304,7 @@ pub(in crate::conv) fn load_a<S: Float, N: Size>(
     load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
 }
 
-/// The elements of `b` that a term and a column read.
+/// The elements of `b` that a term and a column read together.
 #[cube]
 pub(in crate::conv) fn load_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
@@ -322,7 +322,7 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
     if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
 }
 
-/// Stores 4 columns of a line, or those of them that there are.
+/// Stores 4 columns of a line, except those past the last column.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(

@@ -1,9 +1,9 @@
-//! Convolution as one product of matrices, an implicit GEMM: M = N·SZ_OUT windows by K = HF·WF·C taps and
-//! channels, times K by NF filters. The first matrix is never built: index arithmetic stands for it.
+//! Convolution as one matrix product, an implicit GEMM: M = N·SZ_OUT windows by K = HF·WF·C taps and channels,
+//! times K by NF filters. The first matrix is never built: index arithmetic replaces it.
 //!
-//! Three mainloops multiply the blocks of it: [`simt`] on every GPU, [`mma`] by fragments of matrix units,
-//! and [`wgmma`] by Hopper's warpgroups, which its tensor copy engine feeds. The first two share how blocks
-//! are read and stored (`blocks`) and how long sums are cut into parts (`split_k`).
+//! Three mainloops multiply its blocks: [`simt`] on every GPU, [`mma`] with fragments on matrix units, and [`wgmma`]
+//! on Hopper's warpgroups, which the tensor copy engine feeds. The first two share the code that loads and stores
+//! blocks (`blocks`) and the rule for splitting long sums into parts (`split_k`).
 
 pub(super) mod blocks;
 pub mod mma;

@@ -1,4 +1,4 @@
-//! Which problems are one product of matrices, how large it is, and which blocks fit.
+//! Which problems are computed as one matrix product, the size of the product, and which blocks fit.
 
 use windowpane_geometry::{Convolution, Tile};
 
@@ -8,16 +8,16 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::problem::{Pass, Request, windows};
 use crate::device::Capabilities;
 
-/// The lines of the blocks that plans begin with.
+/// The number of lines in the smallest block that a plan starts with.
 const LINES: usize = 64;
 
-/// Whether a GPU computes a problem as a product of matrices.
+/// Whether a GPU can compute a problem as a matrix product.
 pub(in crate::conv) fn applies(
     conv: &Convolution,
     request: Request,
     device: &Capabilities,
 ) -> Result<(), NotApplicable> {
-    // A processor's barriers cost more than they bring.
+    // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.pass != Pass::Bias, "the gradient of the bias has no products")?;
     require(
@@ -29,7 +29,7 @@ pub(in crate::conv) fn applies(
     require(has_few_phases(conv, request.pass), "strides make too many phases")
 }
 
-/// The lines of the longest of a pass's products.
+/// The number of lines of the longest product of a pass.
 pub(in crate::conv) fn lines(conv: &Convolution, pass: Pass) -> usize {
     let lines = |gather: Gather| match pass {
         Pass::Filter => gather.terms(conv),
@@ -38,8 +38,8 @@ pub(in crate::conv) fn lines(conv: &Convolution, pass: Pass) -> usize {
     Gather::all(conv, pass).map(lines).max().unwrap_or(0)
 }
 
-/// The lines of a product and the terms of its sums. A gradient of the data is several products; these are
-/// of the one with the most terms.
+/// The lines of a product and the terms of its sums. A data gradient consists of several products; the result is for
+/// the one with the most terms.
 pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
     if pass == Pass::Filter {
         return (conv.filter().taps() * conv.filter().channels(), windows(conv));
@@ -48,7 +48,7 @@ pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize
     sizes.max_by_key(|(_, terms)| *terms).unwrap_or_default()
 }
 
-/// Refuses a tile whose blocks of lines are more than the cubes of a launch.
+/// Rejects a tile that needs more blocks of lines than a launch can have cubes.
 pub(in crate::conv) fn check_cubes(
     tile: &Tile,
     conv: &Convolution,
@@ -62,7 +62,7 @@ pub(in crate::conv) fn check_cubes(
     }
 }
 
-/// A tile of blocks in shared memory, and what may take its place where a device has too little of it.
+/// A tile, followed by smaller ones for devices that do not have enough shared memory for it.
 pub(in crate::conv) fn smaller(tile: Tile) -> [Tile; 4] {
     let single = Tile { stages: 1, ..tile };
     let low = Tile { block_m: 64, ratio_m: (tile.ratio_m / 2).max(1), ..single };

@@ -1,4 +1,4 @@
-//! The parts that the sums of a product in blocks are cut into, so that few blocks keep a device busy.
+//! The number of parts that the sums of a blocked product are split into, so that a few blocks keep a device busy.
 
 use windowpane_geometry::{Convolution, Tile};
 
@@ -8,24 +8,24 @@ use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k::at_most;
 use crate::conv::problem::Pass;
 
-/// The most cubes that a long sum is cut up for, and the fewest blocks of terms that are worth one.
+/// The number of cubes up to which long sums are split, and the fewest blocks of terms that are worth a cube.
 const BUSY_CUBES: usize = 1024;
 const BLOCKS_A_PART: usize = 8;
 
-/// The cubes of a launch forward, or for the data, below which most of a device is idle: sums are cut until
-/// there are as many.
+/// With fewer cubes than this in a forward or data-gradient launch, most of a device is idle. Sums are then split
+/// until there are about this many.
 const FEW_CUBES: usize = 128;
 
-/// The most parts whose number a kernel can count.
+/// The largest number of parts that a launch supports.
 pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
     let (_, terms) = longest_product(conv, pass);
-    // Parts and groups are one axis of the launch.
+    // Parts and groups share one axis of the launch.
     at_most(conv, pass, terms.min(MOST_CUBES / conv.groups()))
 }
 
-/// The parts of the sums of few blocks, for as many cubes as keep the device busy. Those of the filters'
-/// gradient, whose sums are long, are many; others are cut only where most of the device would be idle, for
-/// another kernel has to read, add and finish the parts.
+/// The number of parts that gives enough cubes to keep the device busy. The weight gradient has long sums and is
+/// split into many parts. Other passes are split only where most of the device would be idle, because another
+/// kernel must read, add and finish the parts.
 pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
     let (lines, terms) = longest_product(conv, pass);
     let blocks = lines.div_ceil(tile.block_m as usize).max(1)

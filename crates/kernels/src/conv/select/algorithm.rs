@@ -1,4 +1,4 @@
-//! The registry: the only file that names all kernels. The conditions of each kernel are in its own folder.
+//! The registry: the only file that names all kernels. Each kernel's own folder has its conditions.
 
 use core::fmt;
 
@@ -15,19 +15,19 @@ use crate::device::Capabilities;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A thread of a processor computes a few windows by a few vectors of filters.
+    /// A processor's thread computes a few windows by a few vectors of filters.
     Cpu,
-    /// One filter for each channel: a unit computes a block of windows by a vector of channels.
+    /// One filter per channel: a unit computes a block of windows by a vector of channels.
     Depthwise,
-    /// One unit computes one output element from every tap.
+    /// One unit computes one output element from all taps.
     Direct,
-    /// Groups of few channels: a unit computes a run of windows by a vector of a group's filters.
+    /// Groups with few channels: a unit computes a run of windows by a vector of a group's filters.
     Grouped,
-    /// Groups of few channels: filters as matrices of bands, which matrix units multiply with.
+    /// Groups with few channels on matrix units, with filters as banded matrices.
     GroupedMma,
-    /// Implicit GEMM whose fragments matrix units multiply.
+    /// Implicit GEMM with fragments on matrix units.
     Mma,
-    /// Implicit GEMM with blocks in shared memory and sums in registers.
+    /// Implicit GEMM with blocks in shared memory and accumulators in registers.
     Simt,
     /// Implicit GEMM on Hopper's warpgroups, fed by the tensor copy engine.
     Wgmma,
@@ -49,7 +49,7 @@ pub enum Config {
 }
 
 impl Algorithm {
-    /// Every algorithm, in the order in which they are tried: the fastest first, where it applies and pays.
+    /// All algorithms, in the order in which they are tried: the first one that applies and pays off is chosen.
     pub(super) const LADDER: [Self; 8] = [
         Self::GroupedMma,
         Self::Depthwise,
@@ -61,7 +61,7 @@ impl Algorithm {
         Self::Direct,
     ];
 
-    /// The name as it is printed.
+    /// The printed name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => cpu::config::NAME,
@@ -83,7 +83,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a plan may choose the kernel unasked.
+    /// Whether a plan may choose the kernel if it was not requested.
     pub(super) fn pays(self, conv: &Convolution, request: Request, device: &Capabilities) -> bool {
         match self {
             Self::GroupedMma => grouped_mma::config::pays(request, device),
@@ -104,7 +104,7 @@ impl Algorithm {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), NotApplicable> {
-        // A sum without products, which has a kernel of its own.
+        // The bias gradient is a sum without products; it has a kernel of its own.
         if request.pass == Pass::Bias && self != Self::Direct {
             return Err(NotApplicable("the gradient of the bias has no products"));
         }
@@ -120,7 +120,7 @@ impl Algorithm {
         }
     }
 
-    /// The configuration that suits a problem and a device.
+    /// The best configuration for a problem and a device.
     pub(super) fn config(
         self,
         conv: &Convolution,
@@ -149,7 +149,7 @@ impl fmt::Display for Algorithm {
 }
 
 impl Config {
-    /// The kernel that it configures.
+    /// The kernel that this configures.
     pub fn algorithm(&self) -> Algorithm {
         match self {
             Self::Cpu(_) => Algorithm::Cpu,
@@ -176,7 +176,7 @@ impl Config {
         }
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(super) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         Ok(match self {
             Self::Cpu(config) => Self::Cpu(config.over(tiling)?),

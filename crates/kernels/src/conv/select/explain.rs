@@ -1,4 +1,4 @@
-//! Why a kernel was chosen, and why each of the others was not.
+//! Why a kernel was chosen, and why the other kernels were not.
 
 use core::fmt;
 
@@ -9,22 +9,22 @@ use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
-/// The outcome of the choice for one kernel.
+/// The result of the selection for one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is the kernel of the plan.
+    /// It is the plan's kernel.
     Chosen,
-    /// It applies, and a kernel that comes before it, as it is faster for most such problems, applies too.
+    /// It applies, but another kernel that is preferred, because it is faster for most such problems, applies too.
     Slower {
-        /// That kernel.
+        /// The preferred kernel.
         than: Algorithm,
     },
-    /// It applies, and would take longer than the kernels after it: it is used only where it is asked for.
+    /// It applies, but would be slower than kernels that are tried later. It is used only if it is requested.
     DoesNotPay,
     /// It does not apply.
     DoesNotApply(NotApplicable),
-    /// It applies, and the device cannot run it as it would be configured.
+    /// It applies, but the device cannot run its configuration.
     Refused(PlanError),
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for Verdict {
 
 /// The verdict on every kernel, in the order in which they are tried.
 ///
-/// The problem itself may be refused, as one of integers is.
+/// Returns an error if the problem itself is rejected, as one of integers is.
 pub fn explain(
     conv: &Convolution,
     request: Request,

@@ -1,7 +1,7 @@
-//! The choice of a kernel, a pure function of the problem and the device's capabilities.
+//! The selection of a kernel, a pure function of the problem and the device's capabilities.
 //!
-//! A [`Request`] and a [`Wish`] go in, a [`Plan`] comes out. `algorithm` is the registry, the only file that
-//! names all kernels; `search` has the plans near a plan, for a search by measuring.
+//! It makes a [`Plan`] from a [`Request`] and a [`Wish`]. `algorithm` is the registry, the only file that names all
+//! kernels; `search` finds the neighbours of a plan, for tuning by measurement.
 
 use core::fmt;
 
@@ -25,12 +25,12 @@ mod tests;
 pub use algorithm::{Algorithm, Config};
 pub use explain::{Verdict, explain};
 
-/// The parts of a plan that are asked for; the rest is the plan's own choice.
+/// The parts of a plan that are requested; the planner chooses the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
     /// The kernel.
     pub algorithm: Option<Algorithm>,
-    /// The layout that it computes in.
+    /// The layout that the kernel computes in.
     pub layout: Option<Layout>,
     /// Numbers of its tile.
     pub tiling: Tiling,
@@ -38,8 +38,7 @@ pub struct Wish {
 
 /// How a convolution will run.
 ///
-/// The fields may be overridden one by one before the launch; [`Plan::check`] says which values
-/// cannot be.
+/// The fields may be overridden one by one before the launch; [`Plan::check`] rejects values that are not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -49,15 +48,15 @@ pub struct Plan {
     pub layout: Layout,
     /// The units of a cube.
     pub units: u32,
-    /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
-    /// n-th one (lanes of a GPU, whose accesses then fall together).
+    /// Whether a unit computes a run of neighbouring outputs (threads of a processor) or every n-th output (lanes of a
+    /// GPU, whose accesses are then contiguous).
     pub runs: bool,
-    /// The parts that each sum is cut into; 1 where the sums are many enough.
+    /// The number of parts that each sum is split into; 1 where there are enough sums.
     pub splits: usize,
 }
 
 impl Plan {
-    /// Chooses the kernel of a problem and its configuration, as far as the wish leaves them open.
+    /// Chooses the kernel for a problem and its configuration, as far as the wish leaves them open.
     pub fn new(
         conv: &Convolution,
         request: Request,
@@ -71,13 +70,13 @@ impl Plan {
         let plan = Self::of(algorithm, layout, conv, request, wish, device);
         let is_free = wish.algorithm.is_none() && wish.layout.is_none();
         if plan.is_err() && is_free && layout != conv.layout() {
-            // What does not fit transposed may fit as it is.
+            // A problem that does not fit with transposes may fit in its own layout.
             return Self::new(conv, request, Wish { layout: Some(conv.layout()), ..wish }, device);
         }
         plan
     }
 
-    /// The plan of a kernel that can compute the problem in this layout.
+    /// The plan for a kernel that can compute the problem in this layout.
     fn of(
         algorithm: Algorithm,
         layout: Layout,
@@ -109,13 +108,13 @@ impl Plan {
         self.config.algorithm()
     }
 
-    /// The kernel's configuration by the names that tiles of all kernels share; none where there is nothing
-    /// to configure.
+    /// The kernel's configuration as a tile, with the names that all kernels share; none where there is nothing to
+    /// configure.
     pub fn tile(&self) -> Option<Tile> {
         self.config.kernel().tile()
     }
 
-    /// Refuses values that no kernel can run with.
+    /// Rejects values that no kernel can run with.
     pub fn check(
         &self,
         conv: &Convolution,
@@ -137,7 +136,7 @@ impl Plan {
         self.check_counts(given, request, device)
     }
 
-    /// Refuses units, parts and memory that the device does not have.
+    /// Rejects units, parts and memory that the device does not have.
     fn check_counts(
         &self,
         conv: &Convolution,
@@ -149,7 +148,7 @@ impl Plan {
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
-        // Each transposed tensor is as large as one that was checked.
+        // A transposed tensor is as large as the original, whose size was checked.
         let bytes = self.kernels_workspace(conv, request) as u64;
         if bytes > device.buffer_bytes {
             return Err(PlanError::Workspace { bytes, limit: device.buffer_bytes });
@@ -157,14 +156,14 @@ impl Plan {
         Ok(())
     }
 
-    /// The bytes of device memory that the launch takes beside its tensors. A residual in another layout than the
-    /// kernel's takes as many again as the output.
+    /// The bytes of device memory that the launch needs besides its tensors. If a residual must be transposed, the
+    /// launch needs the size of the output in addition.
     pub fn workspace(&self, conv: &Convolution, request: Request) -> usize {
         let transposes = Transposes::new(conv, self.layout, request.pass).bytes(request.dtype);
         self.kernels_workspace(conv, request).saturating_add(transposes)
     }
 
-    /// The bytes of the kernel's own, and of the parts of sums.
+    /// The bytes of the kernel's own scratch memory, and of the partial sums.
     fn kernels_workspace(&self, conv: &Convolution, request: Request) -> usize {
         let parts = match self.cuts(request.pass, request.dtype) {
             false => 0,
@@ -175,25 +174,25 @@ impl Plan {
         parts.saturating_mul(accumulator(request.dtype).size()).saturating_add(own)
     }
 
-    /// How the kernel takes its factors, in words.
+    /// A description of the form in which the kernel multiplies its factors.
     pub fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
         self.config.kernel().factors(&in_layout(conv, request.pass, self.layout), request)
     }
 
-    /// Whether sums leave a kernel in parts. Where sums are long they leave it as wide as parts would be, so
-    /// that another batch, with another number of parts, needs no other kernel.
+    /// Whether a kernel stores partial sums. Where sums are long, it always stores them as wide as partial sums, so
+    /// that another batch size, with another number of parts, does not need another kernel.
     pub(super) fn cuts(&self, pass: Pass, dtype: DType) -> bool {
         let long = matches!(pass, Pass::Filter | Pass::Bias);
         let fixed = self.config.kernel().depends_on_batch();
         self.splits > 1 || (long && !fixed && dtype != accumulator(dtype))
     }
 
-    /// The type in which sums leave a kernel.
+    /// The type in which a kernel stores its sums.
     pub(super) fn stored(&self, pass: Pass, dtype: DType) -> DType {
         if self.cuts(pass, dtype) { accumulator(dtype) } else { dtype }
     }
 
-    /// Launches the kernel on tensors that were checked.
+    /// Launches the kernel on tensors that have been checked.
     pub(super) fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         match arguments.request.pass {
             Pass::Bias => {
@@ -213,7 +212,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The first kernel of the ladder that can compute a problem, of those that pay or the one that is wished, and the
+/// The first kernel of the ladder that can compute a problem and that pays off (or is the requested one), and the
 /// layout that it computes in.
 fn first_of_ladder(
     conv: &Convolution,
@@ -227,7 +226,7 @@ fn first_of_ladder(
         Some(wished) => wished == algorithm,
         None => algorithm.pays(conv, request, device),
     };
-    // The direct kernel has no tile to wish for.
+    // The direct kernel has no tile, so it cannot satisfy a wish for one.
     let has_tile = |algorithm| algorithm != Algorithm::Direct || wish.tiling == Tiling::default();
     let found = Algorithm::LADDER.into_iter().find(|&algorithm| {
         let conv = in_layout(conv, request.pass, layout(algorithm));

@@ -1,5 +1,5 @@
-//! The plans that tuning measures: where a search begins, and the neighbours of a plan. Both are pure
-//! functions, as the choice of a plan is.
+//! The plans that tuning measures: the starting points of a search, and the neighbours of a plan. Both are pure
+//! functions, like the selection.
 
 use windowpane_geometry::{Convolution, Layout, Tile};
 
@@ -8,7 +8,7 @@ use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 impl Plan {
-    /// The plan of every kernel that can compute a problem, the planner's own choice first.
+    /// The plan of every kernel that can compute a problem, starting with the planner's own choice.
     pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
         let own = |algorithm| Wish { algorithm: Some(algorithm), ..Wish::default() };
         let turned = |algorithm| Wish { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
@@ -24,9 +24,9 @@ impl Plan {
         plans
     }
 
-    /// The plans a step away that can be run: one number of the tile, or two that belong together,
-    /// or the parts of a sum, doubled or halved; and blocks and stages that are a little larger or
-    /// smaller, for kernels that know others than powers of two.
+    /// The plans that are one step away and can run. A step doubles or halves one number of the tile, or two related
+    /// ones, or the number of parts of a sum; or it makes a block or the number of stages slightly larger or smaller,
+    /// for kernels that do not need powers of two.
     pub fn neighbours(
         &self,
         conv: &Convolution,
@@ -44,7 +44,7 @@ impl Plan {
     }
 }
 
-/// The tiles a step away, whether or not a kernel can be made of them.
+/// The tiles that are one step away, whether or not a kernel supports them.
 fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
     let alone: [fn(&mut Tile) -> [&mut u32; 1]; 7] = [
         |tile| [&mut tile.block_m],
@@ -55,7 +55,7 @@ fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
         |tile| [&mut tile.elems_per_thread],
         |tile| [&mut tile.stages],
     ];
-    // Either there are more units of the same work, or as many units of more work.
+    // Doubling a block either adds units with the same work, or, with its ratio, gives the same units more work.
     let together: [fn(&mut Tile) -> [&mut u32; 2]; 3] = [
         |tile| [&mut tile.block_m, &mut tile.block_n],
         |tile| [&mut tile.block_m, &mut tile.ratio_m],
@@ -80,7 +80,7 @@ fn steps(tile: Tile) -> impl Iterator<Item = Tile> {
 /// A number of a tile.
 type Number = fn(&mut Tile) -> &mut u32;
 
-/// A tile with some numbers doubled, and one with them halved, if they can be.
+/// The tile with some numbers doubled, and the tile with them halved, where possible.
 fn stepped<const N: usize>(
     tile: Tile,
     numbers: fn(&mut Tile) -> [&mut u32; N],

@@ -1,4 +1,4 @@
-//! What is chosen for which problem and device, and what is refused.
+//! Which kernel is chosen for a problem and a device, and which requests are rejected.
 
 use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Precision, Shape, Window};
 
@@ -19,7 +19,7 @@ const F32: Request =
 const BF16: Request = Request { dtype: DType::BF16, ..F32 };
 const TF32: Request = Request { precision: Precision::Tf32, ..F32 };
 
-/// A layer of 3 by 3 taps over 28 by 28 pixels.
+/// A layer of 3 by 3 taps on 28 by 28 pixels.
 pub(super) fn conv(batch: usize, channels: usize, filters: usize, groups: usize) -> Convolution {
     let shape = Shape::new(batch, channels, Extents::from([28, 28])).unwrap();
     let filter = Filter::new(filters, channels / groups, Extents::from([3, 3])).unwrap();
@@ -51,7 +51,7 @@ fn each_device_has_its_kernel() {
     for device in [GPU, PROCESSOR] {
         assert_eq!(algorithm(&conv(8, 64, 64, 64), F32, &device), Algorithm::Depthwise);
     }
-    // Matrix units are the faster for all but the fewest channels.
+    // Matrix units are faster except for groups with very few channels.
     let [few, more] = [conv(8, 256, 256, 32), conv(8, 256, 256, 16)];
     assert_eq!(algorithm(&few, F32, &GPU), Algorithm::Grouped);
     assert_eq!(algorithm(&few, BF16, &GPU), Algorithm::GroupedMma);
@@ -62,7 +62,7 @@ fn each_device_has_its_kernel() {
     assert_eq!(algorithm(&few, F32, &PROCESSOR), Algorithm::Cpu);
 }
 
-/// Every plan passes its own check, whatever the pass, the type and the counts.
+/// Every plan passes its own check, for all passes, types and sizes.
 #[test]
 fn what_is_planned_can_run() {
     for (channels, filters, groups) in
@@ -93,7 +93,7 @@ fn what_is_planned_can_run() {
     }
 }
 
-/// The tile, which the code of a kernel depends on, is that of any batch.
+/// The tile, on which a kernel's code depends, is the same for every batch size.
 #[test]
 fn a_tile_does_not_depend_on_the_batch() {
     for pass in [Pass::Forward, Pass::Data, Pass::Filter] {
@@ -108,7 +108,7 @@ fn a_tile_does_not_depend_on_the_batch() {
     }
 }
 
-/// Whole loads, factors of 16 bits and LLVM make the largest blocks, where they have room.
+/// The largest blocks are used for 16-bit factors with whole loads through LLVM, if they fit.
 #[test]
 fn blocks_of_matrix_units_are_as_large_as_they_can_be() {
     let blocks = |channels, filters, request, device: &Capabilities| {
@@ -147,7 +147,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     let units = refused("ratio_m=1,ratio_n=1,block_m=256,block_n=256,block_k=8", F32, &GPU);
     assert!(units.contains("4096 units"), "{units}");
     assert!(refused("block_m=7", F32, &PROCESSOR).contains("block_m=7 was asked"));
-    // Numbers that follow from others need not be asked for.
+    // Numbers that follow from others need not be requested.
     let rows = |text: &str| {
         let wish =
             Wish { tiling: text.parse().unwrap(), algorithm: Some(Algorithm::Cpu), layout: None };
@@ -156,7 +156,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     assert_eq!([rows("ratio_m=3"), rows("ratio_m=3,block_m=3")], [Ok(3), Ok(3)]);
     assert!(refused("ratio_m=3,block_m=6", F32, &PROCESSOR).contains("block_m=6 was asked"));
     assert!(refused("ratio_m=1000", F32, &PROCESSOR).contains("ratio_m by ratio_n ask for"));
-    // What a number must divide is named in the error.
+    // The error names the quantity that a number must divide.
     let bands = |text: &str| {
         let algorithm = Some(Algorithm::GroupedMma);
         let wish = Wish { tiling: text.parse().unwrap(), algorithm, layout: None };
@@ -169,7 +169,7 @@ fn an_impossible_tile_is_refused_by_its_limit() {
     assert!(refused("block_k=2", F32, &PROCESSOR).contains("block_k=2 was asked"));
 }
 
-/// A search goes from a small block to none.
+/// A search may halve a number of the tile to zero.
 #[test]
 fn a_tile_of_nothing_is_refused_by_every_kernel() {
     let (conv, none, all) = (conv(8, 64, 128, 1), Some(0), Tiling::default());
@@ -195,8 +195,8 @@ fn a_tile_of_nothing_is_refused_by_every_kernel() {
     }
 }
 
-/// Strict f32 is multiplied in parts where sums are long enough for their bound, and work enough to be
-/// worth the laying; three channels go the same way.
+/// Strict f32 is multiplied in parts where sums are long enough for their error bound, and where there is enough work
+/// for repacking to pay off; images with three channels are repacked too.
 #[test]
 fn wgmma_is_chosen_where_repacking_pays() {
     let large = conv(128, 64, 64, 1);
@@ -208,9 +208,9 @@ fn wgmma_is_chosen_where_repacking_pays() {
     assert_eq!(algorithm(&conv(1, 3, 64, 1), BF16, &HOPPER), Algorithm::Mma);
     let wish = Wish { algorithm: Some(Algorithm::Wgmma), ..Wish::default() };
     let forced = |channels| Plan::new(&conv(1, channels, 64, 1), F32, wish, &HOPPER);
-    // 63 terms and 72.
+    // 63 and 72 terms.
     assert!(forced(7).is_err() && forced(8).is_ok());
-    // It says what is repacked.
+    // The workspace shows whether operands are repacked.
     assert!(plan(&large, F32, &HOPPER).unwrap().workspace(&large, F32) > 0);
     assert_eq!(plan(&large, BF16, &HOPPER).unwrap().workspace(&large, BF16), 0);
 }
@@ -219,8 +219,8 @@ fn channels_first(conv: Convolution) -> Convolution {
     conv.with_layouts(Layout::ChannelsFirst, FilterLayout::Fchw)
 }
 
-/// Where warpgroups are so much faster that it pays, tensors are transposed for them, in all passes; elsewhere
-/// kernels compute in the tensors' own layout.
+/// Tensors are transposed for warpgroups in all passes where that pays off. Other kernels compute in the tensors' own
+/// layout.
 #[test]
 fn channels_first_tensors_are_transposed_where_it_pays() {
     let large = channels_first(conv(128, 64, 64, 1));
@@ -234,7 +234,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             let found = (chosen.algorithm(), chosen.layout);
             assert_eq!(found, (Algorithm::Wgmma, Layout::ChannelsLast), "{request:?}");
             assert_eq!(chosen.check(&large, request, &HOPPER), Ok(()));
-            // Beside what the kernel takes, both tensors once more, and a result in the filters' own layout.
+            // Both tensors once more, in addition to the kernel's own memory, and a result in the filters' own layout.
             let result = if pass == Pass::Filter { large.filter().elements() } else { 0 };
             let read = large.with_layouts(
                 Layout::ChannelsLast,
@@ -249,7 +249,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
             );
             let near = chosen.neighbours(&large, request, &HOPPER);
             assert!(near.iter().all(|other| other.layout == chosen.layout), "{near:?}");
-            // Where the kernel's own memory is too much, others compute the tensors as they are.
+            // Where the kernel's own memory is too large, another kernel computes in the tensors' own layout.
             let own = chosen.workspace(&read, request) as u64;
             let buffer_bytes = (large.input().elements() * request.dtype.size()) as u64;
             let little = Capabilities { buffer_bytes, ..HOPPER };
@@ -270,7 +270,7 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     }
     let bias = Request { pass: Pass::Bias, ..BF16 };
     assert_eq!(plan(&large, bias, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
-    // A tile that only another kernel has is that kernel's.
+    // A tile that only another kernel supports selects that kernel.
     let tiling = Tiling { block_k: Some(32), ..Tiling::default() };
     let tiled = Plan::new(&large, BF16, Wish { tiling, ..Wish::default() }, &HOPPER).unwrap();
     assert_eq!((tiled.layout, tiled.algorithm()), (Layout::ChannelsFirst, Algorithm::Mma));
@@ -279,22 +279,21 @@ fn channels_first_tensors_are_transposed_where_it_pays() {
     for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
         assert!(tried.iter().any(|plan| plan.layout == layout), "{tried:?}");
     }
-    // Many elements to move for each product.
+    // There are many elements to move relative to the products.
     let shape = Shape::new(256, 16, Extents::from([112, 112])).unwrap();
     let (filter, window) =
         (Filter::new(8, 16, Extents::from([1, 1])).unwrap(), Window::new([1, 1]));
     let (first, fchw) = (Layout::ChannelsFirst, FilterLayout::Fchw);
     let light = Convolution::new(shape, filter, &window, 1, first, fchw).unwrap();
     assert_eq!(plan(&light, BF16, &HOPPER).unwrap().layout, Layout::ChannelsFirst);
-    // Any kernel computes in either layout where it is asked to.
+    // A layout other than the tensors' own can be requested.
     let layout = Some(Layout::ChannelsLast);
     let asked = Plan::new(&large, F32, Wish { layout, ..Wish::default() }, &PROCESSOR).unwrap();
     assert_eq!((asked.layout, asked.algorithm()), (Layout::ChannelsLast, Algorithm::Cpu));
     assert_eq!(asked.check(&large, F32, &PROCESSOR), Ok(()));
 }
 
-/// The gradient of the filters is multiplied in parts of 16 bits, where its shortest sums are long enough and
-/// there is work enough.
+/// The weight gradient is multiplied in 16-bit parts, where its shortest sums are long enough and there is enough work.
 #[test]
 fn wgmma_computes_filter_gradients_where_repacking_pays() {
     let filter = Request { pass: Pass::Filter, ..F32 };
@@ -302,16 +301,16 @@ fn wgmma_computes_filter_gradients_where_repacking_pays() {
     let chosen = plan(&large, filter, &HOPPER).unwrap();
     assert_eq!(chosen.algorithm(), Algorithm::Wgmma);
     assert_eq!(chosen.factors(&large, filter), "three bf16 each, six products");
-    // Three parts of two bytes each, the parts of the sums, and flags.
+    // Three parts of two bytes each, the partial sums, and flags.
     let factors = large.input().elements() + large.output().elements();
     let sums = chosen.splits * large.filter().elements();
     let most = 6 * factors + 5 * sums;
     let bytes = chosen.workspace(&large, filter);
     assert!((6 * factors + 4 * sums..most).contains(&bytes), "{bytes} of {most}");
-    // Another number of parts has as many flags.
+    // With another number of parts, there are flags for each of them.
     let cut = Plan { splits: 2 * chosen.splits, ..chosen };
     assert!(cut.workspace(&large, filter) > bytes + 4 * sums);
-    // Little work, or most of a tile for nothing.
+    // There is little work, or most of a tile is padding.
     for (batch, channels, filters) in [(1, 64, 64), (128, 32, 32), (128, 16, 128)] {
         let small = conv(batch, channels, filters, 1);
         assert_eq!(algorithm(&small, filter, &HOPPER), Algorithm::Simt);
@@ -331,8 +330,8 @@ fn wgmma_computes_filter_gradients_where_repacking_pays() {
     assert!(forced(&tiny(8)).is_err() && forced(&tiny(9)).is_ok());
 }
 
-/// Hopper's copy engine starts at whole chunks of 16 bytes: by any other start the device is lost, so that
-/// groups which begin elsewhere go to other kernels, or have their filters packed.
+/// Hopper's copy engine must start at whole chunks of 16 bytes; otherwise the device is lost. So groups that start
+/// elsewhere are computed by other kernels, or have their filters packed.
 #[test]
 fn wgmma_copies_start_at_whole_chunks() {
     let grouped = |groups: usize, channels: usize, filters: usize, layout: FilterLayout| {
@@ -359,7 +358,7 @@ fn wgmma_copies_start_at_whole_chunks() {
         for (groups, channels) in [(16, 8), (4, 24), (2, 112)] {
             assert!(can(&grouped(groups, channels, channels, layout), Pass::Filter, BF16));
         }
-        // Filters of a group that begin within a chunk are packed, as others are not.
+        // Filters of a group that start inside a chunk are packed; others are not.
         let packs = |filters| {
             let conv = grouped(2, 64, filters, layout);
             assert!(can(&conv, Pass::Forward, BF16));
@@ -383,7 +382,7 @@ fn long_sums_are_cut_and_short_ones_are_not() {
     assert!(plan.splits > 8 && plan.workspace(&conv(128, 64, 64, 1), bias) > 0, "{plan:?}");
 }
 
-/// A plan is no other kernel's by its name alone, nor another type's.
+/// A plan is only valid for the kernel and the type that it was made for.
 #[test]
 fn what_a_plan_was_made_for_stays() {
     let conv = conv(8, 64, 128, 1);
@@ -404,7 +403,7 @@ fn what_a_plan_was_made_for_stays() {
     assert!(matrix.check(&conv, BF16, &other).is_err(), "its planes are of 32");
 }
 
-/// More lines than a device has cubes for are not for blocks; where it has them, they are.
+/// Products with more lines than the device has cubes for are not computed in blocks.
 #[test]
 fn long_products_are_blocks_where_cubes_are_many() {
     let long = {
@@ -419,7 +418,7 @@ fn long_products_are_blocks_where_cubes_are_many() {
     assert!(simt.check(&long, F32, &PLAIN).is_err());
 }
 
-/// Far windows and far taps are not unrolled in runs.
+/// Windows or taps that are far apart are not unrolled in runs.
 #[test]
 fn far_steps_are_not_for_runs() {
     let depthwise = |stride, dilation| {
@@ -445,8 +444,8 @@ fn tf32_is_of_f32_and_of_matrix_units() {
     assert!(Plan::new(&conv, TF32, wish, &GPU).is_err());
 }
 
-/// Whatever is written into the fields of a plan, its check gives an answer, and what it accepts has a
-/// workspace that the device can bind.
+/// `check` returns a result for any values in the fields of a plan, and an accepted plan has a workspace that the
+/// device can bind.
 #[test]
 fn any_numbers_are_checked() {
     const NUMBERS: [u32; 11] = [0, 1, 2, 3, 4, 16, 64, 256, 65_536, 1 << 31, u32::MAX];
@@ -498,7 +497,7 @@ fn any_numbers_are_checked() {
     assert!(checked > 10_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
 }
 
-/// Exactly one kernel is chosen, that of the plan; the others say why they are not.
+/// Exactly one kernel is chosen, the plan's; every other one has a reason.
 #[test]
 fn every_kernel_has_a_verdict() {
     let reason = |found: &[(Algorithm, Verdict)], kernel: Algorithm| {
@@ -536,13 +535,13 @@ fn every_kernel_has_a_verdict() {
     assert_eq!(reason(&dense, Algorithm::Cpu), "does not apply: it is for processors");
     let small = explain(&conv(1, 64, 64, 1), F32, &HOPPER).unwrap();
     assert_eq!(reason(&small, Algorithm::Wgmma), "applies, but does not pay off here");
-    // Channels last it would be chosen.
+    // With channels last it would be chosen.
     let small = explain(&channels_first(conv(1, 64, 64, 1)), BF16, &HOPPER).unwrap();
     assert_eq!(reason(&small, Algorithm::Wgmma), "applies, but does not pay off here");
 }
 
-/// Every device that is known as data has a plan within its limits for each problem, on matrix units where it
-/// has them and the problem fills them.
+/// Every device with a profile has a plan within its limits for each problem. It uses matrix units if the device has
+/// them and the problem fills them.
 #[test]
 fn known_devices_have_plans_within_their_limits() {
     for Profile { name, capabilities: device } in profiles::PROFILES {

@@ -1,4 +1,4 @@
-//! The kernels of teams: whole windows, parts of windows, and the fold of the parts.
+//! The kernels of teams: they reduce whole windows, parts of windows, and the results of these parts.
 
 use cubecl::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, accumulator_at, finish, fold, merge, plane_position, site_of,
 };
 
-/// Each team's window, folded and written.
+/// Each team reduces a window and writes the result.
 #[cube(launch_unchecked)]
 pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
@@ -30,7 +30,7 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Each team's part of a window, folded.
+/// Each team reduces a part of a window.
 #[cube(launch_unchecked)]
 pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
@@ -56,7 +56,7 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// The parts of each window, folded and written.
+/// Each unit combines the parts of a window and writes the result.
 #[cube(launch_unchecked)]
 pub(super) fn fold_parts<S: Float, A: Float, M: Size>(
     values: &[Vector<A, M>],
@@ -121,15 +121,15 @@ fn part_at<A: Float, M: Size>(
     Accumulator::<A, M> { value: values[at as usize], position }
 }
 
-/// What a unit is among the teams.
+/// A unit's place among the teams.
 #[derive(CubeType)]
 struct Member {
     /// Its number in the team.
     number: u32,
-    /// The output vector of the team, or one that is there.
+    /// The output vector of the team, clamped to those that exist.
     vector: u32,
     part: u32,
-    /// Whether the team has a window and this unit is one of it, and whether it is the first.
+    /// Whether the team has a window and the unit belongs to the team, and whether it is also the team's first unit.
     works: bool,
     writes: bool,
 }
@@ -152,7 +152,7 @@ fn member_of(problem: &ProblemArgs, args: &TeamArgs, #[comptime] form: Form) -> 
     }
 }
 
-/// Folds the taps of a team: the result is its first unit's.
+/// Reduces the taps of a team. The result is that of its first unit.
 #[cube]
 fn team<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
@@ -219,7 +219,7 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
     lanes
 }
 
-/// Folds the taps `t`, `t` + T, … that a unit has in flight at once.
+/// Reduces the taps `t`, `t` + T, …, whose loads a unit has in flight at once.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn round<S: Float, A: Float, N: Size>(
@@ -257,10 +257,10 @@ fn round<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Where a tap is.
+/// The position of a tap.
 #[derive(CubeType)]
 struct Place<N: Size> {
-    /// Its vector, or one that is there.
+    /// Its vector, clamped to those that exist.
     vector: u32,
     position: Vector<i32, N>,
     /// Whether it is inside the input.
@@ -303,7 +303,7 @@ fn place_of<N: Size>(
     }
 }
 
-/// The coordinate of tap `t`, or the nearest one inside.
+/// The coordinate of tap `t`, clamped to the input.
 #[cube]
 fn inner(axis: &AxisArgs, taps: &Taps, t: u32, #[comptime] form: AxisForm) -> i32 {
     let t = t as i32;
@@ -316,7 +316,7 @@ fn is_inside(taps: &Taps, t: u32) -> bool {
     t as i32 >= taps.first && (t as i32) < taps.end
 }
 
-/// The lanes as they are written: those along the taps folded into one.
+/// The lanes as they are written: lanes along the taps are reduced to one.
 #[cube]
 fn lanes_folded<A: Float, N: Size, M: Size>(
     folded: &Accumulator<A, N>,

@@ -1,18 +1,18 @@
-//! Few windows of many taps: a team of units a window, whose neighbours read neighbouring memory.
+//! Few windows with many taps: one team of units per window, and neighbouring units read adjacent memory.
 //!
 //! ```text
 //! for each output (n, o, c):                    one team of T units
-//!     unit m folds the taps m, m + T, m + 2T, …      several loads in flight
-//!     the team's folds are folded in shared memory    T/2 pairs, T/4 pairs, …
+//!     unit m reduces the taps m, m + T, m + 2T, …      several loads in flight
+//!     the team's results are reduced in shared memory   T/2 pairs, T/4 pairs, …
 //! ```
 //!
-//! Channels-last the lanes of a vector are channels, and neighbouring units are neighbouring vectors
-//! of the same tap. Channels-first neighbouring units are neighbouring taps; and where a window is the
-//! whole plane its taps are the plane as it lies in memory, read in vectors where they divide it.
+//! With channels last, the lanes of a vector are channels, and neighbouring units read neighbouring vectors of the same
+//! tap. With channels first, neighbouring units read neighbouring taps. If a window is the whole plane, its taps are in
+//! memory order and are read as vectors if these divide the plane.
 //!
-//! Where even so there are too few units, the taps are cut into parts, each with teams of its own,
-//! and a second launch folds the parts. Taps are folded out of order, so that of equal maxima the one
-//! at the lower position is the winner, and of NaN the one at the higher.
+//! If there are still too few units, the taps are split into parts, each with teams of its own, and a second launch
+//! combines the parts. Taps are reduced out of order, so positions are compared explicitly: among equal maxima the one
+//! at the lower position wins, among NaNs the one at the higher.
 
 mod kernel;
 
@@ -36,13 +36,13 @@ use crate::pool::problem::{Problem, Reduction, check_workspace, pixel_channels};
 
 const NAME: &str = "block_reduce";
 
-/// How the taps of a window are shared out.
+/// How the taps of a window are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The units that share a window.
+    /// The number of units that share a window.
     pub team: u32,
-    /// The parts that the taps of a window are cut into, to be folded by a second launch.
+    /// The number of parts that the taps of a window are split into; a second launch combines them.
     pub parts: usize,
 }
 
@@ -56,11 +56,11 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans teams, and the workspace of their parts.
+    /// Plans teams, and the scratch buffers for their parts.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         fits(problem)?;
         let own = Settings::new(problem, device);
-        // Shared vectors of more than four lanes are not for every device.
+        // Not every device has shared vectors of more than four lanes.
         let widest = widest_load(problem.dtype, device).min(device.vector_lanes.min(16));
         let teams = Teams::new(problem.pooling, own.units, own.lanes.min(widest), widest);
         let Teams { lanes, across, team, parts } = teams;
@@ -72,7 +72,7 @@ impl Kernel for Config {
         Ok((settings, config))
     }
 
-    /// Refuses teams that a cube has no room for, or more parts than are folded.
+    /// Refuses teams larger than a cube, and numbers of parts that are not supported.
     fn check(
         &self,
         settings: &Settings,
@@ -112,44 +112,43 @@ impl Kernel for Config {
     }
 }
 
-/// Refuses all but maxima and averages.
+/// Refuses everything except maxima and averages.
 fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     let norm = matches!(problem.reduction, Reduction::Norm(_));
     only_if(NAME, !problem.gradient, "it computes no gradients")?;
     only_if(NAME, !norm, "it computes no norms")
 }
 
-/// The loads of a unit that are in flight at once.
+/// The number of loads that a unit has in flight at once.
 const FLIGHT: u32 = 4;
 
-/// As many units as fill a large GPU several times over.
+/// The number of units that fill a large GPU several times over.
 const ENOUGH_UNITS: usize = 1 << 17;
 
-/// How the taps of a problem are shared out.
+/// How the taps of a problem are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Teams {
-    /// The elements that a unit reads at once, and whether they are neighbours of one plane.
+    /// The number of elements that a unit reads at once, and whether they are neighbours in one plane.
     lanes: usize,
     across: bool,
-    /// The units of a team.
+    /// The number of units of a team.
     team: u32,
-    /// The parts that the taps are cut into.
+    /// The number of parts that the taps are split into.
     parts: usize,
 }
 
 impl Teams {
-    /// Chooses teams for a problem; `lanes` divide a pixel, `widest` is the most that are loaded at
-    /// once.
+    /// Chooses teams for a problem. `lanes` divides a pixel; `widest` is the most that is loaded at once.
     fn new(pooling: &Pooling, units: u32, lanes: usize, widest: usize) -> Self {
         let across = pixel_channels(pooling) == 1 && is_flat(pooling);
         let lanes = if across { widest_divisor(pooling.grid().taps(), widest) } else { lanes };
         let taps = pooling.grid().taps() / if across { lanes } else { 1 };
         let outputs = pooling.output().elements() / if across { 1 } else { lanes };
         let power = |n: usize| 1usize << n.max(1).ilog2();
-        // Neighbouring units share a pixel's vectors before they share its taps.
+        // Neighbouring units cover the vectors of a pixel before they share its taps.
         let pixel = (pixel_channels(pooling) / lanes).next_power_of_two().min(32);
         let pixel = if across { 1 } else { pixel };
-        // Each unit of a team has a few taps, and the last fold is not most of the work.
+        // Each unit of a team has a few taps, so that combining the units' results is not most of the work.
         let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
         let wanted = if pixel_channels(pooling) == 1 {
             most
@@ -163,10 +162,10 @@ impl Teams {
     }
 }
 
-/// The most parts that the taps of a window are cut into: a unit folds them one by one.
+/// The most parts that the taps of a window are split into, because one unit combines them one by one.
 const MOST_PARTS: usize = 128;
 
-/// Whether a window is the whole plane, so that its taps lie in memory as they are counted.
+/// Whether a window is the whole plane, so that its taps are in memory order.
 pub(super) fn is_flat(pooling: &Pooling) -> bool {
     let whole = |axis: &Axis| {
         let all = axis.output() == 1 && axis.before() == 0 && axis.kernel() == axis.input();
@@ -175,12 +174,12 @@ pub(super) fn is_flat(pooling: &Pooling) -> bool {
     pooling.grid().axes().iter().all(whole)
 }
 
-/// The bytes that a cube's units share.
+/// The bytes of shared memory of a cube.
 fn shared_bytes(reduction: Reduction, settings: &Settings) -> usize {
     settings.units as usize * written(settings) * partial_bytes(reduction, settings)
 }
 
-/// The bytes of the parts.
+/// The bytes of the scratch buffers for the parts.
 fn workspace(pooling: &Pooling, reduction: Reduction, settings: &Settings, parts: usize) -> usize {
     let parts = if parts > 1 { parts } else { 0 };
     parts * pooling.output().elements() * partial_bytes(reduction, settings)
@@ -195,42 +194,42 @@ fn is_indexed(reduction: Reduction) -> bool {
     reduction.has_indices()
 }
 
-/// The lanes that are written: those of a plane become one number.
+/// The number of lanes that are written; lanes along a plane become one.
 fn written(settings: &Settings) -> usize {
     if settings.across { 1 } else { settings.lanes }
 }
 
-/// The numbers of the teams, which may change without a new kernel.
+/// The numbers of the teams. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TeamArgs {
-    /// The units that are neighbours: those of a team, or the teams of a cube.
+    /// The divisor that splits a unit's position into member and team: the units of a team, or the teams of a cube.
     neighbours: FastDivmod<u32>,
-    /// The units of a team, the teams of a cube, and how often a team is halved.
+    /// The number of units in a team, of teams in a cube, and of halvings until a team has one unit.
     team: u32,
     teams: u32,
     halvings: u32,
-    /// The cubes that compute one part, and the parts.
+    /// The number of cubes that compute one part, and the number of parts.
     cubes: FastDivmod<u32>,
     parts: u32,
-    /// The taps of a window and of a part of it, in vectors where the lanes lie along them.
+    /// The number of taps of a window and of a part, in vectors if the lanes lie along them.
     taps: u32,
     taps_a_part: u32,
-    /// The taps that a team has in flight.
+    /// The number of taps that a team has in flight.
     round: FastDivmod<u32>,
-    /// The taps on each axis but the outermost.
+    /// The number of taps on each axis except the outermost.
     kernel_height: FastDivmod<u32>,
     kernel_width: FastDivmod<u32>,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     tap: Tap,
-    /// Whether the taps are the plane as it lies in memory.
+    /// Whether the taps are the plane in memory order.
     flat: bool,
     /// Whether the lanes lie along the taps.
     across: bool,
-    /// Whether neighbouring units are neighbouring vectors, not neighbouring taps.
+    /// Whether neighbouring units have neighbouring vectors of a pixel instead of neighbouring taps.
     pixels: bool,
     units: u32,
 }
@@ -246,13 +245,13 @@ impl Form {
         }
     }
 
-    /// The units whose positions are shared; one, where there are none to share.
+    /// The number of units that share positions; 1 if there are none to share.
     fn shared_positions(&self) -> usize {
         if self.tap.fold.has_index() { self.units as usize } else { 1 }
     }
 }
 
-/// Launches teams that have whole windows.
+/// Launches teams that reduce whole windows.
 fn launch_whole(
     client: &Client,
     problem: Problem<'_>,
@@ -286,7 +285,7 @@ fn launch_whole(
     };
 }
 
-/// Launches teams that have parts of windows, and then what folds these.
+/// Launches teams that reduce parts of windows, and then the kernel that combines the parts.
 fn launch_parts(
     client: &Client,
     problem: Problem<'_>,
@@ -323,7 +322,7 @@ fn launch_parts(
         )
     };
     let (count, dim) = grid(client, settings.units, outputs / written);
-    // SAFETY: a unit past the last result ends.
+    // SAFETY: a unit past the last result returns before it reads.
     unsafe {
         kernel::fold_parts::launch_unchecked(
             client,
@@ -343,13 +342,13 @@ fn launch_parts(
     };
 }
 
-/// The cubes whose teams have a part of every window.
+/// The number of cubes whose teams compute one part of every window.
 fn cubes_of_a_part(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
     let results = pooling.output().elements() / written(settings);
     results.div_ceil((settings.units / config.team) as usize)
 }
 
-/// The plan as it sees results: a team's lanes along a plane leave one.
+/// The settings for results: lanes along a plane become one.
 fn each(settings: &Settings) -> Settings {
     Settings { lanes: written(settings), across: false, unrolled: false, ..*settings }
 }

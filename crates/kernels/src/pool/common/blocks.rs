@@ -1,4 +1,4 @@
-//! Blocks of inputs, and which windows lie over each: known when a kernel is compiled.
+//! Blocks of inputs and the windows over each of them, known when a kernel is compiled.
 
 use windowpane_geometry::{AXES, Axis, Pooling};
 
@@ -9,34 +9,34 @@ use crate::pool::problem::outermost;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Block {
     pub(in crate::pool) form: AxisForm,
-    /// The inputs of a block: whole steps of the stride.
+    /// The inputs of a block: a multiple of the stride.
     pub(in crate::pool) inputs: u32,
     pub(in crate::pool) kernel: u32,
     pub(in crate::pool) stride: u32,
     pub(in crate::pool) before: u32,
     pub(in crate::pool) after: u32,
-    /// Whether the last block is moved back, so that its inputs are all there.
+    /// Whether the last block is moved back, so that all its inputs exist.
     pub(in crate::pool) snug: bool,
-    /// Whether the inputs are all there, and all the windows over them.
+    /// Whether all inputs exist, and all the windows over them.
     pub(in crate::pool) whole: bool,
 }
 
 impl Block {
-    /// The blocks on each axis of a step of the stride.
+    /// The blocks of one stride step on each axis.
     pub(in crate::pool) fn of(pooling: &Pooling) -> [Self; AXES] {
         blocks_of(pooling, 1, 1, 1)
     }
 
-    /// Whether window `i` of those over a block is there wherever the block is.
+    /// Whether window `i` of those over a block exists wherever the block is.
     pub(in crate::pool) fn always(&self, i: u32) -> bool {
-        // A step apart, the first window that starts at an input or later is there, and so is the last
-        // one that ends at it or before.
+        // With stride 1, window n starts at coordinate n − before. So the window with the number of the block's first
+        // input exists, and so do the later ones that end within the padding behind its last input.
         let (first, end) = (self.kernel.saturating_sub(1 + self.before), self.inputs + self.after);
         self.whole || (self.snug && (first..end).contains(&i))
     }
 
-    /// The windows over input `i` of a block, counted from the first that starts at it or later
-    /// if nothing is padded: the first one, and how many.
+    /// The windows over input `i` of a block: the first one, and how many. They are counted from the window that would
+    /// start at the first input of the block if there were no padding.
     pub(in crate::pool) fn over(&self, i: u32) -> (i32, u32) {
         let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
         let count =
@@ -44,7 +44,7 @@ impl Block {
         (step as i32 + 1 - count as i32, count)
     }
 
-    /// The windows over a block, as `over` counts them: the first one, and how many.
+    /// The windows over a block, counted as by `over`: the first one, and how many.
     pub(in crate::pool) fn all(&self) -> (i32, u32) {
         let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
         let first = over.iter().map(|o| o.0).min().unwrap_or(0);
@@ -52,7 +52,7 @@ impl Block {
         (first, (end - first) as u32)
     }
 
-    /// The vectors of `lanes` windows that hold them: the first one, and how many.
+    /// The vectors of `lanes` windows that contain them: the first one, and how many.
     pub(in crate::pool) fn vectors(&self, lanes: u32) -> (i32, u32) {
         let (first, count) = self.all();
         let lanes = lanes as i32;
@@ -60,20 +60,20 @@ impl Block {
         (start, ((first + count as i32 - 1).div_euclid(lanes) - start + 1) as u32)
     }
 
-    /// The lanes of a vector, of which a block has `vectors`.
+    /// The lanes of a vector of inputs, if a block has `vectors` of them.
     pub(in crate::pool) fn lanes_of(&self, vectors: u32) -> i32 {
         (self.inputs / vectors) as i32
     }
 }
 
-/// The windows of a vector, where the lanes of the inputs lie along the width: those that start in
-/// a vector of inputs, if the stride divides it.
+/// The lanes of a vector of windows, if the lanes of inputs lie along the width: if the stride divides a vector of
+/// inputs, the windows that start in it.
 pub(in crate::pool) fn window_lanes(width: &Axis, lanes: usize) -> usize {
     if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
 }
 
-/// The blocks on each axis: a step of the stride, a strip of steps on the outermost axis that has a
-/// window, columns of them on the width.
+/// The blocks on each axis: one stride step, but `strip` steps on the outermost axis that has a window, and `columns`
+/// steps on the width, times `lanes`.
 pub(in crate::pool) fn blocks_of(
     pooling: &Pooling,
     strip: usize,

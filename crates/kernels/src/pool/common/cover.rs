@@ -1,4 +1,4 @@
-//! Where an input is, and which windows read it.
+//! The position of an input, and which windows read it.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -9,14 +9,14 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{Fold, indexing};
 use crate::pool::problem::{Gradient, pixel_channels};
 
-/// The numbers of an axis as its coordinates see them.
+/// The numbers of an axis, seen from its input coordinates.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::pool) struct CoverArgs {
     pub(in crate::pool) axis: AxisArgs,
     input: FastDivmod<u32>,
     pub(in crate::pool) stride: FastDivmod<u32>,
     pub(in crate::pool) outputs: i32,
-    /// Where the windows over a coordinate of an uneven axis begin and end.
+    /// For uneven axes: where the windows over a coordinate begin and end.
     shares: Shares,
 }
 
@@ -30,20 +30,20 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
     )
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::pool) struct GatherArgs {
-    /// The input vectors.
+    /// The number of input vectors.
     pub(in crate::pool) vectors: u32,
-    /// The vectors of a pixel.
+    /// The number of vectors in a pixel.
     pixel: FastDivmod<u32>,
     pub(in crate::pool) pixel_vectors: u32,
     pub(in crate::pool) depth: CoverArgs,
     pub(in crate::pool) height: CoverArgs,
     pub(in crate::pool) width: CoverArgs,
-    /// What a fixed divisor divides by.
+    /// The value of a fixed divisor.
     pub(in crate::pool) divisor: u32,
-    /// The steps of an index to the next sample, channel and position.
+    /// The index steps to the next sample, channel and position.
     index_batch: u32,
     pub(in crate::pool) index_channel: u32,
     index_position: u32,
@@ -73,22 +73,22 @@ pub(in crate::pool) fn gather_args(
     )
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Form {
     pub(in crate::pool) axes: [AxisForm; AXES],
-    /// The most windows over one coordinate of each axis, where the loops over them are unrolled.
+    /// The most windows over one coordinate of each axis, if the loops over them are unrolled.
     pub(in crate::pool) windows: Option<[u32; AXES]>,
     pub(in crate::pool) fold: Fold,
     pub(in crate::pool) rounds: bool,
     pub(in crate::pool) runs: bool,
-    /// Whether several vectors make a pixel.
+    /// Whether a pixel has several vectors.
     pub(in crate::pool) channels: bool,
-    /// The axes that the problem has.
+    /// The number of axes of the problem.
     rank: usize,
 }
 
-/// More windows over one coordinate than this and a loop over them is no longer unrolled.
+/// The most windows over one input for which the loops over them are unrolled.
 const UNROLLED_WINDOWS: usize = 27;
 
 impl Form {
@@ -96,7 +96,7 @@ impl Form {
         let axes = pooling.grid().axes();
         let windows = axes.each_ref().map(most_windows_over);
         let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
-        // How many windows of an uneven axis share a coordinate depends on its extent.
+        // The number of windows over a coordinate of an uneven axis depends on the axis's extent.
         let unrolled = few && !pooling.grid().is_uneven();
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
@@ -112,7 +112,7 @@ impl Form {
         }
     }
 
-    /// Whether every window is divided by the same number, so that their sum may be.
+    /// Whether all windows have the same divisor, so that their sum can be divided once.
     pub(in crate::pool) fn divides_once(&self) -> bool {
         match self.fold {
             Fold::Max | Fold::MaxAndIndex | Fold::Norm => false,
@@ -122,12 +122,12 @@ impl Form {
     }
 }
 
-/// The most windows that one coordinate is in the reach of, whatever the extents.
+/// The most windows that can reach one coordinate, whatever the extents.
 fn most_windows_over(axis: &Axis) -> usize {
     (axis.kernel() - 1) * axis.dilation() / axis.stride() + 1
 }
 
-/// Where an input is, and which windows may have read it.
+/// The position of an input, and which windows may have read it.
 #[derive(CubeType)]
 pub(in crate::pool) struct Site {
     pub(in crate::pool) sample: u32,
@@ -136,7 +136,7 @@ pub(in crate::pool) struct Site {
     pub(in crate::pool) depth: Cover,
     pub(in crate::pool) height: Cover,
     pub(in crate::pool) width: Cover,
-    /// The index by which a window that it won names it, but for the channel.
+    /// The index by which a window names this input as its winner, without the channel's part.
     pub(in crate::pool) index: i32,
 }
 
@@ -146,9 +146,9 @@ pub(in crate::pool) struct Site {
 pub(in crate::pool) struct Cover {
     /// The coordinate, counted from the start of the padding.
     pub(in crate::pool) x: i32,
-    /// The first window in whose reach it is.
+    /// The first window that can reach it.
     pub(in crate::pool) first: i32,
-    /// One more than the last.
+    /// The end of these windows (exclusive).
     pub(in crate::pool) end: i32,
 }
 
@@ -192,7 +192,7 @@ pub(in crate::pool) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] fo
     }
 }
 
-/// Where the output of the window at (`od`, `oh`, `ow`) lies.
+/// The offset of the output of the window at (`od`, `oh`, `ow`).
 #[cube]
 pub(in crate::pool) fn offset_of(
     problem: &GatherArgs,

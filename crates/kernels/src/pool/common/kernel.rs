@@ -10,12 +10,13 @@ use crate::pool::common::settings::Settings;
 use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
-/// One way to compute a pooling or its gradient, as its configuration: the numbers that only this kernel has.
+/// One way to compute a pooling or its gradient. The implementing type is its configuration: the settings that only
+/// this kernel has.
 pub(in crate::pool) trait Kernel: Copy + fmt::Display {
-    /// The name that plans print, and that users ask for the kernel by.
+    /// The name that plans print, and by which users select the kernel.
     const NAME: &'static str;
 
-    /// Plans the kernel for a problem; an error, where it does not compute the problem on the device.
+    /// Plans the kernel for a problem; an error if it cannot compute the problem on the device.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError>;
 
     /// Refuses settings and a configuration that the kernel cannot run with.
@@ -26,7 +27,7 @@ pub(in crate::pool) trait Kernel: Copy + fmt::Display {
         device: &Capabilities,
     ) -> Result<(), PlanError>;
 
-    /// Launches the kernel with a plan and buffers that were checked.
+    /// Launches the kernel. The plan and the buffers must have been checked.
     fn launch(
         &self,
         client: &Client,

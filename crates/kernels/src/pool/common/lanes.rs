@@ -1,4 +1,4 @@
-//! How wide a plan's vectors are: the elements that a unit handles at once, neighbours in memory.
+//! The width of a plan's vectors: the adjacent elements that a unit handles at once.
 
 use windowpane_geometry::{AXES, DType, Pooling};
 
@@ -7,12 +7,12 @@ use crate::pool::common::blocks::window_lanes;
 use crate::pool::common::reach::Reach;
 use crate::pool::problem::{outermost, pixel_channels};
 
-/// More taps than this and a loop over them is no longer unrolled.
+/// The most taps for which the loops over them are unrolled.
 pub(in crate::pool) const UNROLLED_TAPS: usize = 49;
 
-/// The most lanes that may lie along the width: where a pixel is one element, vectors divide the
-/// width of input and output, and no window there is empty. A gradient's vectors of windows may be
-/// shorter than those of inputs.
+/// The most lanes that may lie along the width; `None` if they may not. A pixel must be one element, vectors must
+/// divide the width of input and output, and no window along the width may be empty. A gradient's vectors of windows
+/// may be shorter than those of inputs.
 pub(in crate::pool) fn lanes_across(
     pooling: &Pooling,
     widest: usize,
@@ -21,7 +21,7 @@ pub(in crate::pool) fn lanes_across(
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
         pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
-    // Of far steps a unit would read more vectors than it finds taps in.
+    // With long steps, a unit would read more vectors than it finds taps in.
     let near =
         |&lanes: &usize| gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS;
     let widest = widest_divisor(width.input(), widest);
@@ -30,17 +30,17 @@ pub(in crate::pool) fn lanes_across(
     lanes.filter(|_| fits)
 }
 
-/// Whether the windows of a row are whole vectors; of a gradient, vectors of the windows that start in a
-/// vector of inputs.
+/// Whether vectors divide the windows of a row; for a gradient, vectors of the windows that start in a vector of
+/// inputs.
 pub(in crate::pool) fn divides_windows(pooling: &Pooling, lanes: usize, gradient: bool) -> bool {
     let width = &pooling.grid().axes()[AXES - 1];
     let lanes = if gradient { window_lanes(width, lanes) } else { lanes };
     width.output().is_multiple_of(lanes)
 }
 
-/// The lanes along the width that strips are written in: as many as divide both widths. Where these are a word or
-/// less, and windows share nothing, a GPU's unit has as many as divide the output's: more results for what it
-/// takes to know where they are.
+/// The lanes along the width in which strips are written: as many as divide both widths. If these are a word or less
+/// and windows share nothing, a GPU's unit has as many as divide the output's width, to compute more results from the
+/// same index arithmetic.
 pub(in crate::pool) fn lanes_written(
     pooling: &Pooling,
     widest: usize,
@@ -52,7 +52,7 @@ pub(in crate::pool) fn lanes_written(
     Some(if few { widest_divisor(width.output(), widest) } else { both })
 }
 
-/// The elements of the widest single load.
+/// The number of elements in the widest single load.
 pub(in crate::pool) fn widest_load(dtype: DType, device: &Capabilities) -> usize {
     (device.load_bytes / dtype.size()).max(1)
 }

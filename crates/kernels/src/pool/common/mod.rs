@@ -1,16 +1,16 @@
-//! Code that several kernels of pooling share: how elements are handled, what a window reads, how its taps
-//! are folded.
+//! Code that several pooling kernels share: how elements are handled, which taps a window reads, and how they are
+//! reduced.
 //!
-//! * `kernel`: what the selection asks of a kernel.
-//! * `settings`: what plans of all kernels have.
-//! * `lanes`: how wide vectors are.
-//! * `buffers`: tensors as arguments of kernels.
-//! * `window`: a problem's numbers, where an output is, how its taps are folded and the result is written.
+//! * `kernel`: the interface between a kernel and the selection.
+//! * `settings`: the settings that all plans have.
+//! * `lanes`: the width of vectors.
+//! * `buffers`: tensors as kernel arguments.
+//! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
 //! * `cover`: the same from an input's side: which windows read it.
-//! * `runs`, `reach`: what neighbouring windows share along a line; where lanes along the width find taps.
+//! * `runs`, `reach`: what neighbouring windows share along a line; where lanes along the width find their taps.
 //! * `strips`, `taps`, `tiles`: which rows and taps a strip of outputs reads, and which units are neighbours.
-//! * `blocks`: which windows lie over a block of inputs.
-//! * `van_herk`: the blocks that large windows are folded in.
+//! * `blocks`: the windows over a block of inputs.
+//! * `van_herk`: the blocks into which large windows are divided.
 
 pub(super) mod blocks;
 pub(super) mod buffers;

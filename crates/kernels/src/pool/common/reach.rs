@@ -1,9 +1,9 @@
-//! Where the lanes of an output vector find their taps along the width, in the vectors of a row.
+//! Where the lanes of an output vector find their taps in the vectors of an input row.
 
 use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Pooling};
 
-/// How the taps of an output vector lie in input vectors.
+/// The positions of an output vector's taps in input vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Reach {
     /// The lanes of an input vector and of an output vector.
@@ -16,7 +16,7 @@ pub(in crate::pool) struct Reach {
 }
 
 impl Reach {
-    /// Of vectors that lie along the width, of so many lanes each.
+    /// For vectors along the width, with `input` and `output` lanes.
     pub(in crate::pool) fn new(pooling: &Pooling, input: usize, output: usize) -> Self {
         let width = &pooling.grid().axes()[AXES - 1];
         Self {
@@ -29,31 +29,31 @@ impl Reach {
         }
     }
 
-    /// Of vectors that do not: a tap of theirs is a vector.
+    /// For vectors that do not lie along the width: a tap is one vector.
     pub(in crate::pool) const ONE: Self =
         Self { input: 1, output: 1, taps: 1, stride: 1, dilation: 1, before: 0 };
 
-    /// The input vectors from one output vector to the next.
+    /// The number of input vectors from one output vector to the next.
     pub(in crate::pool) fn steps(self) -> usize {
         self.output * self.stride / self.input
     }
 
-    /// The vectors before the first lane's own position at which what is read begins.
+    /// The number of vectors read in front of the first lane's own position.
     pub(in crate::pool) fn ahead(self) -> usize {
         self.before.div_ceil(self.input)
     }
 
-    /// Where in what is read lane `i` finds tap `t`.
+    /// The element of those read in which lane `i` finds tap `t`.
     fn element(self, i: usize, t: usize) -> usize {
         self.ahead() * self.input + i * self.stride + t * self.dilation - self.before
     }
 
-    /// The vectors that are read.
+    /// The number of vectors that are read.
     pub(in crate::pool) fn vectors(self) -> usize {
         self.element(self.output - 1, self.taps - 1) / self.input + 1
     }
 
-    /// How many of them are the next output vector's too.
+    /// How many of them the next output vector reads too.
     pub(in crate::pool) fn kept(self) -> usize {
         self.vectors().saturating_sub(self.steps())
     }
@@ -64,7 +64,7 @@ impl Reach {
     }
 }
 
-/// What the lanes find at tap `t`, where vector `v` is the `own`-th of `each` that stand for it.
+/// Tap `t` of every lane. Each input vector has `each` entries in `vectors`, of which entry `own` is used.
 #[cube]
 pub(in crate::pool) fn lanes_of<A: Float, N: Size, M: Size>(
     vectors: &Sequence<Vector<A, M>>,

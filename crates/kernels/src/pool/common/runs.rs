@@ -1,13 +1,13 @@
-//! Runs of windows along a sequence: of every two neighbours, what they share is folded once.
+//! Runs of windows along a sequence: the part that two neighbours share is reduced once.
 
 use cubecl::prelude::*;
 
 use crate::pool::common::window::{Form, together};
 
-/// The windows that share what they have in common.
+/// The number of windows that are computed together, from the part that they share.
 pub(in crate::pool) const TOGETHER: u32 = 2;
 
-/// Windows along a sequence, whose first element is at `first` and whose others lie `each` apart.
+/// Windows along a sequence. Its first element is at `first`, the next ones `each` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Run {
     pub(in crate::pool) first: u32,
@@ -18,26 +18,26 @@ pub(in crate::pool) struct Run {
 }
 
 impl Run {
-    /// Where element `n` is.
+    /// The position of element `n`.
     fn at(self, n: u32) -> usize {
         (self.first + n * self.each) as usize
     }
 
-    /// The elements that window `i` and the next one share, if there is a next one.
+    /// The number of elements that window `i` shares with the next one; 0 if there is no next one.
     fn shared(self, i: u32) -> u32 {
         if i + 1 < self.count { self.kernel.saturating_sub(self.stride) } else { 0 }
     }
 }
 
-/// Where column `v` of a block goes, of which those before `aside` are another block's too, as the last block's
-/// are where blocks do not divide a width. The other one's sums of these, added in another order, are kept: this
-/// one's go where its own column `aside` goes, which the unit writes after them.
+/// The position to which column `v` of a block is written. If blocks do not divide the width, the columns before
+/// `aside` of the last block belong to another block too. That block's sums, which are added in another order, must be
+/// kept, so this block's sums go to its own column `aside`, which the unit writes after them.
 #[cube]
 pub(in crate::pool) fn written(#[comptime] v: u32, aside: u32, #[comptime] columns: u32) -> u32 {
     if comptime!(v + 1 < columns) { max(v, aside) } else { v.runtime() }
 }
 
-/// The folds of a run's windows; of every two, what they share is folded once.
+/// The reductions of a run's windows; the part that two neighbours share is reduced once.
 #[cube]
 pub(in crate::pool) fn windows<A: Float, N: Size>(
     values: &Sequence<Vector<A, N>>,
@@ -68,7 +68,7 @@ pub(in crate::pool) fn windows<A: Float, N: Size>(
     windows
 }
 
-/// The fold of `count` values of a run, from the `first` on.
+/// The reduction of `count` values of a run, beginning with value `first`.
 #[cube]
 fn folded<A: Float, N: Size>(
     values: &Sequence<Vector<A, N>>,

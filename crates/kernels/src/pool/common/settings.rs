@@ -1,4 +1,4 @@
-//! The settings that plans of all kernels have: which elements a unit handles, and in which types.
+//! The settings that all plans have: which elements a unit handles, and in which types.
 
 use windowpane_geometry::{DType, Pooling};
 
@@ -10,65 +10,64 @@ use crate::pool::common::lanes::{
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 
-/// The most outputs of a strip.
+/// The most outputs that a strip may have.
 const LONGEST_STRIP: usize = 16;
 
-/// More taps than this and an unrolled kernel would take minutes to compile.
+/// The most taps that may be unrolled; with more, a kernel would take minutes to compile.
 pub(in crate::pool) const MOST_UNROLLED_TAPS: usize = 1024;
 
-/// The units of a cube on a GPU: enough warps to hide latency, few enough to fill every
-/// multiprocessor evenly.
+/// The units of a cube on a GPU: enough warps to hide latency, few enough to fill all multiprocessors evenly.
 const UNITS: u32 = 128;
 
-/// How a kernel runs, whichever it is.
+/// The settings that every kernel has.
 ///
-/// The public fields may be overridden one by one before the launch; [`Plan::check`](crate::pool::Plan::check)
-/// says which values cannot be.
+/// The public fields may be overridden one by one before the launch; [`Plan::check`](crate::pool::Plan::check) refuses
+/// invalid values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
-    /// The elements that one unit handles at once, neighbours in memory.
+    /// The number of adjacent elements that one unit handles at once.
     pub lanes: usize,
-    /// Whether the lanes are neighbours along the width, not channels of a pixel.
+    /// Whether the lanes are neighbours along the width instead of channels of a pixel.
     pub across: bool,
-    /// The units of a cube.
+    /// The number of units in a cube.
     pub units: u32,
-    /// Whether the loops over the taps are unrolled, their number then being compiled in.
+    /// Whether the loops over the taps are unrolled; their number is then compiled in.
     pub unrolled: bool,
-    /// Whether a unit takes a run of neighbouring outputs (threads of a processor) or every
-    /// n-th one (lanes of a GPU, whose accesses then fall together).
+    /// Whether a unit computes a run of neighbouring outputs (threads of a processor) instead of every n-th output
+    /// (units of a GPU, whose accesses are then coalesced).
     pub runs: bool,
-    /// The bytes of workspace.
+    /// The size of the scratch buffers in bytes.
     pub workspace: usize,
-    /// The elements of the widest single load.
+    /// The number of elements in the widest single load.
     pub(in crate::pool) widest: usize,
-    /// The type that elements are compared and summed in.
+    /// The type in which elements are compared and summed.
     pub(in crate::pool) accumulator: DType,
-    /// How a maximum is made.
+    /// How a maximum is computed.
     pub(in crate::pool) maximum: MaximumForm,
-    /// Whether sums are rounded to bf16 here, not by the device.
+    /// Whether the kernel rounds sums to bf16 itself, because the device does not.
     pub(in crate::pool) rounds: bool,
-    /// Whether shared memory can be seen as vectors of another type, as the device's capabilities say.
+    /// Whether shared memory can be viewed as vectors of another type, according to the device's capabilities.
     pub(in crate::pool) shared_vectors: bool,
     /// Whether the units of a plane can vote.
     pub(in crate::pool) plane_ops: bool,
-    /// Whether bf16 is widened by its bits, as the device's compiler asks for.
+    /// Whether bf16 is widened by bit operations, as the device's compiler requires.
     pub(in crate::pool) fuses_conversions: bool,
-    /// The most lanes of a vector that the compiler keeps whole.
+    /// The most lanes of a vector that the compiler does not split.
     pub(in crate::pool) vector_lanes: usize,
-    /// The bytes that the units of a cube may share.
+    /// The bytes of shared memory of a cube.
     pub(in crate::pool) shared_bytes: usize,
 }
 
 impl Settings {
-    /// The settings that all plans begin with: those of one unit an output vector.
+    /// The settings with which all plans begin: one unit per output vector.
     pub(in crate::pool) fn new(problem: Problem<'_>, device: &Capabilities) -> Self {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let compared = match reduction {
-            // A GPU that compares halves compares two at a time.
+            // A GPU with packed 16-bit instructions compares two elements at a time.
             Reduction::Max(Output::Values) if dtype.is_float() && device.packed_halves => dtype,
-            // Comparing numbers as IEEE 754 says takes six instructions where there is none for it, and
-            // some devices take the least of them for 0.
+            // If the device has no instruction for IEEE 754 maxima, comparing as floats takes six instructions, and
+            // some devices treat subnormals as 0.
             Reduction::Max(_)
                 if dtype.is_float() && dtype.size() <= DType::I32.size() && !device.ieee_max =>
             {
@@ -97,24 +96,24 @@ impl Settings {
         }
     }
 
-    /// The settings with lanes along the width, where they may lie so.
+    /// The settings with `across` lanes along the width, if they may lie there.
     pub(in crate::pool) fn with_lanes(self, across: Option<usize>) -> Self {
         Self { lanes: across.unwrap_or(self.lanes), across: across.is_some(), ..self }
     }
 
-    /// The settings with vectors of no more lanes than a load of words has: wider vectors of a GPU's unit
-    /// that keeps many of them would leave registers for few units.
+    /// The settings with at most as many lanes as a load has words. A GPU's unit that keeps many wider vectors would
+    /// need enough registers to lower occupancy.
     pub(in crate::pool) fn narrowed(self, device: &Capabilities) -> Self {
         let words = device.load_bytes / DType::F32.size();
         Self { lanes: if self.runs { self.lanes } else { self.lanes.min(words.max(1)) }, ..self }
     }
 
-    /// The settings for elements that are folded one by one, however many are loaded at once.
+    /// The settings for elements that are reduced one by one, however many are loaded at once.
     pub(in crate::pool) fn one_by_one(&self) -> Self {
         Self { lanes: 1, across: false, unrolled: false, ..*self }
     }
 
-    /// How elements are converted to the type that they are folded in.
+    /// How elements are converted to the type in which they are reduced.
     pub(in crate::pool) fn widening(&self, dtype: DType) -> Widening {
         if dtype.is_float() && !self.accumulator.is_float() {
             if dtype == DType::BF16 { Widening::UpperKeys } else { Widening::Keys }
@@ -125,8 +124,8 @@ impl Settings {
         }
     }
 
-    /// Refuses units that the device does not have, a plan that was made for something else than `own`, and
-    /// lanes that lie along another axis.
+    /// Refuses a number of units that the device does not support, a plan that was made for something other than `own`,
+    /// and lanes along another axis.
     pub(in crate::pool) fn check_made(
         &self,
         own: &Self,
@@ -152,15 +151,15 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses lanes that are no vector of the problem's, where vectors lie along the width as they do for
-    /// most kernels.
+    /// Refuses lanes that are not a vector of the problem. Vectors along the width are checked as most kernels need
+    /// them.
     pub(in crate::pool) fn check_lanes(&self, problem: Problem<'_>) -> Result<(), PlanError> {
         let Problem { pooling, gradient, .. } = problem;
         let neighbours = match self.across {
             true => lanes_across(pooling, self.widest, gradient).unwrap_or(0),
             false => pixel_channels(pooling),
         };
-        // Fewer lanes of a gradient need not be fewer lanes of its windows.
+        // A gradient with fewer lanes need not have fewer lanes of windows, so these are checked separately.
         if self.across && gradient && !divides_windows(pooling, self.lanes, gradient) {
             let (lanes, widest) = (self.lanes, self.widest);
             return Err(PlanError::Lanes { lanes, neighbours, widest });
@@ -168,7 +167,8 @@ impl Settings {
         self.check_lanes_of(neighbours)
     }
 
-    /// Refuses lanes that do not divide `neighbours` in memory, none if lanes are impossible.
+    /// Refuses lanes that do not divide `neighbours`, the number of adjacent elements; 0 means that no lanes are
+    /// possible.
     pub(in crate::pool) fn check_lanes_of(&self, neighbours: usize) -> Result<(), PlanError> {
         let (lanes, widest) = (self.lanes, self.widest);
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
@@ -179,7 +179,7 @@ impl Settings {
     }
 }
 
-/// Refuses strips of nothing, and longer ones than kernels are written for.
+/// Refuses empty strips, and strips longer than kernels support.
 pub(in crate::pool) fn check_strip(strip: usize) -> Result<(), PlanError> {
     if (1..=LONGEST_STRIP).contains(&strip) {
         return Ok(());
@@ -187,8 +187,8 @@ pub(in crate::pool) fn check_strip(strip: usize) -> Result<(), PlanError> {
     Err(PlanError::Strip { strip, limit: LONGEST_STRIP })
 }
 
-/// Whether the loops over the taps are unrolled: few taps, and not those of a fitted window, which
-/// follow from the extents and must not change the kernel. A norm visits its taps twice, by loops.
+/// Whether the loops over the taps are unrolled: only for few taps, and not for a fitted window, whose size follows
+/// from the extents and must not change the kernel. A norm visits its taps twice, in loops.
 pub(in crate::pool) fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     let grid = pooling.grid();
     let norm = matches!(reduction, Reduction::Norm(_));

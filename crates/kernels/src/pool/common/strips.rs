@@ -1,5 +1,4 @@
-//! What of a strip changes the code of its kernel: which rows, lines and taps it reads, known when that is
-//! compiled.
+//! The parameters of a strip that change its kernel's code: which rows, lines and taps it reads, known at compile time.
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
@@ -11,16 +10,15 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::Form as Tap;
 use crate::pool::problem::{Reduction, outermost};
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Form {
     pub(in crate::pool) tap: Tap,
     pub(in crate::pool) along: Along,
-    /// The width as the lanes see it that lie along it, and whether the vectors at an output's own place
-    /// are always inside.
+    /// The taps of lanes along the width, and whether the input vectors at an output's own position are always inside.
     pub(in crate::pool) reach: Reach,
     own: bool,
-    /// The neighbouring columns of a strip, and the step from one to the next in the input.
+    /// The number of neighbouring columns of a strip, and the step from one to the next in the input.
     pub(in crate::pool) columns: u32,
     step: u32,
 }
@@ -29,7 +27,7 @@ pub(in crate::pool) struct Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Along {
     pub(in crate::pool) axis: usize,
-    /// The outputs of a strip, and whether all are there.
+    /// The number of outputs of a strip, and whether all of them exist.
     pub(in crate::pool) outputs: u32,
     pub(in crate::pool) whole: bool,
     pub(in crate::pool) kernel: u32,
@@ -44,14 +42,14 @@ impl Along {
         Self { axis, outputs: strip as u32, whole: strip == 1, kernel, stride }
     }
 
-    /// The rows that a strip reads.
+    /// The number of rows that a strip reads.
     fn rows(self) -> u32 {
         (self.outputs - 1) * self.stride + self.kernel
     }
 }
 
 impl Form {
-    /// The form of strips of so many outputs and neighbouring columns.
+    /// The form of strips with `strip` outputs and `columns` neighbouring columns.
     pub(in crate::pool) fn new(
         pooling: &Pooling,
         reduction: Reduction,
@@ -74,16 +72,16 @@ impl Form {
         }
     }
 
-    /// The form of a strip whose outputs are all there, and all that they read along depth and height:
-    /// nothing need be moved or dropped there. On the width neither, where units across the edges are
-    /// not of one warp, which would run both, or where a tap costs much.
+    /// The form of a strip whose outputs all exist and which reads only inside the input along depth and height, so
+    /// that nothing is moved or dropped there. This includes the width if units across an edge do not share a warp,
+    /// which would execute both branches, or if a tap is expensive.
     pub(in crate::pool) fn interior(&self) -> Self {
         let width = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
         Self { tap: self.tap.unclipped(width), along: Along { whole: true, ..self.along }, ..*self }
     }
 
-    /// Whether the interior has code of its own. A maximum of units of one warp moves what is outside
-    /// at no cost; only divisors and indices are worth two ways.
+    /// Whether the interior has separate code. If the units share a warp, a maximum moves taps inside at no cost, and
+    /// two code paths pay off only for divisors and indices.
     pub(in crate::pool) fn splits(&self) -> bool {
         let apart = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
         *self != self.interior() && (apart || !self.tap.fold.is_max())
@@ -93,18 +91,18 @@ impl Form {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
 
-    /// Whether vector `v` of those that lie along the width may be outside.
+    /// Whether vector `v` of those along the width may be outside the input.
     pub(in crate::pool) fn may_miss(&self, v: usize) -> bool {
         let own = self.reach.ahead()..self.reach.ahead() + self.reach.steps();
         self.tap.width.clipped && !(self.own && own.contains(&v))
     }
 
-    /// The taps of a row on axis `i`: those of the strip's own axis are rows.
+    /// The number of taps of a row on axis `i`. On the strip's own axis taps are rows, so a row has one.
     pub(in crate::pool) fn taps(&self, i: usize) -> u32 {
         if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
     }
 
-    /// The outputs of a strip, and whether all are there.
+    /// The number of outputs of a strip.
     pub(in crate::pool) fn outputs(&self) -> u32 {
         self.along.outputs
     }
@@ -113,18 +111,18 @@ impl Form {
         self.along.whole
     }
 
-    /// The rows that a strip reads.
+    /// The number of rows that a strip reads.
     pub(in crate::pool) fn rows(&self) -> u32 {
         self.along.rows()
     }
 
-    /// The first row of window `i`, and the one after its last.
+    /// The range of rows of window `i`.
     pub(in crate::pool) fn window(&self, i: u32) -> (u32, u32) {
         let first = i * self.along.stride;
         (first, first + self.along.kernel)
     }
 
-    /// The lines of a row.
+    /// The number of lines in a row.
     pub(in crate::pool) fn lines(&self) -> u32 {
         self.taps(0) * self.taps(1)
     }
@@ -135,7 +133,7 @@ impl Form {
         Line { depth: at(0, i / self.taps(1)), height: at(1, i % self.taps(1)), width: at(2, 0) }
     }
 
-    /// The vectors of a line that a strip reads.
+    /// The number of vectors of a line that a strip reads.
     pub(in crate::pool) fn reads(&self) -> u32 {
         if self.tap.across {
             self.reach.vectors() as u32
@@ -144,13 +142,13 @@ impl Form {
         }
     }
 
-    /// The windows of a strip on a line, of vectors.
+    /// The windows of a strip along a line, in vectors.
     pub(in crate::pool) fn along_line(&self) -> Run {
         let (count, kernel, stride) = (self.columns, self.taps(2), self.step);
         Run { first: 0, each: 1, count, kernel, stride }
     }
 
-    /// Element `x` of what the columns of a strip read of a line of row `j`.
+    /// Element `x` of those that the columns of a strip read on a line of row `j`.
     pub(in crate::pool) fn read(&self, j: u32, x: u32) -> TapForm {
         let kernel = self.taps(2);
         if self.along.axis == 2 {
@@ -166,13 +164,13 @@ impl Form {
         }
     }
 
-    /// Tap `t` of an axis other than the strip's.
+    /// Tap `t` on an axis other than the strip's.
     pub(in crate::pool) fn tap(&self, axis: usize, t: u32) -> TapForm {
         let outside = self.axis(axis).may_be_outside(t);
         TapForm { row: false, t, moves: outside, drops: outside }
     }
 
-    /// Row `j`. Those beyond the first window may be no window's, and past the end.
+    /// Row `j`. A row beyond the first window may belong to no window and lie past the end.
     pub(in crate::pool) fn row(&self, j: u32) -> TapForm {
         let form = self.axis(self.along.axis);
         let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
@@ -186,17 +184,17 @@ impl Form {
     }
 }
 
-/// Whether as many input vectors as an output vector steps over are inside wherever that is there. Of
-/// vectors that divide the width and the step this depends on the window alone: their outputs reach less
-/// than a vector past the input, which is not at all.
+/// Whether the input vectors that an output vector steps over are inside the input wherever the output vector exists.
+/// If vectors divide the width and the step, this depends only on the window: outputs that reach less than one vector
+/// past the input do not reach past it at all.
 fn has_own(width: &Axis, lanes: usize) -> bool {
     let reach = width.dilation() * (width.kernel() - 1) + 1;
     // The last step may be rounded up.
     width.before() + width.after() + 2 * width.stride() < lanes + reach + 1
 }
 
-/// The lanes of an input vector: those of an output vector, but along the width a GPU's are as many as divide the
-/// input's and the step from one output vector to the next.
+/// The lanes of an input vector: the same as of an output vector. Along the width on a GPU, as many as divide both the
+/// input's width and the step from one output vector to the next.
 pub(in crate::pool) fn reads(pooling: &Pooling, settings: &Settings) -> usize {
     let width = &pooling.grid().axes()[AXES - 1];
     let step = settings.lanes * width.stride();
@@ -204,8 +202,8 @@ pub(in crate::pool) fn reads(pooling: &Pooling, settings: &Settings) -> usize {
     if settings.across && !settings.runs { settings.widest.min(both) } else { settings.lanes }
 }
 
-/// The neighbouring columns of a strip that is to have `columns`: more than one only where lanes are
-/// channels, and there are as many columns.
+/// The number of neighbouring columns of a strip. It is `columns` if lanes are channels and the output has at least as
+/// many columns, otherwise 1.
 pub(in crate::pool) fn columns_of(pooling: &Pooling, settings: &Settings, columns: usize) -> usize {
     let width = &pooling.grid().axes()[AXES - 1];
     let fits = outermost(pooling) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();

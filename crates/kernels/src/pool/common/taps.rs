@@ -1,4 +1,4 @@
-//! The taps of a strip on each axis: what is known of one when the kernel is compiled, and where it is.
+//! The taps of a strip on each axis: what is known of each at compile time, and its coordinate.
 
 use cubecl::prelude::*;
 
@@ -13,7 +13,7 @@ pub(in crate::pool) struct Line {
 }
 
 impl Line {
-    /// Whether it may be outside, and must then be dropped from a sum.
+    /// Whether it may be outside the input, and must then be dropped from a sum.
     pub(in crate::pool) fn drops(self) -> bool {
         self.depth.drops || self.height.drops
     }
@@ -24,9 +24,9 @@ impl Line {
 pub(in crate::pool) struct TapForm {
     pub(in crate::pool) row: bool,
     pub(in crate::pool) t: u32,
-    /// Whether it may be outside, and must then be moved inside to be read.
+    /// Whether it may be outside the input, and must then be moved inside to be read.
     pub(in crate::pool) moves: bool,
-    /// Whether it may be outside, and must then be dropped from a sum.
+    /// Whether it may be outside the input, and must then be dropped from a sum.
     pub(in crate::pool) drops: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Tiles: which vectors of which pixels neighbouring units have.
+//! Tiles: which vectors of which pixels neighbouring units handle.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -8,31 +8,31 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::pixel_vectors;
 use crate::pool::problem::outermost;
 
-/// How the vectors of a pixel are parted, so that neighbouring units are neighbouring pixels too, of
-/// one row and of a few.
+/// How the vectors of a pixel are divided, so that neighbouring units also have neighbouring pixels, of one row and of
+/// a few rows.
 ///
-/// Units that lie together on one multiprocessor read each tap once for all of them; were they all of
-/// one pixel, it would be read by as many multiprocessors as windows share it.
+/// Units on one multiprocessor read a tap once for all of them. If they all belonged to one pixel, as many
+/// multiprocessors would read the tap as there are windows over it.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::pool) struct Tiles {
-    /// The vectors of a tile.
+    /// The number of vectors in a tile.
     vectors: FastDivmod<u32>,
     tile: u32,
-    /// The rows of a tile.
+    /// The number of rows in a tile.
     group: FastDivmod<u32>,
     rows: u32,
-    /// The tiles of a pixel.
+    /// The number of tiles in a pixel.
     count: FastDivmod<u32>,
 }
 
-/// The bytes of a tile: those that a multiprocessor loads at once.
+/// The bytes of a tile: as many as a multiprocessor loads at once.
 const TILE_BYTES: usize = 128;
 
 /// The most rows of a tile.
 const TILE_ROWS: usize = 4;
 
-/// The tiles of a problem whose units have so many places along the height. Those that gather a
-/// gradient write more than they read.
+/// The tiles of a problem whose units have `places` positions along the height. Units that gather a gradient write more
+/// than they read.
 pub(in crate::pool) fn tiles_args(
     pooling: &Pooling,
     dtype: DType,
@@ -49,16 +49,16 @@ pub(in crate::pool) fn tiles_args(
     TilesLaunch::new(tile, tile, rows, rows, pixel / tile)
 }
 
-/// The vectors of a tile, where neighbouring windows share taps: whole ones of a pixel, and at least
-/// half of what is loaded at once.
+/// The number of vectors in a tile. If neighbouring windows share taps, it divides the vectors of a pixel and fills at
+/// least half of what is loaded at once; otherwise a tile is the whole pixel.
 fn tile(pixel: usize, bytes: usize, shares: bool) -> usize {
     let most = (TILE_BYTES / bytes).max(1);
     let divides = |&tile: &usize| pixel.is_multiple_of(tile) && 2 * tile >= most;
     (1..=most).rev().find(divides).filter(|_| shares).unwrap_or(pixel)
 }
 
-/// The rows of a tile: those of one sample, all tiles having as many. Strips along the height have rows
-/// enough.
+/// The number of rows in a tile. It divides the `places` of a sample, so that all tiles have as many rows. Strips along
+/// the height already have several rows.
 fn rows(pooling: &Pooling, settings: &Settings, places: usize) -> usize {
     let height = &pooling.grid().axes()[AXES - 2];
     let shares =
@@ -67,7 +67,7 @@ fn rows(pooling: &Pooling, settings: &Settings, places: usize) -> usize {
     (1..=TILE_ROWS).rev().find(divides).filter(|_| shares).unwrap_or(1)
 }
 
-/// The pixel of a unit on a row of `width`, its vector within the pixel, and the row.
+/// The column of a unit on a row of `width`, its vector within the pixel, and the row.
 #[cube]
 pub(in crate::pool) fn tiled(tiles: &Tiles, width: &FastDivmod<u32>, unit: u32) -> (u32, u32, u32) {
     let (rest, inner) = tiles.vectors.div_mod(unit);

@@ -1,30 +1,29 @@
-//! The blocks that van Herk's algorithm folds large windows in, and the problems that it serves.
+//! The blocks into which van Herk's algorithm divides large windows, and the problems that it supports.
 
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Reduction, pixel_channels};
 
-/// The most inputs of a block: what their prefixes and suffixes leave of the registers. Short blocks
-/// leave room for more units; long ones are for windows of many blocks, and for long steps.
+/// The most inputs of a block; prefixes and suffixes take registers. Short blocks leave room for more units, long ones
+/// are for windows of many blocks and for long strides.
 const BLOCKS: [usize; 2] = [8, 16];
 
-/// The most whole blocks in a window of short ones: more, and what is in flight at once is too little for
-/// the few units that have room.
+/// The most whole short blocks in a window. With more, the few units that have room do not keep enough loads in flight.
 const MOST_SHORT_BLOCKS: usize = 6;
 
-/// The same, where units are many and sums are registers.
+/// The same if there are many units and sums are held in registers.
 const MOST_SHORT_SUMS: usize = 16;
 
-/// The most whole blocks in a window, whose folds are registers too.
+/// The most whole blocks in a window, because their reductions are held in registers too.
 const MOST_BLOCKS: usize = 32;
 
-/// The inputs of a block: whole steps of the stride, fewer than the window's taps.
+/// The inputs of a block: a multiple of the stride, fewer than the window's taps.
 pub(in crate::pool) fn block(axis: &Axis) -> usize {
     block_of(axis, MOST_SHORT_BLOCKS)
 }
 
-/// The inputs of a block of sums, of units that are many.
+/// The inputs of a block of sums, for kernels with many units.
 pub(in crate::pool) fn block_of_sums(axis: &Axis) -> usize {
     block_of(axis, MOST_SHORT_SUMS)
 }
@@ -43,7 +42,7 @@ pub(in crate::pool) fn windowed(pooling: &Pooling) -> impl Iterator<Item = usize
     (0..AXES).filter(|&i| pooling.grid().axes()[i].kernel() > 1)
 }
 
-/// Refuses `kernel`, unless every axis can be walked, or has nothing to walk for.
+/// Refuses `kernel` unless every axis that has a window can be walked in blocks and every other axis is kept as it is.
 pub(in crate::pool) fn fits(kernel: &'static str, pooling: &Pooling) -> Result<(), PlanError> {
     only_if(kernel, windowed(pooling).next().is_some(), "windows have a single tap")?;
     pooling.grid().axes().iter().try_for_each(|axis| match axis.kernel() {
@@ -52,7 +51,7 @@ pub(in crate::pool) fn fits(kernel: &'static str, pooling: &Pooling) -> Result<(
     })
 }
 
-/// The same for an axis that has a window.
+/// The check of an axis that has a window.
 fn fits_walked(kernel: &'static str, axis: &Axis) -> Result<(), PlanError> {
     only_if(kernel, axis.dilation() == 1, "windows are dilated")?;
     only_if(kernel, !axis.may_be_empty(), "windows may lie outside the input")?;
@@ -63,22 +62,22 @@ fn fits_walked(kernel: &'static str, axis: &Axis) -> Result<(), PlanError> {
     only_if(kernel, blocks <= MOST_BLOCKS, "windows are too long")
 }
 
-/// The same for an axis that has none: its outputs are its inputs.
+/// The check of an axis without a window: its outputs must be its inputs.
 fn fits_idle(kernel: &'static str, axis: &Axis) -> Result<(), PlanError> {
-    // As many outputs as inputs are not yet the inputs: there are strides over padding.
+    // Equal extents are not enough: strides over padding give them too.
     let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
     only_if(kernel, idle, "an axis without a window is not kept as it is")
 }
 
-/// The most channels of a tile, where they are last.
+/// The most channels of a tile, with channels last.
 const TILE_CHANNELS: usize = 4;
 
-/// The channels of a tile.
+/// The number of channels of a tile.
 pub(in crate::pool) fn tile_channels(pooling: &Pooling) -> usize {
     pixel_channels(pooling).min(TILE_CHANNELS)
 }
 
-/// Refuses `kernel`, unless both axes of an image's planes are walked, one step a window.
+/// Refuses `kernel` unless both axes of a plane have windows of stride 1 that can be walked in blocks.
 pub(in crate::pool) fn fits_planes(
     kernel: &'static str,
     pooling: &Pooling,
@@ -94,6 +93,6 @@ pub(in crate::pool) fn fits_planes(
     only_if(kernel, both(|axis| axis.kernel() > 1), "windows are not two-dimensional")?;
     only_if(kernel, both(|axis| axis.stride() == 1), "strides are not 1")?;
     fits(kernel, pooling)?;
-    // There are no more outputs of a row than inputs, and none without one.
+    // With narrower padding, a row has at most as many outputs as inputs, and every window contains an input.
     only_if(kernel, width.before() + width.after() < width.kernel(), "padding is too wide")
 }

@@ -10,7 +10,7 @@ use crate::pool::common::reach::lanes_of;
 use crate::pool::common::taps::step;
 use crate::pool::common::window::{Accumulator, ProblemArgs, Site, finish, neutral, together};
 
-/// `S` is how elements are stored, `A` how they are compared and summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -40,17 +40,17 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Where a piece of a row of strips is.
+/// Position and extent of a unit's piece of a row of strips.
 #[derive(CubeType)]
 struct Place {
     /// The site of its first output.
     site: Site,
     /// The position of the first output along the strip's axis.
     first: u32,
-    /// The first output's vector, as if the piece were its row's first, and the step to the strip's next.
+    /// The output vector at the start of the whole row, and the step to the next output of the strip.
     output: u32,
     step: u32,
-    /// The output vectors of the row that are its.
+    /// The range of output vectors in the row that belong to this piece.
     start: u32,
     end: u32,
 }
@@ -89,7 +89,7 @@ fn outputs_along(rows: &Rows, #[comptime] form: Form) -> u32 {
     if comptime!(form.along == 0) { rows.outputs_depth } else { rows.outputs_height }
 }
 
-/// Whether all rows of a strip are there, and all that they read along depth and height.
+/// Whether all outputs of a strip exist, and everything that they read along depth and height is inside the input.
 #[cube]
 fn is_interior(problem: &ProblemArgs, rows: &Rows, place: &Place, #[comptime] form: Form) -> bool {
     let reach = comptime!(form.strip.rows() as i32);
@@ -100,12 +100,12 @@ fn is_interior(problem: &ProblemArgs, rows: &Rows, place: &Place, #[comptime] fo
         there && inside && has_all_taps(&problem.height, &site.height, form.strip.tap.height)
     } else {
         let inside = site.height.start >= 0 && site.height.start + reach <= problem.height.input;
-        // A window of one plane may lie in the padding whole.
+        // A window of one plane may lie entirely in the padding.
         there && inside && has_all_taps(&problem.depth, &site.depth, form.strip.tap.depth)
     }
 }
 
-/// Where a line is: its first vector, and whether it was inside before it was moved there.
+/// A line of the input: its first vector, and whether it was inside the input before it was clamped.
 #[derive(CubeType)]
 struct Line {
     first: usize,
@@ -139,7 +139,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
         }
     }
     for w in place.start..place.end {
-        // Vector v of output i is at v·R + i.
+        // Vector v of output i is at index v·R + i.
         let mut read = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for n in 0..comptime!(reach.kept() * form.outputs()) {
@@ -202,7 +202,7 @@ fn site_of(
     Site { sample: place.site.sample, lane: 0u32.runtime(), column, depth, height, width }
 }
 
-/// Line `n` of those that a strip reads.
+/// Line `n` of the lines that a strip reads.
 #[cube]
 fn line_of(
     problem: &ProblemArgs,
@@ -223,7 +223,7 @@ fn line_of(
     }
 }
 
-/// The lines of each window of a strip, folded in vector `v` of those that output vector `w` reads.
+/// The lines of each window of a strip, reduced lane by lane for vector `v` of those that output vector `w` reads.
 #[cube]
 fn columns<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
@@ -286,7 +286,7 @@ fn columns<S: Float, A: Float, M: Size>(
     windows
 }
 
-/// The lines from `from` to `to`, folded lane by lane.
+/// The lines `from..to`, reduced lane by lane.
 #[cube]
 fn lines_folded<A: Float, M: Size>(
     loaded: &Sequence<Vector<A, M>>,
@@ -302,7 +302,7 @@ fn lines_folded<A: Float, M: Size>(
     folded
 }
 
-/// Folds what the lanes of output `i` find along the width.
+/// Reduces, for each lane of output `i`, its taps along the width.
 #[cube]
 fn across<A: Float, N: Size, M: Size>(
     read: &Sequence<Vector<A, M>>,

@@ -1,23 +1,24 @@
-//! Channels first on a processor: a thread walks along the rows of a strip of outputs, and keeps what
-//! the windows of neighbouring output vectors share.
+//! Channels first on a processor: a thread walks along the rows of a strip of outputs, and keeps what the windows of
+//! neighbouring output vectors share.
 //!
 //! ```text
 //! for each R rows of outputs, along the outermost axis that has a window:
 //!     for each output vector along them:
 //!         for each input vector of the width that is new to its windows:
 //!             load it from all lines that the rows read:         (R − 1)·s + k and their inner taps
-//!             for each of the R outputs: fold its lines, lane by lane
+//!             for each of the R outputs: reduce its lines, lane by lane
 //!         for each of the R outputs:
-//!             fold what its lanes find along the width in new vectors and in those that were kept
-//!             keep those that the next output vector reads too
+//!             reduce its lanes' taps along the width, from the new vectors and the kept ones
+//!             keep the vectors that the next output vector reads too
 //! ```
 //!
-//! So the inner taps of a window cost their sum, not their product, and each input is loaded once for
-//! R rows. Lines that the windows of all R rows have are folded once. Input vectors are as much wider
-//! than output vectors as the stride is long, where they may be: each step then has one that is new.
+//! The inner taps of a window therefore cost their sum, not their product, and each input is loaded once for R rows.
+//! Lines that the windows of all R rows share are reduced once. Input vectors are wider than output vectors by a factor
+//! of the stride, where possible, so that each step loads one new vector.
 //!
-//! Columns are folded before rows, in which order a tie would not go to the first: indices are the
-//! strips' affair. A GPU's units are neighbours along the row, and find in a cache what they share.
+//! Columns are reduced before rows, an order in which a tie would not go to the first tap, so indices are left to the
+//! `register_tile` kernel. A GPU does not need this kernel: its units are neighbours along the row, and the cache holds
+//! what they share.
 
 mod kernel;
 
@@ -43,11 +44,11 @@ use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 
 const NAME: &str = "cpu_rows";
 
-/// How outputs are shared out to threads.
+/// How outputs are distributed to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The rows that a thread walks along together.
+    /// The number of rows that a thread walks along together.
     pub strip: usize,
 }
 
@@ -61,7 +62,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans strips of as many rows as registers hold the lines of.
+    /// Plans strips with as many rows as keep the number of lines within registers.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         fits(problem, device)?;
         let Problem { pooling, dtype, .. } = problem;
@@ -78,7 +79,7 @@ impl Kernel for Config {
         Ok((settings, config))
     }
 
-    /// Refuses rows that no thread can walk.
+    /// Refuses settings and strips that the kernel cannot run with.
     fn check(
         &self,
         settings: &Settings,
@@ -114,8 +115,8 @@ impl Kernel for Config {
         places[form.along] = places[form.along].div_ceil(self.strip);
         let (cubes, dim) = grid(client, settings.units, rows * pieces);
         let wide = form.reach.input;
-        // SAFETY: coordinates are moved inside the input before they are read, and outputs that are not
-        // there are not written.
+        // SAFETY: coordinates are clamped to the input before they are read, and outputs that do
+        // not exist are not written.
         unsafe {
             kernel::walk_rows::launch_unchecked(
                 client,
@@ -147,17 +148,16 @@ impl Kernel for Config {
     }
 }
 
-/// The most lines of a window and taps on the width, together: more, and what a line is walked in
-/// blocks for costs less.
+/// The most lines of a window plus taps on the width; above this, van Herk's algorithm costs less.
 const MOST_FOLDS: usize = 32;
 
-/// The most lines that the rows of a strip read.
+/// The most lines that the rows of a strip may read.
 const MOST_LINES: usize = 49;
 
-/// The bytes of the widest vectors of a processor.
+/// The size in bytes of a processor's widest vectors.
 const WIDEST: usize = 64;
 
-/// Refuses problems and devices that walking along rows is not for, whatever the vectors.
+/// Refuses problems and devices that the kernel does not support, whatever the vectors.
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, .. } = problem;
     let (grid, along) = (pooling.grid(), outermost(pooling));
@@ -175,7 +175,7 @@ fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     only_if(NAME, folds <= MOST_FOLDS, "windows have too many taps")
 }
 
-/// Refuses vectors and strips of a plan that cannot be walked.
+/// Refuses vectors and strips that the kernel does not support.
 fn walks(
     pooling: &Pooling,
     dtype: DType,
@@ -189,7 +189,7 @@ fn walks(
     only_if(NAME, touched(), "taps are too far apart along the width")
 }
 
-/// The lines that the rows of a strip read.
+/// The number of lines that the rows of a strip read.
 fn lines(pooling: &Pooling, strip: usize) -> usize {
     let axes = pooling.grid().axes();
     let along = &axes[outermost(pooling)];
@@ -197,11 +197,11 @@ fn lines(pooling: &Pooling, strip: usize) -> usize {
     ((strip - 1) * along.stride() + along.kernel()) * inner
 }
 
-/// Fewer units than this for each thread and rows are cut into pieces, though each then loads its
-/// first vectors anew.
+/// With fewer units than this per thread, rows are cut into pieces, although each piece then has to load its first
+/// vectors again.
 const ENOUGH: usize = 16;
 
-/// The rows of strips, and the output vectors of the piece of one that a unit walks.
+/// The number of rows of strips, and the output vectors in the piece of a row that one unit walks.
 fn rows_and_piece(pooling: &Pooling, settings: &Settings, strip: usize) -> (usize, usize) {
     let along = pooling.grid().axes()[outermost(pooling)].output();
     let width = pooling.grid().axes()[AXES - 1].output();
@@ -211,28 +211,28 @@ fn rows_and_piece(pooling: &Pooling, settings: &Settings, strip: usize) -> (usiz
     (rows, width.div_ceil(pieces.min(width)))
 }
 
-/// Where the rows of a problem are; numbers, which may change without a new kernel.
+/// The extents of a problem's rows, as run-time values: they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct Rows {
     units: u32,
-    /// The pieces of a row, and the output vectors of each.
+    /// The pieces of a row, and the number of output vectors in each.
     pieces: FastDivmod<u32>,
     piece: u32,
-    /// The positions of rows: strips on the axis that they lie along.
+    /// The number of rows per axis; strips are counted on the axis that they lie along.
     depth: FastDivmod<u32>,
     height: FastDivmod<u32>,
-    /// The outputs on each axis, in vectors on the width.
+    /// The outputs on each axis; on the width, in vectors.
     outputs_depth: u32,
     outputs_height: u32,
     outputs_width: u32,
-    /// The vectors of the input's width.
+    /// The number of vectors in the width of the input.
     width_vectors: u32,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// The lines, as strips read them.
+    /// The lines that strips read.
     strip: Strip,
     /// The axis that strips lie along.
     along: usize,
@@ -255,7 +255,7 @@ impl Form {
         }
     }
 
-    /// The form of rows that are all there, as is all that they read along depth and height.
+    /// The form of rows whose outputs all exist and read only inside the input along depth and height.
     fn interior(&self) -> Self {
         Self { strip: self.strip.interior(), ..*self }
     }
@@ -264,31 +264,31 @@ impl Form {
         self.strip.outputs() as usize
     }
 
-    /// The lines that the rows read.
+    /// The number of lines that the rows read.
     fn lines(&self) -> usize {
         (self.strip.rows() * self.strip.lines()) as usize
     }
 
-    /// The lines that window `i` of a strip has.
+    /// The range of lines of window `i` of a strip.
     fn window(&self, i: usize) -> (usize, usize) {
         let (from, to) = self.strip.window(i as u32);
         ((from * self.strip.lines()) as usize, (to * self.strip.lines()) as usize)
     }
 
-    /// The lines that all windows have, where there are some and several windows.
+    /// The range of lines that all windows share; `None` for a single window, or if nothing is shared.
     fn common(&self) -> Option<(usize, usize)> {
         let (from, to) = (self.window(self.outputs() - 1).0, self.window(0).1);
         (self.outputs() > 1 && from < to).then_some((from, to))
     }
 
-    /// Whether line `n` may be outside, and must then be dropped from a sum.
+    /// Whether line `n` may be outside the input and must then be left out of a sum.
     fn drops(&self, n: usize) -> bool {
         let line = self.strip.line(n as u32 / self.strip.lines(), n as u32 % self.strip.lines());
         !self.strip.tap.fold.is_max() && (line.depth.drops || line.height.drops)
     }
 }
 
-/// Input vectors are as much wider than a plan's as its strides are long, where a processor has such.
+/// Input vectors are wider than the plan's vectors by a factor of the stride, if the processor has such vectors.
 fn reach_of(pooling: &Pooling, dtype: DType, settings: &Settings) -> Reach {
     let width = &pooling.grid().axes()[AXES - 1];
     let wide = settings.lanes * width.stride();

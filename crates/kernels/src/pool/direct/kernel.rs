@@ -9,8 +9,8 @@ use crate::pool::common::window::{
     Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, plane_position, site_of,
 };
 
-/// `S` is how elements are stored, `A` how they are compared and summed. `A` may be an integer:
-/// the bound is what lets one kernel serve both, and nothing fractional is asked of integers.
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. `A` may be an
+/// integer type: the `Float` bound lets one kernel serve both, and no fractional operation is used on integers.
 #[cube(launch_unchecked)]
 pub(super) fn direct<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -53,7 +53,7 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form);
 }
 
-/// Folds the tap (`td`, `th`, `tw`) into the accumulator.
+/// Combines the tap (`td`, `th`, `tw`) with the accumulator.
 #[cube]
 fn fold_tap<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],

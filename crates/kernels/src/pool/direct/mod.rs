@@ -1,15 +1,14 @@
-//! One unit an output vector, every tap read: the shape of Caffe's kernel.
+//! One unit per output vector reads every tap, like Caffe's kernel.
 //!
 //! ```text
-//! for each output (n, o, c):            one unit, its lanes along c
+//! for each output (n, o, c):            one unit, lanes along c
 //!     for each tap t inside the input:  row-major
-//!         fold x[n, o·s − before + t·d, c] into the accumulator
+//!         accumulate x[n, o·s − before + t·d, c]
 //! ```
 //!
-//! Where the code departs from this: short windows are unrolled, and then a tap outside the input
-//! is not skipped but moved to the nearest tap inside. For a maximum the repeated tap changes
-//! nothing, not even the index; an average drops it by a select. So every load is unconditional
-//! and all of them can be in flight at once.
+//! The code departs from this for short windows: their loops are unrolled, and a tap outside the input is not skipped
+//! but clamped to the nearest tap inside. For a maximum the repeated tap changes nothing, not even the index; an
+//! average drops it with a select. Every load is therefore unconditional, and all of them can be in flight at once.
 
 mod kernel;
 
@@ -29,7 +28,7 @@ use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "direct";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -43,7 +42,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one unit an output vector.
+    /// Plans one unit per output vector.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let norm = matches!(problem.reduction, Reduction::Norm(_));
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
@@ -51,7 +50,7 @@ impl Kernel for Config {
         Ok((Settings::new(problem, device), Self))
     }
 
-    /// Refuses lanes that divide no pixel, and loops that are too long to unroll.
+    /// Refuses lanes that do not divide a pixel, and loops that are too long to unroll.
     fn check(
         &self,
         settings: &Settings,

@@ -1,4 +1,4 @@
-//! The plain gather of a gradient.
+//! The kernel that gathers a gradient, one input vector per unit.
 
 use cubecl::prelude::*;
 
@@ -53,7 +53,7 @@ pub(super) fn backward<S: Float, A: Float, N: Size>(
     dx[vector as usize] = round::<A, S, N>(sum, form.rounds);
 }
 
-/// What the input gets from the window at (`od`, `oh`, `ow`).
+/// The part of the gradient that the input gets from the window at (`od`, `oh`, `ow`).
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn share<S: Float, A: Float, N: Size>(
@@ -90,7 +90,7 @@ fn share<S: Float, A: Float, N: Size>(
             select(reads, kept, zero)
         }
         ComptimeOption::None => {
-            // Not times the reciprocal, which would be rounded twice.
+            // Dividing, not multiplying by the reciprocal, which would round twice.
             let share = if comptime!(form.divides_once()) {
                 gradient
             } else {
@@ -101,13 +101,13 @@ fn share<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The window, or where a loop is unrolled past the last, the last.
+/// The window `o`; in an unrolled loop that runs past the last window, the last one.
 #[cube]
 fn there(args: &CoverArgs, o: i32, #[comptime] unrolled: bool) -> i32 {
     if comptime!(unrolled) { min(o, args.outputs - 1) } else { o }
 }
 
-/// What the sum of the window at (`od`, `oh`, `ow`) was divided by.
+/// The divisor of the window at (`od`, `oh`, `ow`).
 #[cube]
 fn divisor<A: Float>(problem: &GatherArgs, od: i32, oh: i32, ow: i32, #[comptime] form: Form) -> A {
     if comptime!(form.fold == Fold::AverageFixed) {

@@ -1,16 +1,16 @@
-//! Gradients, gathered: one unit an input vector collects from every window that read it.
+//! Gradients as a gather: one unit per input vector collects from every window that read it.
 //!
 //! ```text
-//! for each input (n, x, c):                 one unit, its lanes along c
+//! for each input (n, x, c):                 one unit, lanes along c
 //!     for each window o over x:             row-major, so that the sum has one order
 //!         max:      add dy[n, o, c] if the window's winner is x
 //!         average:  add dy[n, o, c] / divisor(o)
 //! ```
 //!
-//! Nothing is scattered, so nothing is atomic and the same inputs give the same bits. A window of
-//! `k` taps, `d` apart, and stride `s` leaves a coordinate in the reach of ⌊(k−1)·d/s⌋ + 1 windows
-//! at most; few are unrolled, and then a window that does not cover `x` is read all the same, at the
-//! nearest that is there, and dropped by a select: every load is unconditional.
+//! Nothing is scattered, so no atomics are needed and the same inputs give the same bits. With windows of `k` taps,
+//! dilation `d` and stride `s`, at most ⌊(k−1)·d/s⌋ + 1 windows can reach a coordinate. If they are few, the loop is
+//! unrolled; a window that does not cover `x` is then read anyway, at the nearest valid position, and dropped by a
+//! select, so that every load is unconditional.
 
 mod kernel;
 
@@ -30,7 +30,7 @@ use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "gather";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -44,7 +44,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one unit an input vector.
+    /// Plans one unit per input vector.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let norm = matches!(problem.reduction, Reduction::Norm(_));
         only_if(NAME, problem.gradient, "it only computes gradients")?;
@@ -52,7 +52,7 @@ impl Kernel for Config {
         Ok((Settings::new(problem, device), Self))
     }
 
-    /// Refuses lanes that divide no pixel.
+    /// Refuses lanes that do not divide a pixel.
     fn check(
         &self,
         settings: &Settings,

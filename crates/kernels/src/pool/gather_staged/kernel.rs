@@ -1,4 +1,5 @@
-//! The kernel: where a cube's tile is, how its windows come and are laid down, and what a block's inputs get.
+//! The kernel: the position of a cube's tile, how windows are staged in shared memory, and the gradients of a block's
+//! inputs.
 
 use cubecl::prelude::*;
 
@@ -7,7 +8,7 @@ use crate::cube::convert::{round, widen};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::window::split;
 
-/// `S` is how elements are stored, `A` how they are summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
@@ -21,14 +22,14 @@ pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     let vectors = comptime!((form.planes() * form.plane()) as usize);
     let mut shares = Shared::<[Vector<S, N>]>::new_slice(vectors);
     let mut laid = Shared::<[Vector<i32, N>]>::new_slice(vectors);
-    // All units of a cube are, or none.
+    // All units of a cube terminate, or none.
     if CUBE_POS as u32 >= args.cubes {
         terminate!();
     }
     let tile = tile_of(args, form);
     let block = block_of(args, &tile, form);
     let coming = coming::<S, N>(args, &tile, form);
-    // Where the planes of a step begin: a plane is laid down where the first of the step before was.
+    // The start of each plane of a step. A new plane is stored in the place of the first plane of the step before.
     let mut starts = Sequence::<RuntimeCell<u32>>::new();
     #[unroll]
     for i in 0..form.planes() {
@@ -59,8 +60,8 @@ pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Where a cube's tile is: its sample, its first vector of a pixel, its first block on each axis, and the plane
-/// of blocks after its last.
+/// The position of a cube's tile: its sample, its first vector of a pixel, its first block on each axis, and the end of
+/// its planes of blocks.
 #[derive(CubeType)]
 struct Tile {
     sample: u32,
@@ -89,12 +90,12 @@ fn tile_of(args: &StagedArgs, #[comptime] form: Form) -> Tile {
     }
 }
 
-/// Where a unit's block is.
+/// The position of a unit's block.
 #[derive(CubeType)]
 struct Block {
     there: bool,
     sample: u32,
-    /// The vector of the pixel, and its place on a plane in shared memory.
+    /// The vector of the pixel, and its position on a plane in shared memory.
     vector: u32,
     shared: u32,
     /// The first row and column.
@@ -118,10 +119,10 @@ fn block_of(args: &StagedArgs, tile: &Tile, #[comptime] form: Form) -> Block {
     }
 }
 
-/// What a unit has of the next plane of windows: which vectors, and these on their way.
+/// A unit's part of the next plane of windows: the positions of its vectors, and the vectors that are being loaded.
 #[derive(CubeType)]
 struct Coming<S: Float, N: Size> {
-    /// Where on a plane each is, and whether there is such a window.
+    /// The position of each on a plane, and whether such a window exists.
     places: Sequence<u32>,
     there: Sequence<bool>,
     shares: Registers<S, N>,
@@ -156,8 +157,8 @@ fn coming<S: Float, N: Size>(
     Coming::<S, N> { places, there, shares: zeros::<S, N>(form.turns()), winners }
 }
 
-/// Has a plane of windows come: that which is so many behind the first over the first block, or the nearest
-/// one that is there.
+/// Starts loading a plane of windows: the one that is `plane` after the first over the first block, clamped to those
+/// that exist.
 #[cube]
 fn fetch<S: Float, N: Size>(
     dy: &[Vector<S, N>],
@@ -180,7 +181,7 @@ fn fetch<S: Float, N: Size>(
     }
 }
 
-/// Lays a plane that has come down in shared memory. Windows that are not there have no winner.
+/// Stores a loaded plane in shared memory. Windows that do not exist have no winner.
 #[cube]
 fn lay<S: Float, N: Size>(
     shares: &mut Shared<[Vector<S, N>]>,
@@ -263,7 +264,7 @@ fn compute<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The position of input `x` of a block on its plane.
+/// The position of input `x` of a block in its plane.
 #[cube]
 fn index_of(
     args: &StagedArgs,
@@ -277,7 +278,7 @@ fn index_of(
     row * args.width.inputs + block.column + w
 }
 
-/// Writes input `x` of a block, if it is there.
+/// Writes input `x` of a block, if it exists.
 #[cube]
 fn write<S: Float, A: Float, N: Size>(
     dx: &mut [Vector<S, N>],

@@ -1,19 +1,19 @@
-//! Gradients of maxima by blocks, with channels last, whose windows wait in shared memory: cubes walk along the
+//! Gradients of maxima in blocks, with channels last and with windows staged in shared memory: cubes walk along the
 //! planes.
 //!
 //! ```text
-//! for each tile of blocks of rows and columns, and some of their channels:      one cube, a unit a block and vector
+//! for each tile of blocks of rows and columns, and some of their channels:  one cube; one unit per block and vector
 //!     for each plane of blocks:
-//!         lay the windows of a further plane down in shared memory, and have those of the next one come
+//!         store the windows of one more plane in shared memory, and start loading those of the next
 //!         for each window over the block, row-major:
 //!             for each input x of the block under it:       known when the kernel is compiled
 //!                 add dy if its winner is x
-//!             write the inputs that this window was the last over
+//!             write the inputs for which this window is the last one
 //! ```
 //!
-//! `gather_tile` reads a window once for each block under it, through caches that serve some of these. Here a
-//! cube reads it once, and again only where it lies over two tiles or two runs of planes, and no unit waits for it:
-//! it comes while a whole plane of blocks is computed.
+//! `gather_tile` reads a window once for each block under it, through caches that serve only some of these reads. Here
+//! a cube reads it once; a window is read again only if it lies over two tiles or two runs of planes. No unit waits for
+//! a window, because it is loaded while a whole plane of blocks is computed.
 
 mod kernel;
 
@@ -38,7 +38,7 @@ use crate::pool::problem::{Output, Problem, Reduction, outermost, pixel_channels
 
 const NAME: &str = "gather_staged";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -52,7 +52,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans cubes of a tile of blocks.
+    /// Plans cubes that each have a tile of blocks.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, dtype, .. } = problem;
         fits(problem, device)?;
@@ -62,8 +62,8 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses problems and devices that tiles of blocks are not for, lanes and units other than the tile's,
-    /// and more memory than there is.
+    /// Refuses problems and devices that the kernel does not support, lanes and units other than the tile's, and tiles
+    /// that do not fit in shared memory.
     fn check(
         &self,
         settings: &Settings,
@@ -77,7 +77,7 @@ impl Kernel for Config {
         only_if(NAME, loaded, "the device does not load vectors of 4 elements of this type")?;
         let units = units(pooling, dtype, settings);
         only_if(NAME, settings.units == units, "a tile takes another number of units")?;
-        only_if(NAME, units <= device.units_per_cube, "the device has too few units a cube")?;
+        only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")?;
         let room = shared_bytes(pooling, dtype, settings) <= device.shared_bytes;
         only_if(NAME, room, "the windows of a tile do not fit in shared memory")
     }
@@ -107,7 +107,7 @@ impl Kernel for Config {
         let cubes = cubes(pooling, dtype, settings);
         let args = StagedArgsLaunch::new(cubes as u32, depth, height, width, PLANES as u32);
         let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
-        // SAFETY: windows and inputs that are not there are neither read nor written.
+        // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
             kernel::walk_blocks::launch_unchecked(
                 client,
@@ -127,31 +127,32 @@ impl Kernel for Config {
     }
 }
 
-/// The blocks of a tile along the height and the width, and the most of its channels.
+/// The number of blocks of a tile along the height and the width, and the most channels of a tile.
 const TILE: [usize; 2] = [2, 4];
 pub(super) const CHANNELS: usize = 64;
 
-/// The channels of a unit: those whose winners are the widest load.
+/// The channels of a unit: as many as have their winners in one load of the widest kind.
 const LANES: usize = 4;
 
-/// The planes of blocks that a cube walks along, where there are as many.
+/// The number of planes of blocks that a cube walks along, if there are as many.
 const PLANES: usize = 4;
 
-/// More inputs of a block than this are more sums than a unit has registers for, and windows over one more code.
+/// The most inputs of a block, each of which takes a sum in registers, and the most windows over it, each of which
+/// takes code.
 const MOST_INPUTS: usize = 8;
 const MOST_WINDOWS: usize = 27;
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     axes: [Block; AXES],
-    /// Whether no block has an input that is not there, on each axis.
+    /// Whether all inputs of all blocks exist, on each axis.
     whole: [bool; AXES],
-    /// The vectors of a pixel, and those of a tile.
+    /// The number of vectors in a pixel, and of those in a tile.
     pixel: u32,
     vectors: u32,
     rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     widened: Widening,
 }
 
@@ -170,44 +171,45 @@ impl Form {
         }
     }
 
-    /// The units of a cube.
+    /// The number of units in a cube.
     fn units(&self) -> u32 {
         (TILE[0] * TILE[1]) as u32 * self.vectors
     }
 
-    /// The windows over a block, on each axis.
+    /// The number of windows over a block on each axis.
     fn windows(&self) -> [u32; AXES] {
         self.axes.map(|axis| axis.all().1)
     }
 
-    /// The rows and columns of windows over a tile.
+    /// The numbers of rows and columns of windows over a tile.
     fn laid(&self) -> [u32; 2] {
         let [_, height, width] = self.windows();
         [TILE[0] as u32 - 1 + height, TILE[1] as u32 - 1 + width]
     }
 
-    /// The vectors of a plane of windows.
+    /// The number of vectors in a plane of windows.
     fn plane(&self) -> u32 {
         let [rows, columns] = self.laid();
         rows * columns * self.vectors
     }
 
-    /// The vectors of a plane that a unit brings.
+    /// The number of vectors of a plane that a unit loads.
     fn turns(&self) -> u32 {
         self.plane().div_ceil(self.units())
     }
 
-    /// The planes of windows in shared memory: those over a block, and a further one.
+    /// The number of planes of windows in shared memory: those over a block, and one more.
     fn planes(&self) -> u32 {
         self.windows()[0] + 1
     }
 
-    /// The inputs of a block.
+    /// The number of inputs in a block.
     fn inputs(&self) -> u32 {
         self.axes.iter().map(|axis| axis.inputs).product()
     }
 
-    /// Which of the windows over input `x` window `w` of its block is, row-major; none, if it is not over it.
+    /// The place of window `w` of a block, in row-major order, among those over input `x`; `None` if it is not over
+    /// `x`.
     fn over(&self, x: u32, w: u32) -> Option<Place> {
         let inputs = self.axes.map(|axis| axis.inputs);
         let (x, w) = (split(inputs, x), split(self.windows(), w));
@@ -231,68 +233,68 @@ impl Form {
     }
 }
 
-/// The place of a window among those over an input.
+/// Whether a window is the first, and whether it is the last, of those over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     first: bool,
     last: bool,
 }
 
-/// An axis as its blocks see it.
+/// The numbers of an axis, seen from its blocks.
 #[derive(CubeType, CubeLaunch)]
 struct StagedAxis {
     inputs: i32,
     windows: i32,
-    /// The blocks.
+    /// The number of blocks.
     blocks: u32,
-    /// The tiles, or the runs of planes.
+    /// The number of tiles, or of runs of planes.
     tiles: FastDivmod<u32>,
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct StagedArgs {
     cubes: u32,
     depth: StagedAxis,
     height: StagedAxis,
     width: StagedAxis,
-    /// The planes of blocks of a run.
+    /// The number of planes of blocks in a run.
     run: u32,
 }
 
-/// The blocks on each axis.
+/// The number of blocks on each axis.
 fn blocks(pooling: &Pooling, form: &Form) -> [usize; AXES] {
     let axes = pooling.grid().axes();
     [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
 }
 
-/// The runs of planes, and the tiles on the other axes.
+/// The number of runs of planes, and of tiles on the other axes.
 fn tiles(pooling: &Pooling, form: &Form) -> [usize; AXES] {
     let (blocks, steps) = (blocks(pooling, form), [PLANES, TILE[0], TILE[1]]);
     [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))
 }
 
-/// The cubes of a problem.
+/// The number of cubes of a problem.
 pub(super) fn cubes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
     let form = Form::new(pooling, dtype, settings);
     let tiles: usize = tiles(pooling, &form).into_iter().product();
     pooling.input().batch() * tiles * (form.pixel / form.vectors) as usize
 }
 
-/// The units of a cube.
+/// The number of units in a cube.
 fn units(pooling: &Pooling, dtype: DType, settings: &Settings) -> u32 {
     Form::new(pooling, dtype, settings).units()
 }
 
-/// The bytes that a cube's units share.
+/// The bytes of shared memory of a cube.
 fn shared_bytes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
     let form = Form::new(pooling, dtype, settings);
     let elements = form.plane() as usize * settings.lanes;
     form.planes() as usize * elements * (dtype.size() + DType::I32.size())
 }
 
-/// Refuses problems whose winners are not positions of planes that have several channels, and those where a block or
-/// the windows over it are many.
+/// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
+/// with too many windows over them.
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, gradient, .. } = problem;
     let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);

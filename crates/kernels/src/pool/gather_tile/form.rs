@@ -1,5 +1,4 @@
-//! What of blocks changes the code of their kernel: which windows are over which inputs, known when that is
-//! compiled.
+//! The parameters of blocks that change the kernel's code: which windows are over which inputs, known at compile time.
 
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
 
@@ -11,38 +10,38 @@ use crate::pool::common::window::{Fold, pixel_vectors};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Reduction, pixel_channels};
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) axes: [Block; AXES],
     pub(super) fold: Fold,
-    /// Whether a share is made by a reciprocal: its second rounding is one that the sum's bound
-    /// has room for, but not where the truth itself is computed in the same type.
+    /// Whether a share is computed with a reciprocal. The error bound of the sum has room for the second rounding,
+    /// except if the reference itself is computed in the same type.
     pub(super) reciprocal: bool,
     pub(super) rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     pub(super) widened: Widening,
     pub(super) runs: bool,
-    /// Whether several vectors make a pixel.
+    /// Whether a pixel has several vectors.
     pub(super) channels: bool,
-    /// The lanes that lie along the width, or 1; of the inputs, and of the windows.
+    /// The lanes along the width, or 1: those of the inputs, and those of the windows.
     pub(super) lanes: u32,
     pub(super) window_lanes: u32,
-    /// Whether they do, be they one.
+    /// Whether the lanes lie along the width, even if there is only one.
     pub(super) across: bool,
-    /// Whether the channels of a pixel have one index.
+    /// Whether all channels of a pixel share one index.
     pub(super) one_index: bool,
-    /// The axes that the problem has.
+    /// The number of axes of the problem.
     pub(super) rank: usize,
 }
 
-/// More windows over a block than this, or more inputs in it, are left to the plain gather.
+/// The most windows over a block and the most inputs in it; larger blocks are left to the plain gather.
 const MOST_WINDOWS: usize = 36;
 const MOST_INPUTS: usize = 16;
 
-/// The neighbouring columns of a block where the lanes are channels, on a GPU: two of windows one step
-/// apart, which share most of what they read. A window's winner takes the registers of a second. A last
-/// column by itself is computed with the one before it, again.
+/// The number of neighbouring columns of a block. On a GPU, if the lanes are channels, it is two for windows of stride
+/// 1, which share most of what they read. For maxima, a window's winner takes the registers of the second column. A
+/// last column without a partner is computed together with the one before it, which is then computed twice.
 pub(super) fn columns_of(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> usize {
     let [depth, height, width] = pooling.grid().axes();
     let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
@@ -53,7 +52,7 @@ pub(super) fn columns_of(pooling: &Pooling, reduction: Reduction, settings: &Set
     if two { 2 } else { 1 }
 }
 
-/// Refuses problems that blocks do not serve.
+/// Refuses problems that this kernel does not support.
 pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
@@ -99,8 +98,7 @@ impl Form {
         }
     }
 
-    /// The form of a block away from all edges, but for those of a width along which one warp would
-    /// cross them.
+    /// The form of a block away from all edges. The width keeps its edges if a warp would cross them.
     pub(super) fn interior(self) -> Self {
         let mut axes =
             self.axes.map(|block| Block { form: block.form.unclipped(), whole: true, ..block });
@@ -110,19 +108,19 @@ impl Form {
         Self { axes, ..self }
     }
 
-    /// Whether a warp crosses the edges of the width, so that units apart from them would wait for the
-    /// others: where it has no channels, or tiles of few of them.
+    /// Whether a warp crosses the edges of the width, so that its units away from them would wait for the others: if a
+    /// pixel is one vector, or if blocks have several columns.
     pub(super) fn crosses(&self) -> bool {
         !self.channels || self.axes[AXES - 1].snug
     }
 
-    /// Whether what divides a window's gradient is found by comparison: a window has few taps, and with
-    /// so few the factors of its lines and its columns make, rounded, the quotient itself.
+    /// Whether the divisor of a window's gradient is found by comparisons. Windows then have so few taps that the
+    /// product of their line's and their column's factor, rounded, is the quotient itself.
     pub(super) fn compares(&self) -> bool {
         self.reciprocal && self.axes[0].kernel == 1 && self.axes.iter().all(|a| a.kernel <= 3)
     }
 
-    /// Whether every window is divided by the same number, so that their sum may be.
+    /// Whether all windows have the same divisor, so that their sum can be divided once.
     pub(super) fn divides_once(&self) -> bool {
         match self.fold {
             Fold::AverageFixed => true,
@@ -133,32 +131,32 @@ impl Form {
         }
     }
 
-    /// Whether each gradient is divided by a number of its window's own.
+    /// Whether each gradient is divided by its own window's divisor.
     pub(super) fn divides_each(&self) -> bool {
         !self.fold.is_max() && !self.divides_once()
     }
 
-    /// The vectors of windows over a block, on each axis: the first one, and how many.
+    /// The vectors of windows over a block on each axis: the first one, and how many.
     pub(super) fn windows(&self) -> [(i32, u32); AXES] {
         [self.axes[0].all(), self.axes[1].all(), self.axes[2].vectors(self.window_lanes)]
     }
 
-    /// The vectors of inputs of a block on each axis.
+    /// The number of input vectors of a block on each axis.
     pub(super) fn inputs(&self) -> [u32; AXES] {
         [self.axes[0].inputs, self.axes[1].inputs, self.axes[2].inputs / self.lanes]
     }
 
-    /// The vectors of windows over a block.
+    /// The number of vectors of windows over a block.
     pub(super) fn all_windows(&self) -> u32 {
         self.windows().iter().map(|windows| windows.1).product()
     }
 
-    /// The vectors of inputs of a block.
+    /// The number of input vectors of a block.
     pub(super) fn all_inputs(&self) -> u32 {
         self.inputs().iter().product()
     }
 
-    /// The steps of windows over input vector `x`: on the width, of all its lanes.
+    /// The number of windows over input vector `x` on each axis; on the width, the most over any of its lanes.
     pub(super) fn steps(&self, x: [u32; AXES]) -> [u32; AXES] {
         let width = (0..self.lanes).map(|lane| self.over_lane(x[2], lane).1).max().unwrap_or(0);
         [self.axes[0].over(x[0]).1, self.axes[1].over(x[1]).1, width]
@@ -168,32 +166,32 @@ impl Form {
         self.axes[2].over(vector * self.lanes + lane)
     }
 
-    /// The lines of windows over a block.
+    /// The number of lines of windows over a block.
     pub(super) fn all_lines(&self) -> u32 {
         self.windows()[0].1 * self.windows()[1].1
     }
 
-    /// The line of windows that is `step` of those over input `x`.
+    /// Line `step` of the lines of windows over input `x`.
     pub(super) fn line_over(&self, x: [u32; AXES], step: [u32; 2]) -> usize {
         let windows = self.windows();
         let at = |i: usize| (self.axes[i].over(x[i]).0 + step[i] as i32 - windows[i].0) as u32;
         (at(0) * windows[1].1 + at(1)) as usize
     }
 
-    /// How many lines of windows are over input `x`.
+    /// The number of lines of windows over input `x`.
     pub(super) fn lines_over(&self, x: [u32; AXES]) -> u32 {
         self.axes[0].over(x[0]).1 * self.axes[1].over(x[1]).1
     }
 
-    /// The sum that input vector `x` takes from line `i` of those over it.
+    /// The index of the sum that input vector `x` takes from line `i` of those over it.
     pub(super) fn line_sum(&self, x: [u32; AXES], i: u32) -> usize {
         let steps = self.axes[1].over(x[1]).1;
         let line = self.line_over(x, [i / steps, i % steps]);
         line * self.inputs()[2] as usize + x[2] as usize
     }
 
-    /// The loaded vector of a line, and the element in it, where a lane of input vector `w` finds
-    /// window `step` of those over it.
+    /// Where a lane of input vector `w` finds window `step` of those over it: the loaded vector of a line, and the
+    /// element in this vector.
     pub(super) fn on_line(&self, w: u32, step: u32, lane: u32) -> (usize, usize) {
         let first = self.windows()[2].0 * self.window_lanes as i32;
         let element = (self.over_lane(w, lane).0 + step as i32 - first) as u32;

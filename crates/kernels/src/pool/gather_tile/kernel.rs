@@ -1,4 +1,4 @@
-//! The kernel: where a unit's block is, and what its inputs get.
+//! The kernel: the position of a unit's block, and the gradients of its inputs.
 
 use cubecl::prelude::*;
 use windowpane_geometry::AXES;
@@ -29,7 +29,7 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
         terminate!();
     }
     let place = place_of(problem, unit, form);
-    // A width without channels is one along which a warp would cross the edges, and run both.
+    // On a width without channels, a warp would cross the edges and run both paths.
     let inner = if comptime!(form.channels || !form.fold.is_max()) {
         is_interior(problem, &place, form)
     } else {
@@ -43,8 +43,8 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
     }
 }
 
-/// Where a block is: the first window that starts at it and its first input, on each axis, in
-/// vectors where the lanes lie along it.
+/// The position of a block on each axis: the first window that starts at it and its first input, in vectors if the
+/// lanes lie along the axis.
 #[derive(CubeType)]
 pub(super) struct Place {
     pub(super) sample: i32,
@@ -60,7 +60,7 @@ pub(super) struct Place {
 pub(super) struct Corner {
     pub(super) window: i32,
     pub(super) input: i32,
-    /// The first input that is this block's alone.
+    /// The first input that belongs to this block only.
     aside: u32,
 }
 
@@ -95,7 +95,7 @@ fn corner(
 ) -> Corner {
     let input = place * comptime!((block.inputs / lanes) as i32);
     if comptime!(block.snug) {
-        // Windows are one step apart.
+        // With stride 1, a window and the input at which it starts have the same number.
         let there = min(input, args.inputs - comptime!(block.inputs as i32));
         Corner { window: there, input: there, aside: (input - there) as u32 }
     } else {
@@ -119,8 +119,8 @@ fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool 
     }
 }
 
-/// Whether the inputs of a block and the windows over them are there, and these windows inside where that
-/// `counts`, as it does for what divides them.
+/// Whether the inputs of a block and the windows over them exist. If `counts`, these windows must also be inside the
+/// input, because their divisors depend on that.
 #[cube]
 fn is_inner(
     args: &BlockAxis,
@@ -135,7 +135,7 @@ fn is_inner(
         && corner.window + first + count <= args.outputs
         && corner.input + comptime!(inputs as i32) <= args.inputs;
     if comptime!(counts && block.form.clipped) {
-        // Beyond the first and last inputs of the windows nothing is padded.
+        // The windows reach this far beyond the block's inputs, and nothing there may be padding.
         let x = corner.input * comptime!(block.lanes_of(inputs));
         let reach = comptime!((block.kernel - 1) as i32);
         there && x >= reach && x + comptime!(block.inputs as i32) + reach <= args.axis.input
@@ -159,7 +159,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     for i in 0..form.all_windows() {
         windows.push(window::<S, A, M>(dy, winners, problem, place, i, form));
     }
-    // Not while they are loaded: each would wait for the one before it.
+    // Not while they are loaded: each load would wait for the one before it.
     let windows = if comptime!(form.divides_each()) {
         shared_out::<A, M>(windows, problem, place, form)
     } else {
@@ -198,13 +198,13 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     }
 }
 
-/// Whether an input of a block is there.
+/// Whether an input of a block exists.
 #[cube]
 fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
     if comptime!(block.whole || block.snug) { true.runtime() } else { x < inputs }
 }
 
-/// The index by which a window that the input won names it.
+/// The index by which a window names this input as its winner.
 #[cube]
 fn index_of<N: Size>(
     problem: &Blocks,
@@ -233,7 +233,7 @@ fn index_of<N: Size>(
     }
 }
 
-/// Adds up what an input gets from the windows that it won.
+/// Adds the gradients of the windows that an input won.
 #[cube]
 fn gather<A: Float, M: Size, N: Size>(
     windows: &Sequence<Window<A, M>>,
@@ -261,7 +261,7 @@ fn gather<A: Float, M: Size, N: Size>(
     sum
 }
 
-/// The same for a lane of those along the width, each of which has windows of its own.
+/// The same for one lane along the width; each lane has windows of its own.
 #[cube]
 fn gather_lane<A: Float, M: Size, N: Size>(
     windows: &Sequence<Window<A, M>>,
@@ -292,7 +292,7 @@ fn gather_lane<A: Float, M: Size, N: Size>(
     sum
 }
 
-/// Adds up the shares of an input from the lines of windows over it.
+/// Adds the shares of an input from the lines of windows over it.
 #[cube]
 fn gather_lines<A: Float, N: Size>(
     lines: &Sequence<Vector<A, N>>,

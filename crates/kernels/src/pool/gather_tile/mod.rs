@@ -1,4 +1,4 @@
-//! Gradients by blocks: one unit a block of inputs, the windows over it read once.
+//! Gradients in blocks: one unit per block of inputs, which reads the windows over it once.
 //!
 //! ```text
 //! for each block of inputs:                      s on each axis, or a strip of them, or two columns
@@ -9,13 +9,13 @@
 //!             add dy[o] if its winner is x, or dy[o] / divisor(o)
 //! ```
 //!
-//! Blocks are whole steps of the stride: which windows are over the i-th input of a block is then
-//! the same for all blocks. Blocks at the edges read windows that are not there as zeros.
+//! A block is a whole number of strides, so the windows over the i-th input are the same for all blocks. Blocks at the
+//! edges read windows that do not exist as zeros.
 //!
-//! With channels first the lanes of a vector are neighbours along the width, and each takes its
-//! windows from the vectors of `dy` that hold them. These have as many windows as start in a vector of
-//! inputs, so that a block is one vector wide and neighbouring units write neighbouring vectors; where
-//! the stride does not divide the lanes they have as many as `dx`'s, and a block is a stride of vectors.
+//! With channels first, the lanes of a vector are neighbours along the width, and each takes its windows from the
+//! vectors of `dy` that hold them. A vector of `dy` has as many windows as start in a vector of inputs, so that a block
+//! is one vector wide and neighbouring units write adjacent vectors. If the stride does not divide the lanes, vectors
+//! of `dy` are as long as those of `dx`, and a block is `stride` vectors wide.
 
 mod form;
 mod kernel;
@@ -47,11 +47,11 @@ use form::{Form, columns_of, fits};
 
 const NAME: &str = "gather_tile";
 
-/// How inputs are shared out to units.
+/// How inputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The steps of the stride in a block, along the outermost axis that has a window.
+    /// The number of strides in a block, along the outermost axis that has a window.
     pub strip: usize,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans blocks of a step of the stride, or of several: no norm's, which is gathered tap by tap.
+    /// Plans blocks of one stride or of several. Norms are refused: their gradient is gathered tap by tap.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, dtype, .. } = problem;
         let norm = matches!(reduction, Reduction::Norm(_));
@@ -75,7 +75,7 @@ impl Kernel for Config {
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let columns = columns_of(pooling, reduction, &own);
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
-        // Where none fits, the check says why a block of one step does not.
+        // If no strip fits, the check reports why a block of one stride does not.
         let strip = strips.find(|&strip| fits(pooling, strip, columns).is_ok()).unwrap_or(1);
         let across = lanes_across(pooling, widest_load(dtype, device), true);
         let own = if columns > 1 { own.narrowed(device) } else { own };
@@ -85,7 +85,7 @@ impl Kernel for Config {
         Ok((settings, config))
     }
 
-    /// Refuses blocks that hold too much, and lanes that divide no row of inputs or of windows.
+    /// Refuses blocks that hold too much, and lanes that do not divide the rows of inputs and of windows.
     fn check(
         &self,
         settings: &Settings,
@@ -120,7 +120,7 @@ impl Kernel for Config {
             / vectors_on_axes(pooling, settings).iter().product::<usize>();
         let units = samples * pixel * places.iter().product::<usize>();
         let (cubes, dim) = grid(client, settings.units, units);
-        // SAFETY: windows and inputs that are not there are neither read nor written.
+        // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
             kernel::gather_blocks::launch_unchecked(
                 client,
@@ -141,7 +141,7 @@ impl Kernel for Config {
     }
 }
 
-/// The input vectors on each axis.
+/// The number of input vectors on each axis.
 fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
     let mut inputs = pooling.grid().axes().each_ref().map(Axis::input);
     if settings.across {
@@ -150,38 +150,38 @@ fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
     inputs
 }
 
-/// The blocks on each axis.
+/// The number of blocks on each axis.
 fn places(pooling: &Pooling, form: &Form) -> [usize; AXES] {
     let axes = pooling.grid().axes();
     [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
 }
 
-/// An axis as its blocks see it.
+/// The numbers of an axis, seen from its blocks.
 #[derive(CubeType, CubeLaunch)]
 struct BlockAxis {
     axis: AxisArgs,
     places: FastDivmod<u32>,
-    /// The windows, in vectors where the lanes lie along the axis.
+    /// The number of windows, in vectors if the lanes lie along the axis.
     outputs: i32,
-    /// The inputs, in vectors where the lanes lie along the axis.
+    /// The number of inputs, in vectors if the lanes lie along the axis.
     inputs: i32,
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct Blocks {
     units: u32,
     tiles: Tiles,
-    /// The vectors of a pixel.
+    /// The number of vectors in a pixel.
     pixel_vectors: i32,
     depth: BlockAxis,
     height: BlockAxis,
     width: BlockAxis,
-    /// What a fixed divisor divides by.
+    /// The value of a fixed divisor.
     divisor: u32,
-    /// One over the divisor of a window that is inside with all its taps.
+    /// The reciprocal of the divisor of a window with all its taps inside the input.
     reciprocal: InputScalar,
-    /// The steps of an index to the next sample, position, and lane of a vector.
+    /// The index steps to the next sample, position, and lane of a vector.
     index_batch: u32,
     index_position: u32,
     index_lane: u32,

@@ -1,5 +1,4 @@
-//! The shares of an average's gradient: what each window's is divided by, and their sums on each line of
-//! windows.
+//! The shares of an average's gradient: the divisor of each window, and the sums of shares on each line of windows.
 
 use cubecl::prelude::*;
 
@@ -10,9 +9,8 @@ use super::windows::{Window, moved, window_at};
 use crate::pool::common::blocks::Block;
 use crate::pool::common::window::{Fold, counted_at};
 
-/// The windows of a block, with what each tap's share of their gradients is multiplied or divided by.
-/// Lanes along the width have divisors of their own, those along the channels one, which is not to be
-/// made for each.
+/// The windows of a block, with the factor or divisor for each tap's share of their gradients. Lanes along the width
+/// have divisors of their own. Lanes along the channels share one, which is computed only once.
 #[cube]
 pub(super) fn shared_out<A: Float, N: Size>(
     windows: Sequence<Window<A, N>>,
@@ -23,7 +21,7 @@ pub(super) fn shared_out<A: Float, N: Size>(
     let [depth, height, width] = comptime!(form.windows());
     let lanes = comptime!(form.window_lanes as usize);
     let columns = comptime!(width.1 as usize);
-    // Most lines have all their taps: what their windows are divided by hangs on the column only.
+    // Most lines have all their taps; the divisors of their windows then depend only on the column.
     let all = comptime!((form.axes[0].kernel * form.axes[1].kernel) as i32);
     let mut counts = Sequence::<i32>::new();
     let mut usual = Sequence::<A>::new();
@@ -90,7 +88,7 @@ pub(super) fn shared_out<A: Float, N: Size>(
     shares
 }
 
-/// What a column of windows multiplies that have `count` taps of the width: all of them over these.
+/// The factor for a column of windows with `count` taps along the width: the width of the kernel divided by `count`.
 #[cube]
 fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
     let kernel = comptime!(block.kernel);
@@ -105,7 +103,7 @@ fn column_factor<A: Float>(count: i32, #[comptime] block: Block) -> A {
     factor
 }
 
-/// What a line of windows multiplies that have `count` taps on it, were all those of the width there.
+/// The factor for a line of windows with `count` taps on the other axes, if all taps along the width existed.
 #[cube]
 fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -> A {
     let [_, height, width] = comptime!(form.axes.map(|block| block.kernel));
@@ -120,8 +118,8 @@ fn line_factor<A: Float>(problem: &Blocks, count: i32, #[comptime] form: Form) -
     factor
 }
 
-/// What `over` makes of `count` taps of the width and all of the other axes, without a division where
-/// there are all of the width too.
+/// The value of `over` for `count` taps along the width and all taps on the other axes, without a division if the width
+/// has all its taps too.
 #[cube]
 fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: Form) -> A {
     let divisor = if comptime!(form.reciprocal) {
@@ -135,7 +133,7 @@ fn usual_of<A: Float>(problem: &Blocks, count: i32, all: i32, #[comptime] form: 
     divisor.read()
 }
 
-/// A number of taps, or one over it where shares are made by reciprocals.
+/// A number of taps, or its reciprocal if shares are computed with reciprocals.
 #[cube]
 fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
     if comptime!(form.reciprocal) {
@@ -145,8 +143,7 @@ fn over<A: Float>(taps: i32, #[comptime] form: Form) -> A {
     }
 }
 
-/// The shares of the inputs of a block from each line of windows, which inputs that differ only
-/// in their lines have in common.
+/// The shares of a block's inputs from each line of windows; inputs that differ only in their line use the same ones.
 #[cube]
 pub(super) fn lines<A: Float, M: Size, N: Size>(
     windows: &Sequence<Window<A, M>>,
@@ -170,7 +167,7 @@ pub(super) fn lines<A: Float, M: Size, N: Size>(
     lines
 }
 
-/// A sum and the share that a window adds to it; the share alone, if it is the `first`.
+/// A sum plus the share from a window; for the `first` window, only the share.
 #[cube]
 fn added<A: Float, N: Size>(
     sum: Vector<A, N>,
@@ -192,7 +189,7 @@ fn added<A: Float, N: Size>(
     }
 }
 
-/// The sum of shares of windows that all have one divisor.
+/// The sum of the shares of windows that all have one divisor.
 #[cube]
 pub(super) fn divided_once<A: Float, N: Size>(
     problem: &Blocks,

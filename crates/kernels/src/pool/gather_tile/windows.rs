@@ -1,4 +1,4 @@
-//! The windows over a block: how they are loaded, and which of them each lane takes.
+//! The windows over a block: how they are loaded, and which of them each lane uses.
 
 use cubecl::prelude::*;
 
@@ -8,17 +8,16 @@ use super::{BlockAxis, Blocks};
 use crate::cube::convert::{widen, widen_kept};
 use crate::pool::common::window::split;
 
-/// A window, and what it tells of its gradient.
+/// A window's gradient and its winner.
 #[derive(CubeType)]
 pub(super) struct Window<A: Float, N: Size> {
-    /// The gradient, and what each tap's share of it is multiplied or divided by, where windows have
-    /// divisors of their own.
+    /// The gradient, and the factor or divisor for each tap's share of it if windows have divisors of their own.
     pub(super) share: Vector<A, N>,
     pub(super) weight: Vector<A, N>,
     pub(super) winner: Vector<i32, N>,
 }
 
-/// Loads vector `i` of the windows over a block; windows that are not there share nothing.
+/// Loads vector `i` of the windows over a block; the shares of windows that do not exist are 0.
 #[cube]
 pub(super) fn window<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
@@ -61,13 +60,13 @@ fn is_there(args: &BlockAxis, o: i32, #[comptime] always: bool) -> bool {
     if comptime!(always) { true.runtime() } else { o >= 0 && o < args.outputs }
 }
 
-/// The window, or the nearest one that is there.
+/// The window, clamped to those that exist.
 #[cube]
 pub(super) fn moved(args: &BlockAxis, o: i32, #[comptime] always: bool) -> i32 {
     if comptime!(always) { o } else { min(max(o, 0i32), args.outputs - 1) }
 }
 
-/// The window `step` on `line` of those over input vector `w`: of each lane its own.
+/// Window `step` on `line` of those over input vector `w`; each lane takes its own.
 #[cube]
 pub(super) fn window_at<A: Float, M: Size, N: Size>(
     windows: &Sequence<Window<A, M>>,
@@ -78,7 +77,7 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
 ) -> Window<A, N> {
     let first = comptime!(line * form.windows()[2].1 as usize);
     if comptime!(!form.across) {
-        // Lanes that are channels are as many in all vectors.
+        // If lanes are channels, all vectors have the same number.
         let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
         Window::<A, N> {
             share: Vector::cast_from(window.share),
@@ -97,7 +96,7 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
                 weight.insert(lane, window.weight.extract(element));
             }
         }
-        // Who looks for a winner looks lane by lane.
+        // Winners are not needed here: `gather_lane` reads them lane by lane.
         Window::<A, N> { share, weight, winner: Vector::new(-1i32) }
     }
 }

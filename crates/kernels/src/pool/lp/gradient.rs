@@ -1,16 +1,16 @@
-//! The gradient of the norm, gathered: one unit an input vector.
+//! The gradient of the norm as a gather: one unit per input vector.
 //!
 //! ```text
-//! norms[o] = (Σ|x|^p)^(1/p)                 as the norm itself, in the type that sums are gathered in
-//! for each input (n, x, c):                 one unit, its lanes along c
+//! norms[o] = (Σ|x|^p)^(1/p)                 computed by the norm's kernel, in the accumulator's type
+//! for each input (n, x, c):                 one unit, lanes along c
 //!     for each window o over x:             row-major, so that the sum has one order
 //!         add dy[o] · sign(x) · (|x|/norms[o])^(p−1)
 //! ```
 //!
-//! An `x` of 0 gets nothing. `p = 1` needs no norms. Where the code departs from this: quotients of f32 are
-//! those of the digits, and the exponents' difference is an integer; and for `p < 2`, whose power brings very
-//! small quotients back, such a quotient is scaled up first. A norm that is more than an f32 holds comes marked,
-//! and made less.
+//! The gradient of an `x` of 0 is 0. `p = 1` needs no norms. The code departs from this in three ways. Quotients of f32
+//! are computed from the significands, and the difference of the exponents is an integer. For `p < 2`, whose power
+//! makes very small quotients larger, such a quotient is scaled up first. A norm that overflows f32 is stored scaled
+//! down and marked.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -27,8 +27,8 @@ use crate::pool::common::cover::{Form, GatherArgs, gather_args, offset_of, reads
 use crate::pool::common::settings::Settings;
 use crate::pool::problem::Gradient;
 
-/// Launches the gradient of a norm; the caller has checked the plan and the buffers: `dy` has the output's
-/// elements, `x` and `dx` the input's.
+/// Launches the gradient of a norm. The caller has checked the plan and the buffers: `dy` has as many elements as the
+/// output, `x` and `dx` as many as the input.
 pub(super) fn launch_gradient(
     client: &Client,
     pooling: &Pooling,
@@ -51,7 +51,7 @@ pub(super) fn launch_gradient(
     let (cubes, units) = grid(client, settings.units, vectors);
     let q = p.get() - 1.0;
     let undone = f64::from(FAR) * q;
-    // The gather is that of an average; what differs is the share.
+    // The gather is that of an average; only the shares differ.
     let gather = Gradient::Average(Divisor::Valid);
     let form = SlopeForm {
         window: Form::new(pooling, gather, settings),
@@ -84,30 +84,30 @@ pub(super) fn launch_gradient(
     };
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct SlopeArgs {
     problem: GatherArgs,
     /// `p − 1`.
     exponent: InputScalar,
-    /// The binary orders by which the power of a very small quotient that was scaled up is made less, and
-    /// the factor for what is left of one.
+    /// The power of a very small quotient that was scaled up is scaled down by this many powers of two, and by the
+    /// factor `rest` for the remaining fraction of one.
     orders: i32,
     rest: InputScalar,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct SlopeForm {
     window: Form,
     power: Power,
-    /// Whether sums are of 64 bits.
+    /// Whether sums have 64 bits.
     double: bool,
     /// Whether the power makes small quotients larger.
     root: bool,
 }
 
-/// The binary orders by which a quotient below `2^−NEAR` is scaled up, which may be less than `2^−300`.
+/// A quotient below `2^−NEAR`, which may be less than `2^−300`, is scaled up by `2^FAR`.
 const FAR: i32 = 184;
 const NEAR: i32 = 100;
 
@@ -159,7 +159,7 @@ fn slope<S: Float, A: Float, N: Size>(
     dx[vector as usize] = round::<A, S, N>(select_many(nothing, zero, sum), form.window.rounds);
 }
 
-/// The sign of a number, or NaN.
+/// The sign of a number; NaN for a NaN.
 #[cube]
 fn sign<A: Float, N: Size>(x: Vector<A, N>, #[comptime] form: SlopeForm) -> Vector<A, N> {
     if comptime!(form.double) {
@@ -200,7 +200,7 @@ fn steepness<A: Float, N: Size>(
     }
 }
 
-/// The same of finite numbers, of 32 bits, that are not 0.
+/// The same for finite 32-bit numbers that are not 0.
 #[cube]
 fn finite_steepness<A: Float, N: Size>(
     x: Vector<A, N>,

@@ -1,4 +1,4 @@
-//! The kernel of norms, whose taps are visited twice.
+//! The kernel of norms, which visits taps twice.
 
 use cubecl::prelude::*;
 
@@ -33,8 +33,8 @@ pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
         let finite = is_proper::<A, N>(largest, &args.problem, form);
         let scale = scale_of::<A, N>(largest, finite, form);
         let sum = sum_of_powers::<S, A, N>(input, args, &site, &scale, form);
-        // A device may assume that no power is NaN, and no select afterwards is safe from that: so none
-        // is. One that takes all numbers of the window for 0 has no sum either.
+        // A device may assume that no power is NaN, and a select afterwards is not safe from that assumption, so NaN is
+        // removed before. On a device that flushes all numbers of the window to 0, the sum is 0 too.
         let proper = finite.vec_and(sum.greater_than(&zero));
         let sum = select_many(proper, sum, Vector::new(A::from_int(1)));
         let root = if comptime!(form.power == Power::Two) {
@@ -48,7 +48,7 @@ pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
     output[vector as usize] = round::<A, R, N>(y, form.rounds);
 }
 
-/// Whether a largest magnitude is neither nothing, nor infinite, nor NaN, which are their own norms.
+/// Whether a largest magnitude is neither 0, infinite nor NaN. If it is one of these, it is the norm itself.
 #[cube]
 fn is_proper<A: Float, N: Size>(
     largest: Vector<A, N>,
@@ -64,7 +64,7 @@ fn is_proper<A: Float, N: Size>(
     }
 }
 
-/// A norm from its two factors, marked where it is too large.
+/// A norm from its two factors, marked if it is too large.
 #[cube]
 fn product<A: Float, N: Size>(
     whole: Vector<A, N>,
@@ -72,10 +72,10 @@ fn product<A: Float, N: Size>(
     largest: Vector<A, N>,
     #[comptime] form: NormForm,
 ) -> Vector<A, N> {
-    // No norm is less, nor then taken for 0 where the largest number is not.
+    // A norm is at least its largest number, so it is not flushed to 0 if that number is not.
     let product = max(whole * root, largest);
     if comptime!(form.marks) {
-        // The root is of less than 2³¹ terms, none above 1 or nearly that.
+        // The root is of fewer than 2³¹ terms, none of which is more than about 1.
         let bits = Vector::<i32, N>::reinterpret(whole);
         let large = bits.greater_equal(&Vector::new(LARGE));
         let less = Vector::<A, N>::reinterpret(bits - Vector::new(LESS << 23)) * root;
@@ -86,7 +86,7 @@ fn product<A: Float, N: Size>(
     }
 }
 
-/// The bits of 2⁶⁴, and of the least number that is too large once it is made less.
+/// The bits of 2⁶⁴, and of the smallest scaled-down norm that is too large for an f32.
 const LARGE: i32 = (127 + 64) << 23;
 const TOO_LARGE: i32 = (127 + 128 - LESS) << 23;
 
@@ -114,7 +114,7 @@ fn size_at<S: Float, A: Float, N: Size>(
     Vector::<A, N>::cast_from(input[offset as usize]).abs()
 }
 
-/// The largest magnitude inside a window, NaN above all; 0 where nothing is inside.
+/// The largest magnitude in a window, where NaN is greater than every number; 0 if nothing is inside the input.
 #[cube]
 fn largest_of<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -140,14 +140,14 @@ fn largest_of<S: Float, A: Float, N: Size>(
     largest
 }
 
-/// What the numbers of a window are divided by.
+/// The factors by which the numbers of a window are scaled.
 #[derive(CubeType)]
 struct Scale<A: Float, N: Size> {
-    /// A power of two that brings the largest number near 1, where sums are of 32 bits.
+    /// A power of two that scales the largest number to near 1, if sums have 32 bits.
     by: Vector<A, N>,
-    /// One over what is left of the largest number then.
+    /// The reciprocal of the largest number after that.
     rest: Vector<A, N>,
-    /// What the root is multiplied with.
+    /// The factor of the root in the norm.
     whole: Vector<A, N>,
 }
 
@@ -167,7 +167,7 @@ fn scale_of<A: Float, N: Size>(
             let whole = power_of_two::<A, N>(Vector::new(254i32) - exponent);
             Scale::<A, N> { by, rest: one, whole }
         } else {
-            // A device that has no subnormal numbers takes one for 0.
+            // A device without subnormal numbers takes one for 0.
             let near = largest * by;
             let there = finite.vec_and(near.greater_than(&Vector::new(A::from_int(0))));
             let near = select_many(there, near, one);
@@ -176,7 +176,7 @@ fn scale_of<A: Float, N: Size>(
     }
 }
 
-/// The sum of the powers of the numbers of a window, scaled.
+/// The sum of the powers of the scaled numbers of a window.
 #[cube]
 fn sum_of_powers<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -216,15 +216,15 @@ fn scaled<A: Float, N: Size>(
     } else if comptime!(form.power == Power::Two) {
         size * scale.by
     } else {
-        // Through an integer: of three factors a compiler may multiply the last two first, and one over
-        // a large number is subnormal.
+        // Through an integer: a compiler may multiply the last two of three factors first, and the reciprocal of a
+        // large number is subnormal.
         let near = Vector::<i32, N>::reinterpret(size * scale.by);
         Vector::<A, N>::reinterpret(max(near, Vector::new(0i32))) * scale.rest
     }
 }
 
-/// `t^q` of a `t` that is not negative and a positive `q`. A 0 and a NaN are their own powers, which
-/// not every device knows.
+/// `t^q` for a `t` that is not negative and a positive `q`. The results for 0 and NaN are `t` itself, which not every
+/// device computes.
 #[cube]
 pub(super) fn power<A: Float, N: Size>(t: Vector<A, N>, q: Vector<A, N>) -> Vector<A, N> {
     let zero = Vector::<A, N>::new(A::from_int(0));

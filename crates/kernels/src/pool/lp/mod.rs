@@ -1,16 +1,16 @@
-//! The norm of each window, `(Σ|x|^p)^(1/p)`: one unit an output vector visits its taps twice.
+//! The norm of each window, `(Σ|x|^p)^(1/p)`: one unit per output vector visits its taps twice.
 //!
 //! ```text
-//! m = max |x|                               which is the result where it is 0, infinite or NaN
+//! m = max |x|                               the result itself, if it is 0, infinite or NaN
 //! y = m · (Σ (|x|/m)^p)^(1/p)
 //! ```
 //!
-//! Without `m` the square of 1e30 would be no f32. Where the code departs from this: `p = 1` needs no
-//! `m`; and f32 are scaled not by `m` but, first, by a power of two near it, which costs nothing and
-//! keeps every quotient in the range where devices promise to be exact: for `p = 2` that is all, and else
-//! the rest of `m`, a number from ½ to 4, is divided by afterwards.
+//! Without `m`, the square of 1e30 would overflow f32. The code departs from this in two ways. `p = 1` needs no `m`.
+//! And f32 numbers are first scaled by a power of two near `1/m` instead of by `1/m`, which costs nothing and keeps
+//! every quotient in the range in which devices promise exact results. For `p = 2` this is all; otherwise numbers are
+//! then divided by the rest of `m`, a number from ½ to 4.
 //!
-//! `windowpane_reference::pool::lp` says how far all this may be off.
+//! `windowpane_reference::pool::lp` states the error bounds.
 
 mod bits;
 mod gradient;
@@ -37,7 +37,7 @@ use gradient::launch_gradient;
 
 const NAME: &str = "lp";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -51,7 +51,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one unit an output vector, or an input vector of the gradient.
+    /// Plans one unit per output vector, or per input vector of the gradient.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let Reduction::Norm(p) = reduction else {
@@ -64,7 +64,7 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses lanes that divide no pixel, and more norms beside a gradient than the device binds.
+    /// Refuses lanes that do not divide a pixel, and a scratch buffer of norms that the device cannot bind.
     fn check(
         &self,
         settings: &Settings,
@@ -98,7 +98,7 @@ impl Kernel for Config {
     }
 }
 
-/// The bytes that the gradient takes beside its tensors: the norms.
+/// The bytes of the gradient's scratch buffer, which holds the norms.
 fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
     match Power::of(p) {
         Power::One => 0,
@@ -106,8 +106,8 @@ fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
     }
 }
 
-/// Launches the norm for its gradient, into `buffers[1]` of the type that sums are gathered in. Of 32 bits, a
-/// norm that these cannot hold though its numbers are finite is there as [`LESS`] of it, negative.
+/// Launches the norm for its gradient, into `buffers[1]`, whose elements have the accumulator's type. A 32-bit norm
+/// that overflows although its numbers are finite is stored negative and divided by two to the power of [`LESS`].
 fn launch_for_gradient(
     client: &Client,
     pooling: &Pooling,
@@ -164,40 +164,40 @@ fn launch_into(
     };
 }
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct NormArgs {
     problem: ProblemArgs,
     exponent: InputScalar,
-    /// One over it.
+    /// The reciprocal of the exponent.
     root: InputScalar,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct NormForm {
     window: Form,
     power: Power,
-    /// Whether sums are of 64 bits.
+    /// Whether sums have 64 bits.
     double: bool,
-    /// Whether results are to be rounded to `bf16`.
+    /// Whether the kernel rounds results to `bf16` itself.
     rounds: bool,
     /// Whether norms that are too large for 32 bits are marked.
     marks: bool,
 }
 
-/// The power of two that a norm too large for 32 bits is divided by. The norm of as many equal numbers as an index
-/// counts is less than 2³¹ times one of them, so that this is enough.
+/// The exponent of the power of two by which a norm too large for 32 bits is divided. It is large enough: a window has
+/// fewer than 2³¹ numbers, so its norm is less than 2³¹ times the largest of them.
 const LESS: i32 = 32;
 
-/// How powers of an exponent are computed.
+/// How powers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Power {
-    /// A number is its own.
+    /// The power of a number is the number itself.
     One,
-    /// By a product, and the root by the square root.
+    /// By a multiplication, and the root by a square root.
     Two,
-    /// By the device's power.
+    /// By the device's power function.
     Any,
 }
 

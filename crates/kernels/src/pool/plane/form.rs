@@ -1,4 +1,4 @@
-//! What of planes changes the code of their kernel: which elements of which rows a unit reads, and which of
+//! The parameters of planes that change their kernel's code: which elements of which rows a unit reads, and which of
 //! them may be outside.
 
 use core::ops::Range;
@@ -12,38 +12,38 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::Form as Tap;
 use crate::pool::problem::Reduction;
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) tap: Tap,
     pub(super) gradient: bool,
-    /// The neighbouring windows of a unit.
+    /// The number of neighbouring windows of a unit.
     pub(super) columns: u32,
-    /// The taps and the steps of the windows on each axis.
+    /// The numbers of taps and the strides of the windows on each axis.
     pub(super) kernel: [u32; AXES],
     pub(super) stride: [u32; AXES],
-    /// The taps of each axis that are inside in every window.
+    /// The range of taps on each axis that are inside the input in every window.
     pub(super) inside: [(u32, u32); AXES],
     pub(super) units: u32,
-    /// The elements of shared memory.
+    /// The number of elements in shared memory.
     pub(super) capacity: usize,
-    /// Whether shared memory is read and written in vectors; else element by element.
+    /// Whether shared memory is read and written in vectors instead of element by element.
     pub(super) vectors: bool,
-    /// The rows of windows that a unit computes at once where they are inside.
+    /// The number of rows of windows that a unit computes at once if they are inside the input.
     pub(super) run: u32,
     /// Whether windows have few taps.
     pub(super) few_taps: bool,
-    /// Of a gradient, the columns of windows before an input that may not be there, and the padding
-    /// behind the last.
+    /// For a gradient: the number of columns of windows before an input that may not exist, and the padding after the
+    /// last input.
     pub(super) ahead: u32,
     pub(super) behind: u32,
-    /// Whether a plane is one window, and elements can be seen two to a word.
+    /// Whether a plane is one window, and whether elements can be read in pairs.
     pub(super) flat: bool,
     pub(super) pairs: bool,
 }
 
 impl Form {
-    /// The elements of a plane that is one window.
+    /// The number of elements in a plane that is one window.
     pub(super) fn taps(&self) -> u32 {
         self.kernel.iter().product()
     }
@@ -54,18 +54,18 @@ impl Form {
         Run { first: 0, each: 1, count, kernel, stride }
     }
 
-    /// The windows of column `v` of so many rows of windows, in what is folded of the rows.
+    /// The windows of column `v` in `count` rows of windows, as a run through the reductions of the rows.
     pub(super) fn along_rows(&self, count: u32, v: u32) -> Run {
         let stride = self.new_rows();
         Run { first: v, each: self.columns, count, kernel: self.kernel[1], stride }
     }
 
-    /// The elements of a row that a unit's windows read.
+    /// The number of elements of a row that a unit's windows read.
     pub(super) fn reads(&self) -> u32 {
         (self.columns - 1) * self.stride[2] + self.kernel[2]
     }
 
-    /// Whether element `j` of these may be outside, for a window that is there.
+    /// Whether element `j` of these may be outside, for a window that exists.
     pub(super) fn drops(&self, j: u32) -> bool {
         (0..self.columns).any(|v| {
             let from = v * self.stride[2];
@@ -74,12 +74,12 @@ impl Form {
         })
     }
 
-    /// Whether tap `t` of the depth may be outside.
+    /// Whether tap `t` along the depth may be outside.
     pub(super) fn drops_line(&self, t: u32) -> bool {
         !(self.inside[0].0..self.inside[0].1).contains(&t)
     }
 
-    /// Whether some row may be outside.
+    /// Whether a row may be outside.
     pub(super) fn drops_rows(&self) -> bool {
         self.inside[1] != (0, self.kernel[1])
     }
@@ -88,62 +88,62 @@ impl Form {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
 
-    /// The rows of a window that the one below it has too.
+    /// The number of rows that a window shares with the one below it.
     pub(super) fn shared_rows(&self) -> u32 {
         self.kernel[1].saturating_sub(self.stride[1])
     }
 
-    /// The rows that a window has and the one above it has not.
+    /// The number of rows of a window that the one above it does not have.
     pub(super) fn new_rows(&self) -> u32 {
         self.kernel[1].min(self.stride[1])
     }
 
-    /// Where among the rows of a run of windows row `t` of window `i` is.
+    /// The index of row `t` of window `i` among the rows of a run of windows.
     pub(super) fn row(&self, i: u32, t: u32) -> usize {
         (i * self.new_rows() + t) as usize
     }
 
-    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
-    /// there stay within 32 bits, and makes them a part of the access.
+    /// A mask that leaves positions in shared memory unchanged. It shows the compiler that offsets from a position stay
+    /// within 32 bits, so that they can become part of the access.
     pub(super) fn place(&self) -> u32 {
         self.capacity.next_power_of_two() as u32 - 1
     }
 
-    /// Whether all windows are divided by the same number, so that sums may be.
+    /// Whether all windows have the same divisor, so that sums can be divided once.
     pub(super) fn divides_once(&self) -> bool {
         self.tap.fold.is_fixed() || (0..AXES).all(|i| !self.axis(i).clipped)
     }
 
-    /// Whether each sum is divided by a number of its window's own.
+    /// Whether each sum is divided by its own window's divisor.
     pub(super) fn divides_each(&self) -> bool {
         !self.tap.fold.is_max() && !self.gradient && !self.divides_once()
     }
 
-    /// Whether each element, a window's gradient, is divided by a number of its own.
+    /// Whether each element, which is a window's gradient, is divided by a divisor of its own.
     pub(super) fn shares(&self) -> bool {
         !self.tap.fold.is_max() && self.gradient && !self.divides_once()
     }
 
-    /// Whether what it is multiplied by is found by comparison.
+    /// Whether the factor of each element is found by comparison.
     pub(super) fn compares(&self) -> bool {
         self.shares() && self.tap.reciprocal && self.few_taps
     }
 
-    /// Whether column `j` of the windows over a unit's inputs, which are all there, may not be.
+    /// Whether column `j` of the windows over a unit's inputs may not exist; the inputs all exist.
     pub(super) fn may_lack(&self, j: u32) -> bool {
         !(self.ahead..self.columns + self.behind).contains(&j)
     }
 }
 
-/// The most windows that a unit computes at once, and the most loads for them.
+/// The most rows of windows that a unit computes at once, and the most loads for them.
 const LONGEST_RUN: u32 = 4;
 const MOST_RUN_LOADS: u32 = 128;
 
-/// The rows of a gradient that a unit computes at once where what divides a share is found by comparison:
-/// its rows are a few times as many in planes of common sizes.
+/// The number of rows of a gradient that a unit computes at once if the factors of shares are found by comparison: in
+/// planes of common sizes, a unit has a few times as many rows.
 const COMPARED_RUN: u32 = 3;
 
-/// The form of a problem whose planes are shared out as `tile` says.
+/// The form of a problem whose planes are distributed according to `tile`.
 pub(super) fn form(
     pooling: &Pooling,
     reduction: Reduction,
@@ -156,7 +156,7 @@ pub(super) fn form(
     let always = |range: Range<usize>| (range.start as u32, range.end as u32);
     let inside = pooling.grid().axes().each_ref().map(|axis| match gradient {
         false => always(axis.always_inside()),
-        // Of a gradient every window over an input may be none.
+        // For a gradient, none of the windows over an input is certain to exist.
         true if axis.kernel() > 1 => (0, 0),
         true => (0, 1),
     });

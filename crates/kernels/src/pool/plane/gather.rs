@@ -1,10 +1,10 @@
-//! The windows of a unit once more, of a gradient whose windows have few taps: what a share is multiplied
-//! by is then found by comparison, as one factor of its column and one of its row.
+//! The windows of a unit, for gradients whose windows have few taps. The factor of a share is then found by comparison,
+//! as the product of a factor of its column and one of its row.
 //!
-//! Two ways in which the code departs from that of `rows`, and why it is not the same: the rows of a window
-//! are added from the top down, where `rows` adds once what two windows have in common, which is another
-//! order of sums; and a segment ends with a run like all others, whose rows past the end are computed and
-//! not written, where `rows` goes on one by one.
+//! The code departs from that of `rows` in two ways, so it is separate. First, the rows of a window are added from top
+//! to bottom, whereas `rows` adds the part that two windows share once, which is another order of summation. Second, a
+//! segment ends with a run like all others, whose rows past the end are computed but not written, whereas `rows`
+//! continues row by row.
 
 use cubecl::prelude::*;
 
@@ -46,7 +46,8 @@ pub(super) fn gather_segment<S: Float, A: Float>(
     }
 }
 
-/// Computes a run of a unit's rows of a gradient from row `o`, which are `inner` or not, up to row `end`.
+/// Computes a run of a unit's rows of a gradient from row `o` up to row `end`. If `inner`, the run's windows exist and
+/// have all their rows.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn gather_run<S: Float, A: Float>(
@@ -97,8 +98,8 @@ fn gather_run<S: Float, A: Float>(
     }
 }
 
-/// For each of a unit's columns the sum of the shares of row `y` of windows, which are there and have all
-/// their rows if it is `inner`.
+/// For each of a unit's columns, the sum of the shares from row `y` of windows. If `inner`, these exist and have all
+/// their rows.
 #[cube]
 fn gather_row<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
@@ -141,8 +142,8 @@ fn gather_row<S: Float, A: Float>(
     sums
 }
 
-/// What the factors of the columns are multiplied by on row `y` of a gradient: one over the taps of a
-/// window that has all those of the width.
+/// The factor of row `y` of a gradient, by which the factors of the columns are multiplied: the reciprocal of the
+/// number of taps of a window that has all taps along the width.
 #[cube]
 fn row_factor<A: Float>(
     problem: &ProblemArgs,
@@ -163,7 +164,7 @@ fn row_factor<A: Float>(
     Vector::new(factor)
 }
 
-/// What a column of windows multiplies that have so many taps of the width: all of them over these.
+/// The factor for a column of windows with `count` taps along the width: the width of the kernel divided by `count`.
 #[cube]
 pub(super) fn column_factor<A: Float>(count: i32, #[comptime] form: Form) -> Vector<A, One> {
     let kernel = comptime!(form.kernel[2]);

@@ -1,4 +1,4 @@
-//! The kernel: planes come in, units walk along their columns, and the results go out.
+//! The kernel: planes are copied to shared memory, units walk along their columns, and the results are copied back.
 
 use cubecl::prelude::*;
 
@@ -10,7 +10,7 @@ use crate::cube::convert::{narrow, round, widen};
 use crate::pool::common::runs::written;
 use crate::pool::common::window::{ProblemArgs, counted_at, together};
 
-/// `S` is how elements are stored, `A` how they are compared and summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -38,7 +38,7 @@ pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
                 flat_of::<S, A>(&mut shared, problem, args, plane, form);
             }
         } else if plane < planes && row < args.height.output {
-            // The last group is whole too, and computes some windows again.
+            // The last group has as many columns as the others, and computes some windows again.
             let own = column * form.columns;
             let column = min(own, args.width.output - form.columns);
             let place = place_of::<A>(problem, args, plane, depth, column, own - column, form);
@@ -55,8 +55,8 @@ pub(super) fn walk_planes<S: Float, A: Float, N: Size>(
     unstage::<S, N>(&shared, output, args, first, planes, form);
 }
 
-/// Computes the window that a plane is: in pairs, where elements are two to a word. A plane of an odd
-/// number of them begins or ends with half a word.
+/// Computes a plane that is one window: in pairs, if elements can be read so. A plane with an odd number of elements
+/// begins or ends with half a pair.
 #[cube]
 fn flat_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
@@ -100,7 +100,7 @@ fn flat_of<S: Float, A: Float>(
         }
         fold.read()
     };
-    // All its taps are inside: what divides a window is what divides every one.
+    // All taps are inside, so all windows have the same divisor.
     let divided = if comptime!(form.tap.fold.is_max()) {
         narrow::<A, S, One>(result, form.tap.widened)
     } else {
@@ -117,30 +117,30 @@ fn flat_of<S: Float, A: Float>(
     shared[(args.results + plane) as usize] = divided;
 }
 
-/// Where the windows of a unit are, and what they have in common.
+/// The position of a unit's windows, and the values that they share.
 #[derive(CubeType)]
 pub(super) struct Place<A: Float> {
-    /// The element of shared memory where the unit's columns begin, before any row, and that of its
-    /// first result.
+    /// The element of shared memory at which the unit's columns begin, before any row, and the element of its first
+    /// result.
     pub(super) input: i32,
     pub(super) output: u32,
-    /// The first of the columns that are the unit's alone.
+    /// The first of the columns that belong to this unit only.
     aside: u32,
     /// The first of its columns of windows, and the line along the depth.
     pub(super) column: u32,
     pub(super) depth: u32,
-    /// Whether each element of a row that may be outside is inside.
+    /// Whether each element of a row is inside.
     pub(super) inside: Sequence<bool>,
-    /// What the sums of each column are divided by where windows have all their rows, or what each
-    /// element is, for each tap of the depth; or one over that; or the factor of each column alone.
+    /// The divisors, or their reciprocals: of each column's sums, for windows with all their rows; or of each element,
+    /// for each tap of the depth. If factors are found by comparison, only the factor of each column.
     pub(super) divisors: Sequence<Vector<A, One>>,
 }
 
 #[cube]
 impl<A: Float> Place<A> {
-    /// Where the results of column `v` go.
+    /// The position of the results of column `v`.
     pub(super) fn written(&self, #[comptime] v: usize, #[comptime] form: Form) -> usize {
-        // A maximum is the same in whatever order.
+        // A maximum does not depend on the order, so it may be written twice.
         if comptime!(form.tap.fold.is_max()) {
             v.runtime()
         } else {
@@ -209,7 +209,7 @@ fn place_of<A: Float>(
     }
 }
 
-/// The taps of the depth that the window at tap `t` of line `depth` of a gradient has.
+/// The number of taps along the depth of the window at tap `t` of line `depth` of a gradient.
 #[cube]
 pub(super) fn line_taps(
     problem: &ProblemArgs,
@@ -223,7 +223,7 @@ pub(super) fn line_taps(
     counted_at(&problem.depth, there as u32, form.axis(0), form.tap.fold)
 }
 
-/// The taps of the width that the window at column `o` of a gradient has.
+/// The number of taps along the width of the window at column `o` of a gradient.
 #[cube]
 pub(super) fn column_taps(
     problem: &ProblemArgs,
@@ -235,14 +235,14 @@ pub(super) fn column_taps(
     counted_at(&problem.width, there as u32, form.axis(2), form.tap.fold)
 }
 
-/// A number of taps, or one over it where sums are multiplied by that.
+/// A number of taps, or its reciprocal if sums are multiplied by it.
 #[cube]
 pub(super) fn over<A: Float>(taps: i32, #[comptime] form: Form) -> Vector<A, One> {
     let taps = Vector::<A, One>::new(A::cast_from(taps));
     if comptime!(form.tap.reciprocal) { Vector::new(A::from_int(1)) / taps } else { taps }
 }
 
-/// Divides by a number that `over` made.
+/// Divides by a number that `over` returned.
 #[cube]
 pub(super) fn divided<A: Float>(
     sum: Vector<A, One>,

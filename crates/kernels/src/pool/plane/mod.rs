@@ -1,24 +1,23 @@
-//! Small planes, whole in shared memory: for channels-first images whose rows no vector divides.
+//! Small planes, staged whole in shared memory, for channels-first images whose rows no vector divides.
 //!
 //! ```text
 //! for each cube: a few planes, which lie one after the other in memory
-//!     stage them:            vector after vector, as they lie
+//!     stage them:            vector by vector, in memory order
 //!     for each V columns of windows, and each segment of their rows:      one unit
 //!         for each row x, from top to bottom:
-//!             load what the windows read of it; fold for each its taps of the width
-//!             fold for each the rows of the window that ends here
-//!     write the results beside the planes, and then vector after vector to memory
+//!             load the elements that the windows read; reduce each window's taps along the width
+//!             reduce the rows of the window that ends here
+//!     write the results to shared memory, and then vector by vector to memory
 //! ```
 //!
-//! A plane of 35 × 35 has no row but the first that begins where a vector could; yet several planes
-//! do as a whole. So memory sees nothing but full vectors in a row, whatever the extents, and each of
-//! them once. A row's folds stay in registers for the windows below that have it too, and a window
-//! that is inside costs no test of where it is: columns outside are dropped by what is known of a unit's
-//! columns, rows outside only where there are some.
+//! Few rows of a 35×35 plane begin at a vector boundary, but several planes together are a whole number of vectors. So
+//! memory is accessed in full, consecutive vectors, whatever the extents, and each is read once. The reductions of a
+//! row stay in registers for the windows below that contain the row too. A window inside the plane needs no test of its
+//! position: whether columns are outside is known for each unit, and rows are tested only where some are outside.
 //!
-//! The gradient of an average whose windows are one step apart is such a sum as well: that of the
-//! shares of the windows over an input, each its gradient times one over its divisor. Where a window has few
-//! taps these are found by comparison, and its rows are computed a few at once to the last.
+//! The gradient of an average with stride 1 is such a sum as well: the sum of the shares of the windows over an input,
+//! each the window's gradient times the reciprocal of its divisor. If windows have few taps, these reciprocals are
+//! found by comparison, and all rows, including the last, are computed a few at a time.
 
 mod form;
 mod gather;
@@ -55,7 +54,7 @@ pub(super) use tile::overlaps;
 
 const NAME: &str = "plane";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -69,7 +68,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans as many planes a cube as it has room for.
+    /// Plans as many planes per cube as fit.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, dtype, gradient, .. } = problem;
         let settings = Settings { across: true, unrolled: true, ..Settings::new(problem, device) };
@@ -84,7 +83,7 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses planes that are not for staging, or not on this device, and lanes that planes cannot be moved in.
+    /// Refuses planes that cannot be staged, or not on this device, and lanes in which planes cannot be copied.
     fn check(
         &self,
         settings: &Settings,
@@ -93,7 +92,7 @@ impl Kernel for Config {
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let most = device.shared_bytes;
-        // On a processor it gains nothing, and maxima of bf16 below the normal numbers came out wrong.
+        // On a processor the kernel gains nothing, and maxima of subnormal bf16 were wrong.
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         only_if(NAME, SHARED_BYTES <= most, "the device has too little shared memory")?;
         fits(pooling, reduction, dtype, gradient, most)?;
@@ -147,8 +146,8 @@ impl Kernel for Config {
         );
         let (cubes, dim) =
             grid(client, settings.units, planes.div_ceil(tile.group) * settings.units as usize);
-        // SAFETY: rows and planes are moved inside before they are read, columns outside are in the margins
-        // or in neighbouring rows, and what is not there is not written.
+        // SAFETY: rows and planes are clamped to those inside before they are read, columns outside are in the margins
+        // or in neighbouring rows, and results that do not exist are not written.
         unsafe {
             kernel::walk_planes::launch_unchecked(
                 client,
@@ -168,17 +167,17 @@ impl Kernel for Config {
     }
 }
 
-/// The loads of a unit that are in flight at once while planes are staged: most cubes' planes.
+/// The number of loads that a unit has in flight at once while planes are staged: enough for the planes of most cubes.
 const FLIGHT: u32 = 9;
 
-/// One number, and a pair.
+/// Vectors of one element, and of two.
 type One = Const<1>;
 type Two = Const<2>;
 
-/// Registers that live from one row to the next.
+/// Registers that keep their values from one row to the next.
 type Cells<A> = Sequence<RuntimeCell<Vector<A, One>>>;
 
-/// The numbers of an axis, which may change without a new kernel.
+/// The numbers of an axis. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct SideArgs {
     input: i32,
@@ -186,29 +185,28 @@ struct SideArgs {
     before: i32,
 }
 
-/// The numbers of the planes, which may change without a new kernel.
+/// The numbers of the planes. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct PlaneArgs {
-    /// All planes, and those of a cube.
+    /// The number of all planes, and of those of a cube.
     planes: u32,
     group: FastDivmod<u32>,
     group_planes: u32,
-    /// The elements of a plane that is read, and of one that is written, and where in shared memory
-    /// these are.
+    /// The number of elements of a plane that is read, and of one that is written, and the position in shared memory of
+    /// the written ones.
     input: u32,
     output: u32,
     results: u32,
-    /// The groups of columns of a line of windows, and the lines along the depth.
+    /// The number of column groups in a line of windows, and of lines along the depth.
     columns: FastDivmod<u32>,
     depths: FastDivmod<u32>,
-    /// The works of a cube's units, and the rows of windows of each: the first segment has those above
-    /// all others too, and the last what is left.
+    /// The number of work items of a cube's units, the number of segments of a plane, and the rows of windows of each
+    /// segment. The first segment also has the rows `above` all others, and the last one the rows that are left.
     works: u32,
     segments: u32,
     above: u32,
     rows: u32,
-    /// The first of the rows that are inside, and of a gradient's those whose windows have all their
-    /// rows, and the end of them.
+    /// The range of rows that are inside; for a gradient, of rows of windows that have all their rows.
     full: i32,
     full_end: i32,
     depth: SideArgs,
@@ -220,18 +218,18 @@ fn side_args(side: Side) -> SideArgsLaunch {
     SideArgsLaunch::new(side.input as i32, side.output as u32, side.before)
 }
 
-/// The rows of windows that reach above the first row, and those of a segment below these: whole runs,
-/// where it has some.
+/// The number of rows of windows that reach above the first row, and the number of rows below these in a segment: a
+/// multiple of the run, if it has at least one run.
 fn segments(height: &Side, segments: usize, run: usize) -> (usize, usize) {
     let above = (height.before.max(0) as usize).div_ceil(height.stride).min(height.output - 1);
     let rows = (height.output - above).div_ceil(segments);
     (above, if segments > 1 && rows >= run { (rows + run / 2) / run * run } else { rows })
 }
 
-/// The rows that are inside; of a gradient those whose windows count all their taps of the height.
+/// The rows that are inside; for a gradient, those whose windows count all their taps along the height.
 fn full_rows(pooling: &Pooling, height: &Side, fold: Fold, gradient: bool) -> Range<i32> {
     let axis = &pooling.grid().axes()[1];
-    // Windows one step apart have no taps but those inside or padded.
+    // With stride 1, all taps are inside the input or in its padding.
     if gradient && fold == Fold::AverageValid {
         let first = axis.before() as i32;
         first..first + axis.input() as i32 - axis.kernel() as i32 + 1

@@ -1,4 +1,4 @@
-//! The windows of a unit, row by row: what is folded of a row is kept for the windows below that have it too.
+//! The windows of a unit, row by row. The reductions of a row are kept for the windows below that contain the row too.
 
 use cubecl::prelude::*;
 
@@ -19,7 +19,7 @@ pub(super) fn segment_of<S: Float, A: Float>(
     end: u32,
     #[comptime] form: Form,
 ) {
-    // The folds of those rows of the next window that the one before it had too.
+    // The reductions of those rows of the next window that the previous window has too.
     let mut kept = Sequence::<RuntimeCell<Vector<A, One>>>::new();
     let top = (row * comptime!(form.stride[1])) as i32 - args.height.before;
     #[unroll]
@@ -49,14 +49,14 @@ pub(super) fn segment_of<S: Float, A: Float>(
     }
 }
 
-/// Whether the rows that a run of windows adds from row `o` on are inside and all counted, and the run's
-/// windows counted whole.
+/// Whether the rows that a run of windows adds from row `o` on are inside and counted in full, and whether the run's
+/// windows are counted in full.
 #[cube]
 pub(super) fn is_inner(args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool {
     if comptime!(!form.drops_rows()) {
         true.runtime()
     } else {
-        // What a window shares with the one above it is folded already.
+        // The rows that a window shares with the one above it are reduced already.
         let shared = comptime!(if form.divides_each() { 0 } else { form.shared_rows() as i32 });
         let first = (o * comptime!(form.stride[1])) as i32 - args.height.before;
         let reach = comptime!(((form.run - 1) * form.stride[1] + form.kernel[1]) as i32);
@@ -64,7 +64,7 @@ pub(super) fn is_inner(args: &PlaneArgs, o: u32, #[comptime] form: Form) -> bool
     }
 }
 
-/// Computes `count` rows of a unit's windows from row `o`, which are `inner` or not.
+/// Computes `count` rows of a unit's windows from row `o`. If `inner`, the rows are inside and counted in full.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn run_of<S: Float, A: Float>(
@@ -126,8 +126,8 @@ fn run_of<S: Float, A: Float>(
     }
 }
 
-/// For each of a unit's columns the fold of its taps on row `y`, which is inside and counted in full if
-/// it is `inner`. What is outside is less than any number, or adds nothing.
+/// For each of a unit's columns, the reduction of its taps on row `y`. If `inner`, the row is inside and counted in
+/// full. Elements outside are replaced by the identity element.
 #[cube]
 fn row_of<S: Float, A: Float>(
     shared: &mut Shared<[Vector<S, One>]>,
@@ -189,7 +189,7 @@ fn row_of<S: Float, A: Float>(
     row
 }
 
-/// The sums of a row's windows, each element divided by a number of its own.
+/// The sums of a row's windows, each element divided by its own divisor.
 #[cube]
 fn shares_of<A: Float>(
     loaded: &Sequence<Vector<A, One>>,
@@ -217,8 +217,8 @@ fn shares_of<A: Float>(
     sums
 }
 
-/// What each element of row `y` of a gradient is divided by, for tap `t` of the depth; nothing, where
-/// that is not its own. Most rows have all their taps: these divisors a unit knows.
+/// The divisors of the elements of row `y` of a gradient, for tap `t` of the depth; empty if elements have no divisors
+/// of their own. Most rows have all their taps, and the unit has computed their divisors before.
 #[cube]
 fn line_divisors<A: Float>(
     problem: &ProblemArgs,
@@ -258,7 +258,7 @@ fn line_divisors<A: Float>(
     divisors
 }
 
-/// What the sums of each column are divided by on row `o`; nothing, where that is not their own.
+/// The divisors of the sums of each column on row `o`; empty if windows have no divisors of their own.
 #[cube]
 fn divisors_at<A: Float>(
     problem: &ProblemArgs,
@@ -297,7 +297,7 @@ fn divisors_at<A: Float>(
     divisors
 }
 
-/// What becomes of the fold of a window in column `v`.
+/// The result of a window in column `v`.
 #[cube]
 fn finished<S: Float, A: Float>(
     problem: &ProblemArgs,

@@ -1,10 +1,10 @@
-//! Planes on their way to shared memory, and results on theirs to memory.
+//! Copies planes to shared memory, and results back to memory.
 
 use cubecl::prelude::*;
 
 use super::{FLIGHT, Form, MARGIN, One, PlaneArgs};
 
-/// Brings a cube's planes to shared memory.
+/// Copies a cube's planes to shared memory.
 #[cube]
 pub(super) fn stage<S: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -56,7 +56,7 @@ fn put<S: Float, N: Size>(
     }
 }
 
-/// Brings a cube's results to memory.
+/// Copies a cube's results to memory.
 #[cube]
 pub(super) fn unstage<S: Float, N: Size>(
     shared: &Shared<[Vector<S, One>]>,

@@ -1,4 +1,4 @@
-//! How planes are shared out among cubes and units, and which problems' planes have room.
+//! How planes are distributed to cubes and units, and which planes fit in shared memory.
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
@@ -10,32 +10,32 @@ use crate::pool::problem::{Reduction, pixel_channels};
 /// The bytes of a cube's planes and their results.
 pub(super) const SHARED_BYTES: usize = 24 << 10;
 
-/// Those of a gradient of windows of few taps, of elements of four bytes: four planes of a common size,
-/// where there had been two, are work for all units, each with a longer column.
+/// The same for a gradient of windows with few taps and four-byte elements: of a common size, four planes fit instead
+/// of two, which gives all units work, each with a longer column.
 const MORE_BYTES: usize = 40 << 10;
 
-/// The bytes of a cube's planes and their results on a device whose cubes have `most`.
+/// The bytes of a cube's planes and their results, on a device with at most `most` bytes of shared memory per cube.
 pub(super) fn shared_bytes(pooling: &Pooling, dtype: DType, gradient: bool, most: usize) -> usize {
     let more = gradient && has_few_taps(pooling) && dtype.size() == 4 && MORE_BYTES <= most;
     if more { MORE_BYTES } else { SHARED_BYTES }
 }
 
-/// The most loads of one window, all unrolled.
+/// The most loads of one window, which are all unrolled.
 const MOST_LOADS: usize = 128;
 
-/// The most bytes that a unit moves at once.
+/// The most bytes that a unit copies at once.
 pub(super) const WORD_BYTES: usize = 16;
 
-/// The elements before and after the planes in shared memory, for columns outside are loaded too.
+/// The elements before and after the planes in shared memory, because columns outside are loaded too.
 pub(super) const MARGIN: usize = 128;
 
-/// The units of a cube, for planes of all sizes: new ones compile no new kernel.
+/// The units of a cube, the same for planes of all sizes, so that a new size compiles no new kernel.
 pub(super) const UNITS: u32 = 160;
 
-/// The least rows of windows of a unit, where a plane has as many.
+/// The fewest rows of windows of a unit, if a plane has as many.
 const LEAST_ROWS: usize = 8;
 
-/// An axis as the windows of a unit see it: of a gradient the windows are those over an input.
+/// An axis, seen from a unit's windows. For a gradient, these are the windows over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Side {
     pub(super) input: usize,
@@ -46,7 +46,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Whether it is one window, with all its taps inside.
+    /// Whether the axis is one window with all its taps inside.
     pub(super) fn is_whole(&self) -> bool {
         self.output == 1 && self.before == 0 && self.kernel == self.input
     }
@@ -72,25 +72,25 @@ pub(super) fn sides(pooling: &Pooling, gradient: bool) -> [Side; AXES] {
     })
 }
 
-/// Whether there are windows that overlap.
+/// Whether windows overlap.
 pub(in crate::pool) fn overlaps(axis: &Axis) -> bool {
     axis.kernel() > axis.stride() && axis.output() > 1
 }
 
-/// How the planes of a problem are shared out.
+/// How the planes of a problem are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
-    /// The planes of a cube.
+    /// The number of planes of a cube.
     pub(super) group: usize,
-    /// The neighbouring windows of a unit, and the segments that a plane's rows are cut into.
+    /// The number of neighbouring windows of a unit, and of segments that a plane's rows are divided into.
     pub(super) columns: usize,
     pub(super) segments: usize,
-    /// The elements that a unit moves at once.
+    /// The number of elements that a unit copies at once.
     pub(super) lanes: usize,
 }
 
 impl Tile {
-    /// None, where not even one plane fits; a cube has `most` bytes to share.
+    /// `None` if not even one plane fits; a cube has at most `most` bytes of shared memory.
     pub(super) fn new(
         pooling: &Pooling,
         dtype: DType,
@@ -103,14 +103,14 @@ impl Tile {
         let lines = depth.output * width.output.div_ceil(columns);
         let [input, output] = elements(&sides);
         let units = UNITS as usize;
-        // Results begin with a whole vector, and there is one to spare.
+        // Results begin at a vector boundary, and one vector is spare.
         let room = |bytes: usize| (bytes / dtype.size()).checked_sub(2 * MARGIN + 2 * WORD_BYTES);
         // More memory is for more planes, not for larger ones.
         room(SHARED_BYTES).filter(|&room| input + output <= room)?;
         let bytes = shared_bytes(pooling, dtype, gradient, most);
         let fit = (room(bytes)? / (input + output)).min((units / lines).max(1));
         let word = (WORD_BYTES / dtype.size()).max(1);
-        // As many planes as whole vectors divide, if that is most of them.
+        // A number of planes that is a whole number of vectors, if that is most of the planes that fit.
         let whole = (0..=word.ilog2()).rev().map(|power| fit >> power << power);
         let group = whole.clone().find(|&group| 4 * group >= 3 * fit).filter(|&group| group > 0)?;
         let samples = pooling.input().elements() / pooling.input().plane();
@@ -123,9 +123,9 @@ impl Tile {
     }
 }
 
-/// The neighbouring windows of a unit: two, where they share taps and unrolled loops have room; of a
-/// gradient of windows of few taps four, of elements of two bytes: of these a cube has more. With more of
-/// others, units that are neighbours are on the same banks.
+/// The number of neighbouring windows of a unit: two, if they share taps and the unrolled loops are short enough. It is
+/// four for a gradient of windows with few taps and two-byte elements, because a cube has more planes of these. With
+/// more columns of other types, neighbouring units would access the same banks.
 fn columns(pooling: &Pooling, dtype: DType, gradient: bool) -> usize {
     let [_, _, width] = pooling.grid().axes();
     let there = if gradient { width.input() } else { width.output() };
@@ -135,30 +135,30 @@ fn columns(pooling: &Pooling, dtype: DType, gradient: bool) -> usize {
     [wanted, 2].into_iter().find(fits).filter(|_| overlaps(width)).unwrap_or(1)
 }
 
-/// Whether windows are of one plane and so few taps that the factors of their rows and of their columns
-/// make, rounded, the reciprocal of their number itself.
+/// Whether windows lie in one plane and have so few taps that the product of their rows' and their columns' factor,
+/// rounded, is the reciprocal of the number of taps itself.
 pub(super) fn has_few_taps(pooling: &Pooling) -> bool {
     let [depth, height, width] = pooling.grid().axes().each_ref().map(Axis::kernel);
     depth == 1 && height <= 3 && width <= 3
 }
 
-/// The elements that so many neighbouring windows read.
+/// The number of elements that `columns` neighbouring windows read.
 fn loads(pooling: &Pooling, columns: usize) -> usize {
     let [depth, height, width] = pooling.grid().axes();
     let row = (columns - 1) * width.stride() + width.kernel();
     depth.kernel() * height.kernel() * row
 }
 
-/// The elements of a plane that is read, and of one that is written.
+/// The number of elements of a plane that is read, and of one that is written.
 pub(super) fn elements(sides: &[Side; AXES]) -> [usize; 2] {
     let plane = |of: fn(&Side) -> usize| sides.iter().map(of).product::<usize>();
     [plane(|side| side.input), plane(|side| side.output)]
 }
 
-/// Why planes that have no [`Tile`] are refused.
+/// The reason to refuse planes that have no [`Tile`].
 pub(super) const NO_ROOM: &str = "planes do not fit in shared memory";
 
-/// Refuses planes that are not small enough, and windows that cannot be unrolled.
+/// Refuses planes that are too large, and windows that cannot be unrolled.
 pub(super) fn fits(
     pooling: &Pooling,
     reduction: Reduction,

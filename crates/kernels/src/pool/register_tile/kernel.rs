@@ -1,4 +1,4 @@
-//! The kernel: where a unit's strip is, and whether it is away from all edges.
+//! The kernel: the position of a unit's strip, and whether it is away from all edges.
 
 use cubecl::prelude::*;
 
@@ -9,8 +9,8 @@ use crate::pool::common::strips::Form;
 use crate::pool::common::tiles::tiled;
 use crate::pool::common::window::{ProblemArgs, Site};
 
-/// `S` is how elements are stored, `A` how they are compared and summed; a vector that is written has `N`, one
-/// that is read `M`.
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. Written vectors
+/// have `N` lanes, read vectors `M`.
 #[cube(launch_unchecked)]
 pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -66,7 +66,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Whether all outputs of a strip are there, and all that they read.
+/// Whether all outputs of a strip exist, and all that it reads is inside the input.
 #[cube]
 fn is_interior(
     problem: &ProblemArgs,
@@ -81,7 +81,7 @@ fn is_interior(
         && is_inner(&problem.width, &site.width, 2usize, form)
 }
 
-/// Whether all that a strip reads is inside on axis `i`, where the interior has it so.
+/// Whether all that a strip reads on axis `i` is inside the input, if the interior form relies on it.
 #[cube]
 fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form: Form) -> bool {
     if comptime!(form.axis(i) == form.interior().axis(i)) {
@@ -93,7 +93,7 @@ fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form
     }
 }
 
-/// Where a strip is.
+/// The position of a strip.
 #[derive(CubeType)]
 pub(super) struct Place {
     /// The site of its first output.
@@ -103,7 +103,7 @@ pub(super) struct Place {
     /// The first output's vector, and the step to the next output's.
     pub(super) output: u32,
     pub(super) step: u32,
-    /// The first of the columns that are this strip's alone.
+    /// The first of the columns that belong to this strip only.
     pub(super) aside: u32,
 }
 
@@ -123,7 +123,7 @@ fn place_of(problem: &ProblemArgs, strips: &Strips, unit: u32, #[comptime] form:
     let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
     let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
     let w = if comptime!(form.along.axis == 2) { w * strip } else { w };
-    // The last columns are as many as the others, and some of them are the block's before too.
+    // The last block has as many columns as the others; some of them may belong to the block before it too.
     let own = w * form.columns;
     let w = if comptime!(form.columns > 1) {
         min(own, strips.outputs_width - form.columns)
@@ -184,7 +184,7 @@ pub(super) fn site_at(
     }
 }
 
-/// The taps at output `o` of an axis along which outputs differ, or those that all of a strip have.
+/// The taps at output `o` if outputs `differ` along this axis, otherwise those that all outputs of the strip share.
 #[cube]
 fn taps_at(
     axis: &AxisArgs,

@@ -1,22 +1,22 @@
-//! One unit a strip of outputs: what their windows share is loaded and reduced once.
+//! One unit per strip of outputs: the taps that their windows share are loaded and reduced once.
 //!
 //! ```text
 //! for each strip of R outputs (n, o .. o + R, c) along the outermost axis that has a window:
 //!     for each row x that the strip reads:       (R − 1)·s + k of them, all unrolled
-//!         row[x] = fold the taps of the inner axes at x
+//!         row[x] = reduce the taps of the inner axes at x
 //!     for each output of the strip:
-//!         fold its k rows
+//!         reduce its k rows
 //! ```
 //!
-//! The rows live in registers, the loops being unrolled. A row outside the input is, for a
-//! maximum, moved to the nearest one inside, which the window has too; for an average it is
-//! dropped. Folding rows in their order keeps the first of equals, and the last NaN: so `positions`
-//! does it, where they are asked for; `values` alone are folded in the order that costs least.
+//! The rows are held in registers, and the loops are unrolled. For a maximum, a row outside the input is moved to the
+//! nearest row inside, which the window contains too; for an average it is dropped. Reducing rows in their order keeps
+//! the first of equal values and the last NaN, so `positions` does this if indices are needed. `values` reduces them in
+//! the order that costs least.
 //!
-//! With channels first the lanes of a vector are neighbours along the width: a row is loaded as
-//! the whole vectors that its taps touch, from which each tap takes its lanes. Those that are read divide
-//! the input's width, so that each is inside or outside as a whole, and those that are written the
-//! output's; from one of these to the next there are whole vectors to read.
+//! With channels first, the lanes of a vector are neighbours along the width. A row is loaded as the whole vectors that
+//! its taps touch, from which each tap takes its lanes. Read vectors divide the input's width, so that each is inside
+//! or outside as a whole. Written vectors divide the output's width, and from one of them to the next there is a whole
+//! number of vectors to read.
 
 mod kernel;
 mod positions;
@@ -45,13 +45,13 @@ use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 
 const NAME: &str = "register_tile";
 
-/// How outputs are shared out to units.
+/// How outputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The outputs of a unit along the outermost axis that has a window.
+    /// The number of outputs of a unit along the outermost axis that has a window.
     pub strip: usize,
-    /// The neighbouring columns of a unit, 1 or 2, where its lanes are channels.
+    /// The number of neighbouring columns of a unit: 1, or 2 if its lanes are channels.
     pub columns: usize,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans strips of as many outputs as share taps, and columns of vectors where these do.
+    /// Plans strips of as many outputs as share taps, and two columns of vectors if these share taps.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         fits(problem)?;
         let Problem { pooling, reduction, dtype, .. } = problem;
@@ -75,8 +75,8 @@ impl Kernel for Config {
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
-            // A thread that takes lanes of a row apart has more to share than a GPU's unit, which
-            // would need the registers.
+            // A processor's thread, which splits vectors of a row into lanes, has more to share than a GPU's unit,
+            // which would need the registers for it.
             _ if across.is_some() && own.runs => 4,
             _ => 2,
         };
@@ -84,13 +84,13 @@ impl Kernel for Config {
         let loads = |strip: usize| ((strip - 1) * along.stride() + along.kernel()) * row;
         let fits = |&strip: &usize| strip <= longest && loads(strip) <= UNROLLED_TAPS;
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
-        // The latency of few strips of short numbers is not hidden: shorter ones read more, but end sooner.
+        // With few strips of two-byte types, latency is not hidden: shorter strips read more, but finish sooner.
         let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
         let short = dtype.size() == 2 && device.packed_halves && across.is_some_and(few);
         let strip = if short { strip.min(2) } else { strip };
         let indexed = reduction.has_indices();
         let width = &pooling.grid().axes()[AXES - 1];
-        // Two columns of vectors share most of what they read, if few of it is neither's own.
+        // Two columns of vectors pay off if they share most of what they read.
         let shares = width.kernel() > 2 * width.stride() && width.output() > 1 && !indexed;
         let pairs = (loads(strip) / width.kernel()) * (width.kernel() + width.stride());
         let blocks = shares && !own.runs && own.lanes < pixel_channels(pooling);
@@ -98,7 +98,7 @@ impl Kernel for Config {
         let sums = matches!(reduction, Reduction::Average(_));
         let many = columns > 1 || (strip > 1 && loads(strip) > WIDE_LOADS);
         let settings = if indexed || (sums && many) { own.narrowed(device) } else { own };
-        // A GPU compares halves two at a time for positions too; NaN is looked for apart there.
+        // A GPU compares halves two at a time for positions too, and then searches for NaN separately.
         let halves = indexed && dtype.is_float() && device.packed_halves;
         let accumulator = if halves { dtype } else { own.accumulator };
         let settings = Settings { accumulator, ..settings.with_lanes(across) };
@@ -107,7 +107,7 @@ impl Kernel for Config {
         Ok((settings, config))
     }
 
-    /// Refuses strips that read more vectors than code is unrolled for, and lanes that divide no row.
+    /// Refuses strips that read more vectors than are unrolled, and lanes that do not divide a row.
     fn check(
         &self,
         settings: &Settings,
@@ -121,7 +121,7 @@ impl Kernel for Config {
             false => pixel_channels(pooling),
         })?;
         check_strip(self.strip)?;
-        // Two columns are code for values of a GPU.
+        // Two columns are implemented only for values, and only for GPUs.
         let pairs = !settings.runs && !problem.reduction.has_indices();
         if !(1..=if pairs { 2 } else { 1 }).contains(&self.columns) {
             return Err(PlanError::Fixed { name: "columns", kernel: NAME });
@@ -175,13 +175,13 @@ impl Kernel for Config {
     }
 }
 
-/// The most vectors, as wide as loads are, that the sums of a strip share.
+/// The most loads of a strip for which sums use the widest vectors.
 const WIDE_LOADS: usize = 40;
 
-/// Fewer strips than this, of lanes along the width, and a large GPU has no others to run meanwhile.
+/// With fewer strips than this, of lanes along the width, a large GPU has no others to run while some wait.
 const ENOUGH_STRIPS: usize = 1 << 19;
 
-/// Refuses windows of many taps, or whose taps do not follow each other along the strip.
+/// Refuses windows with too many taps, and windows dilated along the strip.
 fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     let Problem { pooling, reduction, .. } = problem;
     let along = &pooling.grid().axes()[outermost(pooling)];
@@ -192,21 +192,21 @@ fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
 }
 
-/// Where the units of a problem are; numbers, which may change without a new kernel.
+/// The positions of a problem's units. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct Strips {
     units: u32,
     tiles: Tiles,
-    /// The positions of units on each axis: strips on the one that they lie along, vectors on the
-    /// width where the lanes do.
+    /// The number of units on each axis: strips on the axis that they lie along, and vectors on the width if the lanes
+    /// lie along it.
     depth: FastDivmod<u32>,
     height: FastDivmod<u32>,
     width: FastDivmod<u32>,
-    /// The outputs on each axis, in vectors on the width where the lanes lie along it.
+    /// The number of outputs on each axis; vectors on the width if the lanes lie along it.
     outputs_depth: u32,
     outputs_height: u32,
     outputs_width: u32,
-    /// The vectors of the input's width, where the lanes lie along it.
+    /// The number of vectors in the input's width, if the lanes lie along it.
     width_vectors: u32,
 }
 
@@ -235,7 +235,7 @@ fn strips_args(
     )
 }
 
-/// The output vectors on each axis.
+/// The number of output vectors on each axis.
 fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
     let mut outputs = pooling.grid().axes().each_ref().map(Axis::output);
     if settings.across {
@@ -244,7 +244,7 @@ fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
     outputs
 }
 
-/// The strips of a problem, each a unit's work.
+/// The number of strips of a problem; each is the work of one unit.
 fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
     let along = outermost(pooling);
     let vectors = vectors_on_axes(pooling, settings);

@@ -1,9 +1,9 @@
-//! The outputs of a strip with their positions: taps are folded in their order, line by line and row by
-//! row, so that of equals the first is the winner.
+//! The outputs of a strip with their positions. Taps are reduced in their order, line by line and row by row, so that
+//! the first of equal values wins.
 //!
-//! Of lanes along the width they are folded as numbers are, one comparison a tap. A strip that has a NaN,
-//! which few have, looks at its windows once more, for the last. Lanes that are channels fold NaN with the
-//! rest: to look twice took more registers than they have.
+//! With lanes along the width, NaN is ignored at first, which leaves one comparison per tap. If a strip has a NaN,
+//! which is rare, its windows are read once more to find the last one. Lanes that are channels handle NaN with the
+//! rest, because reading twice took more registers than are available.
 
 use cubecl::prelude::*;
 
@@ -19,14 +19,15 @@ use crate::pool::common::window::{
 };
 
 impl Form {
-    /// Whether taps are folded with the positions of NaN. Looked for apart, they are vectors of positions kept
-    /// over a loop, which graphics devices have of four lanes at most.
+    /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
+    /// positions over a loop, and graphics devices have such vectors with at most four lanes.
     fn folds_nans(&self) -> bool {
         !(self.tap.across && self.tap.maximum == MaximumForm::Native)
     }
 }
 
-/// Computes the outputs of a strip, with their positions; tells whether one is NaN, whose position is not found.
+/// Computes the outputs of a strip with their positions. Returns whether an output is NaN whose position is still
+/// unknown.
 #[cube]
 pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -75,7 +76,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     has_nan
 }
 
-/// Whether the maximum of some window is NaN, where that is looked for apart.
+/// Whether the maximum of some window is NaN, if NaN is searched for separately.
 #[cube]
 fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] form: Form) -> bool {
     if comptime!(!form.folds_nans()) {
@@ -95,7 +96,7 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
     }
 }
 
-/// Writes the indices of those outputs of a strip that are NaN.
+/// Writes the indices of the outputs of a strip that are NaN.
 #[cube]
 pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -124,7 +125,7 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Where each lane's window has its last NaN, or the least number.
+/// The position of the last NaN in each lane's window; `i32::MIN` if there is none.
 #[cube]
 fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -151,7 +152,7 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     last.read()
 }
 
-/// Folds the taps of the inner axes at row `j` of a strip, in their order.
+/// Reduces the taps of the inner axes at row `j` of a strip, in their order.
 #[cube]
 fn row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -170,7 +171,7 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
     folded
 }
 
-/// Folds the taps of the width on a line.
+/// Reduces the taps along the width on a line.
 #[cube]
 fn line<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -189,7 +190,7 @@ fn line<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Folds a line whose taps are pixels.
+/// Reduces a line whose taps are pixels.
 #[cube]
 fn pixels<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -229,15 +230,15 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
     } else {
         pixel
     };
-    // Lanes that are channels are as many in both.
+    // If lanes are channels, both vectors have the same number.
     let element = Vector::<S, N>::cast_from(input[offset as usize]);
     let value = widen::<S, A, N>(element, form.tap.widened);
     Accumulator::<A, N> { value, position: Vector::new(position) }
 }
 
-/// Folds a line along which the lanes lie.
+/// Reduces a line along which the lanes lie.
 ///
-/// A position is that of lane 0 with the same tap; `index_lane` takes it to its own lane.
+/// A position is lane 0's for the same tap; `index_lane` later adds the lane's offset.
 #[cube]
 fn lanes<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
@@ -266,7 +267,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
     folded
 }
 
-/// The vectors of a line along which the lanes lie; less than every number, where there is none.
+/// The vectors of a line along which the lanes lie; a vector outside the input is less than every number.
 #[cube]
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
@@ -302,7 +303,7 @@ fn vectors_of<S: Float, A: Float, M: Size>(
     vectors
 }
 
-/// The position on a line of each lane's first tap inside, by which lane 0 would name it.
+/// For each lane, the position on a line of its first tap inside the input, given as lane 0's for the same tap.
 #[cube]
 fn first_inside<N: Size>(
     problem: &ProblemArgs,
@@ -326,7 +327,7 @@ fn first_inside<N: Size>(
     }
 }
 
-/// The first coordinate inside of a window that starts at `start`.
+/// The first coordinate inside the input of a window that starts at `start`.
 #[cube]
 fn first_coordinate(problem: &ProblemArgs, start: i32, #[comptime] form: AxisForm) -> i32 {
     if comptime!(form.dilated) {

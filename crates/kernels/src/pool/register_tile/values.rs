@@ -1,20 +1,21 @@
-//! The values of a strip's outputs, in whatever order their taps are folded.
+//! The values of a strip's outputs. Their taps may be reduced in any order.
 //!
 //! ```text
-//! for each row x that a strip reads:                 rows of its outermost axis, as `strip` has them
-//!     of lanes that are channels:                    a block of V neighbouring columns
-//!         row[x] = fold of each column's taps of the inner axes
-//!     of lanes along the width:
-//!         row[x] = fold of each input vector over the inner axes but the width
+//! for each row x that a strip reads:                 rows along its outermost axis
+//!     if lanes are channels:                         a block of V neighbouring columns
+//!         row[x] = reduction of each column's taps on the inner axes
+//!     if lanes lie along the width:
+//!         row[x] = reduction of each input vector over the inner axes except the width
 //! for each output of the strip:
-//!     fold its k rows; then, of lanes along the width, what each lane finds there
+//!     reduce its k rows; then, if lanes lie along the width, each lane's taps there
 //! ```
 //!
-//! What two neighbouring windows share is folded once for both. Lanes are taken apart once an output and
-//! not once a line: vectors of 16 bits are folded two to an instruction, and shifted with several.
+//! The part that two neighbouring windows share is reduced once for both. Vectors are split into lanes once per output,
+//! not once per line: vectors of 16-bit elements are reduced two elements per instruction, while splitting them takes
+//! several instructions.
 //!
-//! A sum multiplies by one over its divisor, which all windows of a column share away from the edges of
-//! the other axes.
+//! A sum is multiplied by the reciprocal of its divisor, which all windows of a column share away from the edges of the
+//! other axes.
 
 use cubecl::prelude::*;
 
@@ -30,22 +31,22 @@ use crate::pool::common::window::{
 };
 
 impl Form {
-    /// What is kept of a row: of each column, or of each vector along the width.
+    /// The number of vectors that are kept of a row: one per column, or all vectors along the width.
     fn kept(&self) -> u32 {
         if self.tap.across { self.reads() } else { self.columns }
     }
 
-    /// The rows that the first `count` windows read.
+    /// The number of rows that the first `count` windows read.
     fn rows_of(&self, count: u32) -> u32 {
         if count == 0 { 0 } else { (count - 1) * self.along.stride + self.along.kernel }
     }
 
-    /// The windows from `first` on that share their rows, and those of them that there are.
+    /// The number of windows from `first` on that are computed together.
     fn windows_from(&self, first: u32) -> u32 {
         (self.along.outputs - first).min(TOGETHER)
     }
 
-    /// What windows `first` and those after it fold of what is kept at `place` of each row.
+    /// How window `first` and those computed with it reduce the vectors kept at `place` of each row.
     fn along_rows(&self, first: u32, place: u32) -> Run {
         Run {
             first: first * self.along.stride * self.kept() + place,
@@ -56,7 +57,7 @@ impl Form {
         }
     }
 
-    /// Whether sums are multiplied by one over their divisor, the same for all lanes.
+    /// Whether sums are multiplied by the reciprocal of a divisor that is the same for all lanes.
     fn scales(&self) -> bool {
         let axes = [0, 1, 2].map(|i| self.axis(i));
         let empty = axes.iter().any(|axis| axis.may_be_empty);
@@ -68,7 +69,7 @@ impl Form {
         self.scales() && !self.axis(self.along.axis).clipped
     }
 
-    /// Whether vector `v` of a line is to be dropped from a sum where it is outside.
+    /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
     fn drops(&self, j: u32, v: u32) -> bool {
         !self.tap.across && !self.tap.fold.is_max() && self.read(j, v).drops
     }
@@ -133,8 +134,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Where a strip's vectors of a line are, from its first on, and whether each was inside before it was
-/// moved there.
+/// The offsets of a strip's vectors within a line, and whether each was inside the input before it was moved inside.
 #[derive(CubeType)]
 struct Reads {
     offsets: Sequence<u32>,
@@ -182,8 +182,7 @@ fn reads_of(
     Reads { offsets, inside }
 }
 
-/// Folds the taps of the inner axes at row `j` of a strip: of each column, or of each vector along the
-/// width.
+/// Reduces the taps of the inner axes at row `j` of a strip: for each column, or for each vector along the width.
 #[cube]
 fn row_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
@@ -194,8 +193,8 @@ fn row_of<S: Float, A: Float, M: Size>(
     #[comptime] j: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
-    // Line after line: the folds with all lines before. No vector is copied, which shading languages
-    // could not do with long ones.
+    // `folds` holds, for each line, the reduction with all lines before it. So no vector is copied, which shading
+    // languages cannot do with long vectors.
     let kept = comptime!(form.kept() as usize);
     let mut folds = Sequence::<Vector<A, M>>::new();
     #[unroll]
@@ -219,7 +218,7 @@ fn row_of<S: Float, A: Float, M: Size>(
     row
 }
 
-/// What a row keeps of its line `i`.
+/// The vectors that a row keeps of its line `i`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn line_of<S: Float, A: Float, M: Size>(
@@ -279,7 +278,7 @@ fn line_of<S: Float, A: Float, M: Size>(
     }
 }
 
-/// One over the divisor of each column's windows, where they share it.
+/// The reciprocal of the divisor of each column's windows, if they share one.
 #[cube]
 fn scales_of<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -297,7 +296,7 @@ fn scales_of<A: Float, N: Size>(
     scales
 }
 
-/// Writes output `o` of a strip, in all its columns; `folds` has those of `count` outputs, column by column.
+/// Writes output `o` of a strip in all its columns. `folds` holds the reductions of `count` outputs, column by column.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write<S: Float, A: Float, N: Size, M: Size>(
@@ -322,10 +321,10 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     } else {
         #[unroll]
         for v in 0..form.columns {
-            // Lanes that are channels are as many in both.
+            // If lanes are channels, both vectors have the same number.
             let fold = *folds.index(comptime!((v * count) as usize + own));
             let value = Vector::<A, N>::cast_from(fold);
-            // A maximum is the same in whatever order.
+            // A maximum does not depend on the order, so it may be written twice.
             let column = if comptime!(form.tap.fold.is_max()) {
                 v.runtime()
             } else {
@@ -344,7 +343,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Folds what each lane finds along the width, in vectors that are folds of output `own` of `count`.
+/// Reduces each lane's taps along the width, from vectors that hold the reductions of output `own` of `count`.
 #[cube]
 fn lanes_at<A: Float, N: Size, M: Size>(
     problem: &ProblemArgs,

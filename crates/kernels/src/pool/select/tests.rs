@@ -1,4 +1,4 @@
-//! Which kernels problems get, and which overrides are refused.
+//! Which kernel each problem gets, and which overrides are refused.
 
 use windowpane_geometry::{Divisor, Exponent, Extents, Layout, Shape, Window};
 
@@ -15,7 +15,7 @@ fn pooling(batch: usize, channels: usize, layout: Layout) -> Pooling {
     Pooling::new(shape, &Window::new([3, 3]), layout).unwrap()
 }
 
-/// Refuses a plan that the problem's gradient cannot run with.
+/// Refuses a plan that cannot run the problem's gradient.
 fn check_backward(
     plan: &Plan,
     pooling: &Pooling,
@@ -26,7 +26,7 @@ fn check_backward(
     plan.check_for(Problem { pooling, reduction, dtype, gradient: true }, device)
 }
 
-/// The plan with strips of another length.
+/// The plan with strips of length `strip`.
 fn in_strips(mut plan: Plan, strip: usize) -> Plan {
     match &mut plan.config {
         Config::RegisterTile(config) => config.strip = strip,
@@ -37,7 +37,7 @@ fn in_strips(mut plan: Plan, strip: usize) -> Plan {
     plan
 }
 
-/// How a plan shares windows out to teams, and its workspace.
+/// The team size and the number of parts of a plan, and its workspace.
 fn teams(plan: &Plan) -> (u32, usize, usize) {
     match plan.config {
         Config::BlockReduce(config) => (config.team, config.parts, plan.settings.workspace),
@@ -45,7 +45,7 @@ fn teams(plan: &Plan) -> (u32, usize, usize) {
     }
 }
 
-/// The plan with settings that are overridden.
+/// The plan with overridden settings.
 fn with(mut plan: Plan, change: impl FnOnce(&mut Settings)) -> Plan {
     change(&mut plan.settings);
     plan
@@ -63,11 +63,11 @@ fn lanes_are_as_wide_as_loads_and_channels_allow() {
     assert_eq!(lanes(64, Layout::ChannelsLast, DType::F32, &PROCESSOR), 16);
     assert_eq!(lanes(6, Layout::ChannelsLast, DType::F32, &GPU), 2);
     assert_eq!(lanes(3, Layout::ChannelsLast, DType::F32, &GPU), 1);
-    // Along the width, of which there are 56 in and 54 out.
+    // Lanes along the width, which is 56 in the input and 54 in the output.
     assert_eq!(lanes(64, Layout::ChannelsFirst, DType::F32, &GPU), 2);
 }
 
-/// Vectors that are read and vectors that are written each have as many lanes as their own rows allow.
+/// Vectors that are read and vectors that are written each have as many lanes as divide their own rows.
 #[test]
 fn strips_read_and_write_in_lanes_of_their_own() {
     let max = Reduction::Max(Output::Values);
@@ -83,15 +83,15 @@ fn strips_read_and_write_in_lanes_of_their_own() {
     assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));
     assert_eq!(plan(56, 3, 1, DType::F32, &GPU), (4, 4));
     assert_eq!(plan(112, 3, 1, DType::BF16, &GPU), (8, 8));
-    // 30 become 16: two of bf16 are a word, two of f32 are more.
+    // 30 become 16: two lanes of bf16 are at most a word, two of f32 are more.
     assert_eq!(plan(30, 2, 1, DType::BF16, &GPU), (8, 2));
     assert_eq!(plan(30, 2, 1, DType::F32, &GPU), (2, 2));
     assert_eq!(plan(30, 3, 2, DType::BF16, &GPU), (2, 2));
-    // A thread reads on where it has read.
+    // A processor thread reads on where it stopped, so wider reads do not pay off.
     assert_eq!(plan(56, 3, 1, DType::BF16, &PROCESSOR), (4, 4));
 }
 
-/// Also of a gradient, whose kernel counts rows in 32 bits.
+/// The same limits apply to the gradient, whose kernel counts rows in 32 bits.
 #[test]
 fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
     let shape = Shape::new(2, 8, Extents::from([35, 35])).unwrap();
@@ -111,7 +111,7 @@ fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
     }
 }
 
-/// A norm's gradient is gathered tap by tap: its kernel knows no lanes along the width.
+/// A norm's gradient is gathered tap by tap: its kernel does not support lanes along the width.
 #[test]
 fn a_norm_has_no_gradient_by_blocks() {
     let shape = Shape::new(1, 1, Extents::from([8, 8])).unwrap();
@@ -130,7 +130,7 @@ fn a_norm_has_no_gradient_by_blocks() {
     assert!(check_backward(&blocks, &pooling, norm, DType::F32, &GPU).is_err());
 }
 
-/// Fewer lanes of inputs need not be fewer lanes of windows, and those divide the windows of a row.
+/// Narrowing the vectors of inputs may leave the vectors of windows as wide; both must divide their rows.
 #[test]
 fn lanes_of_a_gradient_divide_its_windows_too() {
     let shape = Shape::new(1, 1, Extents::from([12, 12])).unwrap();
@@ -147,7 +147,7 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
     assert!(matches!(check(2), Err(PlanError::Lanes { lanes: 2, .. })), "two windows of three");
 }
 
-/// Vectors of one element, of which the last and a row more are not counted in 32 bits.
+/// Vectors of one element; 32 bits cannot count the last one plus a row.
 #[test]
 fn a_run_that_32_bits_do_not_count_is_refused() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -164,7 +164,7 @@ fn a_run_that_32_bits_do_not_count_is_refused() {
     assert!(matches!(plan(715_827_881), Err(PlanError::Lanes { lanes: 1, .. })));
 }
 
-/// A row's last block is filled up by as many units as it may lack columns.
+/// The last block of a row is padded with as many units as it may lack columns.
 #[test]
 fn a_tile_has_units_that_fill_up_its_rows() {
     let shape = Shape::new(1, 4, Extents::from([64, 8])).unwrap();
@@ -189,7 +189,7 @@ fn teams_share_windows_of_many_taps() {
         assert_eq!(plan.check(&pooling, mean, DType::F32, &GPU), Ok(()));
         plan
     };
-    // Neighbours along the plane, in vectors where they divide it.
+    // Units are neighbours along the plane, in vectors if they divide it.
     let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
     assert_eq!(
         (deep.algorithm(), deep.settings.lanes, deep.settings.across),
@@ -198,9 +198,9 @@ fn teams_share_windows_of_many_taps() {
     assert_eq!(teams(&deep), (8, 1, 0));
     let odd = plan(256, 2048, 7, Layout::ChannelsFirst);
     assert_eq!((odd.algorithm(), odd.settings.lanes), (Algorithm::Plane, 4));
-    // Units enough: a unit has a window of its own.
+    // There are enough units, so each has a window of its own.
     assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);
-    // One sample's channels are few units, and one channel is one window.
+    // The channels of one sample are too few units; with one channel there is a single window.
     let few = plan(1, 64, 256, Layout::ChannelsLast);
     assert_eq!((few.algorithm(), few.settings.lanes), (Algorithm::BlockReduce, 4));
     assert_eq!(teams(&few), (8, 128, 128 * 64 * 4));
@@ -232,7 +232,7 @@ fn columns_that_share_most_of_their_taps_are_one_units() {
     assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
 }
 
-/// Of short numbers with channels last, where there are many; else in strips.
+/// Two-byte types with channels last, when there are many; otherwise in strips.
 #[test]
 fn rows_are_walked_down_where_there_are_many() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -244,7 +244,7 @@ fn rows_are_walked_down_where_there_are_many() {
         assert_eq!(forward.check(&pooling, mean, dtype, device), Ok(()));
         let gradient = Plan::gradient(&pooling, mean, dtype, device).unwrap();
         assert_eq!(check_backward(&gradient, &pooling, mean, dtype, device), Ok(()));
-        // Strips have another kernel for gradients.
+        // For the gradient, strips use another kernel.
         match forward.algorithm() {
             Algorithm::RegisterTile => assert_eq!(gradient.algorithm(), Algorithm::GatherTile),
             same => assert_eq!(gradient.algorithm(), same),
@@ -254,7 +254,7 @@ fn rows_are_walked_down_where_there_are_many() {
     let weak = SHADING;
     assert_eq!(algorithms(64, 288, DType::BF16, &GPU), Algorithm::StencilRolling);
     assert_eq!(algorithms(64, 288, DType::F16, &GPU), Algorithm::StencilRolling);
-    // Wide numbers, few of them, no vector of eight bytes, another compiler, threads.
+    // Wide type, few elements, no vector of eight bytes, another compiler, a processor.
     assert_eq!(algorithms(64, 288, DType::F32, &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithms(8, 288, DType::BF16, &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithms(256, 66, DType::BF16, &GPU), Algorithm::RegisterTile);
@@ -262,7 +262,7 @@ fn rows_are_walked_down_where_there_are_many() {
     assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::RegisterTile);
 }
 
-/// With channels last, where there are many; else by blocks of units of their own.
+/// With channels last and many of them; otherwise one unit per block.
 #[test]
 fn windows_over_volumes_are_laid_down_where_there_are_many() {
     let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
@@ -278,7 +278,8 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
     assert_eq!(algorithm(8, 192, 2, DType::BF16, &GPU), Algorithm::GatherStaged);
     assert_eq!(algorithm(8, 192, 2, DType::F16, &GPU), Algorithm::GatherStaged);
     assert_eq!(algorithm(8, 192, 2, DType::F32, &GPU), Algorithm::GatherStaged);
-    // Wide numbers, few of them, uneven channels, windows one step apart, another compiler, threads.
+    // Wide type, few elements, channels not a multiple of a cube's, windows one step apart, another compiler, a
+    // processor.
     assert_eq!(algorithm(8, 192, 2, DType::F64, &GPU), Algorithm::GatherTile);
     assert_eq!(algorithm(1, 64, 2, DType::BF16, &GPU), Algorithm::GatherTile);
     assert_eq!(algorithm(8, 200, 2, DType::BF16, &GPU), Algorithm::GatherTile);
@@ -296,7 +297,7 @@ fn planes_that_no_vector_divides_are_held_whole() {
         Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
     };
     let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
-    // Where planes keep their extents, all are one run; else they are staged.
+    // Planes that keep their extents are treated as one run; the others are staged.
     for (dtype, lanes, staged) in [(DType::F32, 4, 4), (DType::BF16, 8, 4)] {
         let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
         assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
@@ -313,7 +314,7 @@ fn planes_that_no_vector_divides_are_held_whole() {
         Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
     };
     assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
-    // Vectors divide the width; the planes are too large; there is no memory to share.
+    // Vectors divide the width; the planes are too large; there is no shared memory.
     assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithm(&pooling(111, 3, 0), &GPU), Algorithm::RegisterTile);
     let bare = Capabilities { shared_bytes: 0, ..GPU };
@@ -335,7 +336,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         assert_eq!(plan.check(&pooling, reduction, DType::BF16, device), Ok(()));
         plan
     };
-    // One tile of 256 columns: of numbers of two bytes a unit for each two, however long the window.
+    // One tile of 256 columns: with two-byte types, one unit per two columns, however long the window.
     for kernel in [31, 63, 127] {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
         assert_eq!(
@@ -343,7 +344,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
             (Algorithm::VanHerkPaired, 128, 0)
         );
     }
-    // With channels last of averages, where there is memory for a tile of them that is wider than a window.
+    // Averages with channels last, if shared memory holds a tile wider than a window.
     let mean = Reduction::Average(Divisor::Valid);
     let large = Capabilities { shared_bytes: 227 << 10, ..GPU };
     for (layout, units) in [(Layout::ChannelsFirst, 128), (Layout::ChannelsLast, 768)] {
@@ -388,8 +389,8 @@ fn threads_of_a_processor_walk_along_rows() {
             (Algorithm::CpuRows, lanes, "strips of 4 rows".into())
         );
     }
-    // Indices need rows before columns, channels lie together, a GPU's units are neighbours; and long
-    // windows cost less in blocks.
+    // Indices need rows before columns; channels are adjacent; a GPU's units are neighbours; long windows cost less
+    // with van Herk's algorithm.
     for (kernel, reduction, layout, device, algorithm) in [
         (3, indexed, first, &PROCESSOR, Algorithm::RegisterTile),
         (3, max, last, &PROCESSOR, Algorithm::RegisterTile),
@@ -414,7 +415,7 @@ fn a_problem_that_no_kernel_can_hold_is_refused() {
     assert!(matches!(plan, Err(PlanError::AverageOfIntegers { .. })), "{plan:?}");
 }
 
-/// Every second row of three more than there are is as many as there are, and not the same.
+/// Three rows of padding and a stride of two give as many outputs as inputs, but not the same positions.
 #[test]
 fn strides_over_padding_do_not_slide() {
     let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
@@ -449,7 +450,7 @@ fn an_override_that_cannot_run_is_refused() {
     }
 }
 
-/// What a kernel's code is written for is not another's, nor another type's.
+/// A value that the kernel's code depends on cannot be taken from a plan for another kernel or type.
 #[test]
 fn what_a_plan_was_made_for_stays() {
     let pooling = pooling(1, 8, Layout::ChannelsLast);
@@ -477,7 +478,7 @@ fn what_a_plan_was_made_for_stays() {
     }
 }
 
-/// Far steps are not unrolled: neither the vectors between taps along the width, nor the rows of a strip.
+/// Long steps are not unrolled: neither the vectors between taps along the width, nor the rows of a strip.
 #[test]
 fn far_steps_are_not_unrolled() {
     let shape = Shape::new(1, 2, Extents::from([8, 1 << 16])).unwrap();
@@ -493,7 +494,7 @@ fn far_steps_are_not_unrolled() {
     assert!(in_strips(plan, 2).check(&tall, max, DType::F32, &GPU).is_err());
 }
 
-/// What passes write between them is no more than kernels count, and what the device binds.
+/// The workspace between passes is at most what kernels can count and the device can bind.
 #[test]
 fn passes_that_write_too_much_between_them_are_not_chosen() {
     let mean = Reduction::Average(Divisor::Valid);
@@ -507,7 +508,7 @@ fn passes_that_write_too_much_between_them_are_not_chosen() {
     assert_eq!(chosen.algorithm(), Algorithm::Direct);
 }
 
-/// A batch of none has the plans of any other.
+/// An empty batch gets the same plans as any other.
 #[test]
 fn no_samples_are_planned_as_some_are() {
     let padded = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
@@ -524,7 +525,7 @@ fn no_samples_are_planned_as_some_are() {
     }
 }
 
-/// A plan for maxima compares as no sum can be added, that of their gradient neither.
+/// A plan for maxima may compare elements in a type in which no sum can be computed, nor the gradient of a maximum.
 #[test]
 fn a_plan_of_another_reduction_is_refused() {
     let weak = SHADING;
@@ -545,7 +546,7 @@ fn a_plan_of_another_reduction_is_refused() {
     }
 }
 
-/// The vectors of a processor are wider than those of a GPU.
+/// A processor's vectors are wider than a GPU's.
 #[test]
 fn runs_are_of_the_device() {
     let (pooling, max) = (pooling(2, 16, Layout::ChannelsLast), Reduction::Max(Output::Values));
@@ -569,7 +570,7 @@ fn runs_are_of_the_device() {
     assert!(refused >= 3, "{refused}");
 }
 
-/// Whatever is written into the fields of a plan, its check gives an answer.
+/// The check returns an answer for any values in the fields of a plan.
 #[test]
 fn any_numbers_are_checked() {
     const NUMBERS: [usize; 11] =
@@ -632,7 +633,7 @@ fn any_numbers_are_checked() {
     assert!(checked > 100_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
 }
 
-/// Every kernel has one verdict, and the one that is chosen is the plan's.
+/// Every kernel has one verdict, and the chosen one is the plan's.
 #[test]
 fn every_kernel_is_explained() {
     let max = Reduction::Max(Output::Values);
@@ -662,7 +663,7 @@ fn every_kernel_is_explained() {
     }
 }
 
-/// A kernel that does not compute a problem has a reason, which is printed.
+/// A kernel that does not compute a problem has a printable reason.
 #[test]
 fn a_kernel_that_does_not_apply_has_a_reason() {
     let values = Reduction::Max(Output::Values);
@@ -731,7 +732,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
     );
 }
 
-/// Every device that is known as data has a plan within its limits for each problem, and for its gradient.
+/// Every known device has a plan within its limits for each problem and for its gradient.
 #[test]
 fn known_devices_have_plans_within_their_limits() {
     let windows = [

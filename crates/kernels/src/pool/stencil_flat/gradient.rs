@@ -1,19 +1,18 @@
-//! The gradient of averages that are divided by the taps inside: each element adds the shares of the windows that
-//! read it.
+//! The gradient of averages that are divided by the number of their taps inside the input: each element adds the shares
+//! of the windows that read it.
 //!
-//! A window has two rows in place of three on the first and on the last row of a plane, and two columns in the
-//! first and in the last column. Shares are divided before they are added or weighed, so that large ones do not
-//! overflow.
+//! On the first and last row of a plane a window has two rows instead of three, and in the first and last column two
+//! columns. Shares are divided before they are added or weighed, so that large values do not overflow.
 
 use cubecl::prelude::*;
 
 use super::kernel::{Place, begins, ends, next_row, tap_of};
 use super::{FlatArgs, Form};
 
-/// What a unit's elements add of their windows in `rows`.
+/// The gradients of a unit's elements, from the windows in `rows`.
 ///
-/// Whether a row begins at an element is asked once for all that hangs on it: the weights of the columns on either
-/// side, and the neighbour that either lacks.
+/// Whether a row begins at an element is tested once for everything that depends on it: the weights of the columns on
+/// either side, and the neighbour that each of them lacks.
 #[cube]
 pub(super) fn gradients_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -37,7 +36,7 @@ pub(super) fn gradients_of<A: Float, N: Size>(
     results
 }
 
-/// What column `j` adds to an element beside it, had each row three columns.
+/// The contribution of column `j` to a neighbouring element, if every window had three columns.
 #[cube]
 fn column_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -55,7 +54,7 @@ fn column_of<A: Float, N: Size>(
         fma(below, usual, fma(above, usual, at * usual))
     } else {
         let (own, next) = (&edges.own, &edges.next);
-        // The first column is one ahead of the elements, of which the first is on the unit's own row.
+        // The first column is one ahead of the elements, and the first element is on the unit's own row.
         let is_next =
             if comptime!(j > 1) { place.next < comptime!(j as i32) } else { false.runtime() };
         let sum = at * usual;
@@ -64,7 +63,7 @@ fn column_of<A: Float, N: Size>(
     }
 }
 
-/// What column `j` adds where a row begins or ends at it and windows have two columns, and what it adds elsewhere.
+/// The contribution of column `j`: larger by half if a row begins or ends at it, because its windows have two columns.
 #[cube]
 fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
     let p = comptime!(j as i32 - 1);
@@ -76,7 +75,7 @@ fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form:
     if comptime!(p >= 0) { select(ends(place, p), first * A::new(1.5), first) } else { first }
 }
 
-/// The sum of the columns of element `i` that are in its row.
+/// The sum of those of element `i`'s three columns that are in its row.
 #[cube]
 fn result_of<A: Float>(sums: &Sequence<A>, place: &Place, #[comptime] i: u32) -> A {
     let p = comptime!(i as i32);
@@ -86,15 +85,15 @@ fn result_of<A: Float>(sums: &Sequence<A>, place: &Place, #[comptime] i: u32) ->
     select(ends(place, p), result, result + *sums.index(behind))
 }
 
-/// What a row's windows above and below are multiplied by, were all their columns there. Where there are none,
-/// the window of the row itself lacks them and has that much more.
+/// The factors for the windows above and below a row, if all their columns existed. If there are none on one side, the
+/// row's own window lacks a row there; the factor is then the amount by which that window's share is larger.
 #[derive(CubeType)]
 struct Beside<A: Float> {
     above: A,
     below: A,
 }
 
-/// Those of a unit's own row and of the next one.
+/// The factors for a unit's own row and for the next one.
 #[derive(CubeType)]
 struct Edges<A: Float> {
     own: Beside<A>,
@@ -121,7 +120,7 @@ fn edges_of<A: Float>(args: &FlatArgs, place: &Place) -> Edges<A> {
     Edges::<A> { own, next }
 }
 
-/// Adds a window beside the one `at` an element, or more of that.
+/// Adds the window above or below the one `at` an element, or a further share of that one.
 #[cube]
 fn beside<A: Float>(sum: A, at: A, tap: A, by: A) -> A {
     let is_itself = by < A::new(comptime!(1.0 / 12.0));

@@ -1,4 +1,4 @@
-//! The kernel: where a unit's elements are, and what becomes of them.
+//! The kernel: the position of a unit's elements, and how they are computed.
 
 use cubecl::prelude::*;
 
@@ -6,7 +6,7 @@ use super::gradient::gradients_of;
 use super::{FlatArgs, Form, TAPS};
 use crate::cube::convert::{round, widen_by};
 
-/// `S` is how elements are stored, `A` how they are summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn flat<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -21,7 +21,7 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     } else {
         ABSOLUTE_POS as u32
     };
-    // Units past the last compute its vector again: of a warp all are asked.
+    // Units past the last one compute its vector again, because all units of a warp take part in the vote.
     let vector = min(position, args.last_vector);
     let first = vector * form.lanes;
     let line = first / form.row;
@@ -32,7 +32,7 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     let again = if comptime!(form.shares()) { args.row_again - column } else { next };
     let place = Place { vector: vector as i32, row, column, next, again };
     let inner = at - args.inner_first < args.inner_count;
-    // Not one by one: a warp would run both.
+    // The warp decides as a whole; otherwise it would run both paths.
     let inner = if comptime!(form.votes) { plane_all(inner) } else { inner };
     let results = if inner {
         run::<S, A, N>(input, args, &place, true, form)
@@ -42,8 +42,8 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     output[vector as usize] = round::<A, S, N>(results, form.rounds);
 }
 
-/// Where a unit's elements are: their vector, the row and the column of the first element, and the element
-/// at which the next row begins, twice.
+/// The position of a unit's elements: their vector, the row and the column of the first element, and the element at
+/// which the next row begins, twice (see `FlatArgs::row_again`).
 #[derive(CubeType)]
 pub(super) struct Place {
     vector: i32,
@@ -53,7 +53,7 @@ pub(super) struct Place {
     again: i32,
 }
 
-/// Computes a unit's elements, whose rows have all their taps if they are `inner`.
+/// Computes a unit's elements. If `inner`, their rows have all their taps.
 #[cube]
 fn run<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -63,7 +63,8 @@ fn run<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let mut rows = Sequence::<Vector<A, N>>::new();
-    // With this a compiler sees that steps from there stay within 32 bits, and makes them a part of the access.
+    // The mask shows the compiler that offsets from here stay within 32 bits, so that they can become part of the
+    // access.
     let base = (place.vector + comptime!(form.first(0))) as u32 & 0x7fff_ffffu32;
     #[unroll]
     for t in 0..TAPS {
@@ -114,8 +115,8 @@ fn averages_of<A: Float, N: Size>(
     results
 }
 
-/// The vector, or the nearest one that is there: only one before a unit's own may be before the first, and only one
-/// behind it behind the last.
+/// The vector, clamped to those that exist. Only a vector before a unit's own can be before the first, and only one
+/// after it can be after the last.
 #[cube]
 fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
     let (before, behind) = comptime!((from_own < 0, from_own > 0));
@@ -123,14 +124,14 @@ fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
     if comptime!(behind) { min(vector, args.last_vector as i32) } else { vector }
 }
 
-/// What is near the first and the last rows of a plane.
+/// The edges of the plane near a unit's elements.
 #[derive(CubeType)]
 struct Edges<A: Float> {
-    /// A bit for each column: whether the rows above and below it are the plane's.
+    /// One bit per column: whether the row above it, and the row below it, are in the plane.
     above: u32,
     below: u32,
-    /// One over the taps of a window on the row of a unit's own columns and on the next one's, were all its
-    /// columns there.
+    /// The reciprocal of the number of taps of a window on the unit's own row, and on the next row, if all its columns
+    /// existed.
     own: A,
     next: A,
 }
@@ -149,7 +150,7 @@ fn edges_of<A: Float>(
         let own = place.row;
         let next = next_row(args, place);
         let last = args.rows - 1;
-        // The columns of the next row: the first column is one ahead.
+        // The columns of the next row. The first column is one ahead of the first element.
         let later = u32::MAX << min(place.next + 1, 31i32) as u32;
         let above = bits(later, own > 0, next > 0);
         let below = bits(later, own < last, next < last);
@@ -168,19 +169,19 @@ pub(super) fn next_row(args: &FlatArgs, place: &Place) -> i32 {
     if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
 }
 
-/// Whether the windows on a row lack one.
+/// Whether the windows on a row lack a row.
 #[cube]
 fn is_short(args: &FlatArgs, row: i32) -> bool {
     row == 0 || row == args.rows - 1
 }
 
-/// One over the taps of a window on a row, were all its columns there.
+/// The reciprocal of the number of taps of a window on a row, if all its columns existed.
 #[cube]
 fn usual_on<A: Float>(args: &FlatArgs, row: i32) -> A {
     select(is_short(args, row), A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
 }
 
-/// The bits of the row's own columns and of the next one's, which are `later`, where these are to be set.
+/// The bits of the own row's columns if `own` is true, and of the next row's columns, `later`, if `next` is true.
 #[cube]
 fn bits(later: u32, own: bool, next: bool) -> u32 {
     select(own, !later, 0u32) | select(next, later, 0u32)
@@ -191,8 +192,8 @@ fn has_bit(bits: u32, #[comptime] j: u32) -> bool {
     bits & comptime!(1u32 << j) != 0
 }
 
-/// The sum of each column over those of its three rows that are there, from the one before the first element
-/// to the one behind the last.
+/// The sum of each column over those of its three rows that are in the plane, from the column before the first element
+/// to the one after the last.
 #[cube]
 fn columns_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -222,7 +223,7 @@ fn columns_of<A: Float, N: Size>(
     sums
 }
 
-/// Column `j` of row `t` of the taps.
+/// Column `j` in row `t` of the taps.
 #[cube]
 pub(super) fn tap_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -234,28 +235,28 @@ pub(super) fn tap_of<A: Float, N: Size>(
     rows.index(vector).extract(lane)
 }
 
-/// Whether element `p` of a unit is the first of its row, and whether it is the last.
+/// Whether element `p` of a unit is the first of its row.
 #[cube]
 pub(super) fn begins(place: &Place, #[comptime] p: i32) -> bool {
     if comptime!(p > 0) { next_at(place, p) } else { place.column == comptime!(-p) }
 }
 
+/// Whether element `p` of a unit is the last of its row.
 #[cube]
 pub(super) fn ends(place: &Place, #[comptime] p: i32) -> bool {
     next_at(place, comptime!(p + 1))
 }
 
-/// Whether the next row begins at element `p`; neighbours ask one number each of the two.
+/// Whether the next row begins at element `p`. Even and odd elements use different copies of the number.
 #[cube]
 fn next_at(place: &Place, #[comptime] p: i32) -> bool {
     let next = if comptime!(p % 2 == 0) { place.next } else { place.again };
     next == p
 }
 
-/// The result of element `i`: the sum of its three columns, or of the two that are in the row, and what
-/// divides them.
+/// The result of element `i`: the sum of its three columns, or of the two that are in the row, times its factor.
 ///
-/// All that may be added is: that costs less than to choose what is.
+/// All sums that may be needed are computed: that costs less than selecting the terms.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn result_of<A: Float>(
@@ -293,15 +294,15 @@ fn result_of<A: Float>(
     }
 }
 
-/// One over the taps of a window of a row that are inside: away from the row's first and last column, and
-/// in these.
+/// The reciprocal of the number of taps inside the plane of a row's windows: away from the row's first and last column,
+/// and in these.
 #[derive(CubeType)]
 struct Factors<A: Float> {
     usual: A,
     edge: A,
 }
 
-/// Those of a unit's own row, or of the `next`.
+/// The factors for a unit's own row, or for the `next`.
 #[cube]
 fn factors<A: Float>(
     args: &FlatArgs,

@@ -1,28 +1,27 @@
-//! Averages of three by three, one step apart, and their gradients, on planes that keep their extents: all
-//! planes as one run of elements, wherever their rows end.
+//! Averages of 3×3 with stride 1, and their gradients, on planes that keep their extents: all planes are treated as one
+//! run of elements, wherever their rows end.
 //!
 //! ```text
 //! for each vector of neighbouring elements:                 one unit
 //!     for each of the three rows of taps:
-//!         load the vectors that hold it: from one element before to one behind
-//!     for each column of these:     add its three rows, but those outside the plane
-//!     for each element:             add its three columns, but those outside the row
+//!         load the vectors that hold it, from one element before to one after
+//!     for each column of these:     add those of its three rows that are in the plane
+//!     for each element:             add those of its three columns that are in the row
 //! ```
 //!
-//! With channels first a plane of 35 × 35 has no row but the first that begins where a vector could. Yet what
-//! is above an element lies a row's length before it, wherever that is: whole vectors are read and written,
-//! whatever the extents. Of a unit's elements at most one begins a row, for a row is longer; those from there on are
-//! of the next row.
+//! With channels first, few rows of a 35×35 plane begin at a vector boundary. But the element above another one is
+//! always one row length before it, so whole vectors are read and written, whatever the extents. At most one of a
+//! unit's elements begins a row, because rows are longer; the elements from there on belong to the next row.
 //!
-//! Which vectors a tap is in, and which lanes of them, hangs on a row's length alone, and for that a kernel is made:
-//! all its loads are steps from one address then, known when it is compiled. A new length of rows takes a tenth of a
-//! second to compile, other extents take none.
+//! The vector and the lane of a tap depend only on the row length. The kernel is compiled for a row length, so that all
+//! its loads are constant offsets from one address. A new row length takes a tenth of a second to compile; other
+//! extents need no new kernel.
 //!
-//! Most units are away from the first rows of a plane and from the last. Where all units of a warp are, no row
-//! is dropped and all have their taps.
+//! Most units are away from the first and last rows of a plane. If this is true of all units of a warp, no row is
+//! dropped and all windows have all their rows.
 //!
-//! A gradient adds the shares of windows, which near an edge are divided by fewer taps: what is added is weighed
-//! before, by `gradient`, where forward divides what came of it.
+//! A gradient adds the shares of windows, which are divided by fewer taps near an edge. So `gradient` weighs values
+//! before it adds them, whereas the forward pass divides the sum.
 
 mod gradient;
 mod kernel;
@@ -47,7 +46,7 @@ use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 const NAME: &str = "stencil_flat";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -61,7 +60,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans vectors as wide as loads are, wherever rows end.
+    /// Plans vectors as wide as loads, wherever rows end.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let lanes = lanes(problem.pooling, widest_load(problem.dtype, device)).unwrap_or(1);
         let own = Settings::new(problem, device);
@@ -70,8 +69,8 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses windows, types and devices that runs are not for, lanes that do not divide them, and so few that
-    /// vectors a row further are more than 32 bits count.
+    /// Refuses windows, types and devices that this kernel does not support, lanes that do not divide the elements, and
+    /// so few lanes that 32 bits cannot count the vectors one row further.
     fn check(
         &self,
         settings: &Settings,
@@ -118,7 +117,7 @@ impl Kernel for Config {
             votes: settings.plane_ops,
             line: matches!(cubes, CubeCount::Static(_, 1, 1)),
         };
-        // The row of a unit's first element and the next one have all their rows, and one more element is above.
+        // The row of an inner unit's first element and the next row have all their rows, and so has the element before.
         let inner_first = form.reach() * columns + 1;
         let inner_end = rows.saturating_sub(form.reach() + 1) * columns;
         let args = FlatArgsLaunch::new(
@@ -132,7 +131,8 @@ impl Kernel for Config {
             UPPER,
             InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
         );
-        // SAFETY: vectors outside are moved inside before they are read, and units past the last have its vector.
+        // SAFETY: vectors outside the input are clamped to it before they are read, and units past the last have its
+        // vector.
         unsafe {
             kernel::flat::launch_unchecked(
                 client,
@@ -151,105 +151,105 @@ impl Kernel for Config {
     }
 }
 
-/// The taps of a window on either axis.
+/// The number of taps of a window on either axis.
 const TAPS: u32 = 3;
 
-/// The numbers of a problem: but for the length of its rows they may change without a new kernel.
+/// The numbers of a problem. Except for the row length, they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct FlatArgs {
     last_vector: u32,
     plane: FastDivmod<u32>,
-    /// The first element of a plane at which a unit may be inner, and how many are from there.
+    /// The first element of a plane at which a unit may be inner, and the number of such elements from there on.
     inner_first: u32,
     inner_count: u32,
-    /// A row's length once more, as a number of the launch: where rows begin and end is asked of this, for of the one
-    /// that the kernel is made for forward in f32 is slower.
+    /// The row length once more, as a run-time value. Tests of where rows begin and end use this one, because the
+    /// forward pass in f32 is slower with the compiled-in one.
     row: i32,
-    /// The same again. Where a row ends it does not begin: a compiler that sees this makes a choice of two out of
-    /// each two additions that predicates leave out, at an instruction more.
+    /// The same value again. A row does not begin where a row ends: a compiler that sees this replaces each two
+    /// predicated additions by one selection, which takes one more instruction.
     row_again: i32,
     rows: i32,
-    /// What raises the lower halves of words.
+    /// The factor that moves the lower half of a word to its upper half.
     upper: u32,
-    /// One over what the sum of a window with all its taps is divided by.
+    /// The reciprocal of the divisor of a window with all its taps.
     reciprocal: InputScalar,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     fold: Fold,
     gradient: bool,
     rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     widened: Widening,
     lanes: u32,
-    /// The elements of a row.
+    /// The number of elements in a row.
     row: u32,
-    /// Whether the units of a warp can ask each other.
+    /// Whether the units of a warp can vote.
     votes: bool,
-    /// Whether all cubes are in one line.
+    /// Whether the launch grid has one dimension.
     line: bool,
 }
 
 impl Form {
-    /// The columns that the windows of a unit read.
+    /// The number of columns that the windows of a unit read.
     fn reads(&self) -> u32 {
         self.lanes + TAPS - 1
     }
 
-    /// Where row `t` of taps begins, from a unit's first element: one element ahead.
+    /// The element at which row `t` of taps begins, relative to the unit's first element. It begins one element ahead.
     fn start(&self, t: u32) -> i32 {
         (t as i32 - 1) * self.row as i32 - 1
     }
 
-    /// The first vector that holds it, from a unit's own.
+    /// The first vector that holds row `t` of taps, relative to the unit's own.
     fn first(&self, t: u32) -> i32 {
         self.start(t).div_euclid(self.lanes as i32)
     }
 
-    /// The vectors that hold it.
+    /// The number of vectors that hold row `t` of taps.
     fn vectors(&self, t: u32) -> u32 {
         let ahead = self.start(t).rem_euclid(self.lanes as i32) as u32;
         (ahead + self.reads()).div_ceil(self.lanes)
     }
 
-    /// Where column `j` of row `t` is: the vector among those of all rows, and the lane.
+    /// The position of column `j` of row `t`: the vector among those of all rows, and the lane.
     fn place(&self, t: u32, j: u32) -> (usize, usize) {
         let above: u32 = (0..t).map(|t| self.vectors(t)).sum();
         let at = self.start(t).rem_euclid(self.lanes as i32) as u32 + j;
         ((above + at / self.lanes) as usize, (at % self.lanes) as usize)
     }
 
-    /// Whether what is outside is left out tap by tap near a plane's edges, not by what comes of it: that is
-    /// an instruction more a tap, but takes fewer registers, by which more units of few lanes have room.
+    /// Whether values outside the plane are dropped tap by tap near its edges, instead of after summing. That takes one
+    /// more instruction per tap but fewer registers, so that occupancy is higher with few lanes.
     fn spares_registers(&self) -> bool {
         self.lanes <= 4 && !self.shares()
     }
 
-    /// Whether windows are divided by the taps that they have inside.
+    /// Whether windows are divided by the number of taps that they have inside the input.
     fn divides_each(&self) -> bool {
         self.fold == Fold::AverageValid
     }
 
-    /// Whether windows whose shares are added are divided by one number: each share before it is added, so that large
-    /// ones do not overflow.
+    /// Whether a gradient's windows all have the same divisor. Each share is then divided before it is added, so that
+    /// large values do not overflow.
     fn scales(&self) -> bool {
         self.gradient && !self.divides_each()
     }
 
-    /// Whether windows whose shares are added are divided by different numbers.
+    /// Whether a gradient's windows have different divisors.
     fn shares(&self) -> bool {
         self.gradient && self.divides_each()
     }
 
-    /// The rows at either end of a plane that the end makes different.
+    /// The number of rows at each end of a plane that the edge affects.
     fn reach(&self) -> usize {
         if self.shares() { 2 } else { 1 }
     }
 }
 
-/// Refuses problems other than averages of three by three under which rows of single channels keep their planes.
+/// Refuses problems other than 3×3 averages of single channels on planes that keep their extents.
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, dtype, .. } = problem;
     only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
@@ -259,7 +259,7 @@ fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     keeps_planes(NAME, pooling)
 }
 
-/// The most lanes, of `widest`, whose vectors divide all planes together and are less than a row.
+/// The most lanes, at most `widest`, whose vectors divide all planes together and are shorter than a row.
 fn lanes(pooling: &Pooling, widest: usize) -> Option<usize> {
     let elements = pooling.input().elements();
     let row = pooling.grid().axes()[AXES - 1].input();

@@ -1,4 +1,4 @@
-//! The kernel: where a unit's rows are, and how they come, are summed and written.
+//! The kernel: the position of a unit's rows, and how they are loaded, summed and written.
 
 use cubecl::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::runs::written;
 
-/// `S` is how elements are stored, `A` how they are summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
 pub(super) fn roll<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -27,12 +27,12 @@ pub(super) fn roll<S: Float, A: Float, N: Size>(
     let sums = Sums::<A, N> { two: zeros::<A, N>(form.columns), last: zeros::<A, N>(form.columns) };
     begin::<S, A, N>(input, args, &place, &factors, &coming, &sums, form);
 
-    // The last row from which a group has no row of the plane's edge, nor one past the unit's last.
+    // The last row at which a group may start so that it has no row at the plane's edge and none past the unit's last.
     let last = min(place.end - comptime!(AHEAD as i32), args.rows - 1 - form.below());
     let row = RuntimeCell::<i32>::new(place.row);
     while row.read() < place.end {
         rows::<S, A, N>(input, output, args, &place, &factors, &coming, &sums, &row, false, form);
-        // In a loop of their own: between the two ways of one loop what they share would be in registers.
+        // In a loop of its own: with two branches in one loop, what they share would be kept in registers.
         while row.read() <= last {
             rows::<S, A, N>(
                 input, output, args, &place, &factors, &coming, &sums, &row, true, form,
@@ -41,16 +41,16 @@ pub(super) fn roll<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Where a unit's rows are.
+/// The position of a unit's rows.
 #[derive(CubeType)]
 struct Place {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
-    /// The first column, and the first of the columns that are the unit's alone.
+    /// The first column, and the first of the columns that belong to this unit only.
     column: i32,
     aside: u32,
-    /// Whether there is a column before the first, and one behind the last.
+    /// Whether there is a column before the first, and one after the last.
     left: bool,
     right: bool,
     /// The vector of the first column on the plane's first row.
@@ -63,7 +63,7 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
     let (rest, block) = args.blocks.div_mod(pixel);
     let (plane, strip) = args.strips.div_mod(rest);
     let columns = comptime!(form.columns as i32);
-    // The last columns are two as the others, and the first of them may be the block's before too.
+    // The last block has two columns like the others; the first of them may belong to the block before it too.
     let first = block as i32 * columns;
     let column = min(first, args.columns - columns);
     let row = (strip * args.strip) as i32;
@@ -78,20 +78,21 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
     }
 }
 
-/// The sums of a unit's columns over the last row, and over it and the one before.
+/// The sums of a unit's columns: over the last row (`last`), and over it and the row before (`two`).
 #[derive(CubeType)]
 struct Sums<A: Float, N: Size> {
     two: Registers<A, N>,
     last: Registers<A, N>,
 }
 
-/// What sums are multiplied by: those of the first column, of those between, and of the last, each away from
-/// the plane's first and last rows and on these.
+/// The factors of sums for the first column, for those between, and for the last: away from the plane's first and last
+/// rows (`inner`), and on these (`edge`).
 #[derive(CubeType)]
 struct Factors<A: Float> {
     inner: Sequence<A>,
     edge: Sequence<A>,
-    /// What each column of a gradient is multiplied by, before any is added: what is large does not overflow.
+    /// The factor of each column of a gradient. It is applied before the addition, so that large values do not
+    /// overflow.
     shares: Sequence<A>,
 }
 
@@ -125,7 +126,7 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
     Factors::<A> { inner, edge, shares }
 }
 
-/// What the sum of column `v` on a row is multiplied by; `ends` says whether that is the plane's first or last.
+/// The factor for the sum of column `v` on a row; `ends` is whether this is the plane's first or last row.
 #[cube]
 fn factor_of<A: Float>(
     args: &RollingArgs,
@@ -147,7 +148,7 @@ fn factor_of<A: Float>(
     }
 }
 
-/// The sums of the row above a unit's first and of that one, and the first rows on their way.
+/// Computes the sums over the row above a unit's first and over that row, and starts loading the next rows.
 #[cube]
 fn begin<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -183,7 +184,7 @@ fn begin<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Has a row come, whose columns outside are left as they are.
+/// Starts loading a row. Registers of columns outside the plane keep their values.
 #[cube]
 fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -216,12 +217,12 @@ fn fetch<S: Float, N: Size>(
 /// The vector of a unit's first column on a row.
 #[cube]
 fn on_row(args: &RollingArgs, place: &Place, row: i32) -> usize {
-    // With this a compiler sees that steps from there stay within 32 bits, and makes them a part of the
+    // The mask shows the compiler that offsets from here stay within 32 bits, so that they can become part of the
     // access.
     ((place.vector + row as u32 * args.line) & 0x7fff_ffffu32) as usize
 }
 
-/// The sums of a row that has come: of each column and its two neighbours, those that are there.
+/// The sums on a loaded row: of each column and those of its two neighbours that exist.
 #[cube]
 fn row_of<S: Float, A: Float, N: Size>(
     coming: &Registers<S, N>,
@@ -246,7 +247,7 @@ fn row_of<S: Float, A: Float, N: Size>(
     #[unroll]
     for pair in 0..comptime!(form.columns.div_ceil(2)) {
         let v = comptime!(2 * pair);
-        // What two neighbours share is summed once.
+        // The part that two neighbours share is summed once.
         let both = share_of::<A, N>(&columns, factors, comptime!(v + 2), form);
         let both = added::<A, N>(both, &columns, factors, comptime!(v + 1), form);
         sums.push(added::<A, N>(both, &columns, factors, v, form));
@@ -273,7 +274,7 @@ fn share_of<A: Float, N: Size>(
     }
 }
 
-/// A sum with column `j`, or with its share.
+/// A sum plus column `j`, or plus its share of a gradient.
 #[cube]
 fn added<A: Float, N: Size>(
     sum: Vector<A, N>,
@@ -290,7 +291,7 @@ fn added<A: Float, N: Size>(
     }
 }
 
-/// A row of a gradient's shares, of which the plane's first and last have more.
+/// A row of a gradient's shares; they are larger on the plane's first and last rows.
 #[cube]
 fn weighed<A: Float, N: Size>(
     sum: Vector<A, N>,
@@ -304,8 +305,8 @@ fn weighed<A: Float, N: Size>(
     }
 }
 
-/// Writes a group of rows, and has those of the next one come. Of an `inner` one all rows are there, and none
-/// that it reads is the plane's first or last.
+/// Writes a group of rows, and starts loading those of the next group. In an `inner` group all rows exist, none of them
+/// is the plane's first or last, and none of the rows that it reads has to be weighed.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn rows<S: Float, A: Float, N: Size>(

@@ -1,20 +1,20 @@
-//! Averages of three by three, one step apart, and their gradients, on planes that keep their extents, with
-//! channels last: units walk down the rows.
+//! Averages of 3×3 with stride 1, and their gradients, on planes that keep their extents, with channels last: units
+//! walk down the rows.
 //!
 //! ```text
 //! for each vector of channels of V neighbouring columns of R rows:          one unit
 //!     for each row x, from the one above these to the one below:
-//!         load the vectors of V + 2 columns, while the rows before are summed
+//!         load the vectors of V + 2 columns, while earlier rows are summed
 //!         row[x] = the sum of each column and its two neighbours
 //!         y[x − 1] = row[x − 2] + row[x − 1], which were kept as their sum, + row[x]
 //! ```
 //!
-//! So what a unit loads is taken apart once for all windows over it, and where it lies is known by steps from
-//! one row to the next, and by constants from one column to the next: for these a kernel is compiled for a
-//! number of channels, which a layer does not change. `register_tile` takes 1.4 times as many instructions.
+//! So what a unit loads is split up once for all windows over it. Its address is computed by steps from one row to the
+//! next, and by constants from one column to the next: for these, the kernel is compiled for a number of channels,
+//! which is fixed in a layer. `register_tile` takes 1.4 times as many instructions.
 //!
-//! The gradient of such an average is such a sum as well. Where windows are divided by their taps that are
-//! inside, those on the plane's first and last rows and columns have a larger share.
+//! The gradient of such an average is such a sum as well. If windows are divided by the number of their taps inside the
+//! input, the shares of windows on the plane's first and last rows and columns are larger.
 
 mod kernel;
 
@@ -37,11 +37,11 @@ use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 const NAME: &str = "stencil_rolling";
 
-/// How outputs are shared out to units.
+/// How outputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The rows that a unit walks down.
+    /// The number of rows that a unit walks down.
     pub rows: usize,
 }
 
@@ -55,10 +55,10 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans as many rows as a unit walks down, of columns and channels as many as it has registers for.
+    /// Plans the rows that a unit walks down, with as many columns and channels as it has registers for.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let own = Settings::new(problem, device);
-        // Graphics devices keep no wider vectors over a loop.
+        // Graphics devices do not keep wider vectors over a loop.
         let lanes = own.lanes.min(device.vector_lanes);
         let rows = ROWS.min(problem.pooling.grid().axes()[AXES - 2].input().max(1));
         let settings = Settings { lanes, unrolled: true, ..own };
@@ -67,7 +67,7 @@ impl Kernel for Config {
         Ok((settings, config))
     }
 
-    /// Refuses windows, types and devices that walking down is not for.
+    /// Refuses windows, types and devices that this kernel does not support.
     fn check(
         &self,
         settings: &Settings,
@@ -121,7 +121,7 @@ impl Kernel for Config {
             InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
         );
         let (cubes, dim) = grid(client, settings.units, units);
-        // SAFETY: rows and columns outside are not read, and those past the last are not written.
+        // SAFETY: rows and columns outside the plane are not read, and those past the last are not written.
         unsafe {
             kernel::roll::launch_unchecked(
                 client,
@@ -140,84 +140,84 @@ impl Kernel for Config {
     }
 }
 
-/// The taps of a window on either axis.
+/// The number of taps of a window on either axis.
 const TAPS: u32 = 3;
 
-/// The rows on their way while those before are summed.
+/// The number of rows that are being loaded while earlier ones are summed.
 const AHEAD: u32 = 2;
 
-/// The columns of a unit.
+/// The number of columns of a unit.
 const COLUMNS: usize = 2;
 
-/// The rows of a unit, where there are as many.
+/// The number of rows of a unit, if the plane has as many.
 const ROWS: usize = 6;
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct RollingArgs {
     units: u32,
-    /// The units of a row, and of a column.
+    /// The number of units along a row, and along a column.
     blocks: FastDivmod<u32>,
     strips: FastDivmod<u32>,
-    /// The rows of a unit.
+    /// The number of rows of a unit.
     strip: u32,
     columns: i32,
     rows: i32,
-    /// The vectors of a row.
+    /// The number of vectors in a row.
     line: u32,
-    /// One over what the sum of a window with all its taps is divided by.
+    /// The reciprocal of the divisor of a window with all its taps.
     reciprocal: InputScalar,
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     fold: Fold,
     gradient: bool,
     rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     widened: Widening,
-    /// The columns of a unit.
+    /// The number of columns of a unit.
     columns: u32,
-    /// The vectors of a pixel.
+    /// The number of vectors in a pixel.
     pixel: u32,
 }
 
 impl Form {
-    /// The columns that the windows of a unit read.
+    /// The number of columns that the windows of a unit read.
     fn reads(&self) -> u32 {
         self.columns + TAPS - 1
     }
 
-    /// Whether what is written is divided by the taps that its window has inside.
+    /// Whether each sum is divided by the number of taps that its window has inside the input.
     fn divides_sums(&self) -> bool {
         self.fold == Fold::AverageValid && !self.gradient
     }
 
-    /// Whether what is read is divided before it is added: shares of a gradient, which may be large.
+    /// Whether values are divided before they are added: shares of a gradient, which may be large.
     fn divides_shares(&self) -> bool {
         self.gradient
     }
 
-    /// Whether those of a plane's first and last rows and columns are divided by less.
+    /// Whether shares on the plane's first and last rows and columns are divided by less.
     fn weighs_ends(&self) -> bool {
         self.fold == Fold::AverageValid && self.gradient
     }
 
-    /// The rows that a group reads below its first, and the one that is not to be weighed.
+    /// The number of rows that a group reads below its first, plus one if the plane's last row has to be weighed.
     fn below(&self) -> i32 {
         (AHEAD + u32::from(self.weighs_ends())) as i32
     }
 }
 
-/// The units of a problem.
+/// The number of units of a problem.
 pub(super) fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
     let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
     let vectors = pooling.input().elements() / settings.lanes / (rows * columns).max(1);
     vectors * columns.div_ceil(COLUMNS) * rows.div_ceil(config.rows)
 }
 
-/// Refuses problems other than averages of three by three under which several channels keep their planes, with
+/// Refuses problems other than 3×3 averages of several channels on planes that keep their extents and have enough
 /// columns for a unit.
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, dtype, .. } = problem;

@@ -1,17 +1,17 @@
-//! The kernels of unpooling: sources are forgotten, settled, and followed.
+//! The kernels of unpooling: reset the sources, settle them, and read through them.
 
 use cubecl::prelude::*;
 
 use super::PlaceArgs;
 use crate::cube::unit::unit_position;
 
-/// Where in memory the input is that the index of output `at` names: −1 for none, −2 for no such.
+/// The memory position of the input that the index of output `at` names: −1 for no index, −2 if it is out of range.
 #[cube]
 fn place_of(args: &PlaceArgs, at: u32, index: i32) -> i32 {
     let (pixel, lane) = args.lanes.div_mod(at);
     let outer = args.windows.div(pixel);
     let base = (outer * args.index_batch + lane * args.index_channel) as i32;
-    // Of an index below its base: any number that is not negative.
+    // An index below its base is clamped, so that the cast is valid; `is_place` rejects it.
     let beyond = max(index, base) - base;
     let (position, rest) = args.index_position.div_mod(beyond as u32);
     let is_place = index >= base && rest == 0 && position < args.plane;
@@ -63,7 +63,7 @@ pub(super) fn unpool<S: Numeric>(
         terminate!();
     }
     let source = sources[at as usize];
-    // There is an element 0 to read where there is no source.
+    // Element 0 is read if there is no source, so that the load is valid.
     let found = y[max(source, 0) as usize];
     x[at as usize] = select(source >= 0, found, S::from_int(0));
 }

@@ -1,15 +1,16 @@
-//! Unpooling: maxima go back to where they were, and the gradient of that.
+//! Unpooling: moves maxima back to their positions; also the gradient of that.
 //!
 //! ```text
-//! sources = −1                                                   one unit an input
-//! for each output o:  sources[winner(o)] = max(itself, o)        one unit an output, atomic
-//! x[i]  = y[sources[i]], or 0 where that is −1                   one unit an input
-//! dy[o] = dx[winner(o)] if that source is o, or 0                one unit an output
+//! sources = −1                                                   one unit per input
+//! for each output o:  sources[winner(o)] = max(itself, o)        one unit per output, atomic
+//! x[i]  = y[sources[i]], or 0 if that is −1                      one unit per input
+//! dy[o] = dx[winner(o)] if that source is o, or 0                one unit per output
 //! ```
 //!
-//! Where several windows name one place the last of them wins, in whatever order units run: integers
-//! have a greatest. An index of −1 goes nowhere. One that is no position of its own plane goes
-//! nowhere either, and its element is noted, the first of several: who reads the result has to look.
+//! If several windows name one position, the last of them wins in whatever order units run, because the maximum of
+//! integers does not depend on the order. An index of −1 goes nowhere. An index that is no position of its own plane
+//! goes nowhere either, and the first such element is recorded in a note, which the caller has to check when it reads
+//! the result.
 
 mod kernel;
 
@@ -26,18 +27,18 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::indexing;
 use crate::pool::problem::{Problem, pixel_channels};
 
-/// What the note of [`launch_unpool`](super::launch_unpool) holds where no index was out of range.
+/// The note of [`launch_unpool`](super::launch_unpool) if no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;
 
-/// The settings of a unit an element, and of the sources that are settled first.
+/// The settings for one unit per element, with the workspace for the sources.
 pub(super) fn settings(problem: Problem<'_>, settings: Settings) -> Settings {
-    // Every channel has winners of its own.
+    // One element for each input and one for the note: every channel has winners of its own.
     let workspace = (problem.pooling.input().elements() + 1) * size_of::<i32>();
     Settings { lanes: 1, unrolled: false, workspace, ..settings }
 }
 
-/// Launches unpooling; the caller has checked the plan and the buffers: `y` and `indices` have the elements
-/// of `pooling`'s output, `x` those of its input. Returns the note.
+/// Launches unpooling. The caller has checked the plan and the buffers: `y` and `indices` have as many elements as
+/// `pooling`'s output, `x` as many as its input. Returns the note.
 pub(super) fn launch(
     client: &Client,
     pooling: &Pooling,
@@ -69,8 +70,8 @@ pub(super) fn launch(
     note
 }
 
-/// Launches the gradient of unpooling; the caller has checked the plan and the buffers: `dx` has the
-/// elements of `pooling`'s input, `indices` and `dy` those of its output. Returns the note.
+/// Launches the gradient of unpooling. The caller has checked the plan and the buffers: `dx` has as many elements as
+/// `pooling`'s input, `indices` and `dy` as many as its output. Returns the note.
 pub(super) fn launch_backward(
     client: &Client,
     pooling: &Pooling,
@@ -84,7 +85,7 @@ pub(super) fn launch_backward(
     let (sources, note) = settle(client, pooling, base, settings, indices);
     if outputs > 0 {
         let (cubes, units) = grid(client, settings.units, outputs);
-        // SAFETY: `place_of` gives elements of `dx` only.
+        // SAFETY: `place_of` returns only positions of elements of `dx`.
         unsafe {
             kernel::unpool_backward::launch_unchecked(
                 client,
@@ -103,7 +104,7 @@ pub(super) fn launch_backward(
     note
 }
 
-/// Finds the source of every input, and the first index that is out of range.
+/// Determines the source of every input, and the first index that is out of range.
 fn settle(
     client: &Client,
     pooling: &Pooling,
@@ -130,7 +131,7 @@ fn settle(
         )
     };
     let (cubes, units) = grid(client, settings.units, outputs);
-    // SAFETY: `place_of` gives elements of `sources` only.
+    // SAFETY: `place_of` returns only positions of elements of `sources`.
     unsafe {
         kernel::settle_sources::launch_unchecked(
             client,
@@ -146,24 +147,24 @@ fn settle(
     (sources, note)
 }
 
-/// The plan with one lane: its units handle an element each.
+/// The settings with one lane: each unit handles one element.
 fn scalar(settings: &Settings) -> Settings {
     Settings { lanes: 1, ..*settings }
 }
 
-/// The numbers by which an index is a place in memory.
+/// The numbers that convert an index to a position in memory.
 #[derive(CubeType, CubeLaunch)]
 struct PlaceArgs {
-    /// The output elements.
+    /// The number of output elements.
     outputs: u32,
-    /// The channels that lie together.
+    /// The number of channels that are adjacent in memory.
     lanes: FastDivmod<u32>,
     lane_count: u32,
-    /// The outputs of a plane.
+    /// The number of outputs in a plane.
     windows: FastDivmod<u32>,
-    /// The inputs of a plane.
+    /// The number of inputs in a plane.
     plane: u32,
-    /// The steps of an index to the next sample, channel and position.
+    /// The index steps to the next sample, channel and position.
     index_batch: u32,
     index_channel: u32,
     index_position: FastDivmod<u32>,

@@ -1,4 +1,4 @@
-//! The blocks of a line: how their inputs come, what is kept of them, and their prefixes and suffixes.
+//! The blocks of a line: how their inputs are loaded, what is kept of them, and their prefixes and suffixes.
 
 use cubecl::prelude::*;
 
@@ -7,7 +7,7 @@ use super::{Form, Pass};
 use crate::cube::convert::widen;
 use crate::pool::common::window::{Accumulator, merge};
 
-/// What is kept of a block from one step to the next.
+/// A value and position that are kept in registers from one block to the next.
 #[derive(CubeType)]
 pub(super) struct Kept<A: Float, N: Size> {
     pub(super) value: RuntimeCell<Vector<A, N>>,
@@ -33,7 +33,7 @@ pub(super) fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
     Accumulator::<A, N> { value: kept.value.read(), position: kept.position.read() }
 }
 
-/// The folds of the first 1, 2, … inputs of a block.
+/// The reductions of the first 1, 2, … inputs of a block.
 #[cube]
 pub(super) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Accumulator<A, N>>,
@@ -53,7 +53,7 @@ pub(super) fn prefixes<A: Float, N: Size>(
     prefixes
 }
 
-/// The folds of the last 1, 2, … inputs of a block.
+/// The reductions of the last 1, 2, … inputs of a block.
 #[cube]
 pub(super) fn suffixes<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -81,7 +81,7 @@ pub(super) fn suffixes<S: Float, A: Float, N: Size>(
     suffixes
 }
 
-/// The inputs of a block: most blocks are inside.
+/// The inputs of a block. Most blocks are inside the input.
 #[cube]
 pub(super) fn elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -99,7 +99,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     }
     let first = (block * form.block) as i32 - pass.axis.before;
     let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
-    // A maximum has nothing to drop, and two ways would only keep their addresses in registers.
+    // A maximum drops nothing, so a second path would only hold more addresses in registers.
     if comptime!(!form.fold.is_max()) && inside {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, true, form);
     } else {
@@ -113,7 +113,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     elements
 }
 
-/// Has a block of inputs come, where they are not inside from the nearest that are.
+/// Starts loading a block of inputs. Positions outside the input load the nearest input inside.
 #[cube]
 pub(super) fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -132,8 +132,8 @@ pub(super) fn fetch<S: Float, N: Size>(
     }
 }
 
-/// The inputs of a block that has come, while the next one sets out. What is outside the input is, for a
-/// maximum, the nearest inside, which every window over it has too; in a sum it is nothing.
+/// Returns the block that was fetched before, and starts loading the next one. For a position outside the input, a
+/// maximum uses the nearest input inside, which every window over that position contains too; a sum uses 0.
 #[cube]
 pub(super) fn fetched<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -166,7 +166,7 @@ pub(super) fn fetched<S: Float, A: Float, N: Size>(
     elements
 }
 
-/// The inputs of a block that a unit has read before.
+/// The inputs of a block that the unit has read before and kept.
 #[cube]
 fn kept_elements<S: Float, A: Float, N: Size>(
     own: &mut Shared<[Vector<S, N>]>,
@@ -184,14 +184,14 @@ fn kept_elements<S: Float, A: Float, N: Size>(
     elements
 }
 
-/// Where a unit keeps the first input of a block.
+/// The position in shared memory at which a unit keeps the first input of a block.
 #[cube]
 fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
     block % comptime!(form.blocks()) * comptime!(form.block * form.units) + UNIT_POS
 }
 
-/// Loads a block, all of it `inside` or not. What is outside the input is, for a maximum, the nearest
-/// inside, which every window over it has too; in a sum it is nothing.
+/// Loads a block; `inside` means that all of it is inside the input. For a position outside, a maximum uses the nearest
+/// input inside, which every window over that position contains too; a sum uses 0.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load<S: Float, A: Float, N: Size>(
@@ -238,7 +238,7 @@ pub(super) fn same<A: Float, N: Size>(folded: &Accumulator<A, N>) -> Accumulator
     Accumulator::<A, N> { value: folded.value, position: folded.position }
 }
 
-/// Two folds as one: axes may be walked in any order.
+/// Combines two accumulators in any order, since axes may be walked in any order.
 #[cube]
 pub(super) fn both<A: Float, N: Size>(
     a: &Accumulator<A, N>,

@@ -1,4 +1,4 @@
-//! The kernel: a piece of a line, walked block by block.
+//! The kernel: each unit walks a piece of a line, block by block.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{Form, Pass};
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, counted_at};
 
-/// `S` is how elements are read, `T` how they are written, `A` how they are folded.
+/// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "a pass reads and writes values and positions")]
 pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
@@ -53,7 +53,7 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
         fetch::<S, N>(input, pass, &line, first, &next, form);
     }
 
-    // Windows that start in block b end in block b + whole or the one after, which is step's.
+    // Windows that start in block b end in block b + whole or b + whole + 1. The latter is block `step`.
     for step in first..end + comptime!(form.whole + 1) {
         let elements = if comptime!(form.fetches()) {
             fetched::<S, A, N>(input, &mut own, pass, &line, step, &next, form)
@@ -79,7 +79,7 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
                 form,
             );
         }
-        // The oldest whole block leaves, the one that was ending last is whole now.
+        // The oldest whole block is dropped; the current block becomes the newest whole one.
         #[unroll]
         for i in 1..form.whole {
             keep::<A, N>(
@@ -99,12 +99,12 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Where a piece of a line is.
+/// The position of a line.
 #[derive(CubeType)]
 pub(super) struct Line {
-    /// The vector of its first input, as if the line began there, and the step to the next.
+    /// The vector of its first input.
     pub(super) input: u32,
-    /// The vector of its first output, or its element where the outputs are neighbours.
+    /// The vector of its first output; the element, if the outputs of a line are adjacent.
     pub(super) output: u32,
     pub(super) outer: u32,
     pub(super) inner: u32,
@@ -142,7 +142,8 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     divisors: &Divisors<A>,
     #[comptime] form: Form,
 ) {
-    // The whole blocks of a window that ends in the earlier of its two last blocks, and of the rest.
+    // `middle` covers the whole blocks of a window that ends in the last of `totals`, `longer` those of a window that
+    // ends one block later.
     let sum = kept::<A, N>();
     keep::<A, N>(&sum, &read::<A, N>(totals.index(0usize)));
     #[unroll]
@@ -175,7 +176,7 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         };
         results.push(folded);
     }
-    // Most blocks are of windows that all have all their taps.
+    // The windows of most blocks have all their taps.
     let last = first + comptime!(form.block / form.stride - 1);
     if last < pass.outputs && counts_all(pass, first, last, form) {
         write_results::<T, A, N, M>(
@@ -188,7 +189,7 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     }
 }
 
-/// Whether the windows from `first` to `last` have all their taps on the axis: then those between have.
+/// Whether the windows `first` and `last` have all their taps on the axis; the windows between them then have too.
 #[cube]
 fn counts_all(pass: &Pass, first: u32, last: u32, #[comptime] form: Form) -> bool {
     if comptime!(!form.counts()) {

@@ -1,24 +1,22 @@
-//! Large windows, at a cost that does not grow with them: one axis after the other, each walked in
-//! blocks, as van Herk, Gil and Werman found it for maxima.
+//! Large windows at a cost that does not grow with the window: the algorithm of van Herk, Gil and Werman, one axis
+//! after the other, each line walked in blocks.
 //!
 //! ```text
 //! for each axis that has a window:                       D, H, W
 //!     for each line along it, block by block of B inputs:
-//!         prefix[j] = fold of the block's first j + 1 inputs
-//!         suffix[i] = fold of inputs i .. of the block that the window starts in
+//!         prefix[j] = reduction of the block's first j + 1 inputs
+//!         suffix[i] = reduction of inputs i .. of the block that the window starts in
 //!         y[o] = suffix[i] · whole blocks between · prefix[j]
 //! ```
 //!
-//! A block is no longer than the window, which so ends in a later block than it starts in. Prefixes
-//! and suffixes are registers; the block in which windows start has been read k inputs earlier: each
-//! unit keeps what it reads in shared memory until then, or reads it again where there is no room. The
-//! next block is on its way while one is folded.
-//! A sum is folded like a maximum: nothing is ever taken away from it, so that it does not drift, and
-//! what is outside a window has no influence on it.
+//! A block is no longer than the window, so a window always ends in a later block than it starts in. Prefixes and
+//! suffixes are held in registers. The block in which windows start was read k inputs earlier: each unit keeps what it
+//! reads in shared memory until then, or reads it again if there is no room. The next block is loaded while the current
+//! one is reduced. A sum is reduced like a maximum: nothing is ever subtracted, so it does not drift, and values
+//! outside a window have no influence on it.
 //!
-//! With channels first the lines along the width are not neighbours in memory. There each pass
-//! leaves its axis last: it reads neighbours and writes runs, and after all passes the axes are in
-//! their order again.
+//! With channels first, the lines along the width are not adjacent in memory. Each pass then moves its axis to the last
+//! place: it reads adjacent elements and writes runs, and after all passes the axes are in their original order.
 
 mod blocks;
 mod kernel;
@@ -51,7 +49,7 @@ use passes::{Walk, keeps, passes, written};
 
 const NAME: &str = "van_herk";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -65,7 +63,7 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans the passes, and the workspace between them.
+    /// Plans the passes and the scratch buffers between them.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         fits(problem)?;
         let settings = Settings { unrolled: false, ..Settings::new(problem, device) };
@@ -75,7 +73,8 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses passes that write more between them than kernels count or the device binds.
+    /// Refuses passes whose intermediate tensors have more elements than kernels can count, or more bytes than the
+    /// device can bind.
     fn check(
         &self,
         settings: &Settings,
@@ -117,8 +116,8 @@ impl Kernel for Config {
             let [read, write] = walk.lanes;
             let units = walk.outer * pieces * walk.inner / read;
             let (cubes, dim) = grid(client, settings.units, units);
-            // SAFETY: coordinates are moved inside the line before they are read, and outputs that are
-            // not there are not written.
+            // SAFETY: coordinates are clamped to the line before they are read, and outputs that do not exist
+            // are not written.
             unsafe {
                 kernel::slide::launch_unchecked(
                     client,
@@ -143,7 +142,7 @@ impl Kernel for Config {
     }
 }
 
-/// Refuses problems of which an axis has a window, but cannot be walked in blocks.
+/// Refuses problems with an axis that has a window but cannot be walked in blocks.
 fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     let norm = matches!(problem.reduction, Reduction::Norm(_));
     only_if(NAME, !problem.gradient, "it computes no gradients")?;
@@ -151,34 +150,35 @@ fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
     van_herk::fits(NAME, problem.pooling)
 }
 
-/// The numbers of a pass, which may change without a new kernel.
+/// The numbers of a pass. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct Pass {
     units: u32,
-    /// The vectors of neighbouring lines, and the pieces of a line.
+    /// The number of vectors across neighbouring lines, and the number of pieces of a line.
     inner: FastDivmod<u32>,
     inner_vectors: u32,
     pieces: FastDivmod<u32>,
-    /// The blocks of outputs of a line, and of a piece.
+    /// The number of blocks of outputs in a line, and in a piece.
     blocks: u32,
     run: u32,
     axis: AxisArgs,
     outputs: u32,
-    /// The vectors of a pixel, and the pixels that follow each other on the lines' inner axes.
+    /// The number of vectors in a pixel, and the number of pixels on the axes inside this one.
     pixel: FastDivmod<u32>,
     inner_pixels: u32,
-    /// The lines of a sample's outer axes, in the input's order.
+    /// The number of lines per sample on the axes outside this one, in the input's order.
     before: FastDivmod<u32>,
-    /// The lines of a sample on outer axes, in the output's order, and those of a row of them.
+    /// The number of lines per sample on the outer axes, in the output's order, and how many of them are along the
+    /// height.
     others: FastDivmod<u32>,
     height: FastDivmod<u32>,
     depth_axis: AxisArgs,
     height_axis: AxisArgs,
-    /// What a fixed divisor divides by.
+    /// The value of a fixed divisor.
     divisor: u32,
-    /// One over the divisor of a window that has all its taps.
+    /// The reciprocal of the divisor of a window that has all its taps.
     reciprocal: InputScalar,
-    /// The steps of an index to the next sample, position, and lane of a vector.
+    /// The index steps to the next sample, position, and lane of a vector.
     index_batch: u32,
     index_position: u32,
     index_lane: u32,
@@ -224,7 +224,7 @@ fn pass_args(
     )
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     axis: AxisForm,
@@ -235,28 +235,28 @@ struct Form {
     float: bool,
     reciprocal: bool,
     rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     widened: Widening,
     runs: bool,
-    /// The inputs of a block, and the step between windows, of which it has whole ones.
+    /// The inputs of a block, and the step between windows, which divides it.
     block: u32,
     stride: u32,
-    /// The blocks from the one that a window starts in to the one that its first tap plus its
-    /// length is in, and the place there.
+    /// For a window that starts at the first input of a block: how many blocks later its last tap is, and the position
+    /// of this tap in that block.
     whole: u32,
     rest: u32,
-    /// Whether outputs of a line are neighbours in what is written, and whether that is the result.
+    /// Whether the outputs of a line are adjacent in what is written, and whether this pass writes the result.
     turns: bool,
     last: bool,
-    /// Whether several channels make a pixel.
+    /// Whether a pixel has several channels.
     channels: bool,
-    /// The axes before this one.
+    /// The number of axes before this one.
     others: usize,
-    /// The lanes that are written.
+    /// The lanes of written vectors.
     written: usize,
-    /// The units of a cube.
+    /// The number of units in a cube.
     units: u32,
-    /// Whether a unit keeps what it has read until it is read again.
+    /// Whether a unit keeps what it has read in shared memory until it needs it again.
     keeps: bool,
 }
 
@@ -301,34 +301,34 @@ impl Form {
         }
     }
 
-    /// The blocks that a unit keeps: from that in which windows start to that after their last whole
-    /// one.
+    /// The number of blocks that a unit keeps: from the one in which windows start to the one after their last whole
+    /// block.
     fn blocks(&self) -> u32 {
         self.whole + 2
     }
 
-    /// The vectors that the units of a cube keep; one, where they keep none.
+    /// The number of vectors that the units of a cube keep; 1 if they keep none.
     fn kept(&self) -> usize {
         if self.keeps { (self.blocks() * self.block * self.units) as usize } else { 1 }
     }
 
-    /// The outputs of a line in a vector that is written.
+    /// The number of outputs of a line in a written vector.
     fn group(&self) -> usize {
         if self.turns { self.written } else { 1 }
     }
 
-    /// The result, and its lane, that lane `m` of written vector `g` of a block is.
+    /// Which result, and which lane of it, is lane `m` of written vector `g` of a block.
     fn source(&self, g: usize, m: usize) -> (usize, usize) {
         if self.turns { (g * self.written + m, 0) } else { (g, m) }
     }
 
-    /// Whether the next block is loaded while one is folded: a thread of a processor has nothing to wait
-    /// for, and positions would take the registers.
+    /// Whether the next block is loaded while the current one is reduced. A processor's thread does not wait for loads
+    /// in this way, and with indices, positions would take the registers.
     fn fetches(&self) -> bool {
         !self.runs && !self.fold.has_index()
     }
 
-    /// Whether windows are divided by numbers of their own.
+    /// Whether windows have divisors of their own.
     fn counts(&self) -> bool {
         self.last && self.fold.counts()
     }

@@ -1,4 +1,4 @@
-//! The passes of a problem: along which axes, over which lines, in blocks of how many inputs.
+//! The passes of a problem: their axes, lines and vectors.
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
@@ -6,7 +6,7 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::van_herk::{block, windowed};
 use crate::pool::problem::{Output, Reduction, pixel_channels};
 
-/// The most elements that a pass writes, and the bytes of the passes' intermediate tensors.
+/// The most elements that a pass writes, and the total bytes of the intermediate tensors.
 pub(super) fn written(
     pooling: &Pooling,
     reduction: Reduction,
@@ -18,54 +18,54 @@ pub(super) fn written(
     (most, passes.iter().map(Walk::workspace).sum())
 }
 
-/// A pass along one axis.
+/// A pass along one axis, and the tensors that it reads and writes.
 pub(super) struct Walk {
     pub(super) axis: usize,
-    /// The lines are `outer × inner`, neighbours along `inner`.
+    /// The lines are `outer × inner`; neighbours in memory lie along `inner`.
     pub(super) outer: usize,
     pub(super) inner: usize,
-    /// Whether the outputs of a line are neighbours, not those of neighbouring lines.
+    /// Whether the outputs of one line are adjacent in memory, instead of those of neighbouring lines.
     pub(super) turns: bool,
     pub(super) last: bool,
-    /// The lanes of what is read, and of what is written.
+    /// The lanes of the vectors that are read, and of those that are written.
     pub(super) lanes: [usize; 2],
-    /// What is read, and what is written.
+    /// The types that are read and written.
     pub(super) dtypes: [DType; 2],
     pub(super) indexed: bool,
     pub(super) outputs: usize,
-    /// The blocks of outputs that a unit walks.
+    /// The number of output blocks that a unit walks.
     pub(super) run: usize,
 }
 
 impl Walk {
-    /// The elements that it writes.
+    /// The number of elements that the pass writes.
     pub(super) fn written(&self) -> usize {
         self.outer * self.outputs * self.inner
     }
 
-    /// The bytes of workspace that it writes: none, where it writes the result.
+    /// The bytes that the pass writes to scratch buffers: 0 if it writes the result.
     pub(super) fn workspace(&self) -> usize {
         let index = if self.indexed { DType::I32.size() } else { 0 };
         if self.last { 0 } else { self.written() * (self.dtypes[1].size() + index) }
     }
 }
 
-/// The most bytes that a cube's units keep of what they have read: more, and there is room for few cubes.
+/// The most bytes that the units of a cube keep; with more, few cubes fit on a multiprocessor.
 const KEPT_BYTES: usize = 72 << 10;
 
-/// Whether a unit of a pass keeps in shared memory what it has read, until the windows that start there
-/// end: read from memory again, it would have left all caches where lines are long.
+/// Whether the units of a pass keep what they have read in shared memory until the windows that start there end. If
+/// lines are long, it would have left all caches before it is read again.
 pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk) -> bool {
     let block = block(axis);
     let blocks = (axis.kernel() - 1) / block + 2;
     let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
     let room = settings.units as usize * unit <= settings.shared_bytes.min(KEPT_BYTES);
-    // Of memory that is shared for long, graphics drivers leave room for few cubes, and not all share
-    // narrow types.
+    // Without `shared_vectors`, nothing is kept: graphics drivers leave room for few cubes if shared memory is held for
+    // long, and not all of them can share narrow types.
     settings.shared_vectors && room && !walk.indexed && !settings.runs
 }
 
-/// Fewer units than this and lines are cut, though each piece then reads a window more.
+/// With fewer units than this, lines are cut into pieces, although each piece then reads one window more.
 const ENOUGH_UNITS: usize = 1 << 17;
 
 pub(super) fn passes(
@@ -77,7 +77,7 @@ pub(super) fn passes(
     let axes = pooling.grid().axes();
     let walked: Vec<_> = windowed(pooling).collect();
     let channels = pixel_channels(pooling);
-    // The windowed axes are the last ones, so that turning each of them ends in order.
+    // Turning each axis restores the order only if the windowed axes are the last ones.
     let turns =
         channels == 1 && !settings.runs && walked.len() > 1 && walked[0] + walked.len() == AXES;
     let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
@@ -94,7 +94,7 @@ pub(super) fn passes(
         let after: usize = extents[axis + 1..].iter().product();
         extents[axis] = axes[axis].output();
         let (outer, inner) = match turns {
-            // The axes that were turned before lie behind those that follow.
+            // Axes that earlier passes turned now lie behind those that are still to be walked.
             true => (
                 samples * extents[..walked[0]].iter().product::<usize>(),
                 extents[walked[0]..axis].iter().product::<usize>() * after,
@@ -103,7 +103,7 @@ pub(super) fn passes(
         };
         let outputs = axes[axis].output();
         let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
-        // Lanes with positions are channels of one pixel.
+        // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
         let run = block(&axes[axis]) / axes[axis].stride();
         let lanes = lanes(neighbours, outputs, run, dtypes, turns, settings);
@@ -116,8 +116,7 @@ pub(super) fn passes(
     passes
 }
 
-/// The lanes of what a pass reads and of what it writes: a word on a GPU, where registers are
-/// short, all that a load takes on a processor.
+/// The lanes that a pass reads and writes: one word on a GPU, where registers are scarce; a full load on a processor.
 fn lanes(
     inner: usize,
     outputs: usize,

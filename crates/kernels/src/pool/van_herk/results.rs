@@ -1,4 +1,4 @@
-//! What a pass makes of its windows' folds, and where it writes that.
+//! How a pass turns the reductions of its windows into results, and where it writes them.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use super::{Form, Pass};
 use crate::cube::convert::{narrow, round};
 use crate::pool::common::window::{Accumulator, Fold, counted_at};
 
-/// Writes the outputs of a block; all are there and counted in full, if they are `whole`.
+/// Writes the outputs of a block. If `whole`, all of them exist and have all their taps.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
@@ -69,12 +69,12 @@ fn write<T: Float, A: Float, M: Size>(
     }
 }
 
-/// What the windows of a line are divided by.
+/// The divisors of the windows of a line.
 #[derive(CubeType)]
 pub(super) struct Divisors<A: Float> {
-    /// The taps that are counted on the other axes.
+    /// The number of taps counted on the other axes.
     pub(super) others: i32,
-    /// One over the divisor of a window that has all its taps on this axis.
+    /// The reciprocal of the divisor of a window that has all its taps on this axis.
     pub(super) usual: A,
 }
 
@@ -103,7 +103,7 @@ pub(super) fn divisors_of<A: Float>(
     }
 }
 
-/// What the last pass makes of a window: the average of a sum, the index of a position.
+/// The result of a window in the last pass: the average for a sum, the index for a position.
 #[cube]
 fn finished<A: Float, N: Size>(
     pass: &Pass,

@@ -1,4 +1,4 @@
-//! A unit's column, block by block, in registers; and the folds of a block, of columns and of rows alike.
+//! A unit's column, walked block by block in registers; and the windows of a block, for columns and rows alike.
 
 use cubecl::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::cube::convert::widen;
 use crate::cube::registers::Registers;
 use crate::pool::common::window::{ProblemArgs, together};
 
-/// The block that was ending last is whole now, and the oldest whole one leaves.
+/// The block that was just read becomes the newest whole one, and the oldest is dropped.
 #[cube]
 pub(super) fn keep<A: Float>(
     prefixes: &Sequence<Vector<A, One>>,
@@ -34,8 +34,9 @@ fn first_row(problem: &ProblemArgs, block: u32, #[comptime] form: Form) -> i32 {
     (block * form.height.block) as i32 - problem.height.before
 }
 
-/// Has a block of a unit's column come: as most are, inside for all units, or above or below the input, or
-/// row by row. A maximum has nothing to drop, and several ways would only keep their addresses in registers.
+/// Loads a block of a unit's column. For a sum there are three paths: blocks inside the input, which most are, blocks
+/// entirely above or below it, and the rest, row by row. A maximum drops nothing, so more paths would only hold more
+/// addresses in registers.
 #[cube]
 pub(super) fn fetch<S: Float, A: Float>(
     input: &[Vector<S, One>],
@@ -63,7 +64,7 @@ pub(super) fn fetch<S: Float, A: Float>(
     }
 }
 
-/// The elements of a block of a unit's column, which is inside.
+/// Loads a block of a unit's column that is inside the input.
 #[cube]
 fn inner_column<S: Float, A: Float>(
     input: &[Vector<S, One>],
@@ -82,8 +83,8 @@ fn inner_column<S: Float, A: Float>(
     }
 }
 
-/// The elements of a block of a unit's column. One outside the input is, for a maximum, the nearest
-/// inside, which every window over it has too; in a sum it is nothing.
+/// Loads a block of a unit's column, row by row. For a position outside the input, a maximum uses the nearest element
+/// inside, which every window over that position contains too; a sum uses 0.
 #[cube]
 pub(super) fn column<S: Float, A: Float>(
     input: &[Vector<S, One>],
@@ -109,7 +110,7 @@ pub(super) fn column<S: Float, A: Float>(
     }
 }
 
-/// The folds of the last 1, 2, … elements of a block.
+/// The reductions of the last 1, 2, … elements of a block.
 #[cube]
 pub(super) fn suffixes<A: Float>(
     elements: &Sequence<Vector<A, One>>,
@@ -127,8 +128,8 @@ pub(super) fn suffixes<A: Float>(
     suffixes
 }
 
-/// The windows that start in a block: `totals` are the blocks after it, `ending` and `beyond` the
-/// prefixes of the last of these and of the one after.
+/// The windows that start in a block. `totals` holds the reductions of the blocks after it, `ending` and `beyond` the
+/// prefixes of the last of these blocks and of the one after it.
 #[cube]
 pub(super) fn windows<A: Float>(
     suffixes: &Sequence<Vector<A, One>>,

@@ -1,4 +1,4 @@
-//! The kernel: a tile of a plane, block of rows by block of rows.
+//! The kernel: each cube walks a tile of a plane, one block of rows after the other.
 
 use cubecl::prelude::*;
 
@@ -9,10 +9,10 @@ use super::{Form, One, TileArgs};
 use crate::cube::registers::{read, zeros};
 use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
 
-/// So many blocks of a window's rows are loaded one after the other, but not waited for one by one.
+/// If a window has at most this many blocks of rows, all of them are loaded: the loads overlap.
 const FEW_BLOCKS: u32 = 7;
 
-/// `S` is how elements are stored, `A` how they are compared and summed.
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
 #[cube(launch_unchecked)]
 pub(super) fn walk_tile<S: Float, A: Float>(
     input: &[Vector<S, One>],
@@ -28,7 +28,7 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(
         (form.result_row * form.height.block) as usize
     ));
-    // Cubes of the same pixels are neighbours, and read them at about the same time.
+    // Cubes with the same pixels are neighbours, so that they read them at about the same time.
     let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
     let (plane, tile) = args.tiles.div_mod(rest);
     let place = place_of(problem, args, plane, group, tile, form);
@@ -86,8 +86,8 @@ pub(super) fn walk_tile<S: Float, A: Float>(
     }
 }
 
-/// The first block of those before the first that windows begin in: sums are nothing before the plane's first
-/// row. Of few blocks the loads come together, which is worth more.
+/// The first block to load of those before the first output. For sums, blocks above the plane's first row are skipped,
+/// because they are 0. If there are few blocks, all are loaded: their loads then overlap, which saves more.
 #[cube]
 fn first_step(problem: &ProblemArgs, #[comptime] form: Form) -> u32 {
     if comptime!(form.tap.fold.is_max() || form.height.whole <= FEW_BLOCKS) {
@@ -97,25 +97,25 @@ fn first_step(problem: &ProblemArgs, #[comptime] form: Form) -> u32 {
     }
 }
 
-/// Where a unit's column is.
+/// The position of a unit's column.
 #[derive(CubeType)]
 pub(super) struct Place {
     /// The element of the column's first row, and the step to the next row.
     pub(super) input: u32,
     pub(super) line: u32,
-    /// Whether there is such a column, and whether the unit fills up the last block with nothing too.
+    /// Whether the column exists, and whether the unit also fills the end of the last block with the identity element.
     pub(super) inside: bool,
     pub(super) fills: bool,
-    /// The columns outside of the tile's first, and the end of those that are inside.
+    /// The number of padding columns at the start of the tile, and the end of the columns inside the input.
     pub(super) lead: u32,
     pub(super) end: u32,
-    /// The output column, if there is one, its first element, and the step to the next row's.
+    /// The first element of the output column, the step to the next row's, the column itself, and whether it exists.
     pub(super) output: u32,
     pub(super) output_line: u32,
     pub(super) column: u32,
     pub(super) writes: bool,
-    /// Where in a row of shared memory the column is, and one behind the last that the unit fills; and
-    /// where the output column is in a row of results.
+    /// The positions in a row of shared memory of the column and of the element that the unit fills behind the last
+    /// column; and the position of the output column in a row of results.
     pub(super) shared: u32,
     pub(super) beyond: u32,
     pub(super) result: u32,

@@ -1,21 +1,19 @@
-//! Large windows of planes in one launch: walked down the columns in registers, and along the rows in
-//! shared memory.
+//! Large windows, both axes of a plane in one launch: down the columns in registers, along the rows in shared memory.
 //!
 //! ```text
-//! for each tile of columns of a plane:                      one cube, a unit a column and channel
+//! for each tile of columns of a plane:                      one cube; one unit per column and channel
 //!     for each block of B rows of outputs:
-//!         fold each column's windows, as `van_herk` does      to B rows in shared memory
-//!         for each row, block by block of its columns:       a unit each
+//!         reduce each column's windows, as `van_herk` does    to B rows in shared memory
+//!         for each row, block by block of its columns:       one unit each
 //!             prefix, over the block in shared memory; suffix, in registers
 //!             y[o] = suffix · whole blocks between · prefix   to rows of their own
 //!         write the rows
 //! ```
 //!
-//! What `van_herk` writes between its passes never leaves the multiprocessor, and all that is read and
-//! written are neighbours. A tile reads a window more of columns than it writes, where there are as
-//! many: columns of the padding have no unit, they are nothing in shared memory once and for all. With
-//! channels last a cube has a few channels of a tile, which lie together in shared memory as they do in
-//! the image.
+//! The data that `van_herk` writes between its passes never leaves the multiprocessor here, and all reads and writes
+//! are of adjacent elements. A tile reads one window more columns than it writes, if that many exist. Columns of the
+//! padding have no unit: they are set to the identity element in shared memory once. With channels last, a cube has a
+//! few channels of a tile, which are adjacent in shared memory as they are in the image.
 
 mod columns;
 mod kernel;
@@ -42,7 +40,7 @@ use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 const NAME: &str = "van_herk_fused";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -56,10 +54,10 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans a tile for the units of a cube, if there is one.
+    /// Plans a tile for the units of a cube, if one fits.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
-        // A core would wait at every block for those that have not come as far.
+        // On a processor, a core would wait at every block for threads that have not come as far.
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         fits_planes(NAME, pooling, reduction)?;
@@ -70,7 +68,7 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
     fn check(
         &self,
         settings: &Settings,
@@ -127,8 +125,8 @@ impl Kernel for Config {
         );
         let (cubes, dim) =
             grid(client, settings.units, planes * groups * tiles * settings.units as usize);
-        // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
-        // there are not written.
+        // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist
+        // are not written.
         unsafe {
             kernel::walk_tile::launch_unchecked(
                 client,
@@ -147,23 +145,23 @@ impl Kernel for Config {
     }
 }
 
-/// Where no tile has few enough columns for the units of a cube.
+/// The error if no tile has few enough columns for the units of a cube.
 const NO_TILE: PlanError = PlanError::NotFor {
     kernel: NAME,
     reason: "a tile of columns needs more units than a cube has",
 };
 
-/// One number.
+/// A vector of one element.
 type One = Const<1>;
 
-/// The most units of a cube: more, and their registers leave room for few cubes; fewer, and tiles read
-/// more columns beside those that they write.
+/// The most units of a cube. With more, their registers leave room for few cubes; with fewer, tiles read more columns
+/// in addition to those that they write.
 const MOST_UNITS: u32 = 384;
 
-/// The most units of a cube whose channels are last.
+/// The most units of a cube with channels last.
 const MOST_UNITS_OF_CHANNELS: u32 = 512;
 
-/// The elements of a block.
+/// The number of elements in a block.
 fn block(axis: &Axis, reduction: Reduction) -> usize {
     match reduction {
         Reduction::Average(_) => van_herk::block_of_sums(axis),
@@ -171,7 +169,7 @@ fn block(axis: &Axis, reduction: Reduction) -> usize {
     }
 }
 
-/// The columns that a cube writes and the units that it takes, of no more than `most`.
+/// The number of columns that a cube writes and of units that it has, at most `most` units.
 fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option<(usize, u32)> {
     let [_, height, width] = pooling.grid().axes();
     let (rows, channels) = (block(height, reduction), tile_channels(pooling));
@@ -182,48 +180,49 @@ fn tile(pooling: &Pooling, reduction: Reduction, most: u32) -> Option<(usize, u3
         let units = there.max(rows * tile.div_ceil(block(width, reduction)));
         (tile, (channels * units).next_multiple_of(32) as u32)
     };
-    // A tile reads no more than three times what it writes.
+    // A tile reads at most three times as much as it writes.
     let worth = |&(tile, _): &(usize, u32)| 2 * tile >= width.kernel().min(width.output());
     let (tile, units) =
         (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
-    // Of channels, as many for images of all sizes: a new one compiles no new kernel.
+    // With channels last, the number of units is the same for images of all sizes, so that a new size compiles no new
+    // kernel.
     let units = if channels > 1 { most } else { units };
-    // A unit a column fills up the last block of a row with nothing.
+    // One unit per column fills the end of a row's last block with the identity element.
     (block(width, reduction) <= units as usize / channels + 1).then_some((tile, units))
 }
 
-/// The bytes that a cube's units share.
+/// The bytes of shared memory of a cube.
 fn shared_bytes(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> usize {
     let (elements, results) = rows(pooling, reduction, settings);
-    // Each row has two numbers of its own beside them.
+    // Each row also has two numbers of its own: see `Divisors::rows` and `Divisors::fewer`.
     let row = elements + results + 2;
     block(&pooling.grid().axes()[1], reduction) * row * settings.accumulator.size()
 }
 
-/// The elements from one row to the next in shared memory, and from one of results to the next.
+/// The step from one row to the next in shared memory, for elements and for results.
 fn rows(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> (usize, usize) {
     let width = &pooling.grid().axes()[AXES - 1];
     let (block, channels) = (block(width, reduction), tile_channels(pooling));
-    // No more columns are there than units, nor more results, whole blocks of each; and windows reach a
-    // window and a block further.
+    // There are no more columns or results than units, rounded up to whole blocks; and windows reach one window and one
+    // block further.
     let columns = settings.units as usize / channels + block;
     let reach = columns + width.kernel() + 2 * block;
     (row(channels, reach), row(channels, columns))
 }
 
-/// The elements from one row in shared memory to the next, such that neighbouring units of neighbouring
-/// rows are on different banks: an odd number of pixels.
+/// The step from one row to the next in shared memory: an odd number of pixels, so that neighbouring units on
+/// neighbouring rows access different banks.
 fn row(channels: usize, columns: usize) -> usize {
     (columns | 1) * channels
 }
 
-/// How an axis is walked.
+/// How an axis is divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Walk {
-    /// The elements of a block.
+    /// The number of elements in a block.
     block: u32,
-    /// The blocks from that in which a window starts to that of its last tap, if it starts with the
-    /// block, and the place there.
+    /// For a window that starts at the first element of a block: how many blocks later its last tap is, and the
+    /// position of this tap in that block.
     whole: u32,
     rest: u32,
 }
@@ -236,49 +235,49 @@ impl Walk {
     }
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     tap: Tap,
     height: Walk,
     width: Walk,
-    /// The elements of a row in shared memory and of one of results.
+    /// The elements of a row in shared memory, and of a row of results.
     row: u32,
     result_row: u32,
-    /// The channels of a cube, and its units.
+    /// The number of channels and of units of a cube.
     channels: u32,
     units: u32,
 }
 
 impl Form {
-    /// The units of a row, and of a channel.
+    /// The number of units per row and channel.
     fn items(&self) -> u32 {
         (self.units / self.height.block / self.channels).max(1)
     }
 
-    /// The rows whose taps are counted for all units; one, where none are.
+    /// The number of rows whose taps are counted for all units; 1 if none are counted.
     fn rows_counted(&self) -> u32 {
         if self.tap.fold.counts() { self.height.block } else { 1 }
     }
 
-    /// A mask that places in shared memory are unchanged by. With it a compiler sees that steps from
-    /// there stay within 32 bits, and makes them a part of the access.
+    /// A mask that leaves positions in shared memory unchanged. It shows the compiler that offsets from a position stay
+    /// within 32 bits, so that they can become part of the access.
     fn place(&self) -> u32 {
         (self.row * self.height.block).next_power_of_two() - 1
     }
 }
 
-/// The numbers of the tiles, which may change without a new kernel.
+/// The numbers of the tiles. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
     planes: u32,
-    /// The groups of channels of a pixel, and all its channels.
+    /// The number of groups of channels in a pixel, and the number of its channels.
     groups: FastDivmod<u32>,
     pixel: u32,
-    /// The tiles of a plane, and the columns of one.
+    /// The number of tiles of a plane, and of columns in a tile.
     tiles: FastDivmod<u32>,
     tile: u32,
-    /// The blocks of rows of a plane, and the blocks of a row in which windows start.
+    /// The number of blocks of rows in a plane, and of blocks of a row in which windows start.
     row_blocks: u32,
     starts: u32,
     output_height: u32,

@@ -1,4 +1,4 @@
-//! What becomes of the windows' folds, and the rows that are written.
+//! How windows' reductions become results, and how rows are written.
 
 use cubecl::prelude::*;
 
@@ -7,14 +7,14 @@ use super::{Form, One, TileArgs};
 use crate::cube::convert::{narrow, round};
 use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal};
 
-/// What windows are divided by.
+/// The divisors of windows.
 #[derive(CubeType)]
 pub(super) struct Divisors<A: Float> {
-    /// The taps that those of a unit's column count along the width.
+    /// The number of taps that the windows of a unit's column count along the width.
     columns: A,
-    /// One over the divisor of a window of the column with all its rows.
+    /// The reciprocal of the divisor of a window of the column that has all its rows.
     usual: A,
-    /// Of each row of a block the taps that its windows count along the height, and all over these.
+    /// For each row of a block, the number of taps counted along the height, and the kernel's height divided by it.
     rows: Shared<[A]>,
     fewer: Shared<[A]>,
 }
@@ -43,7 +43,7 @@ pub(super) fn divisors_of<A: Float>(
 
 #[cube]
 impl<A: Float> Divisors<A> {
-    /// Counts the taps of a block of rows, for all units.
+    /// Counts the taps of a block of rows, once for all units.
     pub(super) fn count_rows(&mut self, problem: &ProblemArgs, block: u32, #[comptime] form: Form) {
         if comptime!(form.tap.fold.counts()) && UNIT_POS < form.height.block {
             let h = block * form.height.block + UNIT_POS;
@@ -54,7 +54,7 @@ impl<A: Float> Divisors<A> {
         }
     }
 
-    /// The average of a window on row `i` of a block, which counts all its rows if it is `whole`.
+    /// The average of a window on row `i` of a block. If `whole`, the window has all its rows.
     fn average(
         &self,
         problem: &ProblemArgs,
@@ -78,7 +78,7 @@ impl<A: Float> Divisors<A> {
     }
 }
 
-/// Writes a block of rows, each unit its column.
+/// Writes a block of rows; each unit writes its column.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write_rows<S: Float, A: Float>(
@@ -114,7 +114,7 @@ pub(super) fn write_rows<S: Float, A: Float>(
     }
 }
 
-/// Writes row `i` of a block that begins `at` an element, whose windows count all their rows if it is `whole`.
+/// Writes row `i` of a block whose first element is `at`. If `whole`, its windows have all their rows.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_row<S: Float, A: Float>(
@@ -138,7 +138,7 @@ fn write_row<S: Float, A: Float>(
     output[(at + i * place.output_line) as usize] = value;
 }
 
-/// Whether the windows of rows from `first` to `last` have all their rows: then those between have.
+/// Whether the windows on rows `first` and `last` have all their rows; the windows between them then have too.
 #[cube]
 fn counts_all(problem: &ProblemArgs, first: u32, last: u32, #[comptime] form: Form) -> bool {
     if comptime!(!form.tap.fold.counts()) {

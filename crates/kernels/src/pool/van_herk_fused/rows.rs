@@ -1,4 +1,4 @@
-//! The rows of a tile, whose windows are folded in shared memory.
+//! The rows of a tile: their windows are reduced in shared memory.
 
 use cubecl::prelude::*;
 
@@ -7,11 +7,11 @@ use super::kernel::Place;
 use super::{Form, One, TileArgs};
 use crate::pool::common::window::prefixes;
 
-/// Folds the windows along the rows in shared memory.
+/// Reduces the windows along the rows in shared memory.
 ///
-/// Unit `i` of a row sums a block and has the windows that start in block `i`. That is the block that it
-/// sums, if it is inside; the units of blocks before the first column sum those behind the last in which
-/// windows start. Where some are left then, units sum another.
+/// Unit `i` of a row computes the windows that start in block `i`, and the prefixes of one block. This is block `i`,
+/// unless block `i` is padding before the first column; then it is a block after the last one in which windows start.
+/// The blocks that are left after that are distributed over all units.
 #[cube]
 pub(super) fn along_rows<A: Float>(
     shared: &mut Shared<[Vector<A, One>]>,
@@ -37,7 +37,7 @@ pub(super) fn along_rows<A: Float>(
     if own < end && i < args.starts {
         to_shared::<A>(shared, &prefixes, at, form);
     }
-    // What blocks are left have no windows of their own.
+    // The remaining blocks are not the start of any window.
     let rest = args.starts + before + i;
     if rest < end && i < comptime!(form.items()) {
         for own in range_stepped(rest, end, comptime!(form.items())) {
@@ -67,7 +67,7 @@ pub(super) fn along_rows<A: Float>(
     sync_cube();
 }
 
-/// Makes a block of a row its prefixes.
+/// Replaces a block of a row by its prefixes.
 #[cube]
 fn sum_block<A: Float>(shared: &mut Shared<[Vector<A, One>]>, at: u32, #[comptime] form: Form) {
     let elements = from_shared::<A>(shared, at, form);

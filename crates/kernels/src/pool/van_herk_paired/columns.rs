@@ -1,4 +1,4 @@
-//! A unit's column, block by block, in registers; and the folds of a block, of columns and of rows alike.
+//! A unit's column, walked block by block in registers; and the windows of a block, for columns and rows alike.
 
 use cubecl::prelude::*;
 
@@ -10,18 +10,18 @@ use crate::cube::registers::Registers;
 use crate::pool::common::window::{Form as Tap, ProblemArgs, neutral, prefixes, together};
 
 impl Walk {
-    /// The prefixes of a last whole block that are kept: all, if there are windows that end there.
+    /// The number of prefixes kept of the last whole block: all of them if some windows end in it, otherwise none.
     pub(super) fn ending(&self) -> u32 {
         if self.shorter() > 0 { self.block } else { 0 }
     }
 
-    /// Where in a block the last of its windows starts, seen from that of the first.
+    /// The offset in a block from the start of its first window to the start of its last.
     fn last(&self) -> u32 {
         self.block - 1
     }
 }
 
-/// The elements in the type that they are summed in.
+/// The elements, converted to the type in which they are summed.
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
@@ -36,7 +36,7 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
     values
 }
 
-/// The block that was ending last is whole now, and the oldest whole one leaves.
+/// The block that was just read becomes the newest whole one, and the oldest is dropped.
 #[cube]
 pub(super) fn keep<A: Float, N: Size>(
     prefixes: &Sequence<Vector<A, N>>,
@@ -56,7 +56,7 @@ pub(super) fn keep<A: Float, N: Size>(
     }
 }
 
-/// Has the elements of a block of a unit's column come; one outside the input is nothing.
+/// Loads a block of a unit's column. Positions outside the input get the identity element.
 #[cube]
 pub(super) fn fetch<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
@@ -94,12 +94,12 @@ pub(super) fn fetch<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The windows of the block of elements that `first` are: `whole` are the blocks after it, `ending` and
-/// `beyond` the prefixes of the last of these and of the one after.
+/// The windows of a block with elements `first`. `whole` holds the reductions of the blocks after it, `ending` and
+/// `beyond` the prefixes of the last of these blocks and of the one after it.
 ///
-/// From the last window to the first each has an element more than the one after it, but for its end: so
-/// they are sums of sums, those of windows that end with the last whole block and after it, and of those
-/// that end before.
+/// From the last window of the block to the first, each adds one element at its start. So windows are computed from
+/// running sums: one series for the windows that end with the last whole block or after it, one for those that end
+/// before.
 #[cube]
 pub(super) fn windows<A: Float, N: Size>(
     first: &Sequence<Vector<A, N>>,

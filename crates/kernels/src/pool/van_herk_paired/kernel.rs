@@ -1,4 +1,4 @@
-//! The kernel: a tile of a plane, block of rows by block of rows.
+//! The kernel: each cube walks a tile of a plane, one block of rows after the other.
 
 use cubecl::prelude::*;
 
@@ -10,8 +10,9 @@ use super::{Form, One, TileArgs};
 use crate::cube::registers::{Registers, read, zeros};
 use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
 
-/// `S` is how elements are stored, `A` how they are summed; `N` are the lanes of a unit's
-/// column, `P` those that are neighbours in shared memory too, `M` those that are written.
+/// `S` is the type in which elements are stored, `A` the type in which they are summed. `N` is the number of lanes of a
+/// unit's column, `P` the number of these that are adjacent in shared memory too, `M` the lanes that are written at
+/// once.
 #[cube(launch_unchecked)]
 pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     input: &[Vector<S, N>],
@@ -22,7 +23,7 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    // Seen as words of several too.
+    // Aligned, because it is also viewed as vectors of several elements.
     let mut shared = Shared::<[Vector<A, P>]>::new_aligned_slice(
         comptime!(form.shared() as usize),
         comptime!(WORD_BYTES),
@@ -99,8 +100,9 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     }
 }
 
-/// Folds the blocks before the first that windows begin in, and has that one come and the one after all of
-/// these. Two at a time are on their way, for little is to be done meanwhile.
+/// Reduces the first `whole + 1` blocks, from the one in which the first windows begin; then loads the block after them
+/// into `next` and the first one again into `first`. Two loads are in flight at a time, because there is little other
+/// work meanwhile.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn lead<S: Float, A: Float, N: Size>(
@@ -139,7 +141,7 @@ fn lead<S: Float, A: Float, N: Size>(
     fetch::<S, A, N>(input, problem, place, block, first, form);
 }
 
-/// Writes the windows of a block of a unit's column, row by row.
+/// Writes the windows of a block of a unit's column to shared memory, row by row.
 #[cube]
 fn share_rows<A: Float, N: Size, P: Size>(
     rows: &Sequence<Vector<A, N>>,
@@ -165,23 +167,23 @@ fn share_rows<A: Float, N: Size, P: Size>(
     }
 }
 
-/// Which tile a cube has, and which blocks of its rows.
+/// The tile of a cube, and the blocks of its rows.
 #[derive(CubeType)]
 pub(super) struct Tile {
     pub(super) plane: u32,
     pub(super) group: u32,
     /// Its first column.
     pub(super) first: u32,
-    /// Its first block of rows, and the end of them.
+    /// Its first block of rows, and the end of its blocks.
     pub(super) block: u32,
     pub(super) end: u32,
-    /// The end of its columns, from its first on, of those that are written.
+    /// The number of its columns that are written.
     pub(super) columns: u32,
 }
 
 #[cube]
 fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
-    // Cubes of the same pixels are neighbours, and read them at about the same time.
+    // Cubes with the same pixels are neighbours, so that they read them at about the same time.
     let (rest, group) = if comptime!(form.flat) {
         (CUBE_POS as u32, 0u32.runtime())
     } else {
@@ -196,15 +198,15 @@ fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
     Tile { plane, group, first, block, end: min(block + args.run, args.row_blocks), columns }
 }
 
-/// Where a unit's column is.
+/// The position of a unit's column.
 #[derive(CubeType)]
 pub(super) struct Place {
     /// The vector of the column's first row, and the step to the next row.
     pub(super) input: u32,
     pub(super) line: u32,
-    /// Whether there is such a column.
+    /// Whether the column exists.
     pub(super) inside: bool,
-    /// Where in shared memory it is.
+    /// Its position in shared memory.
     pub(super) shared: u32,
 }
 
@@ -214,7 +216,7 @@ fn place_of(problem: &ProblemArgs, args: &TileArgs, tile: &Tile, #[comptime] for
     let step = comptime!(if form.flat { form.lanes } else { 1 });
     let there = min(tile.plane, args.planes - 1);
     let width = problem.width.input;
-    // The columns of the tile's windows, and those of them that are inside, from a whole vector on.
+    // The columns that the tile's windows read: those inside the input, beginning with a whole vector.
     let left = tile.first as i32 - problem.width.before;
     let first = max(left, 0i32) as u32 / step * step;
     let end = min(width, left + args.tile as i32 + problem.width.kernel - 1) as u32;

@@ -1,32 +1,32 @@
-//! Large windows of planes in one launch, of numbers of two bytes: as `van_herk_fused` folds them, with two
-//! neighbours a unit, and averages with channels last too.
+//! Large windows of two-byte types, both axes of a plane in one launch. The algorithm is that of `van_herk_fused`, with
+//! two neighbours per unit, and it also supports averages with channels last.
 //!
 //! ```text
-//! for each tile of columns of a plane:                      one cube, a unit two columns or channels
+//! for each tile of columns of a plane:                      one cube; one unit per two columns or channels
 //!     for each block of B rows of outputs:
-//!         fold each column's windows in registers            to B rows in shared memory
-//!         for each row, block by block of its columns:       a unit each
-//!             fold the row's windows from what is shared     and write them
+//!         reduce each column's windows in registers          to B rows in shared memory
+//!         for each row, block by block of its columns:       one unit each
+//!             reduce the row's windows from shared memory, and write them
 //! ```
 //!
-//! Three ways in which it departs from `van_herk_fused`. Two neighbours are one load, and what comes next is on its
-//! way while rows are folded; for numbers of four bytes that takes so many registers that fewer units have
-//! room. The windows of a block are folds of folds, here of sums:
+//! It departs from `van_herk_fused` in three ways. First, two neighbours are one load, and the next data is loaded
+//! while rows are reduced; for four-byte types that would take so many registers that fewer units fit. Second, the
+//! windows of a block are computed from reductions that they share, here sums:
 //!
 //! ```text
-//! whole = sum of the blocks that all windows of the block have
-//! sum   = whole, with the inputs before these added one by one, from the last to the first: each is a
-//!         window's, but for its end
-//! y[o]  = sum + prefix of the block after
+//! whole = sum of the blocks that all windows of the block contain
+//! sum   = whole, plus the inputs before these blocks one by one, from the last to the first: each partial sum
+//!         belongs to one window and lacks only that window's end
+//! y[o]  = sum + prefix of the block after these
 //! ```
 //!
-//! And along the rows a unit folds what it needs itself where windows have one whole block, and writes words
-//! of several results. Where there is memory for two blocks of rows, a cube's units wait for each other
-//! once a block.
+//! Third, along the rows: if windows contain only one whole block, units do not share its reduction, and each computes
+//! what it needs. A unit writes several neighbouring results as one word. If shared memory holds two blocks of rows,
+//! the units of a cube synchronise once per block.
 //!
-//! A tile reads a window more of columns than it writes, where there are as many: columns of the padding
-//! have no unit, they are nothing in shared memory once and for all. With channels last a cube has some
-//! channels of a tile, which lie together in shared memory as they do in the image.
+//! A tile reads one window more columns than it writes, if that many exist. Columns of the padding have no unit: they
+//! are set to the identity element in shared memory once. With channels last, a cube has some channels of a tile, which
+//! are adjacent in shared memory as they are in the image.
 
 mod columns;
 mod form;
@@ -58,7 +58,7 @@ pub(super) use form::pays;
 
 const NAME: &str = "van_herk_paired";
 
-/// This kernel has no numbers of its own.
+/// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config;
@@ -72,13 +72,13 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans a tile for the units of a cube, if there is one.
+    /// Plans a tile for the units of a cube, if one fits.
     fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        // A core would wait at every block for those that have not come as far.
+        // On a processor, a core would wait at every block for threads that have not come as far.
         only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
         fits(problem, device)?;
         let (_, units) = tile(problem.pooling, device.units_per_cube).ok_or(NO_TILE)?;
-        // Maxima are folded in the type that sums are.
+        // Maxima are computed in the type in which sums are computed.
         let accumulator = accumulator(problem.dtype);
         let own = Settings::new(problem, device);
         let settings = Settings { units, accumulator, lanes: 1, unrolled: false, ..own };
@@ -86,7 +86,7 @@ impl Kernel for Config {
         Ok((settings, Self))
     }
 
-    /// Refuses units that no tile can be walked with, or more memory for it than there is.
+    /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
     fn check(
         &self,
         settings: &Settings,
@@ -145,8 +145,8 @@ impl Kernel for Config {
         );
         let each = settings.one_by_one();
         let (cubes, dim) = grid(client, settings.units, units * pieces);
-        // SAFETY: coordinates are moved inside the plane before they are read, and outputs that are not
-        // there are not written.
+        // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist
+        // are not written.
         unsafe {
             kernel::walk_pairs::launch_unchecked(
                 client,
@@ -168,13 +168,13 @@ impl Kernel for Config {
     }
 }
 
-/// Where no tile has few enough columns for the units of a cube.
+/// The error if no tile has few enough columns for the units of a cube.
 const NO_TILE: PlanError = PlanError::NotFor {
     kernel: NAME,
     reason: "a tile of columns needs more units than a cube has",
 };
 
-/// Refuses numbers that this kernel is not for, and planes of which it does not walk both axes.
+/// Refuses types that this kernel does not support, and planes whose two axes it cannot both walk.
 pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, dtype, gradient } = problem;
     let maximum = Settings::new(problem, device).maximum;
@@ -188,32 +188,32 @@ pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), Pl
     )
 }
 
-/// One number.
+/// A vector of one element.
 type One = Const<1>;
 
-/// The numbers of the tiles, which may change without a new kernel.
+/// The numbers of the tiles. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
     planes: u32,
-    /// The groups of channels of a pixel, and the vectors of a pixel that are read and written.
+    /// The groups of channels of a pixel, and the vectors of a pixel, as they are read and as they are written.
     groups: FastDivmod<u32>,
     pixel: u32,
     pixel_written: u32,
-    /// The tiles of a plane, and the columns of one.
+    /// The number of tiles of a plane, and of columns in a tile.
     tiles: FastDivmod<u32>,
     tile: u32,
-    /// The pieces that a plane's blocks of rows are cut into, all of them, and those of a piece.
+    /// The pieces of a plane's blocks of rows, the number of all blocks, and the number of blocks in a piece.
     pieces: FastDivmod<u32>,
     row_blocks: u32,
     run: u32,
-    /// The vectors of a row that are read, and that are written.
+    /// The vectors of a row, as they are read and as they are written.
     line: u32,
     line_written: u32,
     output_height: u32,
     output_width: u32,
-    /// What raises the lower halves of words.
+    /// The factor that moves the lower half of a word to its upper half.
     upper: u32,
 }
 
-/// Fewer units than this and planes are cut, though each piece then reads a window more.
+/// With fewer units than this, planes are cut into pieces, although each piece then reads one window more.
 const ENOUGH_UNITS: usize = 1 << 16;

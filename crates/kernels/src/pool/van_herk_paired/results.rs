@@ -1,4 +1,4 @@
-//! What becomes of the windows' sums, and how they are written.
+//! How windows' sums become results, and how these are written.
 
 use cubecl::prelude::*;
 
@@ -8,12 +8,12 @@ use super::{Form, One, TileArgs};
 use crate::cube::convert::round;
 use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal};
 
-/// What the sums of a tile's columns are divided by, once and for all.
+/// The divisors of a tile's columns, computed once.
 #[derive(CubeType)]
 pub(super) struct Tables<A: Float> {
-    /// The taps of a window that are counted along the width.
+    /// The number of taps of a window that are counted along the width.
     counts: Shared<[Vector<A, One>]>,
-    /// What a window is multiplied by that has all its rows.
+    /// The factor for the sum of a window that has all its rows.
     usual: Shared<[Vector<A, One>]>,
 }
 
@@ -38,13 +38,13 @@ pub(super) fn tables_of<A: Float>(
     Tables::<A> { counts, usual }
 }
 
-/// What a sum over so many taps is multiplied by.
+/// The factor for a sum over `taps` taps.
 #[cube]
 fn factor<A: Float>(taps: A) -> Vector<A, One> {
     Vector::new(A::from_int(1) / taps)
 }
 
-/// What the windows of a block on row `h` are multiplied by.
+/// The factors for the windows of a block on row `h`.
 #[cube]
 fn factors_of<A: Float>(
     problem: &ProblemArgs,
@@ -86,7 +86,7 @@ fn factors_of<A: Float>(
     factors
 }
 
-/// Writes the windows of an item, or leaves them with the results.
+/// Writes the windows of an item to the output, or to `results` in shared memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
@@ -127,7 +127,7 @@ pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
         }
     } else if h < args.output_height {
         let lanes = comptime!(form.written);
-        // The windows of a vector that is written.
+        // The number of windows in a written vector.
         let each = comptime!(if form.flat { form.written as usize } else { 1 });
         let row = (tile.plane * args.output_height + h) * args.line_written;
         let column = tile.first + first;
@@ -155,7 +155,7 @@ pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
     }
 }
 
-/// Writes a block of rows, neighbouring units neighbouring columns.
+/// Writes a block of rows; neighbouring units write neighbouring columns.
 #[cube]
 pub(super) fn write_rows<S: Float, A: Float, M: Size>(
     results: &Shared<[Vector<A, One>]>,

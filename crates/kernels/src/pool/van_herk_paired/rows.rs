@@ -1,4 +1,4 @@
-//! The rows of a tile, whose windows are summed from shared memory.
+//! The rows of a tile: their windows are computed from shared memory.
 
 use cubecl::prelude::*;
 
@@ -10,7 +10,8 @@ use super::{Form, One, TileArgs};
 use crate::pool::common::window::{ProblemArgs, prefixes};
 
 impl Walk {
-    /// Whether the sums of whole blocks are kept for all windows: not where a window has only one, which few share.
+    /// Whether the reductions of whole blocks are computed once for all windows. Not if windows have only one whole
+    /// block, which few of them share.
     pub(super) fn shares(&self) -> bool {
         self.whole > 1
     }
@@ -21,11 +22,11 @@ impl Walk {
 pub(super) struct Item {
     pub(super) row: u32,
     pub(super) block: u32,
-    /// The vector of its pixels.
+    /// Which vector of the pixels.
     pub(super) vector: u32,
 }
 
-/// Neighbours have the same pixels, or rows that are on different banks of shared memory.
+/// Neighbouring units have the same pixels, or rows on different banks of shared memory.
 #[cube]
 fn item_of(item: u32, #[comptime] form: Form) -> Item {
     let vectors = comptime!(form.vectors());
@@ -33,7 +34,7 @@ fn item_of(item: u32, #[comptime] form: Form) -> Item {
     Item { row: pixel % rows, block: pixel / rows, vector: item % vectors }
 }
 
-/// Sums the windows along the rows, and writes them; or leaves them with the results.
+/// Reduces the windows along the rows, and writes them to the output or to `results`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
@@ -52,7 +53,7 @@ pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
     let line = comptime!(form.room.rows * form.vectors());
     let starts = tile.columns.div_ceil(form.width.block);
     if comptime!(form.width.shares()) {
-        // No window has the first block as a whole.
+        // The first block is not a whole block of any window.
         for i in
             range_stepped(UNIT_POS, (starts + comptime!(form.width.whole - 1)) * line, CUBE_DIM)
         {
@@ -90,14 +91,14 @@ pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
     }
 }
 
-/// Where the sum of the block is kept that is so many after an item's.
+/// The position of the kept reduction of the block that is `after` blocks after an item's.
 #[cube]
 fn total_at(item: &Item, #[comptime] after: u32, #[comptime] form: Form) -> u32 {
     let line = comptime!(form.room.totals / form.room.rows);
     (item.row * line + item.block + after) * comptime!(form.vectors()) + item.vector
 }
 
-/// The sum of the block that is so many after an item's.
+/// The reduction of the block that is `after` blocks after an item's.
 #[cube]
 fn total_of<A: Float, P: Size>(
     shared: &Shared<[Vector<A, P>]>,
@@ -111,7 +112,7 @@ fn total_of<A: Float, P: Size>(
     *prefixes.index(comptime!((form.width.block - 1) as usize))
 }
 
-/// The elements of the block that is so many after an item's.
+/// The elements of the block that is `after` blocks after an item's.
 #[cube]
 fn block_of<A: Float, P: Size>(
     shared: &Shared<[Vector<A, P>]>,
@@ -126,7 +127,7 @@ fn block_of<A: Float, P: Size>(
     let first = buffer + column * vectors + item.vector;
     let mut elements = Sequence::<Vector<A, P>>::new();
     if comptime!(form.room.word > 1) {
-        // Of pixels that are one element.
+        // Only if a pixel is one element.
         let word = comptime!(form.room.word as usize);
         let size!(W) = word;
         let words: &[Vector<A, W>] =

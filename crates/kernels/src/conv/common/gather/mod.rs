@@ -1,4 +1,4 @@
-//! The implicit product of matrices: which element of which tensor stands where.
+//! The implicit matrix product: which element of which tensor is at which place of the matrices.
 //!
 //! ```text
 //! out[m, n] = Σ { a[m, k] · b[k, n] : k }
@@ -7,17 +7,17 @@
 //! data      m = (sample, coordinate)  k = (tap, filter)     n = channel
 //! ```
 //!
-//! On each axis a row at position `q` reads, by its `j`-th tap, coordinate
+//! On each axis, a row at position `q` reads the following coordinate at its `j`-th tap:
 //!
 //! ```text
-//! x(q, j) = start + q·step + j·tap_step             of an axis of `extent` coordinates
+//! x(q, j) = start + q·step + j·tap_step             on an axis of `extent` coordinates
 //! ```
 //!
-//! Forward this is the window's own formula. A gradient of the data reads the windows over a
-//! coordinate, and a stride leaves only some taps to each: coordinates are taken `stride` apart, one
-//! *phase* after another, and in a phase the taps are the same for all, every `stride/g`-th, and the
-//! windows that they name `dilation/g` apart, `g` being what stride and dilation have in common. So
-//! each phase is a product like the forward one, and no tap is tried in vain.
+//! In the forward pass this is the window's own formula. A data gradient reads the windows over a coordinate, and
+//! with a stride each coordinate is read by only some of the taps. Coordinates that are `stride` apart form a
+//! *phase*. All coordinates of a phase use the same taps, every `stride/g`-th one, and the windows of neighbouring
+//! taps are `dilation/g` apart, where `g` is the greatest common divisor of stride and dilation. So each phase is
+//! a product like the forward one, and no tap is visited in vain.
 
 use windowpane_geometry::{AXES, Axis, Convolution};
 
@@ -31,7 +31,7 @@ pub(in crate::conv) use point::{
     reads_inside, result, row_place, row_point, row_result, tap_point, term_point,
 };
 
-/// One axis of a product, as numbers.
+/// One axis of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::conv) struct Sweep {
     pub(in crate::conv) rows: usize,
@@ -40,16 +40,16 @@ pub(in crate::conv) struct Sweep {
     pub(in crate::conv) tap_step: i64,
     pub(in crate::conv) extent: usize,
     pub(in crate::conv) taps: usize,
-    /// The first tap of the filter, and how many taps on the next one is.
+    /// The first tap of the filter that is used, and the step to the next one.
     pub(in crate::conv) tap_first: usize,
     pub(in crate::conv) tap_jump: usize,
-    /// The first row's place among the results, and how far on the next one is.
+    /// The first row's position among the results, and the step to the next one.
     pub(in crate::conv) out_first: usize,
     pub(in crate::conv) out_step: usize,
 }
 
 impl Sweep {
-    /// The windows of an axis, each reading the input by its taps.
+    /// The windows of an axis; each reads the input at its taps.
     pub(in crate::conv) fn forward(axis: &Axis) -> Self {
         Self {
             rows: axis.output(),
@@ -65,12 +65,12 @@ impl Sweep {
         }
     }
 
-    /// Every `stride`-th coordinate of an axis from `phase` on, each reading the windows over it.
+    /// Every `stride`-th coordinate of an axis, starting at `phase`; each reads the windows over it.
     pub(in crate::conv) fn data(axis: &Axis, phase: usize) -> Self {
         let (s, d) = (axis.stride(), axis.dilation());
         let common = gcd(s, d);
         let distance = phase + axis.before();
-        // The window over the coordinate by tap t is (distance − t·d)/s, where s divides.
+        // The window that reads the coordinate at tap t is (distance − t·d)/s, where s divides that.
         let first = (0..axis.kernel().min(s / common))
             .find(|t| (distance as i64 - (t * d) as i64).rem_euclid(s as i64) == 0);
         let (tap_first, taps) = match first {
@@ -91,7 +91,7 @@ impl Sweep {
         }
     }
 
-    /// Whether some row reads outside the axis.
+    /// Whether any row reads outside the axis.
     #[cfg(test)]
     fn clipped(&self) -> bool {
         let last = self.start + (self.rows.saturating_sub(1) * self.step) as i64;
@@ -118,14 +118,14 @@ impl Sweep {
     }
 }
 
-/// A product of matrices: a convolution, or one phase of its data gradient.
+/// A matrix product: a convolution, or one phase of its data gradient.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct Gather {
     pub(in crate::conv) axes: [Sweep; AXES],
     pass: Pass,
 }
 
-/// Where a weight lies: steps to the next term of a tap, column, group and tap.
+/// The memory layout of the weights: the steps to the next term of a tap, column, group and tap.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::conv) struct WeightSteps {
     pub(in crate::conv) inner: usize,
@@ -135,7 +135,7 @@ pub(in crate::conv) struct WeightSteps {
 }
 
 impl Gather {
-    /// The products that a pass is made of: one forward, one a phase for the data.
+    /// The products that a pass consists of: one for the forward pass, one per phase for the data gradient.
     pub(in crate::conv) fn all(
         conv: &Convolution,
         pass: Pass,
@@ -153,17 +153,17 @@ impl Gather {
         })
     }
 
-    /// The rows of the product.
+    /// The number of rows of the product.
     pub(in crate::conv) fn rows(&self, conv: &Convolution) -> usize {
         conv.input().batch() * self.axes.iter().map(|axis| axis.rows).product::<usize>()
     }
 
-    /// The terms of each sum.
+    /// The number of terms of each sum.
     pub(in crate::conv) fn terms(&self, conv: &Convolution) -> usize {
         self.axes.iter().map(|axis| axis.taps).product::<usize>() * inner(conv, self.pass)
     }
 
-    /// The arguments of a kernel, the weights lying as `steps` say.
+    /// The kernel arguments, for weights with the layout `steps`.
     pub(in crate::conv) fn args(
         &self,
         conv: &Convolution,
@@ -196,7 +196,7 @@ impl Gather {
     }
 }
 
-/// The phases on each axis.
+/// The number of phases on each axis.
 pub(in crate::conv) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
     match pass {
         Pass::Data => conv.grid().axes().each_ref().map(|axis| axis.stride().min(axis.input())),
@@ -204,7 +204,7 @@ pub(in crate::conv) fn phases(conv: &Convolution, pass: Pass) -> [usize; AXES] {
     }
 }
 
-/// The terms of a tap: what is summed over beside the taps.
+/// The number of terms per tap: the channels, or in a data gradient the filters, that are summed over.
 pub(in crate::conv) fn inner(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Data => conv.filter().count() / conv.groups(),
@@ -212,7 +212,7 @@ pub(in crate::conv) fn inner(conv: &Convolution, pass: Pass) -> usize {
     }
 }
 
-/// The columns of a group.
+/// The number of columns of a group.
 pub(in crate::conv) fn columns(conv: &Convolution, pass: Pass) -> usize {
     match pass {
         Pass::Data => conv.filter().channels(),
@@ -220,7 +220,7 @@ pub(in crate::conv) fn columns(conv: &Convolution, pass: Pass) -> usize {
     }
 }
 
-/// Where the weights lie as they were given.
+/// The memory layout of the original weights.
 pub(in crate::conv) fn weight_steps(conv: &Convolution, pass: Pass) -> WeightSteps {
     let steps = conv.filter().strides(conv.filter_layout());
     let (inner, column) = match pass {
@@ -235,14 +235,14 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The compile-time options of a product, which never depend on its extents.
+/// The compile-time options of a product. They do not depend on its extents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::conv) struct GatherForm {
-    /// The axes that the problem has.
+    /// The number of axes of the problem.
     rank: usize,
-    /// Whether reads may lie outside.
+    /// Whether reads may be outside the tensor.
     clipped: bool,
-    /// Whether the filters have one tap.
+    /// Whether the filters have only one tap.
     pointwise: bool,
 }
 
@@ -252,7 +252,7 @@ impl GatherForm {
         let pointwise = conv.filter().taps() == 1;
         let padded = axes.iter().any(|axis| axis.before() + axis.after() > 0);
         let clipped = match pass {
-            // Not every window that a tap could name exists.
+            // Taps near the border refer to windows that do not exist.
             Pass::Data => !pointwise || padded,
             _ => axes.iter().any(|axis| axis.clipped()),
         };
@@ -271,7 +271,7 @@ mod tests {
         *window.over(Extents::from([input])).unwrap().axis(0)
     }
 
-    /// Every coordinate meets every window over it once, by the right tap, and nothing else.
+    /// Each coordinate finds every window over it exactly once, with the right tap, and no other window.
     #[test]
     fn phases_find_the_windows_over_each_coordinate() {
         for (kernel, stride, dilation) in

@@ -1,16 +1,16 @@
-//! The arithmetic of a product in a kernel: rows and terms by their coordinates, and the element that the two
-//! read together.
+//! The index arithmetic of a product inside a kernel: the coordinates of rows and terms, and the element that a row
+//! and a term read together.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::GatherForm;
 
-/// One axis of a product, which may change without a new kernel.
+/// One axis of a product, as run-time values.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct SweepArgs {
-    /// The rows' positions.
+    /// The number of row positions on this axis.
     pub(in crate::conv) rows: FastDivmod<u32>,
     pub(in crate::conv) start: i32,
     pub(in crate::conv) step: i32,
@@ -18,7 +18,7 @@ pub(in crate::conv) struct SweepArgs {
     pub(in crate::conv) extent: i32,
     pub(in crate::conv) taps: FastDivmod<u32>,
     pub(in crate::conv) taps_count: u32,
-    /// The steps in memory between coordinates, taps and results, and the first tap and result.
+    /// The memory steps between coordinates, taps and results, and the offsets of the first tap and result.
     pub(in crate::conv) a_step: i32,
     pub(in crate::conv) b_first: u32,
     pub(in crate::conv) b_step: u32,
@@ -26,18 +26,18 @@ pub(in crate::conv) struct SweepArgs {
     pub(in crate::conv) out_step: u32,
 }
 
-/// A product, which may change without a new kernel.
+/// A product, as run-time values.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::conv) struct GatherArgs {
     pub(in crate::conv) depth: SweepArgs,
     pub(in crate::conv) height: SweepArgs,
     pub(in crate::conv) width: SweepArgs,
-    /// The rows, the columns of a group, and the terms of a tap.
+    /// The number of rows, of columns per group, and of terms per tap.
     pub(in crate::conv) rows: u32,
     pub(in crate::conv) columns: u32,
     pub(in crate::conv) inner: FastDivmod<u32>,
     pub(in crate::conv) inner_count: u32,
-    /// The steps in memory to the next sample, term or column, and group.
+    /// The memory steps to the next sample, term or column, and group.
     pub(in crate::conv) a_batch: u32,
     pub(in crate::conv) a_inner: u32,
     pub(in crate::conv) a_group: u32,
@@ -48,18 +48,18 @@ pub(in crate::conv) struct GatherArgs {
     pub(in crate::conv) out_group: u32,
 }
 
-/// A row of the product or one of its terms. A row has the coordinates that its first tap reads, a
-/// term what its tap adds to them; both have their parts of where the read element lies, and of
-/// where a result or a weight does.
+/// A row of the product, or one of its terms. A row holds the coordinates that its first tap reads; a term holds
+/// the distance that its tap adds to them. Both hold a part of the offset of the element that is read, and a row
+/// also the offset of its result, a term that of its weight.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct Point {
     pub(in crate::conv) depth: i32,
     pub(in crate::conv) height: i32,
     pub(in crate::conv) width: i32,
-    /// In `a`.
+    /// The part of the offset in `a`.
     pub(in crate::conv) a: u32,
-    /// Of a row in `out`, of a term in `b`.
+    /// The offset in `out` for a row, in `b` for a term.
     pub(in crate::conv) other: u32,
 }
 
@@ -88,13 +88,13 @@ pub(in crate::conv) fn row_place(
     Position { sample, depth, height, width }
 }
 
-/// The coordinate that position `q` reads by the first tap.
+/// The coordinate that position `q` reads at the first tap.
 #[cube]
 pub(in crate::conv) fn read(sweep: &SweepArgs, q: u32) -> i32 {
     sweep.start + q as i32 * sweep.step
 }
 
-/// Where the result of a row lies.
+/// The offset of a row's result.
 #[cube]
 pub(in crate::conv) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
     row.sample * gather.out_batch
@@ -103,7 +103,7 @@ pub(in crate::conv) fn row_result(gather: &GatherArgs, row: &Position) -> u32 {
         + result(&gather.width, row.width)
 }
 
-/// Row `m`.
+/// Row `m` of the product.
 #[cube]
 pub(in crate::conv) fn row_point(
     gather: &GatherArgs,
@@ -126,7 +126,7 @@ pub(in crate::conv) fn result(sweep: &SweepArgs, q: u32) -> u32 {
     sweep.out_first + q * sweep.out_step
 }
 
-/// Term `k`, channels innermost.
+/// Term `k` of the product, with channels innermost.
 #[cube]
 pub(in crate::conv) fn term_point(
     gather: &GatherArgs,
@@ -164,7 +164,7 @@ fn weight(sweep: &SweepArgs, t: u32) -> u32 {
     sweep.b_first + t * sweep.b_step
 }
 
-/// The term `by` after another of the same tap.
+/// The term that is `by` terms after another one of the same tap.
 #[cube]
 pub(in crate::conv) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Point {
     Point {
@@ -176,17 +176,17 @@ pub(in crate::conv) fn further(gather: &GatherArgs, term: &Point, by: u32) -> Po
     }
 }
 
-/// The element that a row reads by a term.
+/// The element that a row reads at a term.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct Read {
     /// Whether it is inside the tensor.
     pub(in crate::conv) inside: bool,
-    /// Where it lies; where it does not, somewhere inside.
+    /// Its offset; if it is outside, some offset inside the tensor.
     pub(in crate::conv) at: u32,
 }
 
-/// The element that a row and a term read together, in either order.
+/// The element that a row and a term read together. The order of the two does not matter.
 #[cube]
 pub(in crate::conv) fn read_at(
     gather: &GatherArgs,
@@ -216,8 +216,8 @@ fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
     if comptime!(form.clipped) { (x as u32) < sweep.extent as u32 } else { true.runtime() }
 }
 
-/// A row or a term whose part of where the read element lies has its coordinates in it: what a row and a
-/// term read together then lies where their parts add up to, if it is inside.
+/// A row or a term with its coordinates added to its part of the offset. The offset that a row and a term read
+/// together is then the sum of the two parts, if it is inside.
 #[cube]
 pub(in crate::conv) fn placed(
     gather: &GatherArgs,
@@ -240,7 +240,7 @@ pub(in crate::conv) fn placed(
     }
 }
 
-/// Whether what a row and a term read together is inside.
+/// Whether the element that a row and a term read together is inside the tensor.
 #[cube]
 pub(in crate::conv) fn reads_inside(
     gather: &GatherArgs,
@@ -258,10 +258,10 @@ pub(in crate::conv) fn reads_inside(
     inside
 }
 
-/// The vector at `at`, or zeros.
+/// The vector at `at` if `there`, otherwise zeros.
 ///
-/// It is not a `select` of the loaded value, which would wait for the load: loads must be in flight while the
-/// block before is multiplied.
+/// It is a branch, not a `select`, which would wait for the load: loads must stay in flight while the previous
+/// block is multiplied.
 #[cube]
 pub(in crate::conv) fn load_if<S: Float, N: Size>(
     from: &[Vector<S, N>],

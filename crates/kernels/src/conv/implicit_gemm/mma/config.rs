@@ -1,4 +1,4 @@
-//! Which problems matrix units multiply, and the tile that suits one.
+//! Which problems matrix units multiply, and the best tile for a problem.
 
 use core::fmt;
 
@@ -15,24 +15,24 @@ use crate::conv::implicit_gemm::rules::{self, smaller};
 use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "mma";
 
-/// The most fragments of sums that a plane's registers hold.
+/// The most accumulator fragments that fit in a plane's registers.
 const MOST_FRAGMENTS: u32 = 16;
 
-/// How a product is cut up for planes that multiply by fragments.
+/// The tile of a kernel whose planes multiply fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The block of a cube, and the pieces of it that a plane computes.
+    /// The block of a cube, and the pieces of it that each plane computes.
     pub tile: Tile,
-    /// The fragments of the device's matrix units, and the units of a plane.
+    /// The fragment of the device's matrix units, and the units of a plane.
     pub(super) fragment: Fragment,
     pub(super) plane: u32,
 }
 
 impl Config {
-    /// A block as wide as the filters are many: the largest that a device has room for.
+    /// A block that is as wide as the number of filters, and as large as the device has room for.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -42,7 +42,7 @@ impl Config {
         tile(conv, request, device).map(|tile| Self { tile, fragment, plane })
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
         Self { tile: tiling.over(self.tile), ..self }
     }
@@ -75,7 +75,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     let (fragment, _) = fragment(request, device)?;
     let columns = columns(conv, request.pass);
     let elems_per_thread = widest_factor_load(request.dtype, device);
-    // As many bytes of terms whatever their type.
+    // A block has the same number of bytes along the terms for every type.
     let block_k = (64 / request.dtype.size() as u32).next_multiple_of(fragment.k);
     let tile = |block_n, ratio_m, ratio_n| {
         let block_m = 128;
@@ -87,10 +87,9 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
         17.. => tile(32, 2, 1),
         _ => tile(16, 2, 1),
     };
-    // Planes of 4 by 4 fragments read two thirds as much of shared memory for a product, and in blocks twice
-    // as wide lines come half as often. They take all registers there are: short loads would need more of
-    // them, and through a shading language they are slow (f16 on an H200, by Vulkan: 32 TFLOP/s, and 175
-    // with 4 by 2).
+    // With 4 by 4 fragments a plane reads two thirds as much shared memory per product, and with blocks twice as wide
+    // each line is loaded half as often. These planes use all registers. Short loads would need even more, and with
+    // a shading language they are slow (f16 on an H200 with Vulkan: 32 TFLOP/s, compared with 175 for 4 by 2).
     let wide = Tile { block_k: 2 * block_k, ..tile(256, 4, 4) };
     let whole = |count: usize| count.is_multiple_of(elems_per_thread as usize);
     let pays = device.vector_lanes >= 8
@@ -103,7 +102,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     large.chain(smaller(plain)).find(|tile| check(tile, request, device).is_ok())
 }
 
-/// Refuses a tile that there is no such kernel for.
+/// Rejects a tile that the kernel does not support.
 pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
     let Some((fragment, plane)) = fragment(request, device) else {
         return Err(PlanError::NoKernel { kernel: Some(NAME) });
@@ -115,7 +114,7 @@ pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Res
     check_units(form::units(tile, fragment, plane), device)
 }
 
-/// Refuses blocks that are not made of whole fragments.
+/// Rejects blocks that are not multiples of the fragments.
 fn check_fragments(tile: &Tile, fragment: Fragment) -> Result<(), PlanError> {
     check_sums(tile.ratio_m, tile.ratio_n, MOST_FRAGMENTS)?;
     for (name, block, of) in [

@@ -1,11 +1,11 @@
-//! The compile-time options of the kernel, and how blocks and results lie in shared memory.
+//! The compile-time options of the kernel, and the layout of blocks and results in shared memory.
 
 use windowpane_geometry::{DType, Tile};
 
 use crate::conv::implicit_gemm::blocks::{Factor, Product};
 use crate::device::Fragment;
 
-/// The bytes that all banks of shared memory give at once, where it has 32 of 4 bytes.
+/// The bytes that all banks of shared memory deliver at once: 32 banks of 4 bytes.
 const BANKS: u32 = 128;
 
 /// The compile-time options of the kernel.
@@ -18,9 +18,9 @@ pub(super) struct Form {
     pub(super) product: Product,
     /// Whether factors are rounded to tf32.
     pub(super) tf32: bool,
-    /// The elements of the gap after each line in shared memory.
+    /// The elements of padding after each line in shared memory.
     pub(super) gap: u32,
-    /// The neighbouring fragments that a plane stores to shared memory at once, at the end.
+    /// The number of neighbouring fragments that a plane stores to shared memory at once in the epilogue.
     pub(super) strip: u32,
 }
 
@@ -42,7 +42,7 @@ impl Form {
         }
     }
 
-    /// The elements from one line, or term, to the next in shared memory.
+    /// The distance from one line, or term, to the next in shared memory, in elements.
     pub(super) fn stride(&self, factor: Factor) -> u32 {
         let along_terms = self.product.side(factor).along_terms;
         (if along_terms { self.tile.block_k } else { self.lines(factor) }) + self.gap
@@ -55,19 +55,19 @@ impl Form {
         rows * self.stride(factor) / side.lanes
     }
 
-    /// The loads of a block.
+    /// The number of loads of a block.
     pub(super) fn loads(&self, factor: Factor) -> u32 {
         self.lines(factor) * self.tile.block_k / self.product.side(factor).lanes
     }
 
-    /// The loads of a unit.
+    /// The most loads per unit.
     pub(super) fn slots(&self, factor: Factor) -> u32 {
         self.loads(factor).div_ceil(self.units())
     }
 
-    /// The lines of a block that come to shared memory together, as many as fill its banks once.
+    /// The number of lines of a block that are stored to shared memory together: as many as fill its banks once.
     pub(super) fn together(&self) -> u32 {
-        // The gap is 16 bytes.
+        // The padding is 16 bytes.
         let bytes = self.tile.block_k * (16 / self.gap);
         1 << (BANKS / bytes).clamp(1, 8).ilog2()
     }
@@ -79,12 +79,12 @@ pub(super) fn units(tile: &Tile, fragment: Fragment, plane: u32) -> u32 {
     planes_m * (tile.block_n / (fragment.n * tile.ratio_n)) * plane
 }
 
-/// The elements of the gap after each line: 16 bytes.
+/// The elements of padding after each line: 16 bytes.
 pub(super) fn gap(size: usize) -> u32 {
     (16 / size) as u32
 }
 
-/// The bytes of shared memory that a tile takes, whatever lies along what, with a strip of one fragment.
+/// The bytes of shared memory that a tile needs in any layout of the operands, with strips of one fragment.
 pub(super) fn shared_bytes(tile: &Tile, fragment: Fragment, plane: u32, dtype: DType) -> usize {
     block_bytes(tile, dtype) + laid_bytes(tile, fragment, plane)
 }
@@ -99,14 +99,14 @@ fn block_bytes(tile: &Tile, dtype: DType) -> usize {
     (block(tile.block_m) + block(tile.block_n)) * tile.stages as usize * dtype.size()
 }
 
-/// The bytes of a fragment of sums of every plane.
+/// The bytes of one accumulator fragment per plane.
 fn laid_bytes(tile: &Tile, fragment: Fragment, plane: u32) -> usize {
     let planes = units(tile, fragment, plane) / plane.max(1);
     (planes * fragment.m * fragment.n) as usize * size_of::<f32>()
 }
 
-/// The neighbouring fragments that every plane can store at once in `limit` bytes of shared memory:
-/// the wider a strip is, the longer the pieces of lines that are stored together.
+/// The number of neighbouring fragments that every plane can store at once in `limit` bytes of shared memory. A wider
+/// strip gives longer contiguous pieces of lines for the final store.
 pub(super) fn strip(
     tile: &Tile,
     fragment: Fragment,
@@ -124,7 +124,7 @@ pub(super) fn strip(
 mod tests {
     use super::*;
 
-    /// A strip is as wide as a plane's fragments where there is room, and never too wide for it.
+    /// A strip is as wide as a plane's fragments where there is room, and never wider than the room.
     #[test]
     fn strips_have_room() {
         let (fragment, dtype) = (Fragment { m: 16, n: 16, k: 16 }, DType::F16);
@@ -139,7 +139,7 @@ mod tests {
         };
         let least = shared_bytes(&tile, fragment, 32, dtype);
         for (room, expected) in [(1, 1), (2, 2), (3, 2), (4, 4), (9, 4)] {
-            // Four planes, each with a fragment of `f32`.
+            // Four planes, each with one fragment of `f32`.
             let limit = least + (room - 1) * 4 * 1024;
             assert_eq!(strip(&tile, fragment, 32, dtype, limit), expected, "{room} fragments");
         }

@@ -1,5 +1,5 @@
-//! The work of a cube: blocks go through registers to shared memory, fragments are multiplied out of it,
-//! results on their way back.
+//! The work of a cube: blocks are loaded through registers into shared memory, fragments of them are multiplied, and
+//! results are stored by way of shared memory.
 
 use cubecl::cmma;
 use cubecl::prelude::*;
@@ -12,7 +12,7 @@ use crate::conv::implicit_gemm::blocks::{
 };
 use crate::cube::registers::{Registers, zeros};
 
-/// The bytes on whose multiples fragments begin: 16 elements of 16 bits, or 8 of 32.
+/// The alignment of fragments in bytes: 16 elements of 16 bits, or 8 of 32 bits.
 const ALIGNMENT: usize = 32;
 
 #[cube(launch_unchecked)]
@@ -59,8 +59,9 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
         ));
     }
 
-    // A block comes to registers a step before it is stored, with 2 stages, or else in the same step. What is
-    // brought past the last is the last again, and multiplied nowhere: so no branch parts loads from products.
+    // A block is loaded into registers one step before it is stored to shared memory with 2 stages, and in the same
+    // step with 1. Loads past the last block repeat it and are never multiplied, so that no branch separates loads
+    // from products.
     let last = max(place.blocks, 1u32) - 1;
     if place.blocks > 0 {
         bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
@@ -97,17 +98,17 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
         }
         sync_cube();
     }
-    // SAFETY: all units are here, and what is freed is not read again.
+    // SAFETY: all units have passed the barrier, and the freed memory is not read again.
     unsafe {
         shared_a.free();
         shared_b.free();
     }
-    // Results may now lie where the blocks did.
+    // Results may now overwrite the memory of the blocks.
     sync_cube();
     store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
 }
 
-/// The first line, or column, and the first term of a unit's load, within the block.
+/// The first line (or column) and the first term of a unit's load, within the block.
 #[cube]
 fn load_of(
     #[comptime] slot: u32,
@@ -119,8 +120,8 @@ fn load_of(
     if comptime!(side.along_terms) {
         let loads = comptime!(form.tile.block_k / side.lanes);
         let (line, term) = (load / loads, load % loads * comptime!(side.lanes));
-        // Of 8 lines, those that are stored together are as far apart as they can be: with their gaps they
-        // then meet in no bank.
+        // Lines that are stored together are spread as far apart as possible within each group of 8, so that with
+        // their padding they do not share a bank.
         let together = comptime!(form.together());
         let low = line % 8;
         (line - low + low % together * comptime!(8 / together) + low / together, term)
@@ -130,13 +131,13 @@ fn load_of(
     }
 }
 
-/// Whether a unit has such a load.
+/// Whether a unit has this load.
 #[cube]
 fn has_load(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
     has_piece(slot, comptime!(form.units()), comptime!(form.loads(factor)))
 }
 
-/// The lines of `a` that a unit loads, which are the same in every block of terms.
+/// The lines of `a` that a unit loads. They are the same in every block of terms.
 #[cube]
 fn lines_of(
     gather: &GatherArgs,
@@ -153,7 +154,7 @@ fn lines_of(
     lines
 }
 
-/// Brings a unit's part of a block of `a` to registers.
+/// Loads a unit's part of a block of `a` into registers.
 #[cube]
 fn bring_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -176,7 +177,7 @@ fn bring_a<S: Float, N: Size>(
     }
 }
 
-/// Brings a unit's part of a block of `b` to registers.
+/// Loads a unit's part of a block of `b` into registers.
 #[cube]
 fn bring_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
@@ -198,7 +199,7 @@ fn bring_b<S: Float, N: Size>(
     }
 }
 
-/// Stores what a unit holds in shared memory, as it came.
+/// Stores the loaded elements of a unit in shared memory, in the order in which they were loaded.
 #[cube]
 fn stage<S: Float, E: Float, N: Size>(
     held: &Registers<S, N>,
@@ -225,7 +226,7 @@ fn stage<S: Float, E: Float, N: Size>(
     }
 }
 
-/// Rounds `f32` to the 11 digits of tf32, to nearest even, in which a device might cut it off.
+/// Rounds `f32` to the 11 significant bits of tf32, to nearest even. A device might truncate it instead.
 #[cube]
 fn round_to_tf32<S: Float, N: Size>(value: Vector<S, N>) -> Vector<S, N> {
     let bits = Vector::<u32, N>::reinterpret(value);
@@ -235,7 +236,7 @@ fn round_to_tf32<S: Float, N: Size>(value: Vector<S, N>) -> Vector<S, N> {
     select_many(value.is_nan(), value, rounded)
 }
 
-/// Multiplies some fragments' terms of a block: every plane its fragments.
+/// Multiplies the terms of some steps of a block; every plane updates its own fragments.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
@@ -297,7 +298,7 @@ fn multiply<E: Float, A: Float, NA: Size, NB: Size>(
     }
 }
 
-/// The vector in shared memory at which a fragment begins.
+/// The index of the vector in shared memory at which a fragment starts.
 #[cube]
 fn first_of(
     line: u32,
@@ -310,7 +311,7 @@ fn first_of(
     at / comptime!(side.lanes)
 }
 
-/// Stores a plane's results, one strip of fragments after another by way of shared memory.
+/// Stores a plane's results by way of shared memory, one strip of fragments at a time.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
@@ -329,7 +330,7 @@ fn store<A: Float, R: Float, O: Size>(
     let (ratio_m, ratio_n) = comptime!((form.tile.ratio_m, form.tile.ratio_n));
     let (m, n) = comptime!((form.fragment.m, form.fragment.n));
     let strip = comptime!(form.strip);
-    // A line of a strip, and a plane's strip.
+    // The vectors of a line of a strip, and of a whole strip.
     let row = comptime!(strip * n / QUAD);
     let quads = comptime!(m * row);
     let planes = comptime!(form.units() / units);

@@ -1,34 +1,33 @@
-//! The implicit product of matrices on matrix units: blocks in shared memory, multiplied in
-//! fragments by whole planes.
+//! The implicit matrix product on matrix units: blocks in shared memory, multiplied in fragments by whole planes.
 //!
 //! ```text
 //! for each block of BLOCK_M rows by BLOCK_N columns:           one cube
 //!     for each BLOCK_K terms:
-//!         all units bring a[rows, terms] and b[terms, columns] to shared memory
+//!         all units load a[rows, terms] and b[terms, columns] into shared memory
 //!         for each fragment's terms:                          one plane, RATIO_M by RATIO_N fragments
 //!             fragments += a[its rows, terms] · b[terms, its columns]
 //! ```
 //!
-//! The same product as that of [`simt`](super::simt), in every pass. What comes from memory along the terms
-//! stays so in shared memory, and what comes along the lines too: matrix units take either, and each
-//! line ends in a gap, so that neighbours in a fragment do not meet in one bank.
+//! The product is the same as in [`simt`](super::simt), in every pass. Operands keep their memory order in shared
+//! memory, whether neighbours are terms or lines, because matrix units can read both. Each line ends in padding, so
+//! that neighbouring lines of a fragment do not cause bank conflicts.
 //!
-//! Where the code departs from this, with 2 stages: blocks are on their way for two steps. In the midst
-//! of a step, between the products of its first and its second half, what came in the step before is
-//! stored beside the block that is multiplied, and the loads of the block after that begin; one barrier a
-//! step does. No branch stands around them: a branch parts what a compiler may run side by side, and what
-//! it keeps together it interleaves with the products. At the end a plane stores its fragments to shared
-//! memory, a strip of neighbours after another, where its units pick up four columns each.
+//! The real code departs from this with 2 stages: a block is loaded two steps ahead. In the middle of a step,
+//! between the products of its first and its second half, the block that was loaded in the previous step is stored
+//! next to the block that is being multiplied, and the loads of the block after it start. One barrier per step is
+//! enough. There are no branches around these parts, so that the compiler can interleave them with the products. In
+//! the epilogue a plane stores its fragments to shared memory, one strip of neighbours at a time, from which each
+//! unit reads four columns.
 //!
-//! How large a block is decides how fast it is multiplied. A fragment is two products of matrix units,
-//! and for each a plane of 4 by 2 fragments reads 3/4 of a fragment from shared memory, of 4 by 4 half of
-//! one. A block of 128 by 256, by 64 terms of 16 bits, is 128 KiB read a step, 48 stored and 48 loaded:
-//! 1800 cycles of the pipe that all of it goes through, 128 bytes each, where an H200's matrix units, by
-//! their counters, are busy for 1540. It runs at 370 TFLOP/s there, and 128 by 128 by 32 terms, of 4 by 2
-//! fragments, at 235 (2026-11-21, `bench --algorithm matrix`, `big_3x3_1024_32` in bf16).
+//! The size of a block decides its speed. A fragment takes two matrix instructions. Per fragment product, a plane of
+//! 4 by 2 fragments reads 3/4 of a fragment from shared memory, and a plane of 4 by 4 reads half of one. With a block
+//! of 128 by 256 by 64 terms of 16 bits, a step reads 128 KiB, stores 48 and loads 48. All of it passes through one
+//! pipe at 128 bytes per cycle, which takes 1800 cycles; an H200's matrix units, according to its counters, are busy
+//! for 1540. This block reaches 370 TFLOP/s there, and 128 by 128 by 32 terms with 4 by 2 fragments 235 (2026-11-21,
+//! `bench --algorithm matrix`, `big_3x3_1024_32` in bf16).
 //!
-//! Factors are 16 bits wide, or `f32` rounded to the 11 digits of tf32 on the way to shared memory, and
-//! sums `f32`.
+//! Factors are 16 bits wide, or `f32` rounded to the 11 significant bits of tf32 on the way to shared memory.
+//! Accumulators are `f32`.
 
 use cubecl::ir::{ElemType, FloatKind};
 use cubecl::prelude::*;
@@ -92,7 +91,7 @@ impl Kernel for Config {
     }
 }
 
-/// Launches a pass, by fragments that the units of a plane multiply together.
+/// Launches a pass.
 fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, precision } = arguments.request;
@@ -115,8 +114,8 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
     for launch in launches(conv, pass, splits, &tile, epilogue.slope()) {
-        // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
-        // past the last too, and reads outside are moved inside.
+        // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
         unsafe {
             kernel::mma::launch_unchecked(
                 client,

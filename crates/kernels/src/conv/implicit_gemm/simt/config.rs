@@ -1,4 +1,4 @@
-//! Which problems a GPU's plain units multiply, and the tile that suits one.
+//! Which problems a GPU's plain units (no matrix units) multiply, and the best tile for a problem.
 
 use core::fmt;
 
@@ -16,21 +16,21 @@ use crate::conv::problem::Request;
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "simt";
 
-/// The most 4 by 4 pieces that a unit's registers hold.
+/// The most 4 by 4 pieces of accumulators that fit in a unit's registers.
 const MOST_PIECES: u32 = 8;
 
-/// How a product is cut up for units that each sum in registers.
+/// The tile of a kernel whose units each accumulate in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The block of a cube, and the pieces of it that a unit computes.
+    /// The block of a cube, and the pieces of it that each unit computes.
     pub tile: Tile,
 }
 
 impl Config {
-    /// A block as wide as the filters are many, and the windows that keep its units busy.
+    /// A block that is as wide as the number of filters, with enough windows to keep its units busy.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -39,7 +39,7 @@ impl Config {
         tile(conv, request, device).map(|tile| Self { tile })
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Self {
         Self { tile: tiling.over(self.tile) }
     }
@@ -80,7 +80,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     smaller(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
 }
 
-/// Refuses a tile that there is no such kernel for.
+/// Rejects a tile that the kernel does not support.
 pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Result<(), PlanError> {
     check_lanes(tile.elems_per_thread, widest_load(request.dtype, device))?;
     check_pieces(tile)?;
@@ -89,7 +89,7 @@ pub(super) fn check(tile: &Tile, request: Request, device: &Capabilities) -> Res
     check_units(units(tile), device)
 }
 
-/// Refuses blocks that are not made of whole pieces, which are 4 by 4 sums.
+/// Rejects blocks that are not multiples of the 4 by 4 pieces.
 fn check_pieces(tile: &Tile) -> Result<(), PlanError> {
     check_sums(tile.ratio_m, tile.ratio_n, MOST_PIECES)?;
     check_block("block_m", tile.block_m, tile.ratio_m.saturating_mul(QUAD), MOST_BLOCK)?;
@@ -102,7 +102,7 @@ pub(super) fn units(tile: &Tile) -> u32 {
     (tile.block_m / (QUAD * tile.ratio_m)) * (tile.block_n / (QUAD * tile.ratio_n))
 }
 
-/// The bytes of shared memory that a tile takes.
+/// The bytes of shared memory that a tile needs.
 fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
     let elements = (tile.block_m as usize + tile.block_n as usize) * tile.block_k as usize;
     elements * tile.stages as usize * accumulator(dtype).size()

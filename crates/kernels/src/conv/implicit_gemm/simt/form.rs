@@ -1,4 +1,4 @@
-//! The compile-time options of the kernel: how a cube's units share its work.
+//! The compile-time options of the kernel: how the units of a cube divide its work.
 
 use windowpane_geometry::Tile;
 
@@ -27,12 +27,12 @@ impl Form {
         self.units() / self.units_n()
     }
 
-    /// Whether units can be taken 4 by 8 together.
+    /// Whether units can be arranged in groups of 4 rows by 8 columns.
     pub(super) fn in_squares(&self) -> bool {
         self.units_m().is_multiple_of(4) && self.units_n().is_multiple_of(8)
     }
 
-    /// Whether vectors of a term change places, by eight.
+    /// Whether the vectors of a term are swizzled, in groups of eight.
     pub(super) fn swizzles(&self, factor: Factor) -> bool {
         let units = match factor {
             Factor::A => self.units_m(),
@@ -41,7 +41,7 @@ impl Form {
         self.product.side(factor).along_terms && units.is_multiple_of(8)
     }
 
-    /// The vectors of a block's terms in shared memory.
+    /// The vectors per term of a block in shared memory.
     pub(super) fn quads(&self, factor: Factor) -> u32 {
         let block = match factor {
             Factor::A => self.tile.block_m,
@@ -50,29 +50,29 @@ impl Form {
         block / QUAD
     }
 
-    /// The loads by which a unit brings 4 lines.
+    /// The number of loads with which a unit reads 4 lines.
     pub(super) fn loads(&self, factor: Factor) -> u32 {
         let side = self.product.side(factor);
         if side.along_terms { QUAD } else { QUAD / side.lanes }
     }
 
-    /// The pieces of work of a block that a unit has.
+    /// The most pieces of loading work per unit and block.
     pub(super) fn slots(&self, factor: Factor) -> u32 {
         self.pieces(factor).div_ceil(self.units())
     }
 
-    /// The pieces of work of a block: 4 lines by the terms of a load.
+    /// The pieces of loading work of a block. A piece is 4 lines by the terms of one load.
     pub(super) fn pieces(&self, factor: Factor) -> u32 {
         self.quads(factor) * (self.tile.block_k / self.terms_a_load(factor))
     }
 
-    /// The units after which those begin that bring `b`: where there are enough, `a` is not theirs to bring.
+    /// The first unit that loads a factor. If a cube has enough units, those that load `b` follow those that load `a`.
     pub(super) fn first_unit(&self, factor: Factor) -> u32 {
         let apart = self.pieces(Factor::A) + self.pieces(Factor::B) <= self.units();
         if factor == Factor::B && apart { self.pieces(Factor::A) } else { 0 }
     }
 
-    /// The terms that a load brings of each of its lines.
+    /// The number of terms of each line that a load reads.
     pub(super) fn terms_a_load(&self, factor: Factor) -> u32 {
         let side = self.product.side(factor);
         if side.along_terms { side.lanes } else { 1 }

@@ -1,4 +1,4 @@
-//! The work of a cube: blocks go through registers to shared memory, and each unit multiplies its part of
+//! The work of a cube: blocks are loaded through registers into shared memory, and each unit multiplies its part of
 //! them.
 
 use cubecl::prelude::*;
@@ -74,7 +74,7 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
 }
 
-/// The first line, or column, and the first term of a unit's piece of work, within the block.
+/// The first line (or column) and the first term of a unit's piece of loading work, within the block.
 #[cube]
 fn piece(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> (u32, u32) {
     let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(factor));
@@ -88,7 +88,7 @@ fn piece(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Fo
     }
 }
 
-/// Whether a unit has such a piece of work.
+/// Whether a unit has this piece of loading work.
 #[cube]
 fn has_work(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
     let (first, pieces) = comptime!((form.first_unit(factor), form.pieces(factor)));
@@ -96,7 +96,7 @@ fn has_work(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form:
     if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
 }
 
-/// The lines of `a` that a unit loads, which are the same in every block of terms.
+/// The lines of `a` that a unit loads. They are the same in every block of terms.
 #[cube]
 fn lines_of(
     gather: &GatherArgs,
@@ -117,7 +117,7 @@ fn lines_of(
     lines
 }
 
-/// Brings a unit's part of a block of `a` to registers.
+/// Loads a unit's part of a block of `a` into registers.
 #[cube]
 fn bring_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
@@ -144,7 +144,7 @@ fn bring_a<S: Float, N: Size>(
     }
 }
 
-/// Brings a unit's part of a block of `b` to registers.
+/// Loads a unit's part of a block of `b` into registers.
 #[cube]
 fn bring_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
@@ -173,8 +173,8 @@ fn bring_b<S: Float, N: Size>(
     }
 }
 
-/// By what the places of a term's vectors change: neighbouring units store vectors of the terms of one load
-/// after another, of as few lines as those take in.
+/// The XOR mask that swizzles the vectors of a term. Neighbouring units store vectors of different loads of the
+/// same few lines at the same time; the mask puts them into different banks.
 #[cube]
 fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32 {
     let terms = comptime!(form.terms_a_load(factor));
@@ -186,7 +186,7 @@ fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32
     }
 }
 
-/// The row and the column of a unit among those of its cube.
+/// The row and the column of a unit in its cube.
 #[cube]
 fn unit_place(#[comptime] form: Form) -> (u32, u32) {
     let units_n = comptime!(form.units_n());
@@ -199,7 +199,7 @@ fn unit_place(#[comptime] form: Form) -> (u32, u32) {
     }
 }
 
-/// Stores what a unit holds in shared memory, a vector of 4 lines a term.
+/// Stores the loaded elements of a unit in shared memory, as one vector of 4 lines per term.
 #[cube]
 fn stage<S: Float, A: Float, N: Size>(
     held: &Registers<S, N>,
@@ -237,7 +237,7 @@ fn stage<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Multiplies a block: every unit its sums.
+/// Multiplies a block; every unit updates its own accumulators.
 #[cube]
 fn multiply<A: Float>(
     shared_a: &Shared<[Vector<A, Const<4>>]>,

@@ -1,27 +1,26 @@
-//! The implicit product of matrices on a GPU's plain units: blocks in shared memory, sums in
-//! registers.
+//! The implicit matrix product on a GPU's plain units: blocks in shared memory, accumulators in registers.
 //!
 //! ```text
 //! for each block of BLOCK_M rows by BLOCK_N columns:           one cube
 //!     for each BLOCK_K terms:
-//!         all units bring a[rows, terms] and b[terms, columns] to shared memory
+//!         all units load a[rows, terms] and b[terms, columns] into shared memory
 //!         for each term:                                       one unit, 4·RATIO_M by 4·RATIO_N sums
 //!             sums += a[its rows, term] ⊗ b[term, its columns]
 //! ```
 //!
-//! A gradient of the filters is the same product with rows and terms changing places: its rows are
-//! taps and channels, and its terms, which are very many, windows.
+//! A weight gradient is the same product with rows and terms exchanged: its rows are taps and channels, and its
+//! terms, of which there are very many, are windows.
 //!
 //! ```text
 //! forward, data    line of a = row     term = tap, channel      b = weights
 //! filter           line of a = tap, channel     term = window   b = dy
 //! ```
 //!
-//! Where the code departs from this: the next block of terms is loaded into registers while the
-//! present one is multiplied, and with 2 stages stored beside it, so that one barrier a block does.
-//! Shared memory holds vectors of 4 lines a term; what comes from memory along the terms is
-//! turned on the way, and the vectors of a term change places, so that what a plane stores together
-//! meets in no bank. Neighbouring units have sums in 4 by 8 pieces: what they read together is little.
+//! The real code departs from this as follows. The next block of terms is loaded into registers while the current
+//! one is multiplied; with 2 stages it is then stored next to the current block, so that one barrier per block is
+//! enough. Shared memory holds vectors of 4 lines per term. Operands whose neighbours in memory are terms are
+//! transposed on the way there, and the vectors of a term are swizzled, so that the stores of a plane cause no bank
+//! conflicts. Neighbouring units are arranged in groups of 4 by 8, so that together they read few vectors.
 
 use cubecl::prelude::*;
 use windowpane_geometry::{Convolution, Tile};
@@ -86,7 +85,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
     let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    // A load is of one vector in shared memory, or turned into several.
+    // A load fills one vector in shared memory, or is transposed into several.
     let load = tile.elems_per_thread;
     let most = [load.min(tile.block_k), load.min(QUAD)];
     let form = Form { tile, product: Product::new(conv, pass, &tile, most, epilogue.form(stored)) };
@@ -94,8 +93,8 @@ fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
     for launch in launches(conv, pass, splits, &tile, epilogue.slope()) {
-        // SAFETY: lines and columns past the last are clamped for loads and stored nowhere, terms
-        // past the last too, and reads outside are moved inside.
+        // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
+        // too, and reads outside the tensors are moved inside.
         unsafe {
             kernel::simt::launch_unchecked(
                 client,

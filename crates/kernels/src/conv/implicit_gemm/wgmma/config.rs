@@ -1,4 +1,4 @@
-//! Which problems warpgroups multiply, and the tile that is estimated to cost least.
+//! Which problems warpgroups multiply, and the tile with the lowest estimated cost.
 
 use core::fmt;
 
@@ -14,42 +14,42 @@ use crate::conv::implicit_gemm::rules;
 use crate::conv::problem::{Pass, Request, results, windows};
 use crate::device::Capabilities;
 
-/// The kernel's name.
+/// The name of the kernel.
 pub(in crate::conv) const NAME: &str = "wgmma";
 
-/// The `elems_per_thread` of every tile. The copy engine brings whole lines, so that there is no choice.
+/// The `elems_per_thread` of every tile. The copy engine loads whole lines, so there is no choice.
 const LOAD: u32 = 8;
 
-/// The bytes of shared memory that are left to barriers and to alignment.
+/// The bytes of shared memory that are reserved for barriers and alignment.
 const RESERVED: usize = 2048;
 
-/// The most stages: a stage's barrier is selected among all, and more were not tried.
+/// The most stages. A stage's barrier is selected by comparison with each index; more stages were not tried.
 const MOST_STAGES: u32 = 6;
 
-/// The registers that a unit has for its sums: beyond them others are moved out to memory.
+/// The most registers of a unit for accumulators; with more, other values are spilled to memory.
 const MOST_SUMS: u32 = 128;
 
-/// The registers of a multiprocessor, and those of a unit that are not for sums.
+/// The registers of a multiprocessor, and the registers of a unit that are not accumulators.
 const REGISTERS: u32 = 65536;
 const OTHER_REGISTERS: u32 = 40;
 
-/// How a product is cut up for warpgroups, and for the ring of stages that feeds them.
+/// The tile of a warpgroup kernel, and the stages of the ring that feeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The rows of a tile.
     pub block_m: u32,
     /// The columns of a tile.
     pub block_n: u32,
-    /// The terms of a stage: 128 bytes of them.
+    /// The terms of a stage: as many as fit in 128 bytes.
     pub block_k: u32,
-    /// The times 64 rows that a warpgroup has.
+    /// The number of 64-row blocks per warpgroup.
     pub ratio_m: u32,
-    /// The stages of the ring.
+    /// The number of stages in the ring.
     pub stages: u32,
 }
 
 impl Config {
-    /// The configuration that costs least.
+    /// The configuration with the lowest estimated cost.
     pub(in crate::conv) fn new(
         conv: &Convolution,
         request: Request,
@@ -63,7 +63,7 @@ impl Config {
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages }
     }
 
-    /// The configuration with numbers of its tile replaced.
+    /// The configuration with some numbers of its tile replaced.
     pub(in crate::conv) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         let tile = tiling.over(self.as_tile());
         check_number("ratio_n", tile.ratio_n, 1)?;
@@ -86,7 +86,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Whether the kernel can compute a problem on a device: all that the copy engine's maps can describe.
+/// Whether the kernel can compute a problem on a device: the copy engine's maps must be able to describe it.
 pub(in crate::conv) fn applies(
     conv: &Convolution,
     request: Request,
@@ -100,13 +100,13 @@ pub(in crate::conv) fn applies(
     require(smallest(&product, device).is_some(), "shared memory is too small for a ring of stages")
 }
 
-/// Whether repacking pays off: with few products, or few columns in a tile, another kernel is faster.
+/// Whether repacking pays off. With little work, or few columns in a tile, another kernel is faster.
 pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
     Product::new(conv, request).is_none_or(|product| {
         let beside = match product.pass {
-            // Both operands are repacked whole; one tap makes few products of them, and with few channels
-            // most of a tile is padding.
+            // Both operands are repacked completely. With one tap there are few products per repacked factor, and
+            // with few channels most of a tile is padding.
             Pass::Filter => {
                 PRODUCTS_PER_REPACKED_FACTOR * product.factors() + product.multiplied() / FASTER
             }
@@ -118,43 +118,43 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     })
 }
 
-/// Whether the kernel is worth transposing the tensors of another layout for: their launches are short beside the
-/// product, and so is moving each element once more in and out.
+/// Whether transposing tensors from another layout for this kernel pays off: the transpose launches, and reading and
+/// writing each element once more, must take little time relative to the product.
 pub(in crate::conv) fn pays_after_transposes(conv: &Convolution) -> bool {
     let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
     let moved = conv.input().elements() + conv.output().elements() + conv.filter().elements();
     products >= PRODUCTS_WORTH_REPACKING.max(PRODUCTS_PER_TRANSPOSED * moved)
 }
 
-/// The fewest products for each element that is transposed: an estimate from what a GPU moves and multiplies at
-/// once, not timed.
+/// The fewest products per transposed element. This is an estimate from a GPU's bandwidth and throughput; it was not
+/// measured.
 const PRODUCTS_PER_TRANSPOSED: usize = 32;
 
-/// The fewest products and columns for which repacking pays off, as measured on an H200.
+/// The fewest products and columns for which repacking pays off, measured on an H200.
 const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;
 const COLUMNS_WORTH_REPACKING: usize = 32;
 
-/// How many products of a filter gradient the `simt` kernel computes in the time that repacking one factor in
-/// parts takes, and how many times slower it is at products, as measured on an H200.
+/// The number of products of a weight gradient that the `simt` kernel computes in the time that repacking one factor
+/// in parts takes, and how many times slower `simt` is at products, both measured on an H200.
 const PRODUCTS_PER_REPACKED_FACTOR: usize = 36;
 const FASTER: usize = 5;
 
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let product = Product::new(conv, request)?;
     let mut best: Option<(f64, Tile)> = None;
-    // Of tiles that cost the same the first: of 256 rows fewer bytes are brought, and the clock is faster.
+    // Among tiles of equal cost the first one wins: with 256 rows fewer bytes are loaded, and the clock is higher.
     let blocks = [(256, 2), (128, 1), (192, 1), (64, 1)]
         .into_iter()
         .flat_map(|(block_m, ratio_m)| (1..=8).rev().map(move |n| [block_m, 32 * n, ratio_m]));
     for block in blocks {
         for times in [1, 2] {
             let Some(tile) = fitted(block, times, &product, device) else { continue };
-            // Columns that are brought for each tile are too many for so few rows.
+            // 64 rows are too few to amortise loading the columns for each tile.
             if tile.block_m == ROWS && !all_stay(&product, &tile) {
                 continue;
             }
             let cost = cost(&product, &tile, cheapest_splits(&product, &tile, device), device);
-            // A little less is no reason for a rarer tile.
+            // A rarer tile must be noticeably cheaper.
             if best.is_none_or(|(least, _)| cost < 0.99 * least) {
                 best = Some((cost, tile));
             }
@@ -163,7 +163,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     best.map(|(_, tile)| tile)
 }
 
-/// The parts of a filter's gradient that cost least.
+/// The number of parts with the lowest cost for a weight gradient.
 pub(in crate::conv) fn splits(
     conv: &Convolution,
     request: Request,
@@ -184,7 +184,7 @@ fn smallest(product: &Product, device: &Capabilities) -> Option<Tile> {
     fitted([128, product.line() as u32, 1], 1, product, device)
 }
 
-/// A tile with as many stages as fit so many times.
+/// A tile with as many stages as fit if `times` cubes share a multiprocessor.
 fn fitted(
     [block_m, block_n, ratio_m]: [u32; 3],
     times: usize,
@@ -197,12 +197,12 @@ fn fitted(
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
     let stages = most_stages(&tile, product, room);
     let tile = Tile { stages, ..tile };
-    // Of parts a stage has several, and is as long in use.
+    // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
     (stages >= least && check_tile(&tile, product, device).is_ok()).then_some(tile)
 }
 
-/// The stages that there is room for.
+/// The most stages that fit.
 fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
     let most = |walk: Walk| {
         let fits = |stages: &u32| ring_bytes(product, tile, &walk, *stages) <= room;
@@ -211,27 +211,27 @@ fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
     product.walks(tile).map(most).min().unwrap_or(0)
 }
 
-/// The cubes that the device holds at once. Two on a multiprocessor hide each other's stores.
+/// The number of cubes that the device holds at once. Two cubes on a multiprocessor hide each other's stores.
 pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
     let shared = ring_bytes(product, tile, walk, tile.stages) + RESERVED;
-    // With parts, sums of a stage wait for each other too, and two cubes hinder each other more.
+    // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
     let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= device.shared_bytes;
     device.multiprocessors.unwrap_or(1) as usize * if two { 2 } else { 1 }
 }
 
-/// The registers of a unit for sums: those of a stage for themselves where factors have parts.
+/// The accumulator registers of a unit. With factors in parts, each stage has separate accumulators.
 fn sums(product: &Product, tile: &Tile) -> u32 {
     let kinds = if product.parts > 1 { 2 } else { 1 };
     tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(kinds)
 }
 
-/// The bytes of so many stages, and of the places where warps turn results over.
+/// The bytes of `stages` stages, and of the memory in which warps rearrange their results.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let stays = product.stays(walk, tile);
     let columns = (if stays { 1 } else { stages } * tile.block_n * LINE) as usize;
-    // Those of a filters' gradient are of 32 bits where sums are cut.
+    // Results of a weight gradient have 32 bits where sums are split, which is always assumed here.
     let stored = if product.pass == Pass::Filter { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, stays);
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
@@ -241,7 +241,7 @@ fn all_stay(product: &Product, tile: &Tile) -> bool {
     product.walks(tile).all(|walk| product.stays(&walk, tile))
 }
 
-/// The parts that are worth a try.
+/// The largest number of parts that is worth trying.
 fn most_splits(product: &Product, tile: &Tile) -> usize {
     if product.pass != Pass::Filter {
         return 1;
@@ -251,7 +251,7 @@ fn most_splits(product: &Product, tile: &Tile) -> usize {
     (steps / 8).min(counted).clamp(1, 64)
 }
 
-/// The cycles that the slowest part takes for all the waves of tiles that there are.
+/// The estimated cycles of all waves of tiles, each limited by its slowest resource.
 fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
     let conv = &product.conv;
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
@@ -262,7 +262,7 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
     let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
     let mut cycles = 0.0;
     for walk in product.walks(tile) {
-        // Rows that taps share are brought once for all.
+        // Rows that taps share are loaded once for all of them.
         let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
         let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
         let copied = parts * (rows_brought + n * LINE as f64);
@@ -273,7 +273,7 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
         let cubes = cubes(product, tile, &walk, device);
         let steps = product.steps(&walk).div_ceil(splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
-        // Of two cubes on a multiprocessor one stores while the other multiplies.
+        // With two cubes on a multiprocessor, one stores while the other multiplies.
         let wave = match cubes > all {
             true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
             false => sum + store,
@@ -286,7 +286,7 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
     cycles
 }
 
-/// The waves of tiles, of which the last takes less if it is shared.
+/// The number of waves of tiles. A shared last wave counts as less than one.
 fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
     match whole(tiles, cubes, tile) {
         whole if whole < tiles => (whole / cubes) as f64 + SHARED_TILE,
@@ -294,22 +294,22 @@ fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
     }
 }
 
-/// The part of a tile's time that a share of it takes.
+/// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
 
-/// The bytes that a multiprocessor moves in shared memory in a cycle, and those that all of an H200 bring from
-/// memory.
+/// The bytes per cycle that a multiprocessor moves in shared memory, and that all multiprocessors of an H200 together
+/// load from memory.
 const SHARED: f64 = 128.0;
 const MEMORY: f64 = 2400.0;
 
-/// The cycles of a tile's store beside those of its bytes, those of a launch, and by how much two cubes
-/// hinder each other and taps that share their rows.
+/// The cycles of a tile's store besides those for its bytes; the cycles of a launch; the slowdown where two cubes
+/// share a multiprocessor; and the slowdown where taps share their rows.
 const STORED: f64 = 500.0;
 const LAUNCHED: f64 = 4000.0;
 const TWO: f64 = 1.15;
 const SHARING: f64 = 1.04;
 
-/// Refuses what the kernel cannot be compiled for.
+/// Rejects a tile that the kernel cannot be compiled for.
 pub(in crate::conv) fn check(
     tile: &Tile,
     conv: &Convolution,
@@ -325,7 +325,7 @@ pub(in crate::conv) fn check(
 fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(), PlanError> {
     let line = product.line() as u32;
     check_number("block_k", tile.block_k, line)?;
-    // Operands that lie across come in panels a line wide.
+    // Operands that are contiguous across the terms are loaded in panels that are one line wide.
     let filter = product.pass == Pass::Filter;
     let panels = |across: bool, of: u32| if across { of.max(line) } else { of };
     for (name, block, of) in [
@@ -338,8 +338,8 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     }
     let sums = sums(product, tile);
     let units = units(tile);
-    // Of 65,536 registers each unit has its share, of which some are not for sums; the assembler reckons
-    // with whole warpgroups.
+    // The units share 65,536 registers, and each unit needs some that are not accumulators. The assembler
+    // allocates registers for whole warpgroups.
     let limit = MOST_SUMS.min(REGISTERS / units.next_multiple_of(WARPGROUP) - OTHER_REGISTERS);
     if sums == 0 || sums > limit {
         return Err(PlanError::Sums { sums, limit });
@@ -355,7 +355,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     Ok(())
 }
 
-/// How the kernel takes its factors, in words.
+/// A description of the form in which the kernel multiplies its factors.
 pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static str {
     let product = Product::new(conv, request);
     match product.map(|product| (product.parts, product.fold.is_some())) {
@@ -368,7 +368,7 @@ pub(in crate::conv) fn factors(conv: &Convolution, request: Request) -> &'static
     }
 }
 
-/// The bytes of memory that a launch takes beside its tensors.
+/// The bytes of scratch memory that a launch needs besides its tensors.
 pub(in crate::conv) fn workspace(
     conv: &Convolution,
     request: Request,

@@ -1,41 +1,45 @@
-//! The implicit product of matrices on Hopper's own instructions.
+//! The implicit matrix product with Hopper's own instructions.
 //!
-//! For somebody who knows CUDA and meets CubeCL here: a *cube* is a block, a *unit* a thread, and
-//! `comptime!` is what a template parameter would be. One cube lives on each multiprocessor, or
-//! two where their tiles are small, and takes one tile of the product after another
-//! (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), columns first, so that the cubes that run together
-//! read the same rows. Where few tiles are left for a last wave, each is shared: a cube takes the rows of one
-//! warpgroup.
+//! For readers who know CUDA but not CubeCL: a *cube* is a block, a *unit* a thread, and `comptime!` corresponds to a
+//! template parameter. The kernel is persistent: each multiprocessor has one cube, or two where tiles are small. A
+//! cube computes one tile of the product after another (`tile = CUBE_POS_X; tile += CUBE_COUNT_X`), ordered by
+//! column first, so that cubes that run at the same time read the same rows. If few tiles are left for the last wave,
+//! each is divided among several cubes: a cube computes the rows of one warpgroup (a *share* of the tile).
+//!
+//! Words of this folder: a *chunk* is 16 bytes, the unit of the copy engine and of the swizzle (in results, 8 columns).
+//! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line. The *flat operand*
+//! is the one that is not the image. *Across* means contiguous across the terms of a sum, not along them. *Parts* are
+//! the low-precision numbers that a factor is split into, or the pieces that a long sum is split into (split-K).
 //!
 //! ```text
 //!           ring of stages in shared memory
 //!           ┌────┬────┬────┬────┐
 //! producer →│ 0  │ 1  │ 2  │ 3  │→ warpgroups, 64 or 128 rows each
 //!           └────┴────┴────┴────┘
-//!            full[s]: a stage's bytes have come      empty[s]: every warp has read them
+//!            full[s]: the stage has been loaded      empty[s]: every warp has read it
 //! ```
 //!
 //! * The *producer* is one unit. For each stage it waits until its place is `empty`, and has the
-//!   tensor copy engine (TMA) bring a block of rows and a block of columns. Rows come by an *im2col
-//!   map*: the engine itself walks windows over the image, steps over strides and gives zeros for
-//!   what lies outside; a tap is an offset into the window. The other operand comes by a plain map.
-//!   Where a tile is so narrow that its products are done before the next rows have come, a run of
-//!   pixels is brought once for all taps along the width, each of which reads it a little further on
-//!   (`Walk`). Columns that are the same in every step of every tile, as those of one tap and few channels
-//!   are, are brought once and stay.
-//! * The *warpgroups* wait until a stage is `full` and multiply out of it (`wgmma`), their sums in
-//!   registers. The products run by themselves; a stage is given back when the first of the next
-//!   one's are done, with the others still on their way, so that the units never stand idle between
-//!   two.
-//! * At the end of a tile a warpgroup stores its results on its own, and the producer runs ahead into
-//!   the next tile: nothing in a cube waits for all of it. Each warp turns its own rows over in shared
-//!   memory, so that it stores two whole lines of a row at a time.
+//!   tensor copy engine (TMA) load a block of rows and a block of columns. Rows are loaded with an *im2col
+//!   map*: the engine itself walks windows over the image, steps over strides and returns zeros outside the
+//!   image; a tap is an offset into the window. The other operand is loaded with a plain map.
+//!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
+//!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
+//!   (`Walk`). With one tap and few channels, all steps of all tiles have the same columns; these *stay*: they
+//!   are loaded only once.
+//! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
+//!   registers. The products are asynchronous. A stage is released when the first products of the next
+//!   stage are done, while the others are still running, so that the matrix units are never idle between
+//!   two stages.
+//! * At the end of a tile a warpgroup stores its results independently, and the producer runs ahead into
+//!   the next tile: nothing waits for the whole cube. Each warp rearranges its own rows in shared
+//!   memory, so that it stores two whole memory lines of a row at a time.
 //!
-//! What a warp is to do is told to it by one of its units, and what it does there is the same for all of
-//! them as far as can be: then the assembler keeps the numbers of a stage once for a warp, where the
-//! products look for them, and few instructions stand between two stages' products.
+//! One unit of a warp broadcasts the warp's role, and the code of the role is uniform across the warp as far as
+//! possible. Then the assembler keeps the numbers of a stage in uniform registers, from which the matrix instructions
+//! read them, and there are few instructions between the products of two stages.
 //!
-//! Both operands may lie along the terms or across them (`K` or `MN` major), so the same loop computes
+//! Both operands may be contiguous along the terms or across them (`K` or `MN` major), so the same loop computes
 //! all three passes:
 //!
 //! ```text
@@ -45,17 +49,17 @@
 //! filter    filters, across           slices of taps, im2col    windows
 //! ```
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`); a filter gradient is
-//! cut into parts where its tiles are few, and a launch of its own (`split_k`) adds them.
+//! A data gradient with strides is one such product for each phase (`Gather`). A weight gradient with few tiles is
+//! split into parts, which a separate launch (`split_k`) adds.
 //!
-//! Some operands are repacked first (`repack`): pixels of few channels, which the engine cannot read or which
-//! would fill a fraction of a line, become lines of all that a window reads of a row; filters whose terms are
-//! not contiguous are transposed; and a strict `f32` becomes two `tf32`, three products of which make up the
-//! whole product. For the gradient of the filters it becomes three `bf16` and six products, since matrix units
-//! take operands that are not contiguous along the terms in 16 bits only. The zeros and the neighbours' values
-//! that this multiplies do not change finite results, but may turn infinite ones into NaN. So where anything was
-//! repacked the warps flag NaN results, and these are recomputed from the operands as they were given
-//! (`nonfinite_fixup`).
+//! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
+//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Filters whose terms are
+//! not contiguous are transposed. A strict `f32` is split into two `tf32`, and three products of these make up the
+//! whole product. For the weight gradient it is split into three `bf16`, with six products, since matrix units
+//! accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
+//! that are multiplied in addition do not change finite results, but may turn infinite ones into NaN. Therefore,
+//! where the image was repacked, the warps flag results that are not finite, and these are recomputed from the
+//! original operands (`nonfinite_fixup`).
 
 use cubecl::ir::{ElemType, FloatKind, UIntKind};
 use cubecl::prelude::*;
@@ -113,7 +117,7 @@ impl Kernel for Config {
         true
     }
 
-    /// The operands as they are repacked, and the flags of results to compute again.
+    /// The repacked operands, and the flags of results that must be recomputed.
     fn workspace(&self, conv: &Convolution, request: Request, splits: usize) -> usize {
         config::workspace(conv, request, &self.as_tile(), splits)
     }
@@ -147,7 +151,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
     for (walk, given) in product.walks(tile).zip(Gather::all(conv, pass)) {
         let form = Form::new(&product, &walk, *tile, stored, epilogue);
         let pair = form.finished() as usize;
-        // What warps turn over is stored as words of 32 bits.
+        // Results that warps rearrange are stored as words of 32 bits.
         let (word, words) = match form.packed {
             true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
             false => (elem(stored), 1),
@@ -156,13 +160,13 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
         let numbers = Numbers::launch(&product, &walk, &form, splits, cubes, epilogue);
         let cubes = cubes.min(numbers.tiles as usize);
         let flags = product.flags(&walk, tile, splits);
-        // Where nothing is checked nothing is told, and any buffer does.
+        // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
         let told = match flags {
             0 => out.clone(),
             _ => client.empty(flags * size_of::<u32>()),
         };
-        // SAFETY: rows and columns past the last are stored nowhere, the copy engine gives zeros
-        // for what is outside of a tensor, and there is a flag for each band of each tile.
+        // SAFETY: rows and columns past the last are not stored, the copy engine returns zeros outside a tensor, and
+        // there is a flag for each band of each tile.
         unsafe {
             kernel::wgmma::launch_unchecked(
                 client,

@@ -1,4 +1,4 @@
-//! What the kernel multiplies: the rows, columns and terms of a pass, and how its factors lie.
+//! The product that the kernel computes: the rows, columns and terms of a pass, and the layout of its factors.
 
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
@@ -10,33 +10,33 @@ use crate::conv::problem::{Pass, Request, windows};
 
 /// The fewest terms of a sum whose factors may be split.
 ///
-/// Two parts leave out of a product at most 6 units of roundoff, and a step of 32 terms adds up with an
-/// error of at most 26 of its terms' magnitudes, for the matrix units cut sums off where they align
-/// them; from there on sums are added in f32. So the error stays under the 64 and more that SEMANTICS
-/// grants, whatever the factors. Three parts leave out 1 unit, and a step of 64 terms adds up with at most
-/// 45: each of four instructions aligns 17 numbers, half a unit of the largest each, and cuts its result
-/// off, by two.
+/// With two parts, the omitted products are at most 6 units of roundoff, and adding a step of 32 terms has an error of
+/// at most 26 units of its terms' magnitudes, because the matrix units truncate sums where they align them; after that,
+/// sums are added in f32. So the error is below the 64 or more units that SEMANTICS allows, whatever the factors.
+/// With three parts, the omitted products are 1 unit, and adding a step of 64 terms has an error of at most 45: each of
+/// four instructions aligns 17 numbers, with an error of half a unit of the largest for each of them, and truncates its
+/// result, with an error of two.
 const LEAST_TERMS: usize = 64;
 
-/// A pass, as the kernel multiplies it.
+/// A pass, in the form in which the kernel multiplies it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Product {
     pub(super) conv: Convolution,
     pub(super) pass: Pass,
     /// The bytes of a factor.
     pub(super) size: usize,
-    /// What each factor is the sum of: itself, or of an f32 two tf32, or three bf16 where the terms do not
-    /// lie side by side, which only factors of 16 bits need not.
+    /// The number of parts that each factor is split into: one if it is not split; two tf32 for an f32; three bf16 for
+    /// an f32 whose terms are not contiguous, because matrix units require contiguous terms except for 16-bit factors.
     pub(super) parts: usize,
-    /// How pixels of few channels are made lines.
+    /// How pixels with few channels are repacked as lines.
     pub(super) fold: Option<Fold>,
-    /// How the other operand lies, and whether it has to be laid so.
+    /// The layout of the other operand, and whether it must be repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
 }
 
 impl Product {
-    /// None where the copy engine cannot read the operands, and none is laid anew so that it can.
+    /// None if the copy engine cannot read the operands, and repacking does not help.
     pub(super) fn new(conv: &Convolution, request: Request) -> Option<Self> {
         let Request { pass, dtype, precision } = request;
         let (parts, size) = match (dtype, precision) {
@@ -48,11 +48,11 @@ impl Product {
         };
         let aligned = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
         let fold = Fold::new(conv, pass, size);
-        // Factors of 32 bits are read along the terms alone.
+        // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
             aligned(flat.dimensions[2]) && aligned(flat.group_step()) && (size == 2 || !flat.across)
         };
-        // Parts of a gradient lie as it does; filters in parts lie along the terms.
+        // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
         let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
         let flat = Flat::new(conv, pass).filter(|flat| kept && readable(flat));
         let product = Self {
@@ -68,8 +68,8 @@ impl Product {
             Pass::Data => conv.output().channels(),
             _ => conv.input().channels(),
         };
-        // A slice of channels does not run into the next group's; and a copy starts at a whole chunk of
-        // memory, or the device is lost by an illegal instruction, so that each group has to.
+        // A slice of channels must not extend into the next group. A copy must start at a whole 16-byte chunk of
+        // memory, or the device is lost with an illegal instruction, so each group has to start at one.
         let whole = conv.groups() == 1
             || match pass {
                 Pass::Filter => aligned(product.inner()),
@@ -91,7 +91,7 @@ impl Product {
         can.then_some(product)
     }
 
-    /// The products of matrices that the pass is made of, as the copy engine walks them for a tile.
+    /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
     pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
         let rank = self.conv.grid().rank();
         let fold = self.fold;
@@ -109,19 +109,20 @@ impl Product {
         })
     }
 
-    /// The same, whatever the tile.
+    /// The same products for any tile.
     fn gathers(&self) -> impl Iterator<Item = Gather> + use<> {
         let fold = self.fold;
         Gather::all(&self.conv, self.pass)
             .map(move |gather| fold.map_or(gather, |fold| fold.over(gather)))
     }
 
-    /// The elements of a line in shared memory.
+    /// The number of elements of a line in shared memory.
     pub(super) fn line(&self) -> usize {
         LINE as usize / self.size
     }
 
-    /// The terms of a tap, or the columns of one in a gradient of the filters, and the lines of those.
+    /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices of one
+    /// line.
     pub(super) fn inner(&self) -> usize {
         self.fold.map_or_else(|| gather::inner(&self.conv, self.pass), |fold| fold.line(self.size))
     }
@@ -130,23 +131,22 @@ impl Product {
         self.inner().div_ceil(self.line())
     }
 
-    /// The columns of a group, rows of a gradient of the filters.
+    /// The columns of a group; in a weight gradient these are the rows.
     pub(super) fn columns(&self) -> usize {
         gather::columns(&self.conv, self.pass)
     }
 
-    /// The bytes of a result: those of a factor that is not cut in parts.
+    /// The bytes of a result: those of a factor that is not split into parts.
     pub(super) fn stored(&self) -> u32 {
         if self.parts > 1 { 4 } else { self.size as u32 }
     }
 
-    /// The axes of an image's map.
+    /// The number of axes of an image's map.
     pub(super) fn rank(&self) -> usize {
         self.conv.grid().rank().max(2)
     }
 
-    /// The step in memory from one column's result to the next one's, and the columns of a group, or of a
-    /// tap.
+    /// The memory step from one column's result to the next column's, and the columns of a group, or of a tap.
     pub(super) fn result_columns(&self) -> [usize; 2] {
         match self.pass {
             Pass::Filter => [self.weights().inner, self.inner()],
@@ -158,32 +158,32 @@ impl Product {
         self.fold.and_then(|fold| fold.comb)
     }
 
-    /// The taps of the filters on each axis, as they lie.
+    /// The taps of the filters on each axis, as they are repacked.
     pub(super) fn kernel(&self) -> [usize; AXES] {
         let kernel = self.conv.filter().kernel().three(1);
         self.fold.map_or(kernel, |fold| [kernel[0], fold.taps, 1])
     }
 
-    /// The number of a tap among all of the filters', as steps of weights.
+    /// The index of a tap among all taps of the filters, in the form of weight steps.
     pub(super) fn tap_numbers(&self) -> WeightSteps {
         let [_, height, width] = self.kernel();
         WeightSteps { inner: 0, column: 0, group: 0, kernel: [height * width, width, 1] }
     }
 
-    /// The instructions' worth of products that one of the factors themselves takes: of parts those that
-    /// are not too small to count.
+    /// The number of products that replace one product of unsplit factors. With parts, these are the ones that are not
+    /// negligibly small.
     pub(super) fn times(&self) -> usize {
         self.parts * (self.parts + 1) / 2
     }
 
-    /// Whether the image is laid anew. Results may then come out wrong where factors are not finite, or
-    /// too small to be split: they are found by their sums, which are no numbers, and computed again.
+    /// Whether the image is repacked. Results may then be wrong where factors are not finite, or too small to be split.
+    /// The sums of such results are not finite, by which they are found and recomputed.
     pub(super) fn is_checked(&self) -> bool {
         self.parts > 1 || self.fold.is_some()
     }
 
-    /// The sizes of the image, outermost first and the parts of factors before all, and the steps in
-    /// memory between them.
+    /// The sizes of the image, outermost first, and the memory steps between them. The parts of factors are outermost,
+    /// in the dimension of the samples.
     pub(super) fn image(&self) -> (Vec<usize>, Vec<usize>) {
         let shape = match self.pass {
             Pass::Data => self.conv.output(),
@@ -194,9 +194,9 @@ impl Product {
         let (space, channels, row, step) = match self.fold {
             None => ([height, width], shape.channels(), width * shape.channels(), shape.channels()),
             Some(Fold { comb: Some(comb), pixel, .. }) => {
-                // A run of pixels begins at any of them: at the `h`-th of the `w`-th line of pixels.
+                // A run of pixels may start at any pixel: at the `h`-th pixel of the `w`-th line of pixels.
                 let line = COMB_LINE * pixel;
-                // The last line is there for runs that begin within the one before.
+                // The last line exists for runs that start inside the previous one.
                 let lines = comb.pixels / COMB_LINE - 1;
                 return (
                     vec![PLANES * comb.deals * self.parts, COMB_LINE, lines, line],
@@ -220,7 +220,7 @@ impl Product {
         sizes[0] * steps[0]
     }
 
-    /// The bytes that the rows of a stage take, or those of a run, without their parts.
+    /// The bytes of the rows of a stage, or of a run, for one part.
     pub(super) fn rows_bytes(&self, walk: &Walk, tile: &Tile) -> usize {
         match self.comb() {
             Some(_) => PLANES * (tile.block_m as usize + COMB_LINE) * CHUNK_BYTES,
@@ -233,9 +233,9 @@ impl Product {
         self.parts * self.flat.dimensions.iter().product::<usize>()
     }
 
-    /// The sizes of the other operand, outermost first, and the steps in memory between them. Parts lie one
-    /// after the other; those of the output's gradient, which has no taps, are in the place of taps, so
-    /// that past the last window of each are zeros.
+    /// The sizes of the other operand, outermost first, and the memory steps between them. Parts follow one another.
+    /// Those of the output gradient, which has no taps, take the place of taps, so that reads past the last window of
+    /// each part give zeros.
     pub(super) fn flat(&self) -> ([usize; 3], [usize; 3]) {
         let [outer, middle, inner] = self.flat.dimensions;
         match self.pass {
@@ -244,12 +244,12 @@ impl Product {
         }
     }
 
-    /// The factors of both operands, each in parts or not.
+    /// The number of factors of both operands, not counting their parts.
     pub(super) fn factors(&self) -> usize {
         (self.image_elements() + self.flat_elements()) / self.parts
     }
 
-    /// The products of a gradient of the filters, with those that fill up lines and the rows of the narrowest
+    /// The number of products of a weight gradient, including padding to whole lines and to the rows of the narrowest
     /// tile.
     pub(super) fn multiplied(&self) -> usize {
         let columns = self.conv.filter().taps() * self.slices() * self.line();
@@ -257,7 +257,7 @@ impl Product {
         windows(&self.conv) * self.conv.groups() * rows * columns
     }
 
-    /// The bytes that are laid anew, and the flags of what is checked.
+    /// The bytes of the repacked operands, and of the flags.
     pub(super) fn workspace(&self, tile: &Tile, splits: usize) -> usize {
         let image = if self.is_checked() { self.image_elements() } else { 0 };
         let flat = if self.packed { self.flat_elements() } else { 0 };
@@ -266,7 +266,7 @@ impl Product {
         (image + flat) * self.size + flags * size_of::<u32>()
     }
 
-    /// The bands of rows that a warp checks, by the blocks of columns and the parts that sums are cut into.
+    /// The number of flags: bands of rows, times blocks of columns, times the parts that sums are split into.
     pub(super) fn flags(&self, walk: &Walk, tile: &Tile, splits: usize) -> usize {
         match self.is_checked() {
             true => {
@@ -277,7 +277,7 @@ impl Product {
         }
     }
 
-    /// The tiles along the rows and along the columns.
+    /// The number of tiles along the rows and along the columns.
     pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
@@ -287,7 +287,7 @@ impl Product {
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
     }
 
-    /// The steps of each sum, a line of terms each.
+    /// The number of steps of each sum, with one line of terms per step.
     pub(super) fn steps(&self, walk: &Walk) -> usize {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         match self.pass {
@@ -296,7 +296,7 @@ impl Product {
         }
     }
 
-    /// Whether a cube has the same columns in all steps of all its tiles: then they are brought once.
+    /// Whether a cube uses the same columns in all steps of all its tiles. They are then loaded only once.
     pub(super) fn stays(&self, walk: &Walk, tile: &Tile) -> bool {
         self.pass != Pass::Filter
             && self.parts == 1
@@ -305,14 +305,14 @@ impl Product {
             && self.columns() <= tile.block_n as usize
     }
 
-    /// The weights as they were given.
+    /// The layout of the original weights.
     pub(super) fn weights(&self) -> WeightSteps {
         weight_steps(&self.conv, self.pass)
     }
 }
 
-/// The terms of the shortest sums of a gradient of the filters, of those that have any: the windows that
-/// read the image by a tap, and not beside it.
+/// The number of terms of the shortest non-empty sum of a weight gradient: the windows that read inside the image at
+/// a tap.
 fn fewest_windows(conv: &Convolution) -> usize {
     let axes = conv.grid().axes().each_ref().map(|axis| {
         let windows = (0..axis.kernel()).map(|tap| axis.windows_inside(tap).len());
@@ -321,21 +321,21 @@ fn fewest_windows(conv: &Convolution) -> usize {
     conv.input().batch() * axes.iter().product::<usize>()
 }
 
-/// How the operand that is not the image lies: the filters, or the output's gradient.
+/// The layout of the operand that is not the image: the filters, or the output gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flat {
     /// Outermost first; one of them is the taps.
     pub(super) dimensions: [usize; 3],
     pub(super) tap_first: bool,
-    /// Whether rows or columns lie side by side, and not the terms of a sum.
+    /// Whether rows or columns are contiguous, instead of the terms of a sum.
     pub(super) across: bool,
-    /// What comes from one group to the next: lines or columns, and terms.
+    /// The distance from one group to the next: in lines or columns, and in terms.
     pub(super) across_group: usize,
     pub(super) term_group: usize,
 }
 
 impl Flat {
-    /// As it was given; none where its lines are no lines in memory.
+    /// The original layout; none if its lines are not contiguous in memory.
     fn new(conv: &Convolution, pass: Pass) -> Option<Self> {
         let filter = conv.filter();
         let (count, taps, channels) = (filter.count(), filter.taps(), filter.channels());
@@ -359,8 +359,7 @@ impl Flat {
         }
     }
 
-    /// As it is laid anew: the columns of all groups, their taps, and the terms of these, which fill
-    /// whole chunks.
+    /// The repacked layout: the columns of all groups, their taps, and the terms of these, padded to whole chunks.
     fn packed(conv: &Convolution, pass: Pass, fold: Option<Fold>, size: usize) -> Self {
         let columns = gather::columns(conv, pass);
         let [depth, height, width] = conv.filter().kernel().three(1);
@@ -377,12 +376,12 @@ impl Flat {
         }
     }
 
-    /// The elements along a line from one group to the next.
+    /// The distance from one group to the next along a line, in elements.
     fn group_step(&self) -> usize {
         if self.across { self.across_group } else { self.term_group }
     }
 
-    /// What a copy brings at once: whole lines, as many as a block has, or panels a line wide.
+    /// The size of one copy: whole lines, as many as a block has, or panels that are one line wide.
     pub(super) fn brought(&self, lines: u32, line: u32, terms: u32) -> [usize; 3] {
         let lines = if self.across { terms } else { lines } as usize;
         match self.tap_first {

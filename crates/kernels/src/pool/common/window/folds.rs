@@ -1,4 +1,4 @@
-//! How taps are folded: one after the other in their order, or any two folds of one window.
+//! How taps are reduced: one after the other in order, or two partial results of one window in any order.
 
 use cubecl::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{Fold, Form, ProblemArgs, Site, plane_position};
 use crate::cube::axis::coordinate;
 use crate::cube::convert::{MaximumForm, is_leveled_nan, leveled, maximum, wins_later};
 
-/// What has been folded so far: a maximum and where it was, or a sum.
+/// The reduction so far: a maximum and its position, or a sum.
 #[derive(CubeType)]
 pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
     pub(in crate::pool) value: Vector<A, N>,
@@ -14,7 +14,7 @@ pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
     pub(in crate::pool) position: Vector<i32, N>,
 }
 
-/// What changes no fold with another.
+/// The identity element of a reduction.
 #[cube]
 pub(in crate::pool) fn neutral<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -27,7 +27,7 @@ pub(in crate::pool) fn neutral<A: Float, N: Size>(
     }
 }
 
-/// The folds of the first 1, 2, … of `count` elements.
+/// The reductions of the first 1, 2, … of `count` elements.
 #[cube]
 pub(in crate::pool) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Vector<A, N>>,
@@ -44,7 +44,8 @@ pub(in crate::pool) fn prefixes<A: Float, N: Size>(
     prefixes
 }
 
-/// A maximum starts below every number, at the first tap inside: there it stays if all are −∞.
+/// The initial accumulator. A maximum starts with the identity element at the position of the first tap inside, which
+/// remains the result if all taps are −∞.
 #[cube]
 pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -65,10 +66,10 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
     }
 }
 
-/// Folds what comes later in row-major order into what came before.
+/// Combines the accumulator with elements that come later in row-major order.
 ///
-/// Of equals the first keeps its index; the last NaN takes it, for nothing is greater than a NaN. Not where
-/// `nans` are looked for apart.
+/// Among equal values the first keeps its index; the last NaN takes it, because nothing is greater than a NaN. If
+/// `nans` is false, NaNs are not tested here: the caller handles them separately.
 #[cube]
 pub(in crate::pool) fn fold_with<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
@@ -88,7 +89,7 @@ pub(in crate::pool) fn fold_with<A: Float, N: Size>(
     folded.value = together::<A, N>(folded.value, next.value, form);
 }
 
-/// The same with all NaN.
+/// The same with the test for NaN.
 #[cube]
 pub(in crate::pool) fn fold<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
@@ -98,7 +99,7 @@ pub(in crate::pool) fn fold<A: Float, N: Size>(
     fold_with::<A, N>(folded, next, true, form);
 }
 
-/// Two values as one, where positions are not asked for or seen to elsewhere.
+/// Combines two values, if positions are not needed or are handled elsewhere.
 #[cube]
 pub(in crate::pool) fn together<A: Float, N: Size>(
     a: Vector<A, N>,
@@ -108,8 +109,8 @@ pub(in crate::pool) fn together<A: Float, N: Size>(
     if comptime!(form.fold.is_max()) { maximum::<A, N>(a, b, form.maximum) } else { a + b }
 }
 
-/// Two folds as one, in whatever order their taps are. Of equal maxima the one at the lower position
-/// is the winner, of NaN the one at the higher.
+/// Combines two accumulators, whatever the order of their taps. Among equal maxima the one at the lower position wins,
+/// among NaNs the one at the higher.
 #[cube]
 pub(in crate::pool) fn merge<A: Float, N: Size>(
     a: &Accumulator<A, N>,
@@ -120,7 +121,7 @@ pub(in crate::pool) fn merge<A: Float, N: Size>(
 ) -> Accumulator<A, N> {
     if comptime!(fold == Fold::MaxAndIndex) {
         let earlier = b.position.less_than(&a.position);
-        // Numbers that are folded by integers are keys.
+        // Floats that are compared as integers are stored as keys.
         let keys = comptime!(float && form == MaximumForm::Integers);
         let wins = if comptime!(keys) {
             let (before, after) = (leveled::<A, N>(a.value), leveled::<A, N>(b.value));

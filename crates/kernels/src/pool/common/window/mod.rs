@@ -1,5 +1,5 @@
-//! What kernels of windows have in common: the numbers of a problem, what of it changes their code, where
-//! an output is, how its taps are folded, and what becomes of the fold.
+//! Code that window kernels share: the numbers of a problem, the parameters that change the kernels' code, the position
+//! of an output, how its taps are reduced, and how the result is written.
 
 mod folds;
 mod results;
@@ -21,26 +21,26 @@ pub(in crate::pool) use folds::{
 pub(in crate::pool) use results::{counted_at, finish, index_of, reciprocal, scale};
 pub(in crate::pool) use site::{Site, plane_position, site_of};
 
-/// The numbers of a problem, which may change without a new kernel.
+/// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(in crate::pool) struct ProblemArgs {
-    /// The output vectors.
+    /// The number of output vectors.
     pub(in crate::pool) vectors: u32,
-    /// The vectors of a pixel.
+    /// The number of vectors in a pixel.
     pub(in crate::pool) pixel: FastDivmod<u32>,
     pub(in crate::pool) pixel_vectors: u32,
     pub(in crate::pool) depth: AxisArgs,
     pub(in crate::pool) height: AxisArgs,
     pub(in crate::pool) width: AxisArgs,
-    /// What a fixed divisor divides by.
+    /// The value of a fixed divisor.
     pub(in crate::pool) divisor: u32,
-    /// One over the divisor of a window that is inside with all its taps.
+    /// The reciprocal of the divisor of a window with all its taps inside the input.
     pub(in crate::pool) reciprocal: InputScalar,
-    /// The steps of an index to the next sample, position, and lane of a vector.
+    /// The index steps to the next sample, position, and lane of a vector.
     pub(in crate::pool) index_batch: u32,
     pub(in crate::pool) index_position: u32,
     pub(in crate::pool) index_lane: u32,
-    /// Less than every number: what an empty window's maximum is.
+    /// Less than every number: the maximum of an empty window.
     pub(in crate::pool) lowest: InputScalar,
 }
 
@@ -74,12 +74,12 @@ pub(in crate::pool) fn problem_args(
     )
 }
 
-/// The vectors of a pixel; lanes across pixels leave one.
+/// The number of vectors in a pixel; 1 if lanes lie across pixels.
 pub(in crate::pool) fn pixel_vectors(pooling: &Pooling, settings: &Settings) -> u32 {
     if settings.across { 1 } else { (pixel_channels(pooling) / settings.lanes) as u32 }
 }
 
-/// What the sum of a window with all its taps inside is divided by.
+/// The divisor of a window with all its taps inside the input.
 pub(in crate::pool) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
     match reduction {
         Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
@@ -87,7 +87,7 @@ pub(in crate::pool) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> 
     }
 }
 
-/// Refuses `kernel`, unless windows are three by three, one step apart, and leave a plane of rows its extents.
+/// Refuses `kernel` unless windows are 3×3 with stride 1 and planes have several rows and keep their extents.
 pub(in crate::pool) fn keeps_planes(
     kernel: &'static str,
     pooling: &Pooling,
@@ -104,10 +104,10 @@ pub(in crate::pool) fn keeps_planes(
     only_if(kernel, height.input() > 1, "planes have a single row")
 }
 
-/// The steps of an index to the next sample, channel and position of the plane.
+/// The index steps to the next sample, channel and position of the plane.
 pub(in crate::pool) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
     let steps = pooling.index_strides(base);
-    // With channels first a channel is a sample of its own, one channel wide.
+    // With channels first, a channel is treated as a sample with one channel.
     let batch = match pooling.layout() {
         Layout::ChannelsLast => steps.batch,
         Layout::ChannelsFirst => steps.channel,
@@ -115,7 +115,7 @@ pub(in crate::pool) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] 
     [batch, steps.channel, steps.space[AXES - 1]].map(|step| step as u32)
 }
 
-/// Where on each axis number `i` of `counts`, row-major, is.
+/// The position on each axis of element `i`, in row-major order over `counts`.
 pub(in crate::pool) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
     [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
 }
@@ -132,7 +132,7 @@ fn lowest(dtype: DType, accumulator: DType) -> InputScalar {
     }
 }
 
-/// What changes the code of the kernel.
+/// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) struct Form {
     pub(in crate::pool) depth: AxisForm,
@@ -142,22 +142,22 @@ pub(in crate::pool) struct Form {
     pub(in crate::pool) maximum: MaximumForm,
     pub(in crate::pool) float: bool,
     pub(in crate::pool) rounds: bool,
-    /// How elements are widened.
+    /// How elements are converted to the accumulator's type.
     pub(in crate::pool) widened: Widening,
     pub(in crate::pool) runs: bool,
-    /// Whether several vectors make a pixel.
+    /// Whether a pixel has several vectors.
     pub(in crate::pool) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
     pub(in crate::pool) across: bool,
-    /// Whether sums are multiplied by one over their divisor. That rounds once more, for which the
-    /// bound of a sum has room: the truth is not computed in the same type, and of `n` roundings that
-    /// it allows the last addition's is already that of the result.
+    /// Whether sums are multiplied by the reciprocal of their divisor. That rounds once more, and the error bound of a
+    /// sum has room for it: the reference is not computed in the same type, and of the `n` roundings that the bound
+    /// allows, the last addition's is already that of the result.
     pub(in crate::pool) reciprocal: bool,
-    /// The axes that the problem has.
+    /// The number of axes of the problem.
     pub(in crate::pool) rank: usize,
 }
 
-/// What becomes of a tap.
+/// How taps are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) enum Fold {
     Max,
@@ -165,7 +165,7 @@ pub(in crate::pool) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
-    /// By a kernel of its own.
+    /// Computed by a kernel of its own, `lp`.
     Norm,
 }
 
@@ -178,7 +178,7 @@ impl Fold {
         self == Self::AverageFixed
     }
 
-    /// Whether what a window's sum is divided by is the taps that it counts.
+    /// Whether a window's sum is divided by the number of taps that it counts.
     pub(in crate::pool) fn counts(self) -> bool {
         !self.is_max() && !self.is_fixed()
     }
@@ -227,7 +227,7 @@ impl Form {
         }
     }
 
-    /// The form of windows that are inside with all their taps, on the width where that is said.
+    /// The form of windows with all their taps inside the input; this includes the width only if `width` is true.
     pub(in crate::pool) fn unclipped(self, width: bool) -> Self {
         Self {
             depth: self.depth.unclipped(),
@@ -242,7 +242,7 @@ impl Form {
         self.width.taps.is_some()
     }
 
-    /// The taps on each axis of an unrolled loop.
+    /// The number of taps on each axis of an unrolled loop.
     pub(in crate::pool) fn taps(&self) -> [u32; AXES] {
         [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
     }

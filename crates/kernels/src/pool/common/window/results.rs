@@ -1,4 +1,4 @@
-//! What becomes of a window's fold: the value and its index, or the sum over its divisor.
+//! The result of a window: the value and its index, or the sum divided by its divisor.
 
 use cubecl::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{Accumulator, Fold, Form, ProblemArgs, Site};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, padded_taps, taps_of};
 use crate::cube::convert::{narrow, round};
 
-/// Writes what the taps of a window came to as output `vector`.
+/// Writes the result of a window as output `vector`.
 #[cube]
 pub(in crate::pool) fn finish<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
@@ -36,7 +36,7 @@ pub(in crate::pool) fn finish<S: Float, A: Float, N: Size>(
     }
 }
 
-/// The sum of a window over its divisor.
+/// The sum of a window divided by its divisor.
 #[cube]
 fn average<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -55,7 +55,7 @@ fn average<A: Float, N: Size>(
     }
 }
 
-/// One over the divisor of a window, which all lanes have in common.
+/// The reciprocal of a window's divisor, which is the same for all lanes.
 #[cube]
 pub(in crate::pool) fn scale<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -97,7 +97,7 @@ fn is_empty(site: &Site, #[comptime] form: Form) -> bool {
     }
 }
 
-/// What the sums of the windows of a vector are divided by.
+/// The divisors of the windows of a vector.
 #[cube]
 fn divisors<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -121,7 +121,7 @@ fn divisors<A: Float, N: Size>(
     }
 }
 
-/// The taps that a divisor counts.
+/// The number of taps that a divisor counts.
 #[cube]
 fn counted_taps(
     problem: &ProblemArgs,
@@ -135,7 +135,7 @@ fn counted_taps(
         * counted(&problem.width, width, form.width, form.fold)
 }
 
-/// The taps of one axis that a divisor counts.
+/// The number of taps on one axis that a divisor counts.
 #[cube]
 fn counted(
     axis: &AxisArgs,
@@ -150,7 +150,7 @@ fn counted(
     }
 }
 
-/// The taps of one axis that the divisor of the window at `o` counts.
+/// The number of taps on one axis that the divisor of the window at `o` counts.
 #[cube]
 pub(in crate::pool) fn counted_at(
     axis: &AxisArgs,
@@ -161,8 +161,8 @@ pub(in crate::pool) fn counted_at(
     counted(axis, &taps_of(axis, o, form), form, fold)
 }
 
-/// One over `taps`, which are not none, of which `near` lacks no more than the last digits: the step that ends a
-/// division.
+/// The reciprocal of `taps`, which must not be 0, given an approximation `near` that is wrong only in the last digits:
+/// the Newton step that ends a division.
 #[cube]
 pub(in crate::pool) fn reciprocal<A: Float>(taps: A, near: A) -> A {
     fma(near, fma(-taps, near, A::from_int(1)), near)

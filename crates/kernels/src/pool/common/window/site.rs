@@ -1,11 +1,11 @@
-//! Where an output is, and which taps of its window are inside.
+//! The position of an output, and which taps of its window are inside the input.
 
 use cubecl::prelude::*;
 
 use super::{Form, ProblemArgs};
 use crate::cube::axis::{Taps, taps_of};
 
-/// Where an output is, and which taps of its window are inside.
+/// The position of an output, and which taps of its window are inside the input.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::pool) struct Site {
@@ -38,7 +38,7 @@ pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] f
     }
 }
 
-/// The position of a coordinate in the plane of one channel.
+/// The position of a coordinate within the plane of one channel.
 #[cube]
 pub(in crate::pool) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w

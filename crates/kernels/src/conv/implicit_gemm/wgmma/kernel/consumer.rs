@@ -1,4 +1,4 @@
-//! A warpgroup: sums up its rows of a tile, and stores them while the others multiply on.
+//! A consumer: a warpgroup that computes its rows of a tile, and stores them while the others keep multiplying.
 
 use cubecl::prelude::*;
 
@@ -37,7 +37,7 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         }
         tile += CUBE_COUNT_X;
     }
-    // A share of a tile is the first warpgroup's: the others pass its stages on.
+    // Only the first warpgroup computes a share of a tile. The others release its stages without multiplying.
     if tile < numbers.tiles {
         let work = work(tile, numbers, form);
         let speaks = speaks_for_warp();
@@ -49,10 +49,10 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     }
 }
 
-/// Multiplies out of each stage as it comes, one stage behind in giving it back:
+/// Multiplies each stage as soon as it is full, and releases it one stage later:
 ///
 /// ```text
-/// step s     wait full[s]   first products of s   the others of s   wait for the first   give back s - 1
+/// step s     wait full[s]   first products of s   the others of s   wait for the first   release s - 1
 /// step s+1                                                          wait full[s+1]   first products ..
 /// units      .. of s - 1 ─────────────────────── of s ──────────────────────────────────────── of s+1 ..
 /// ```
@@ -73,7 +73,7 @@ fn sums<E: Float>(
     for step in work.first..work.end {
         ring.wait_full(*turn);
         let (place, first) = if comptime!(form.shares()) {
-            // By a further tap the same rows are some pixels on.
+            // At each further tap the same rows are offset by some pixels.
             let shift = tap as i32 * numbers.gather.width.tap_step + numbers.width_first;
             (*run, first_row + shift as u32)
         } else {
@@ -81,11 +81,11 @@ fn sums<E: Float>(
         };
         let rows = ring.rows_of(place, first, form);
         let columns = ring.columns_of(turn.slot, form);
-        // Each stage's products start anew: the compiler must see that the sums are handed over on
-        // every way into the loop, or it has all products wait for each other.
+        // The accumulators are handed over again for each stage. The compiler must see that they are handed over on
+        // every path into the loop; otherwise it makes all products wait for each other.
         let mut sums = started(&sums);
-        // The first products are a group of their own: when they are done, so are all of the stages
-        // before, while the others of this stage run on.
+        // The first products are committed as a group of their own: when they are done, so are those of all previous
+        // stages, while the other products of this stage continue.
         multiply(&mut sums, &rows, &columns, 0usize, form);
         let begun = sums.index_mut(0usize).commit();
         #[unroll]
@@ -114,9 +114,9 @@ fn sums<E: Float>(
     done
 }
 
-/// The same of factors in parts. Matrix units cut their sums off where others round them, always
-/// towards zero, so that sums of many products would come out too small: those of each stage are added to
-/// the others in f32. While one warpgroup adds, another multiplies.
+/// The same for factors that are split into parts. Matrix units do not round their sums but truncate them, always
+/// towards zero, so that long sums would be too small. Therefore the sums of each stage are added to the total in
+/// f32. While one warpgroup adds, another multiplies.
 #[cube]
 fn sums_of_parts<E: Float>(
     ring: &Ring<E>,
@@ -137,8 +137,8 @@ fn sums_of_parts<E: Float>(
         ring.wait_full(*turn);
         let mut sums = started(&zeros(form));
         let highest = turn.slot * comptime!(form.parts);
-        // The small products first, whose sums lose less; smaller ones than those of the last part and the
-        // first are left out.
+        // The small products come first, because the truncation of small sums loses less. Products that are smaller
+        // than that of the last part and the first part are omitted.
         #[unroll]
         for i in 0..form.parts {
             let smallness = comptime!(form.parts - 1 - i);

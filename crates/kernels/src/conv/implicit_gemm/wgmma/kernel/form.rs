@@ -1,4 +1,4 @@
-//! What changes the code of the kernel, and how it lays out its memory.
+//! The compile-time options of the kernel, and its memory layout.
 
 use cubecl::wgmma::{Major, Swizzle, WgmmaTileLayout};
 use windowpane_geometry::{DType, Tile};
@@ -11,40 +11,40 @@ use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::gather::GatherForm;
 use crate::conv::problem::Pass;
 
-/// The bytes in which a warp turns over results of so many bytes each: the panels that it does at once, each half of its
-/// rows.
+/// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
+/// once, each with half of its rows.
 pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32 {
     at_once(tile, size, stays) * BAND / 2 * panel_line(tile, size)
 }
 
-/// Where columns stay a tile is little more than its store: there a warp waits once for up to four panels.
+/// Where columns stay, a tile is little more than its store; there a warp synchronises once for up to four panels.
 fn at_once(tile: &Tile, size: u32, stays: bool) -> u32 {
     if stays { panels(tile, size).min(4) } else { 1 }
 }
 
-/// The panels of a warp's rows, of both halves.
+/// The number of panels of a warp's rows, for both halves.
 fn panels(tile: &Tile, size: u32) -> u32 {
     let (chunks, most) = (tile.block_n / CHUNK, most_chunks(tile, size));
     2 * (chunks / most + (chunks % most).count_ones())
 }
 
-/// The chunks of a row of a panel.
+/// The most chunks in a row of a panel.
 fn most_chunks(tile: &Tile, size: u32) -> u32 {
     panel_line(tile, size) / size / CHUNK
 }
 
-/// Half of a warp's rows, in neighbouring chunks of columns.
+/// Half of a warp's rows, in some neighbouring chunks of columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Panel {
     pub(super) begin: u32,
     pub(super) chunks: u32,
     pub(super) half: u32,
-    /// Its place among those that are turned over at once.
+    /// Its place among the panels that are rearranged at once.
     pub(super) place: u32,
 }
 
-/// Panel `nth` of a warp's rows: as many chunks as a row has, then fewer by powers of two, so that a warp takes up
-/// whole rows; each of both halves.
+/// Panel `nth` of a warp's rows. The first panels have as many chunks as a row can hold, the others fewer, always a
+/// power of two, so that a warp reads whole rows. Each panel exists for both halves.
 fn panel(nth: u32, tile: &Tile, size: u32, at_once: u32) -> Panel {
     let mut left = tile.block_n / CHUNK;
     let mut panel = Panel { begin: 0, chunks: 0, half: nth % 2, place: nth % at_once };
@@ -56,41 +56,41 @@ fn panel(nth: u32, tile: &Tile, size: u32, at_once: u32) -> Panel {
     panel
 }
 
-/// The bytes of a row of a panel: two lines of memory, or one where a tile has fewer.
+/// The bytes of a row of a panel: two memory lines, or one where the tile is narrower.
 fn panel_line(tile: &Tile, size: u32) -> u32 {
     if tile.block_n * size < 2 * LINE { LINE } else { 2 * LINE }
 }
 
-/// The options of a launch, which make a kernel of their own.
+/// The options of a launch; each combination compiles to a separate kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in super::super) struct Form {
     pub(super) tile: Tile,
-    /// The bytes of a factor, and the parts that it is split in.
+    /// The bytes of a factor, and the number of parts that it is split into.
     pub(super) size: u32,
     pub(super) parts: u32,
-    /// The axes that an image's map has.
+    /// The number of axes of an image's map.
     pub(super) rank: usize,
-    /// Whether the filters' gradient is computed: rows are filters, columns terms, and windows are
-    /// summed over.
+    /// Whether the weight gradient is computed: rows are filters, columns are taps and channels, and the terms are
+    /// windows.
     pub(super) filter: bool,
-    /// The pixels past a tile's rows that its rows read by further taps along the width, where those
-    /// taps share what is brought; else none.
+    /// The number of pixels past a tile's rows that these read at further taps along the width, where the taps share
+    /// the loaded pixels; otherwise 0.
     pub(super) reach: u32,
-    /// The stages of shared pixels.
+    /// The number of stages of shared pixels.
     pub(super) runs: u32,
-    /// The pixels from one pair of taps to the next, where the image is a comb.
+    /// The distance in pixels from one pair of taps to the next, where the image is a comb.
     pub(super) comb: Option<u32>,
-    /// Whether taps are the outermost dimension of the flat operand, and not the middle one.
+    /// Whether taps are the outermost dimension of the flat operand; otherwise they are the middle one.
     pub(super) tap_first: bool,
-    /// Whether the flat operand lies along rows or columns, and not along the terms.
+    /// Whether the flat operand is contiguous along rows or columns; otherwise it is contiguous along the terms.
     pub(super) flat_across: bool,
     /// The bytes of a result.
     pub(super) stored: u32,
-    /// Whether results of neighbouring columns lie side by side, in whole chunks: then warps turn them over.
+    /// Whether the results of neighbouring columns are contiguous in whole chunks. Warps then rearrange them.
     pub(in super::super) packed: bool,
-    /// Whether columns are brought once for all tiles of a cube.
+    /// Whether columns are loaded once for all tiles of a cube.
     pub(super) stays: bool,
-    /// Whether sums that are no numbers are told of.
+    /// Whether non-finite sums are flagged.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
     pub(super) gather: GatherForm,
@@ -125,7 +125,7 @@ impl Form {
         }
     }
 
-    /// The warpgroups, and the rows of each.
+    /// The number of warpgroups, and the number of rows of each.
     pub(super) fn warpgroups(&self) -> u32 {
         tile::warpgroups(&self.tile)
     }
@@ -134,17 +134,17 @@ impl Form {
         ROWS * self.tile.ratio_m
     }
 
-    /// The warps that multiply.
+    /// The number of warps that multiply.
     pub(super) fn warps(&self) -> u32 {
         self.warpgroups() * (WARPGROUP / WARP)
     }
 
-    /// The units of a cube: those of the warps that multiply, and of the producer's behind them.
+    /// The units of a cube: those of the warps that multiply, and one warp for the producer.
     pub(in super::super) fn units(&self) -> u32 {
         self.warps() * WARP + WARP
     }
 
-    /// The neighbouring columns that are finished at once, and those that are stored at once.
+    /// The number of neighbouring columns that are finished at once, and the number that are stored at once.
     pub(in super::super) fn finished(&self) -> u32 {
         if self.packed { PAIR } else { 1 }
     }
@@ -153,7 +153,7 @@ impl Form {
         if self.packed { CHUNK_BYTES as u32 / self.stored } else { 1 }
     }
 
-    /// The vectors of shared memory in which warps turn results over, those of a warp, and of a row of its panel.
+    /// The vectors of shared memory in which warps rearrange results: of all warps, of one warp, and of a panel row.
     pub(super) fn staged(&self) -> u32 {
         if self.packed { self.warps() * self.staged_by_warp() } else { 1 }
     }
@@ -162,7 +162,7 @@ impl Form {
         staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
     }
 
-    /// The panels of results of a warp's rows, one of them, and those that are turned over at once.
+    /// The panels of a warp's results: their number, the `nth` one, and the number that are rearranged at once.
     pub(super) fn result_panels(&self) -> u32 {
         panels(&self.tile, self.stored)
     }
@@ -189,7 +189,7 @@ impl Form {
         self.reach > 0
     }
 
-    /// The rows that are brought at once, in whole patterns of the swizzle, or lines of pixels.
+    /// The rows that are loaded at once, padded to whole swizzle patterns, or to lines of pixels in a comb.
     pub(super) fn run(&self) -> u32 {
         match self.comb {
             Some(_) => self.tile.block_m + COMB_LINE as u32,
@@ -197,7 +197,8 @@ impl Form {
         }
     }
 
-    /// The elements from one row in shared memory to the next one's, or of 64 rows that lie across.
+    /// The distance from one row to the next in shared memory, in elements. Rows that are contiguous come in panels,
+    /// whose distance is the number of their rows times this.
     pub(super) fn row(&self) -> u32 {
         match self.comb {
             Some(_) => CHUNK_BYTES as u32 / self.size,
@@ -205,22 +206,22 @@ impl Form {
         }
     }
 
-    /// The elements of a panel: an operand that lies across comes in these, each a line wide.
+    /// The elements of a panel, one line wide. Operands that are contiguous across the terms are loaded in panels.
     pub(super) fn panel(&self) -> u32 {
         self.line() * self.tile.block_k
     }
 
-    /// The elements of a run in a plane of a comb.
+    /// The elements of a run in one plane of a comb.
     pub(super) fn plane(&self) -> u32 {
         self.run() * CHUNK_BYTES as u32 / self.size
     }
 
-    /// The stages of rows.
+    /// The number of stages of rows.
     pub(super) fn stages_of_rows(&self) -> u32 {
         if self.shares() { self.runs } else { self.tile.stages }
     }
 
-    /// The elements of a part of a stage.
+    /// The elements of one part of a stage.
     pub(super) fn rows_part(&self) -> u32 {
         match self.comb {
             Some(_) => PLANES as u32 * self.plane(),
@@ -232,7 +233,7 @@ impl Form {
         self.tile.block_n * self.tile.block_k
     }
 
-    /// The elements of a stage: its parts one after the other.
+    /// The elements of a stage. Its parts follow one another.
     pub(super) fn rows_stage(&self) -> u32 {
         self.parts * self.rows_part()
     }
@@ -241,12 +242,12 @@ impl Form {
         self.parts * self.columns_part()
     }
 
-    /// The stages of columns.
+    /// The number of stages of columns.
     pub(super) fn stages_of_columns(&self) -> u32 {
         if self.stays { 1 } else { self.tile.stages }
     }
 
-    /// What a stage's barrier waits for: both operands, or the one that is not there from a step before.
+    /// The bytes that a stage's barrier waits for: of both operands, or of the one that is not yet in shared memory.
     pub(super) fn stage_bytes(&self, both: bool) -> u32 {
         let (rows, columns) = (self.rows_stage(), self.columns_stage());
         let elements = match both {
@@ -257,17 +258,17 @@ impl Form {
         elements * self.size
     }
 
-    /// How the rows lie in shared memory.
+    /// The layout of the rows in shared memory.
     pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
         let layout = self.layout(self.run(), self.filter);
         match self.comb {
-            // A chunk of each plane is what an instruction takes.
+            // An instruction reads one chunk of each plane.
             Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
             None => layout,
         }
     }
 
-    /// How the columns lie in shared memory.
+    /// The layout of the columns in shared memory.
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
         self.layout(self.tile.block_n, self.filter || self.flat_across)
     }
@@ -281,7 +282,7 @@ impl Form {
         }
     }
 
-    /// The terms of one instruction.
+    /// The terms of one matrix instruction.
     pub(super) fn step(&self) -> usize {
         WgmmaTileLayout::k_step(self.size as usize)
     }

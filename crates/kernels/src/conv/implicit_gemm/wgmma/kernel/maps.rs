@@ -1,4 +1,4 @@
-//! The maps by which the copy engine finds what it is told to bring.
+//! The tensor maps with which the copy engine finds the data to load.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -13,7 +13,7 @@ use super::super::tile::CHUNK_BYTES;
 use super::super::walk::{Walk, corners};
 use super::form::Form;
 
-/// The map by which the copy engine walks the windows over an image.
+/// The map with which the copy engine walks the windows over an image.
 pub(in super::super) fn image_map(
     image: &Handle,
     product: &Product,
@@ -63,9 +63,9 @@ pub(in super::super) fn flat_map(
     TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(Swizzle::B128.into())
 }
 
-/// A tensor as it lies in memory.
+/// A tensor with its layout in memory.
 fn tensor(handle: &Handle, sizes: &[usize], steps: &[usize]) -> TensorArg {
-    // SAFETY: `Operands::check` has seen that the handle holds the elements, or they were laid in it.
+    // SAFETY: `Operands::check` has verified that the handle holds the elements, or the elements were repacked into it.
     unsafe {
         TensorArg::from_raw_parts(
             handle.clone(),

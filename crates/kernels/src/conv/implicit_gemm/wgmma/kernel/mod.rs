@@ -1,19 +1,19 @@
-//! The kernel: a producer that feeds a ring of stages, and warpgroups that empty it.
+//! The kernel: a producer that fills a ring of stages, and warpgroups (the consumers) that empty it.
 //!
 //! ```text
-//! form       what changes the code: the tile, and how the operands lie
-//! numbers    what does not: extents, steps in memory, counts
+//! form       compile-time options: the tile, and the layout of the operands
+//! numbers    run-time values: extents, steps in memory, counts
 //! maps       where the copy engine finds the operands
-//! order      which tile a cube takes next, and the steps of its sums
-//! ring       the stages in shared memory, and the barriers by which they change hands
+//! order      which tile a cube computes next, and the steps of its sums
+//! ring       the stages in shared memory, and the barriers that hand them over
 //! producer   one unit: has the copy engine fill stage after stage
-//! consumer   a warpgroup: multiplies out of each stage as it comes
-//! sums       the registers that it sums in, and the products that are added to them
-//! results    what becomes of the sums of a tile
+//! consumer   a warpgroup: multiplies each stage as soon as it is full
+//! sums       the accumulators, and the products that are added to them
+//! results    the epilogue of a tile
 //! ```
 //!
-//! Both roles go through the same tiles in the same order and through the same steps of each, so that
-//! nothing is said between them but whose turn a stage is.
+//! Both roles go through the same tiles and the same steps in the same order, so that the barriers of the stages are
+//! all the communication between them.
 
 use cubecl::ir::ElemType;
 use cubecl::prelude::*;
@@ -64,8 +64,9 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     sync_async_proxy_shared();
     sync_cube();
 
-    // The same for all of a warp, and told by one of it, so that the assembler sees that it is: it keeps
-    // numbers of a warp in uniform registers, where products look for them, in no code that may diverge.
+    // The warp index is the same in all units of a warp. It is broadcast from one of them so that the assembler knows
+    // this: only then, and only in code that cannot diverge, does it keep a warp's values in uniform registers, from
+    // which the matrix instructions read them.
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
         let mut results = Results::<R, P, W, O>::new(bias, residual, turned, out, flags);

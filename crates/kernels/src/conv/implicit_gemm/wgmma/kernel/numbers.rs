@@ -1,4 +1,4 @@
-//! What a launch tells the kernel: numbers that may change without a new one.
+//! The run-time arguments of a launch; they may change without a new kernel.
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
@@ -16,8 +16,8 @@ use crate::conv::problem::{Pass, results};
 #[derive(CubeType, CubeLaunch)]
 pub(in super::super) struct Numbers {
     pub(super) gather: GatherArgs,
-    /// The tiles of all cubes and the shares of tiles, the tiles that are not shared, and those along the columns,
-    /// the rows and the parts.
+    /// The number of work items (whole tiles, and shares of tiles), of tiles that are not shared, of tiles along the
+    /// columns and along the rows, and of parts.
     pub(in super::super) tiles: u32,
     pub(super) whole: u32,
     pub(super) tiles_n: FastDivmod<u32>,
@@ -25,47 +25,47 @@ pub(in super::super) struct Numbers {
     pub(super) tiles_m: FastDivmod<u32>,
     pub(super) parts: FastDivmod<u32>,
     pub(super) parts_count: u32,
-    /// The rows of the product, those of a line that have results, the lines of a plane that have some,
-    /// and the columns of a group, or of a tap.
+    /// The rows of the product, the rows of a line and the lines of a plane that have results, and the columns of a
+    /// group, or of a tap.
     pub(super) rows: u32,
     pub(super) line_rows: u32,
     pub(super) plane_rows: u32,
-    /// The pixels of a line of a comb, and every how many-th of its rows lies in the same plane.
+    /// The pixels of a line of a comb, and the distance between rows of pixels that are in the same plane.
     pub(super) comb_line: u32,
     pub(super) comb_deals: FastDivmod<u32>,
     pub(super) columns: u32,
-    /// The steps in memory between rows of the filters' gradient, its taps and all columns.
+    /// The memory steps between rows of the weight gradient, between its taps, and between the columns of any pass.
     pub(super) row_step: u32,
     pub(super) tap_step: u32,
     pub(super) column_step: u32,
-    /// The steps of a sum, and of a part of it.
+    /// The number of steps of a sum, and of a part of it.
     pub(super) steps: u32,
     pub(super) steps_a_part: u32,
-    /// The stages' worth of terms in a tap.
+    /// The number of slices of a tap: as many as stages are needed for its terms.
     pub(super) slices: FastDivmod<u32>,
     pub(super) taps: u32,
-    /// The channels from one group to the next in the image, and in the flat operand the lines
-    /// across and the terms.
+    /// The distance from one group to the next: in channels of the image, and in lines across and terms of the flat
+    /// operand.
     pub(super) image_group: u32,
     pub(super) across_group: u32,
     pub(super) term_group: u32,
-    /// The offsets of the first tap.
+    /// The offset of the first tap on each axis.
     pub(super) depth_first: i32,
     pub(super) height_first: i32,
     pub(super) width_first: i32,
-    /// The results of a part, and of a group.
+    /// The number of results of a part, and the memory step from one group's results to the next group's.
     pub(super) part_step: u32,
     pub(super) out_group: u32,
-    /// From one part of the factors to the next: samples of the image, lines of the flat operand.
+    /// The distance from one part of the factors to the next: in samples of the image, in lines of the flat operand.
     pub(super) image_part: u32,
     pub(super) flat_part: u32,
-    /// The bands of all rows.
+    /// The number of bands of all rows.
     pub(super) bands: u32,
     pub(super) slope: f32,
 }
 
 impl Numbers {
-    /// Those of a walk whose sums are cut into so many parts, where a device holds so many cubes at once.
+    /// The arguments for a walk whose sums are split into `splits` parts, on a device that holds `cubes` cubes at once.
     pub(in super::super) fn launch(
         product: &Product,
         walk: &Walk,

@@ -1,11 +1,12 @@
-//! The order of the work: which tile a cube takes next, and the steps of its sums.
+//! The tile scheduler: which tile a cube computes next, and the steps of its sums.
 //!
 //! ```text
 //! tile = cube, cube + cubes, ..        tile = ((group · parts + part) · tiles_m + m) · tiles_n + n
 //! ```
 //!
-//! Columns come first, so that the cubes that run together read the same rows. The tiles of a last wave that leaves
-//! most cubes without one are shared: each cube has the rows of one warpgroup, which its first one multiplies.
+//! Tiles are ordered by column first, so that cubes that run at the same time read the same rows. If the last wave
+//! would leave most cubes without a tile, each of its tiles is divided among several cubes: the first warpgroup of each
+//! cube computes the rows of one warpgroup of the tile.
 
 use cubecl::prelude::*;
 
@@ -13,7 +14,7 @@ use super::super::tile::WARP;
 use super::form::Form;
 use super::numbers::Numbers;
 
-/// A tile of the product.
+/// A tile of the product, or a share of one.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Work {
@@ -21,7 +22,7 @@ pub(super) struct Work {
     pub(super) row: u32,
     pub(super) column: u32,
     pub(super) group: u32,
-    /// Which part of its sums this is, where they are cut, and its steps.
+    /// The part of its sums that is computed, where they are split, and the steps of that part.
     pub(super) part: u32,
     pub(super) first: u32,
     pub(super) end: u32,
@@ -46,7 +47,7 @@ pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work 
     }
 }
 
-/// Whether this is the unit that speaks for its warp.
+/// Whether this unit is the one that acts for its warp, for example by arriving at a barrier.
 #[cube]
 pub(super) fn speaks_for_warp() -> bool {
     let lane = UNIT_POS % WARP;

@@ -1,8 +1,8 @@
-//! The producer: one unit that has the copy engine fill stage after stage, and runs as far ahead of the
-//! warpgroups as the ring lets it, into the next tile too.
+//! The producer: one unit that has the copy engine fill stage after stage. It runs ahead of the warpgroups as far as
+//! the ring allows, and into the next tile.
 //!
-//! For each step it waits until the stage has been read, tells the stage's barrier how many bytes are to
-//! come, and has them brought:
+//! For each step it waits until the stage has been read, sets the number of bytes that the stage's barrier must wait
+//! for, and issues the loads:
 //!
 //! ```text
 //!           rows                                 columns
@@ -38,7 +38,7 @@ pub(super) fn produce<E: Float>(
         for step in work.first..work.end {
             let term = term(step, numbers, form);
             let barrier = ring.wait_empty(turn);
-            // Columns that stay come with the first rows.
+            // Columns that stay are loaded with the first rows.
             let (place, whole) = if comptime!(form.stays) {
                 (0u32.runtime(), tile == CUBE_POS_X)
             } else {
@@ -78,7 +78,7 @@ pub(super) fn produce<E: Float>(
 struct Term {
     tap: Point,
     slice: u32,
-    /// Whether it is the first or the last of those that share a run of pixels.
+    /// Whether it is the first, or the last, of the terms that share a run of pixels.
     starts: bool,
     ends: bool,
 }
@@ -86,8 +86,8 @@ struct Term {
 #[cube]
 fn term(step: u32, numbers: &Numbers, #[comptime] form: Form) -> Term {
     if comptime!(form.shares()) {
-        // The taps along the width come one after another, so that they read what was brought for
-        // all of them.
+        // The taps along the width follow one another, so that all of them read the pixels that were loaded for the
+        // first.
         let (rest, tw) = numbers.gather.width.taps.div_mod(step);
         let (rest, slice) = numbers.slices.div_mod(rest);
         let (td, th) = numbers.gather.height.taps.div_mod(rest);
@@ -99,7 +99,7 @@ fn term(step: u32, numbers: &Numbers, #[comptime] form: Form) -> Term {
     }
 }
 
-/// Terms that share nothing with others, of a tap by its number.
+/// Terms that share no pixels with others, given the index of their tap.
 #[cube]
 fn lone_term(tap: u32, slice: u32, numbers: &Numbers) -> Term {
     let (tap, tw) = numbers.gather.width.taps.div_mod(tap);
@@ -108,7 +108,7 @@ fn lone_term(tap: u32, slice: u32, numbers: &Numbers) -> Term {
     Term { tap, slice, starts: true.runtime(), ends: true.runtime() }
 }
 
-/// Has a stage of the filters' gradient brought: its terms are windows, its columns slices of taps.
+/// Loads a stage of the weight gradient. Its terms are windows, its columns are slices of taps.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn bring_windows<E: Float>(
@@ -129,7 +129,7 @@ fn bring_windows<E: Float>(
         let size = comptime!(form.rows_part() as usize);
         let at = comptime!(part as usize * size);
         let rows = &mut rows[at..at + size];
-        // There are no taps, and parts in their place.
+        // The map has no taps; the parts take their place.
         load_flat::<E>(flat, barrier, rows, work.row, first, part, work, numbers, form);
     }
     let size = comptime!(form.panel() as usize);
@@ -137,7 +137,7 @@ fn bring_windows<E: Float>(
     for panel in 0..comptime!((form.tile.block_n / form.line()) as usize) {
         let column = work.column / comptime!(form.line()) + comptime!(panel as u32);
         let (tap, slice) = numbers.slices.div_mod(column);
-        // Past the last tap are columns that nobody keeps.
+        // Columns past the last tap are not stored.
         let term = lone_term(min(tap, numbers.taps - 1), slice, numbers);
         #[unroll]
         for part in 0..form.parts {
@@ -148,7 +148,7 @@ fn bring_windows<E: Float>(
     }
 }
 
-/// Has a stage of the other passes brought: its terms are a slice of a tap's channels.
+/// Loads a stage of the other passes. Its terms are a slice of a tap's channels.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn bring_taps<E: Float>(
@@ -187,7 +187,7 @@ fn bring_taps<E: Float>(
     }
 }
 
-/// Brings what a run of windows reads by one tap, or by all along the width: a slice of its channels.
+/// Loads the pixels that a run of windows reads at one tap, or at all taps along the width: a slice of their channels.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_image<E: Float>(
@@ -201,7 +201,7 @@ fn load_image<E: Float>(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
-    // Where the window of the first tap begins, and how far on this tap is, in the map's own terms.
+    // The start of the window, and the offset of this tap, as the map defines them.
     let h = read(&numbers.gather.height, windows.height) - numbers.height_first;
     let w = read(&numbers.gather.width, windows.width) - numbers.width_first;
     let th = term.tap.height + numbers.height_first;
@@ -223,7 +223,7 @@ fn load_image<E: Float>(
     }
 }
 
-/// Brings what a run of windows reads of both planes of a comb by all taps along the width.
+/// Loads the pixels that a run of windows reads at all taps along the width, from both planes of a comb.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_comb<E: Float>(
@@ -250,7 +250,7 @@ fn load_comb<E: Float>(
     }
 }
 
-/// Brings a block of the other operand: of the filters, or of the output's gradient.
+/// Loads a block of the flat operand: the filters, or the output gradient.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load_flat<E: Float>(

@@ -1,17 +1,17 @@
-//! What becomes of the sums of a tile: told of if they are no numbers, finished, and stored.
+//! The epilogue of a tile: its sums are flagged if they are not finite, finished, and stored.
 //!
-//! A unit holds pairs of neighbouring columns of two rows of each band of 16, one band a warp:
+//! A unit holds pairs of neighbouring columns of two rows of each band of 16 rows. Each warp has one band:
 //!
 //! ```text
-//!            columns 0 1   2 3   4 5   6 7     8 9  ..        4 units have a chunk of 8 columns between them
+//!            columns 0 1   2 3   4 5   6 7     8 9  ..        4 units together have a chunk of 8 columns
 //! row 0            unit 0  1     2     3       0    ..        the first half of a unit's sums
 //! row 1            unit 4  5     6     7       4    ..
 //! ..
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! A warp turns its rows over in shared memory, and stores two lines of memory of a row at a time (`turn_over`).
-//! Results that do not lie side by side in whole chunks are stored one by one (`store`).
+//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time (`turn_over`).
+//! Results that are not contiguous in whole chunks are stored one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -25,21 +25,21 @@ use super::sums::Sums;
 use crate::conv::common::epilogue::finish_at;
 use crate::conv::common::gather::{row_place, row_result};
 
-/// The units that have a chunk between them, and the chunks that an instruction lays down.
+/// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
 const QUAD: u32 = 4;
 
-/// Where rows lie that have no results.
+/// The offset of rows that have no results.
 const NOWHERE: u32 = u32::MAX;
 
-/// Where results go, and what is added to them.
+/// The output tensor and the tensors that are added to the sums.
 #[derive(CubeType)]
 pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     bias: ComptimeOption<Box<[Vector<R, P>]>>,
     residual: ComptimeOption<Box<[Vector<R, P>]>>,
-    /// The memory in which warps turn rows over.
+    /// The shared memory in which warps rearrange rows.
     turned: Shared<[Vector<u32, O>]>,
     out: &'a mut [Vector<W, O>],
-    /// For each band of rows of a tile, whether it has sums that are no numbers.
+    /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
 }
 
@@ -74,7 +74,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Tells whether a band of rows has sums that are no numbers.
+    /// Flags a band of rows that has non-finite sums.
     fn tell(
         &mut self,
         sums: &Sums,
@@ -83,7 +83,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         numbers: &Numbers,
         #[comptime] form: Form,
     ) {
-        // Zero times a number is zero.
+        // Zero times a finite number is zero; zero times anything else is NaN.
         let mut doubt = 0.0f32;
         #[unroll]
         for i in 0..comptime!((form.tile.block_n / 2) as usize) {
@@ -102,7 +102,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// As the units hold them.
+    /// Stores the results one by one, as the units hold them.
     fn store(
         &mut self,
         sums: &Sums,
@@ -133,7 +133,8 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// In whole lines, a panel at a time or a few: memory takes two lines of a row sooner than pieces of eight.
+    /// Stores the results in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
+    /// than pieces of eight columns.
     fn turn_over(
         &mut self,
         sums: &Sums,
@@ -166,7 +167,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// What a unit has of a panel, finished: a pair of each chunk.
+    /// The finished results of a unit for a panel: one pair of each chunk.
     fn words(
         &self,
         sums: &Sums,
@@ -203,9 +204,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         words
     }
 
-    /// A warp lays a panel of 16 bits down in shared memory, eight rows of four chunks at a time. In each row they are
-    /// permuted, as the copy engine would, so that a chunk of eight rows and eight chunks of a row lie in different
-    /// banks.
+    /// Writes a panel of 16-bit results to shared memory, eight rows of four chunks at a time. The chunks of each row
+    /// are swizzled, as the copy engine would do it, so that one chunk of eight rows, and eight chunks of one row, are
+    /// in different banks.
     fn lay_down(&mut self, words: &Array<u32>, #[comptime] panel: Panel, #[comptime] form: Form) {
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
@@ -233,8 +234,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// The same of 32 bits. Neighbouring units exchange pairs, so that of two chunks of columns each has four
-    /// columns of one. Every other row is permuted by four such, so that those of eight units lie in different banks.
+    /// The same for 32-bit results. Neighbouring units exchange pairs, so that each has four columns of one of two
+    /// chunks. Every other row is permuted in steps of four vectors, so that the vectors of eight units are in
+    /// different banks.
     fn lay_down_wide(
         &mut self,
         words: &Array<u32>,
@@ -263,7 +265,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Then it takes the panel up row after row, and stores it.
+    /// Reads a panel from shared memory, row by row, and stores it.
     fn take_up(
         &mut self,
         #[comptime] panel: Panel,
@@ -289,7 +291,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         for i in 0..comptime!(HALF / rows) {
             let base = plane_shuffle(base, comptime!(panel.half * HALF + i * rows) + down);
             let to = target(column, base, base != NOWHERE, work, numbers, form);
-            // Of 32 bits rows by twos are permuted alike.
+            // For 32-bit results, the permutation repeats every two rows.
             let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
             let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
             if to.there {
@@ -299,7 +301,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Sums with what follows them.
+    /// Applies the epilogue to neighbouring sums.
     fn finished(
         &self,
         sums: &Sums,
@@ -326,32 +328,32 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     }
 }
 
-/// The rows of half a band, whose sums are one half of a unit's.
+/// The rows of half a band. They are one half of a unit's sums.
 const HALF: u32 = BAND / 2;
 
-/// Where a warp lays a panel down.
+/// The place in shared memory of a warp's panel.
 #[cube]
 fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
     UNIT_POS / WARP * comptime!(form.staged_by_warp())
         + comptime!(panel.place * HALF * form.staged_line())
 }
 
-/// The first register of a warpgroup's unit for its pair of a chunk.
+/// The index of a unit's first accumulator for its pair of a chunk.
 fn nth(chunk: u32, half: u32) -> usize {
     ((chunk * 2 + half) * PAIR) as usize
 }
 
-/// Where a result lies.
+/// The place of a result.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Target {
-    /// Its channel, and its place in the tensor; 0 where it is not there.
+    /// Its channel, and its place in the tensor; both 0 where there is no such result.
     channel: u32,
     at: u32,
     there: bool,
 }
 
-/// The place of a column of a row that begins at `base`.
+/// The place of a column's result in a row that starts at `base`.
 #[cube]
 fn target(
     column: u32,
@@ -361,7 +363,7 @@ fn target(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) -> Target {
-    // A column of the filters' gradient is a channel of a tap.
+    // A column of the weight gradient is a channel of a tap.
     let (column, base, there) = if comptime!(form.filter) {
         let (tap, slice) = numbers.slices.div_mod(column / comptime!(form.line()));
         let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
@@ -377,7 +379,7 @@ fn target(
     }
 }
 
-/// Where the results of a row begin, and whether it has any.
+/// The offset of a row's results, and whether the row has any.
 #[cube]
 fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> (u32, bool) {
     let base = work.part * numbers.part_step + work.group * numbers.out_group;

@@ -1,23 +1,23 @@
-//! The ring: stages in shared memory that change hands between the producer and the warpgroups.
+//! The ring: stages in shared memory that are handed over between the producer and the warpgroups.
 //!
 //! ```text
 //! slot         0         1         2
 //!          ┌─────────┬─────────┬─────────┐
-//! rows     │ parts.. │ parts.. │ parts.. │    a block of each operand, all parts of its factors
+//! rows     │ parts.. │ parts.. │ parts.. │    a block of each operand, with all parts of its factors
 //! columns  │ parts.. │ parts.. │ parts.. │
 //!          └─────────┴─────────┴─────────┘
-//! full     the producer arrives, and the bytes that it told of
-//! empty    each warp that multiplies arrives when it has read
+//! full     the producer arrives, and the bytes that it announced
+//! empty    each warp that multiplies arrives when it has read the stage
 //! ```
 //!
-//! A barrier begins a new phase whenever all have arrived, and who waits names the phase that must be
-//! over by its parity: a stage is filled and emptied once a round, so that this is the parity of the
-//! rounds made. The producer waits for the round *before* its own, in which the stage was read last; in its
-//! first round that is a phase that counts as over.
+//! A barrier starts a new phase when all have arrived. A wait names the phase that must be over by its parity. A stage
+//! is filled and emptied once per round, so this is the parity of the number of completed rounds. The producer waits
+//! for the round *before* its own, in which the stage was last read; in its first round that is a phase that counts
+//! as over.
 //!
-//! Where taps share runs of pixels, the rows' memory is a ring of its own, of runs: the run of a step is
-//! free whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers. Columns that
-//! stay have one place, and come with the first rows.
+//! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
+//! whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers of its own. Columns
+//! that stay have a single place, and are loaded with the first rows.
 
 use cubecl::ir::dialect::general::SelectOp;
 use cubecl::prelude::barrier::Barrier;
@@ -34,7 +34,7 @@ pub(super) struct Ring<E: Float> {
     pub(super) empty: Barriers,
 }
 
-/// Memory of so many elements where patterns of the swizzle begin.
+/// Shared memory of `elements` elements, aligned to the swizzle pattern.
 #[cube]
 pub(super) fn memory<E: Float>(#[comptime] elements: u32) -> Shared<[E]> {
     Shared::<[E]>::new_aligned_slice(comptime!(elements as usize), 1024usize)
@@ -42,20 +42,20 @@ pub(super) fn memory<E: Float>(#[comptime] elements: u32) -> Shared<[E]> {
 
 #[cube]
 impl<E: Float> Ring<E> {
-    /// The producer's wait until a stage has been read, and its barrier, at which to tell of the bytes that
-    /// are to come.
+    /// Makes the producer wait until a stage has been read. Returns the stage's full barrier, which must then be given
+    /// the number of bytes to wait for.
     pub(super) fn wait_empty(&self, turn: Turn) -> Barrier {
         let round_before = turn.round ^ 1u32;
         barrier_of(&self.empty, turn.slot).wait_parity(round_before);
         barrier_of(&self.full, turn.slot)
     }
 
-    /// A warp's wait until a stage has come.
+    /// Makes a warp wait until a stage is full.
     pub(super) fn wait_full(&self, turn: Turn) {
         barrier_of(&self.full, turn.slot).wait_parity(turn.round);
     }
 
-    /// Gives a stage back, if this unit speaks for its warp.
+    /// Releases a stage, if this unit acts for its warp.
     pub(super) fn give_back(&self, slot: u32, speaks: bool) {
         let barrier = barrier_of(&self.empty, slot);
         if speaks {
@@ -63,7 +63,7 @@ impl<E: Float> Ring<E> {
         }
     }
 
-    /// A part of the rows as the matrix units read them, the parts of all stages being one after the other.
+    /// A part of the rows as the matrix units read them. `nth_part` counts the parts of all stages.
     pub(super) fn rows_of(
         &self,
         nth_part: u32,
@@ -90,12 +90,12 @@ impl<E: Float> Ring<E> {
     }
 }
 
-/// Where a role stands in the ring.
+/// The position of a role in the ring.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Turn {
     pub(super) slot: u32,
-    /// The parity of the rounds made.
+    /// The parity of the number of completed rounds.
     round: u32,
 }
 
@@ -111,7 +111,7 @@ impl Turn {
     }
 }
 
-/// The place after another in a ring.
+/// The next place in a ring.
 #[cube]
 pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
     let next = slot + 1;
@@ -121,7 +121,7 @@ pub(super) fn following(slot: u32, #[comptime] places: u32) -> u32 {
 /// A barrier for each stage.
 pub(super) type Barriers = Sequence<Shared<Barrier>>;
 
-/// Barriers that so many arrivals complete.
+/// Barriers that complete after `arrivals` arrivals.
 #[cube]
 pub(super) fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Barriers {
     let mut barriers = Sequence::<Shared<Barrier>>::new();
@@ -136,9 +136,9 @@ pub(super) fn barriers(#[comptime] stages: u32, #[comptime] arrivals: u32) -> Ba
     barriers
 }
 
-/// The barrier of a stage. Barriers stand in no array, so that it is chosen among all; and it is their
-/// addresses that are chosen, for code of its own for each would be a jump through a table, and addresses
-/// found in code that only one unit of a warp runs have the assembler take all around for divergent.
+/// The barrier of a stage. Barriers cannot be stored in an array, so it is selected among all. The selection is between
+/// their addresses: separate code for each barrier would be a jump through a table, and computing an address in code
+/// that only one unit of a warp runs would make the assembler treat all code around it as divergent.
 #[cube]
 fn barrier_of(barriers: &Barriers, slot: u32) -> Barrier {
     intrinsic!(|scope| {

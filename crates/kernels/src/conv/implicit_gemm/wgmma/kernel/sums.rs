@@ -1,7 +1,7 @@
-//! The registers that a warpgroup sums in, and the products that are added to them.
+//! The accumulators of a warpgroup, and the products that are added to them.
 //!
-//! Products run by themselves once they are issued, and in the order in which they were: sums are handed
-//! over to them (`started`), a group of them is marked (`commit`), and waited for.
+//! Products are asynchronous and run in the order in which they were issued. Accumulators are handed over to them
+//! (`started`), a group of products is marked (`commit`), and waited for.
 
 use cubecl::prelude::*;
 use cubecl::wgmma::{Accumulator, MatrixDescriptor};
@@ -9,13 +9,13 @@ use cubecl::wgmma::{Accumulator, MatrixDescriptor};
 use super::super::tile::ROWS;
 use super::form::Form;
 
-/// A unit's sums of 64 rows.
+/// A unit's accumulators for 64 rows.
 pub(super) type Sums = Array<f32>;
 
-/// Sums that products are being added to.
+/// Accumulators that products are being added to.
 pub(super) type Running = cubecl::prelude::Pending<Accumulator<f32>>;
 
-/// The sums of nothing yet, of all rows of a warpgroup.
+/// Accumulators set to zero, for all rows of a warpgroup.
 #[cube]
 pub(super) fn zeros(#[comptime] form: Form) -> Sequence<Accumulator<f32>> {
     let mut sums = Sequence::<Accumulator<f32>>::new();
@@ -36,7 +36,7 @@ pub(super) fn values(sums: &Accumulator<f32>) -> Sums {
     values
 }
 
-/// Hands the sums to the products that follow.
+/// Hands the accumulators over to the products that follow.
 #[cube]
 pub(super) fn started(sums: &Sequence<Accumulator<f32>>) -> Sequence<Running> {
     let mut running = Sequence::<Running>::new();
@@ -61,7 +61,7 @@ pub(super) fn multiply_all<E: Float>(
     }
 }
 
-/// Issues the products of an instruction's terms, the `k`-th of a stage.
+/// Issues the `k`-th matrix instructions of a stage, one for each 64 rows.
 #[cube]
 pub(super) fn multiply<E: Float>(
     sums: &mut Sequence<Running>,
@@ -71,7 +71,7 @@ pub(super) fn multiply<E: Float>(
     #[comptime] form: Form,
 ) {
     let term = comptime!(k * form.step());
-    // Of a comb the same chunks of pixels further on.
+    // In a comb the next terms are the same chunks of pixels, some pixels later.
     let (shift, row_term) = comptime!(match form.comb {
         Some(shift) => (k as u32 * shift, 0),
         None => (0, term),

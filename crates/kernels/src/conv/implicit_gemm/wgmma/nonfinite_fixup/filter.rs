@@ -1,5 +1,5 @@
-//! Results of a gradient of the filters, computed again: each sum goes over all windows, or over those of a
-//! part where sums are cut, so that a cube computes a band of rows, a unit for each column.
+//! Recomputes results of a weight gradient. Each sum is over all windows, or over the windows of one part where sums
+//! are split. A cube computes a band of rows, and each unit one column of it.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -27,22 +27,22 @@ struct FilterArgs {
     bands: FastDivmod<u32>,
     tiles_n: FastDivmod<u32>,
     parts: FastDivmod<u32>,
-    /// The lines of a tap, and the taps along two axes and in all.
+    /// The slices of a tap, the taps along two axes, and the number of all taps.
     slices: FastDivmod<u32>,
     width: FastDivmod<u32>,
     height: FastDivmod<u32>,
     taps: u32,
-    /// The windows of all parts, and of one.
+    /// The number of windows of all parts, and of one part.
     windows: u32,
     windows_a_part: u32,
-    /// The steps in memory to the next part, group, row and column.
+    /// The memory steps to the next part, group, row and column.
     part_step: u32,
     group_step: u32,
     row_step: u32,
     column_step: u32,
 }
 
-/// Computes the flagged results again, `[image, gradient, out, flags]`.
+/// Recomputes the flagged results, `[image, gradient, out, flags]`.
 pub(in super::super) fn launch(
     client: &Client,
     product: &Product,
@@ -60,8 +60,8 @@ pub(in super::super) fn launch(
     let steps_a_part = product.steps(walk).div_ceil(splits);
     let results = results(conv, pass);
     let units = CubeDim::new_1d(tile.block_n);
-    // SAFETY: what is read is inside the tensors by the arithmetic of `Gather`, and a cube past the last
-    // flag, or a result past the last row or column, is left out.
+    // SAFETY: reads are inside the tensors by the arithmetic of `Gather`; cubes past the last flag, and results past
+    // the last row or column, are skipped.
     unsafe {
         filter::launch_unchecked(
             client,
@@ -132,7 +132,7 @@ fn filter(
                 let at = window.other + group * gather.out_group;
                 #[unroll]
                 for i in 0..BAND {
-                    // Past the last row are results that nobody keeps.
+                    // Results past the last row are not stored.
                     let row = min(first_row + i, gather.columns - 1);
                     sums[i as usize] = fma(pixel, gradient[(at + row) as usize], sums[i as usize]);
                 }

@@ -1,6 +1,5 @@
-//! Computes results again whose sums came out as NaN: a warp for each band of rows in which some were found.
-//! That is rare, so that only reading the flags is made fast. Those of a gradient of the filters are computed in
-//! [`filter`].
+//! Recomputes results whose sums were not finite: one warp recomputes each flagged band of rows. This is rare, so that
+//! only reading the flags is optimised. Results of a weight gradient are recomputed in [`filter`].
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -38,17 +37,17 @@ struct FixupArgs {
     tiles_n: FastDivmod<u32>,
     terms: u32,
     columns: u32,
-    /// The rows of a line and the lines of a plane as they were multiplied, and those that have results.
+    /// The rows of a line and the lines of a plane as they were multiplied, and the numbers of them that have results.
     line: FastDivmod<u32>,
     plane: FastDivmod<u32>,
     line_rows: u32,
     plane_rows: u32,
-    /// The step in memory from a column's weights to the next one's.
+    /// The memory step from one column's weights to the next column's.
     column_step: u32,
     slope: f32,
 }
 
-/// Computes the flagged results of one product of a pass again, from the operands as they were given.
+/// Recomputes the flagged results of one product of a pass from the original operands.
 #[allow(clippy::too_many_arguments, reason = "all that a launch is made of")]
 pub(super) fn launch(
     client: &Client,
@@ -75,8 +74,8 @@ pub(super) fn launch(
         Pass::Data => conv.output().elements(),
         _ => conv.input().elements(),
     };
-    // SAFETY: what is read is inside the tensors by the arithmetic of `Gather`, and a plane past the
-    // last flag, or a result past the last row or column, is left out.
+    // SAFETY: reads are inside the tensors by the arithmetic of `Gather`; planes past the last flag, and results past
+    // the last row or column, are skipped.
     unsafe {
         fixup::launch_unchecked(
             client,
@@ -122,7 +121,7 @@ fn fixup<S: Float>(
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
 ) {
-    // Each unit looks at a flag, and all of a warp then compute what each has found.
+    // Each unit reads one flag. Then the whole warp recomputes the band of each flag that is set.
     let first = ABSOLUTE_POS as u32 / WARP * WARP;
     let mine = ABSOLUTE_POS as u32;
     let found = mine < args.flags && flags[min(mine, args.flags - 1) as usize] != 0;
@@ -136,7 +135,7 @@ fn fixup<S: Float>(
     }
 }
 
-/// Computes a band of rows of a tile.
+/// Recomputes a band of rows of a tile.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn band<S: Float>(

@@ -1,4 +1,4 @@
-//! Pixels of few channels, laid as lines or as combs.
+//! Repacking of pixels with few channels, as lines or as combs.
 
 use windowpane_geometry::Convolution;
 
@@ -6,69 +6,71 @@ use super::super::tile::{CHUNK_BYTES, LINE};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::problem::Pass;
 
-/// Pixels of few channels as lines: all that a window reads of a row of pixels is one line. Where windows
-/// step over rows, so many rows lie side by side in a pixel.
+/// Pixels with few channels as lines: one line holds all that a window reads of a row of pixels. Where windows have a
+/// stride along the height, a pixel holds `rows` rows of the image.
 ///
 /// ```text
-/// pixel[h, w] = (x[h·rows + 0, w, 0..C], x[h·rows + 1, w, 0..C], .., 0)    to whole chunks
+/// pixel[h, w] = (x[h·rows + 0, w, 0..C], x[h·rows + 1, w, 0..C], .., 0)    padded to whole chunks
 /// ```
 ///
-/// A line begins where the window does, so that neighbouring lines overlap in memory, each the step of the
-/// windows further on; the copy engine brings each for itself. Where a pixel is one chunk there is a better
-/// way ([`Comb`]).
+/// A line starts where its window does, so that neighbouring lines overlap in memory, each one stride of the windows
+/// after the other; the copy engine loads each line separately. Where a pixel is a single chunk there is a better
+/// layout ([`Comb`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Fold {
-    /// The rows of a pixel, and its elements.
+    /// The number of image rows in a pixel, and the number of its elements.
     pub(in super::super) rows: usize,
     pub(in super::super) pixel: usize,
-    /// The pixels of a line, and from one line to the next.
+    /// The number of pixels of a line, and the distance from one line to the next.
     pub(in super::super) reach: usize,
     pub(in super::super) step: usize,
-    /// The lines of a row that have results, and the rows.
+    /// The number of lines of a row that have results, and the number of such rows.
     pub(in super::super) windows: usize,
     pub(in super::super) window_rows: usize,
-    /// The rows of pixels, and the pixels of one, in each plane of a comb.
+    /// The number of rows of pixels, and of pixels per row, in each plane for a comb.
     pub(in super::super) height: usize,
     pub(in super::super) width: usize,
-    /// The rows of pixels that a window reads, and from one to the next.
+    /// The number of rows of pixels that a window reads, and the distance between them.
     pub(in super::super) taps: usize,
     pub(in super::super) tap_step: usize,
     pub(in super::super) comb: Option<Comb>,
 }
 
-/// Pixels of a chunk each, dealt out to two planes so that every second pixel of a window lies in the same
-/// plane, one after the other, and so do those of neighbouring windows:
+/// Pixels of one chunk each, stored in two planes. With `step` the stride of the windows, plane `p` starts at pixel `p`
+/// and has every `step`-th pixel from there. Tap `2j + p` of a window is in plane `p`, and neighbouring windows read
+/// neighbouring pixels of the plane:
 ///
 /// ```text
 /// plane[p, i] = pixel[i·step + p]        window o reads pixel o·step + 2j + p at plane[p, o + j·2/step]
 /// ```
 ///
-/// Matrix units take their rows a chunk of each plane at a time, wherever those begin. So each pixel is
-/// brought once, for all windows and all taps along the width. Where windows step over rows that do not
-/// share a pixel, the rows are dealt out likewise, and each deal has its planes. Planes go on from row to
-/// row and from sample to sample; what is read between two of them is not kept.
+/// Matrix units read their rows as one chunk of each plane, starting at any pixel. So each pixel of a plane is loaded
+/// once for all windows and all taps along the width. Where windows have a stride along the height that does not fit in
+/// a pixel, every `deals`-th row of pixels is in the same two planes, and the rows between have planes of their own. A
+/// plane continues from row to row and from sample to sample; results that read across the border of two rows or
+/// samples are not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Comb {
-    /// The pixels of a plane, those that are brought past the last included.
+    /// The number of pixels of a plane, including those that are loaded past the last.
     pub(in super::super) pixels: usize,
-    /// The pixels from one pair of taps to the next.
+    /// The distance in pixels from one pair of taps to the next.
     pub(in super::super) shift: usize,
-    /// Every how many-th row lies in the same plane.
+    /// The number of deals: every `deals`-th row of pixels is in the same plane.
     pub(in super::super) deals: usize,
 }
 
-/// The planes of a comb.
+/// The number of planes of a comb (per deal).
 pub(in super::super) const PLANES: usize = 2;
 
-/// The pixels that the copy engine takes for one, and those that a tile's rows read past its last.
+/// The number of pixels that are one pixel to the copy engine, and that a tile's rows read past its last pixel.
 pub(in super::super) const COMB_LINE: usize = 16;
 
-/// The rows of the largest tile.
+/// The number of rows of the largest tile.
 const MOST_ROWS: usize = 256;
 
 impl Fold {
-    /// The lines that take fewest steps, if the copy engine cannot read the pixels as they lie or they
-    /// would take twice as many.
+    /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or these would need at
+    /// least twice as many steps.
     pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
         if pass != Pass::Forward || conv.groups() > 1 {
             return None;
@@ -110,9 +112,9 @@ impl Fold {
         (!aligned || 2 * steps(&fold) <= plain).then_some(fold)
     }
 
-    /// The same pixels in planes.
+    /// The same pixels in the planes of a comb.
     fn dealt(self, batch: usize, deals: usize) -> Self {
-        // Rows that lie outside are laid too, for there the copy engine does not know of rows.
+        // Rows outside the image are stored too, because the copy engine does not see the rows of a comb.
         let past = (self.taps - 1) * self.tap_step / deals;
         let height = self.window_rows + past;
         let width = self.windows + (self.reach - 1) / self.step;
@@ -130,7 +132,7 @@ impl Fold {
         }
     }
 
-    /// The product with the lines as its pixels.
+    /// The product with lines in the place of pixels.
     pub(in super::super) fn over(&self, gather: Gather) -> Gather {
         let mut folded = gather;
         let [_, height, width] = &mut folded.axes;
@@ -151,7 +153,7 @@ impl Fold {
     }
 }
 
-/// An axis whose rows read the coordinates one after another.
+/// An axis whose rows read consecutive coordinates.
 fn side_by_side(rows: usize, extent: usize) -> Sweep {
     Sweep {
         rows,
@@ -184,7 +186,7 @@ mod tests {
         Convolution::new(input, filter, &window, 1, layouts.0, layouts.1).unwrap()
     }
 
-    /// The pixel of the image that a window reads by a tap, and the row of a pixel's that holds it.
+    /// The coordinates in the image of the pixel that a window reads at a tap, computed through the repacked layout.
     fn found(
         conv: &Convolution,
         fold: &Fold,
@@ -194,7 +196,7 @@ mod tests {
         let [_, height, width] = conv.grid().axes();
         let over = tw * width.dilation();
         let (tap, further) = (th / fold.rows * fold.tap_step, th % fold.rows);
-        // As the kernel steps through what is laid ..
+        // The address that the kernel computes in the repacked layout ..
         let (row, column, deal, tooth) = match fold.comb {
             Some(comb) => {
                 let column = ow + over / PLANES * comb.shift;
@@ -206,14 +208,14 @@ mod tests {
                 return [row, width.start(0) + (ow * fold.step + over) as i64];
             }
         };
-        // .. and as it was laid.
+        // .. and the image pixel that was stored there.
         let (deals, step) = fold.comb.map_or((1, 1), |comb| (comb.deals, fold.step));
         assert!(row < fold.height, "{fold:?}");
         let h = (row * deals + deal) * fold.rows + further;
         [height.start(0) + h as i64, width.start(0) + (column * step + tooth) as i64]
     }
 
-    /// Lines hold what windows read, wherever they were laid.
+    /// Lines hold the pixels that windows read, in every layout.
     #[test]
     fn windows_find_their_pixels_in_lines() {
         let mut kinds = [0; 3];
@@ -255,7 +257,7 @@ mod tests {
         );
     }
 
-    /// Pixels that the copy engine reads as they lie, and fill most of a line, are left as they are.
+    /// Pixels that the copy engine can read, and that fill most of a line, are not repacked.
     #[test]
     fn only_few_channels_become_lines() {
         let fold = |channels, kernel: [usize; 2], pass, size| {
@@ -269,7 +271,7 @@ mod tests {
         assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
     }
 
-    /// A run of a tile's rows, and what they read by the last tap, lies within its plane.
+    /// A run of a tile's rows, and all that they read at the last tap, are inside their plane.
     #[test]
     fn combs_hold_all_that_is_brought() {
         for (size, kernel) in [(2, [7, 7]), (4, [7, 7]), (2, [1, 8]), (4, [9, 5])] {

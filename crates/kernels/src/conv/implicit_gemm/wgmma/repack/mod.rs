@@ -1,19 +1,18 @@
-//! Operands laid anew, where the copy engine cannot read them as they were given: pixels of few channels
-//! become lines, filters lie along the terms, and an f32 is split in two, or in three for the gradient of
-//! the filters, whose terms lie side by side in neither operand.
+//! Repacks operands that the copy engine cannot read. Pixels with few channels become lines, filters become
+//! contiguous along the terms, and an f32 is split into two parts, or three for the weight gradient, whose terms
+//! are contiguous in neither operand.
 //!
 //! ```text
-//! x = high + low + what is less than 2⁻²³ of x       high and low being tf32
-//! x·w ≈ high·high + high·low + low·high              what is left out is less than 2⁻²¹·|x·w|
+//! x = high + low + an error below 2⁻²³ of x          high and low are tf32
+//! x·w ≈ high·high + high·low + low·high              the omitted part is below 2⁻²¹·|x·w|
 //!
-//! x = high + middle + low                            each a bf16
+//! x = high + middle + low                            each is a bf16
 //! x·w ≈ high·high + high·middle + middle·high + middle·middle + high·low + low·high
-//!                                                    what is left out is no more than 2⁻²⁴·|x·w|
+//!                                                    the omitted part is at most 2⁻²⁴·|x·w|
 //! ```
 //!
-//! What cannot be split so is replaced by a number that is none: infinities, what is so large that
-//! `high` would be infinite, what is so small that `low` would be lost. Sums of it are found by that and
-//! computed again.
+//! Numbers that cannot be split are replaced by NaN: infinities, numbers so large that `high` would be infinite, and
+//! numbers so small that `low` would be lost. Their sums are then NaN, by which they are found and recomputed.
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
@@ -35,11 +34,12 @@ use fold::PLANES;
 /// The units of a cube.
 const UNITS: u32 = 256;
 
-/// The elements that a unit splits in three.
+/// The number of elements that a unit splits into three parts.
 const SPLIT: usize = 4;
 
-/// The bits of magnitudes that just are not split: one whose low part would be near the least number, and
-/// the first whose high part would be infinite, as a tf32 or as a bf16; and those of what is no number.
+/// Bit patterns of the magnitudes that are just outside the range that can be split: the largest one whose low part
+/// would be near the smallest normal number, and the smallest ones whose high part would be infinite as a tf32 or as
+/// a bf16; and the bit pattern of a NaN.
 const LEAST: u32 = 0x1000_0000;
 const INFINITE: u32 = 0x7f7f_f000;
 const INFINITE_IN_THREE: u32 = 0x7f7f_8000;
@@ -48,14 +48,14 @@ const NONE: u32 = 0x7fc0_0000;
 /// The compile-time options of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    /// The elements of a chunk, which a unit lays.
+    /// The elements of a chunk; each unit stores one chunk.
     chunk: usize,
     splits: bool,
-    /// The channels of a pixel that is one chunk and lies in a plane of a comb.
+    /// The number of channels, if a pixel is one chunk and is stored in a plane of a comb.
     dealt: Option<usize>,
 }
 
-/// The image as the copy engine reads it.
+/// The image in the layout that the copy engine reads.
 pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
     let input = product.conv.input();
     if product.parts > 2 {
@@ -72,7 +72,7 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let cubes = cubecl::calculate_cube_count_elemwise(client, chunks, units);
     let out = buffer(&laid, product.image_elements() / form.chunk);
     let Some(fold) = product.fold else {
-        // SAFETY: a unit past the last chunk ends, and the parts lie one after the other.
+        // SAFETY: a unit past the last chunk terminates, and the parts follow one another.
         unsafe {
             split_image::launch_unchecked(
                 client,
@@ -92,7 +92,7 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let [_, height, width] = product.conv.grid().axes();
     let plane = height.input() * width.input() * input.channels();
     let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
-    // SAFETY: as above, and a pixel is read where there is one.
+    // SAFETY: as above, and a pixel is only used where there is one; other reads are moved to element 0.
     unsafe {
         fold_image::launch_unchecked(
             client,
@@ -127,12 +127,12 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     laid
 }
 
-/// A tensor of f32 in three parts, one after the other.
+/// An f32 tensor in three parts, one after the other.
 fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> Handle {
     let laid = client.empty(product.parts * elements * product.size);
     let chunks = elements / SPLIT;
     let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last chunk ends; channels come in whole ones.
+    // SAFETY: a unit past the last chunk terminates; the channels are a multiple of a chunk.
     unsafe {
         split_in_three::launch_unchecked(
             client,
@@ -149,7 +149,7 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
     laid
 }
 
-/// The other operand as the copy engine reads it: the filters, or the output's gradient.
+/// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
 pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
     match product.pass {
         Pass::Filter => in_three(client, product, product.conv.output().elements(), w),
@@ -169,7 +169,8 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
     let fold = product.fold;
     let steps = product.weights();
     let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last element ends; a weight is read where there is one.
+    // SAFETY: a unit past the last element terminates; a weight is only used where there is one, and other reads are
+    // moved to element 0.
     unsafe {
         pack_filters::launch_unchecked(
             client,
@@ -238,7 +239,7 @@ fn split_in_three<S: Float, T: Float, N: Size>(
     let high = Vector::<f32, N>::reinterpret(to_bf16::<N>(bits));
     let rest = x - high;
     let middle = Vector::<f32, N>::reinterpret(to_bf16::<N>(Vector::<u32, N>::reinterpret(rest)));
-    // What is left has 8 digits.
+    // The remainder has at most 8 significant bits.
     let low = rest - middle;
     let zero = Vector::<f32, N>::new(0.0f32);
     let none = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NONE));
@@ -256,19 +257,19 @@ struct FoldArgs {
     width: FastDivmod<u32>,
     height: FastDivmod<u32>,
     channels: FastDivmod<u32>,
-    /// The rows of the image that a pixel holds.
+    /// The number of image rows in a pixel.
     rows: u32,
-    /// The pixels of a plane of a comb, and which rows and columns lie in the same one.
+    /// The pixels of a plane of a comb, and the distances between rows and columns that are in the same plane.
     pixels: FastDivmod<u32>,
     deals: u32,
     step: u32,
-    /// Where in the image the first one lies, and how far that goes.
+    /// The image coordinates of the first pixel, and the extents of the image; `planes` is the number of samples.
     first_row: i32,
     first_column: i32,
     planes: u32,
     image_height: u32,
     image_width: u32,
-    /// The steps in memory.
+    /// The memory steps of the image.
     plane_step: u32,
     row_step: u32,
     column_step: u32,
@@ -286,7 +287,7 @@ fn fold_image<S: Float, N: Size>(
     if i >= args.chunks {
         terminate!();
     }
-    // In a comb, which of its planes; else all is one.
+    // The plane of a comb; without a comb there is only one.
     let (plane, i_of_plane) =
         if comptime!(form.dealt.is_some()) { args.pixels.div_mod(i) } else { (0u32.runtime(), i) };
     let (deal, tooth) = (plane / comptime!(PLANES as u32), plane % comptime!(PLANES as u32));
@@ -295,7 +296,7 @@ fn fold_image<S: Float, N: Size>(
     let (sample, row) = args.height.div_mod(rest);
     let first_h = ((row * args.deals + deal) * args.rows) as i32 + args.first_row;
     let w = (column * args.step + tooth) as i32 + args.first_column;
-    // What is negative is larger than all that is not.
+    // As an unsigned number, a negative coordinate is larger than every extent.
     let inside = sample < args.planes && (w as u32) < args.image_width;
     let first = sample * args.plane_step + w as u32 * args.column_step;
     let mut elements = Vector::<S, N>::empty();
@@ -324,22 +325,22 @@ fn fold_image<S: Float, N: Size>(
 #[derive(CubeType, CubeLaunch)]
 struct PackArgs {
     elements: u32,
-    /// The terms of a tap as they are laid, the taps, and those along two axes.
+    /// The terms of a tap as they are stored, the taps, and the taps along two axes.
     inner: FastDivmod<u32>,
     taps: FastDivmod<u32>,
     width: FastDivmod<u32>,
     height: FastDivmod<u32>,
     columns: FastDivmod<u32>,
-    /// The terms of a pixel, and of one of its rows, and how many of those there are in the filters.
+    /// The terms of a pixel, the terms of one of its rows, and how many of the latter the filters have.
     pixel: FastDivmod<u32>,
     row: FastDivmod<u32>,
     terms: u32,
-    /// The rows of a pixel, the pixels from tap to tap, and the taps of the filters.
+    /// The number of image rows in a pixel, the distance in pixels between taps, and the taps of the filters.
     rows: u32,
     dilation: FastDivmod<u32>,
     kernel_height: u32,
     kernel_width: u32,
-    /// The steps in memory.
+    /// The memory steps of the original filters.
     inner_step: u32,
     column_step: u32,
     group_step: u32,
@@ -411,7 +412,7 @@ fn lay<S: Float, N: Size>(
     }
 }
 
-/// Whether numbers are the sums of their parts.
+/// Whether numbers are the sums of their parts, up to rounding.
 #[cube]
 fn can_split<N: Size>(bits: Vector<u32, N>, #[comptime] infinite: u32) -> Vector<bool, N> {
     let magnitude = bits & Vector::new(0x7fff_ffffu32);
@@ -421,13 +422,13 @@ fn can_split<N: Size>(bits: Vector<u32, N>, #[comptime] infinite: u32) -> Vector
         .or(magnitude.equal(&Vector::new(0u32)))
 }
 
-/// Rounded to the 8 digits of a bf16.
+/// Rounds to the 8 significant bits of bf16.
 #[cube]
 fn to_bf16<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
     (bits + Vector::new(0x8000u32)) & Vector::new(0xffff_0000u32)
 }
 
-/// Rounded to the 11 digits of a tf32.
+/// Rounds to the 11 significant bits of tf32.
 #[cube]
 fn to_tf32<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
     (bits + Vector::new(0x1000u32)) & Vector::new(0xffff_e000u32)
@@ -437,7 +438,7 @@ fn to_tf32<N: Size>(bits: Vector<u32, N>) -> Vector<u32, N> {
 mod tests {
     use super::*;
 
-    /// What the kernel makes of a number, on the host.
+    /// The parts that the kernel computes for a number, computed on the host.
     fn parts(x: f32) -> Option<[f32; 3]> {
         let magnitude = x.to_bits() & 0x7fff_ffff;
         let round = |x: f32| f32::from_bits(x.to_bits().wrapping_add(0x8000) & 0xffff_0000);
@@ -447,7 +448,7 @@ mod tests {
         splits.then_some([high, middle, x - high - middle])
     }
 
-    /// Numbers whose digits and exponents are all alike in none.
+    /// Numbers with varied significands and exponents, and the edges of the range that can be split.
     fn numbers() -> impl Iterator<Item = f32> {
         let mixed = |i: u32| f32::from_bits(i.wrapping_mul(0x9e37_79b9) ^ i.rotate_left(13));
         let edges = [LEAST, LEAST + 1, INFINITE_IN_THREE - 1, INFINITE_IN_THREE, 0, 0x3f80_0000];
@@ -455,7 +456,7 @@ mod tests {
         (0..1 << 20).map(mixed).chain(edges.map(f32::from_bits))
     }
 
-    /// Three bf16, none of them below the normal numbers, are an f32 digit by digit.
+    /// The sum of the three bf16 parts, none of which is subnormal, is exactly the f32.
     #[test]
     fn three_parts_are_the_whole() {
         let mut split = 0;
@@ -476,7 +477,7 @@ mod tests {
         assert!(split > 1 << 19);
     }
 
-    /// What six products leave out of nine.
+    /// The error of omitting three of the nine products.
     #[test]
     fn six_products_are_nearly_all() {
         let some = || numbers().filter(|x| x.abs() > 1e-15 && x.abs() < 1e15);
