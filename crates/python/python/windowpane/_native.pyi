@@ -4,7 +4,17 @@ from typing import Any, final
 
 from windowpane._arrays import Options, SupportsDLPack
 
-__all__: list[str]
+__all__ = [
+    "Array",
+    "__version__",
+    "avg_pool",
+    "convolve",
+    "convolve_transposed",
+    "devices",
+    "lp_pool",
+    "max_pool",
+    "max_unpool",
+]
 __version__: str
 
 @final
