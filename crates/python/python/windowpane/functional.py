@@ -37,15 +37,8 @@ def _options(
     }
 
 
-def _pool_options(
-    rank: int,
-    kernel: Numbers,
-    stride: Numbers | None,
-    padding: Numbers,
-    dilation: Numbers = 1,
-    ceil: bool = False,
-) -> Options:
-    options = _options(rank, kernel, stride, padding, dilation, ceil)
+def _with_small_padding(options: Options) -> Options:
+    """The options of a pooling, whose windows all contain an input as in PyTorch."""
     for pad, size in zip(options["padding"], options["kernel"], strict=True):
         if 2 * pad > size:
             raise ValueError(f"padding is at most half of kernel_size; found {pad} for {size}")
@@ -98,7 +91,7 @@ def max_pool1d(
     >>> max_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="int32"), 2)
     array([[[5, 4]]], dtype=int32)
     """
-    options = _pool_options(1, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _with_small_padding(_options(1, kernel_size, stride, padding, dilation, ceil_mode))
     return _max_pool(1, input, options, return_indices, device)
 
 
@@ -114,7 +107,7 @@ def max_pool2d(
     device: str | None = None,
 ) -> Any:
     """The maximum of each window of images, and with `return_indices` its position in the plane."""
-    options = _pool_options(2, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _with_small_padding(_options(2, kernel_size, stride, padding, dilation, ceil_mode))
     return _max_pool(2, input, options, return_indices, device)
 
 
@@ -130,7 +123,7 @@ def max_pool3d(
     device: str | None = None,
 ) -> Any:
     """The maximum of each window of volumes."""
-    options = _pool_options(3, kernel_size, stride, padding, dilation, ceil_mode)
+    options = _with_small_padding(_options(3, kernel_size, stride, padding, dilation, ceil_mode))
     return _max_pool(3, input, options, return_indices, device)
 
 
@@ -160,7 +153,7 @@ def avg_pool1d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of signals."""
-    options = _pool_options(1, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _with_small_padding(_options(1, kernel_size, stride, padding, ceil=ceil_mode))
     return _avg_pool(1, input, options, count_include_pad, None, device)
 
 
@@ -176,7 +169,7 @@ def avg_pool2d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of images."""
-    options = _pool_options(2, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _with_small_padding(_options(2, kernel_size, stride, padding, ceil=ceil_mode))
     return _avg_pool(2, input, options, count_include_pad, divisor_override, device)
 
 
@@ -192,7 +185,7 @@ def avg_pool3d(
     device: str | None = None,
 ) -> Any:
     """The average of each window of volumes."""
-    options = _pool_options(3, kernel_size, stride, padding, ceil=ceil_mode)
+    options = _with_small_padding(_options(3, kernel_size, stride, padding, ceil=ceil_mode))
     return _avg_pool(3, input, options, count_include_pad, divisor_override, device)
 
 
@@ -214,7 +207,7 @@ def lp_pool1d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of signals, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _pool_options(1, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _with_small_padding(_options(1, kernel_size, stride, 0, ceil=ceil_mode))
     return _lp_pool(1, input, norm_type, options, device)
 
 
@@ -228,7 +221,7 @@ def lp_pool2d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of images, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _pool_options(2, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _with_small_padding(_options(2, kernel_size, stride, 0, ceil=ceil_mode))
     return _lp_pool(2, input, norm_type, options, device)
 
 
@@ -242,7 +235,7 @@ def lp_pool3d(
     device: str | None = None,
 ) -> Any:
     """The norm of each window of volumes, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _pool_options(3, kernel_size, stride, 0, ceil=ceil_mode)
+    options = _with_small_padding(_options(3, kernel_size, stride, 0, ceil=ceil_mode))
     return _lp_pool(3, input, norm_type, options, device)
 
 

@@ -102,7 +102,7 @@ pub(in crate::conv) fn applies(
 
 /// Whether repacking pays off. With little work, or few columns in a tile, another kernel is faster.
 pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
-    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
+    let products = multiplications(conv);
     Product::new(conv, request).is_none_or(|product| {
         let beside = match product.pass {
             // Both operands are repacked completely. With one tap there are few products per repacked factor, and
@@ -118,10 +118,15 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     })
 }
 
+/// The multiplications of a pass, including those with padding.
+fn multiplications(conv: &Convolution) -> usize {
+    conv.output().elements() * conv.filter().taps() * conv.filter().channels()
+}
+
 /// Whether transposing tensors from another layout for this kernel pays off: the transpose launches, and reading and
 /// writing each element once more, must take little time relative to the product.
 pub(in crate::conv) fn pays_after_transposes(conv: &Convolution) -> bool {
-    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
+    let products = multiplications(conv);
     let moved = conv.input().elements() + conv.output().elements() + conv.filter().elements();
     products >= PRODUCTS_WORTH_REPACKING.max(PRODUCTS_PER_TRANSPOSED * moved)
 }
