@@ -86,6 +86,8 @@ pub(super) struct Stopwatch {
     flush: Option<Tensor>,
     /// How long the device rests before its windows.
     rest: Duration,
+    /// Seconds of a launch above which one window is enough.
+    patience: f64,
 }
 
 /// A large tensor and the time that the device takes to fill it.
@@ -114,7 +116,12 @@ impl Stopwatch {
     /// A stopwatch for warm or cold caches; the device rests for `rest` before its windows.
     pub(super) fn new(device: Device, cold: bool, rest: Duration) -> Result<Self, Failure> {
         let flush = if cold { Some(flush(&device)?) } else { None };
-        Ok(Self { device, head_start: None, flush, rest })
+        Ok(Self { device, head_start: None, flush, rest, patience: f64::INFINITY })
+    }
+
+    /// From now on, a launch that takes longer than this is timed only roughly, in one window.
+    pub(super) fn give_up_after(&mut self, seconds: f64) {
+        self.patience = seconds;
     }
 
     pub(super) fn device(&self) -> &Device {
@@ -159,6 +166,10 @@ impl Stopwatch {
     fn warm_windows(&mut self, work: &mut dyn Work) -> Result<Timed, Failure> {
         // Measured twice, because a late host makes a launch look longer than it is.
         let mut launch = self.window(3, None, || (0..3).try_for_each(|_| work.launch()))?;
+        if launch.device.as_secs_f64() > self.patience {
+            let seconds = vec![launch.device.as_secs_f64()];
+            return Ok(Timed { seconds, launches: 3, recorded: false });
+        }
         let mut launches = launches_of(launch.device);
         if launches > 1 || launch.device < WINDOW {
             let repeated = || (0..launches).try_for_each(|_| work.launch());

@@ -64,6 +64,9 @@ A time is device time: the median of several windows of many launches, replayed 
 MB of random numbers are written before it, untimed. Before a case is timed, part of it is compared
 with the reference.
 
+Example: time all kernels, to see what the choice among them costs
+  windowpane bench --cases cases.jsonl --every-kernel --format json
+
 Example: find the fastest kernels and tiles of this GPU and save them for later runs and for `conv`
   windowpane bench --cases cases.jsonl --filter conv --tune --tuned gpu.tuned";
 
@@ -71,6 +74,11 @@ Example: find the fastest kernels and tiles of this GPU and save them for later 
 /// of a convolution.
 const QUICK_CHECK: u64 = 1 << 22;
 const QUICK_PRODUCTS: u64 = 1 << 24;
+
+/// With `--every-kernel`, a kernel that takes this many times as long as the chosen one, and at least this many seconds,
+/// is timed only roughly. A shorter launch would have to be queued ahead, or the host's time would be measured.
+const HOPELESS: f64 = 8.0;
+const LONG: f64 = 1e-3;
 
 /// The cases, and where they run.
 #[derive(Args)]
@@ -120,6 +128,9 @@ pub(crate) struct Bench {
     /// First measure which kernel and tile is fastest for each convolution
     #[arg(long)]
     tune: bool,
+    /// Time every kernel that can compute a case, the chosen one first
+    #[arg(long, conflicts_with_all = ["algorithm", "tile", "tune", "against", "plot"])]
+    every_kernel: bool,
     /// Do not compare with the reference before timing
     #[arg(long)]
     unchecked: bool,
@@ -326,6 +337,10 @@ impl Bench {
         let earlier = earlier.transpose()?;
         let picture = self.plot.as_ref().map(|path| Picture::new(path)).transpose()?;
         let devices = self.cases.devices()?;
+        if self.every_kernel && devices.len() > 1 {
+            let message = "--every-kernel compares the kernels of one backend; name one";
+            return Err(Failure::Arguments(message.into()));
+        }
         self.cases.follow_tuned(self.tune)?;
         let progress = Progress::of(self.cases.quiet, (cases.len() + 1) * devices.len());
         let mut printer = Printer::new(self.cases.format);
@@ -346,20 +361,31 @@ impl Bench {
         for case in &cases {
             for (device, contestant) in &mut contestants {
                 progress.now(format!("{} on {device}", case.path()));
-                let measured = self.measure(case, contestant);
-                failed += usize::from(measured.is_err());
-                let row = Row::new(case, device, self.flush_cache, measured);
-                let error = row.error().map(str::to_owned);
-                printer.add(&progress, Line::Row(row))?;
-                progress.step();
-                // A device whose peaks could not be measured failed before its first case; its rows say so.
-                if let (Some(error), Ok(_)) = (error, &contestant)
-                    && is_lost(device)
-                {
-                    drop(progress);
-                    printer.finish()?;
-                    return Err(lost(device, case, &error));
+                for (case, chosen) in self.variants(case, device) {
+                    let measured = self.measure(&case, contestant);
+                    failed += usize::from(measured.is_err());
+                    if let (Ok((_, stopwatch)), Ok((first, _)), Some(true)) =
+                        (&mut *contestant, &measured, chosen)
+                    {
+                        stopwatch.give_up_after((first.seconds * HOPELESS).max(LONG));
+                    }
+                    let row = Row::new(&case, device, self.flush_cache, measured);
+                    let row = Row { chosen, ..row };
+                    let error = row.error().map(str::to_owned);
+                    printer.add(&progress, Line::Row(row))?;
+                    // A device whose peaks could not be measured failed before its first case; its rows say so.
+                    if let (Some(error), Ok(_)) = (error, &contestant)
+                        && is_lost(device)
+                    {
+                        drop(progress);
+                        printer.finish()?;
+                        return Err(lost(device, &case, &error));
+                    }
                 }
+                if let Ok((_, stopwatch)) = contestant {
+                    stopwatch.give_up_after(f64::INFINITY);
+                }
+                progress.step();
             }
         }
         drop(progress);
@@ -377,6 +403,23 @@ impl Bench {
                 "{failed} of {total} cases did not run; their rows say why"
             ))),
         }
+    }
+
+    /// The case as it is timed on a device, and whether its kernel is the plan's choice: once, or with
+    /// `--every-kernel` once for each kernel that can compute it.
+    fn variants(&self, case: &Case, device: &Device) -> Vec<(Case, Option<bool>)> {
+        let kernels = match self.every_kernel {
+            true => guarded(|| kernels(case, device)).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        if kernels.is_empty() {
+            return vec![(case.clone(), None)];
+        }
+        let variants = kernels.into_iter().enumerate().map(|(i, kernel)| {
+            let algorithm = (i > 0).then(|| kernel.to_owned()).or_else(|| case.algorithm.clone());
+            (Case { algorithm, ..case.clone() }, Some(i == 0))
+        });
+        variants.collect()
     }
 
     /// The kernel and tile forced on a case: with `--tune` the fastest measured, if it differs from the
@@ -558,6 +601,43 @@ mod tests {
         let progress = Progress::new(true, "");
         let mut ready = line.bench.prepare(&host, std::slice::from_ref(&case), &progress);
         assert!(row(&mut ready).time().is_some_and(|time| time.ms > 0.0));
+    }
+
+    /// Every kernel is timed, the plan's choice first; a launch that takes too long is timed in one window.
+    #[test]
+    fn every_kernel_is_timed() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            bench: Bench,
+        }
+        let line = |more: &[&str]| {
+            let words = ["bench", "--cases", "cases.jsonl"].iter().chain(more);
+            <Line as clap::Parser>::parse_from(words).bench
+        };
+        let case: Case = serde_json::from_value(json!({
+            "name": "x", "kind": "conv", "pass": "fwd", "dtype": "f32", "layout": "nhwc", "cout": 4,
+            "n": 1, "c": 4, "size": [6], "k": [2], "s": [2], "p": [0], "d": [1],
+        }))
+        .expect("a case");
+        let host = Device::host();
+        let variants = line(&["--every-kernel"]).variants(&case, &host);
+        let known = kernels(&case, &host).expect("kernels");
+        assert_eq!(variants.len(), known.len());
+        for (i, (variant, chosen)) in variants.iter().enumerate() {
+            assert_eq!((*chosen, variant.algorithm.is_some()), (Some(i == 0), i > 0));
+        }
+        let bench = line(&[]);
+        assert!(matches!(&bench.variants(&case, &host)[..], [(_, None)]));
+        let progress = Progress::new(true, "");
+        let mut ready = bench.prepare(&host, std::slice::from_ref(&case), &progress);
+        let mut windows = |seconds| {
+            let (_, stopwatch) = ready.as_mut().expect("it is ready");
+            stopwatch.give_up_after(seconds);
+            bench.measure(&case, &mut ready).expect("a time").0.windows
+        };
+        assert!(windows(f64::INFINITY) > 1);
+        assert_eq!(windows(0.0), 1);
     }
 
     #[test]

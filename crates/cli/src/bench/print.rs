@@ -147,8 +147,8 @@ fn words(ceiling: &Ceiling) -> Option<String> {
     })
 }
 
-/// One row per case. A single contestant gets a column per measurement; several contestants get a
-/// column each, and if there are peers, a last column with the fastest peer's time over our fastest.
+/// One row per case, or per kernel if every kernel was timed. A single contestant gets a column per measurement; several
+/// contestants get a column each, and if there are peers, a last column with the fastest peer's time over our fastest.
 pub(super) fn table_of(format: Format, rows: &[&Row]) -> Table {
     let mut whose: Vec<String> = Vec::new();
     for row in rows {
@@ -174,7 +174,10 @@ fn alone(mut table: Table, rows: &[&Row]) -> Table {
         table.add_row([
             case,
             of_type,
-            time.algorithm.clone(),
+            match row.chosen {
+                Some(true) => format!("{}, chosen", time.algorithm),
+                _ => time.algorithm.clone(),
+            },
             ms(time),
             format!("{:.1}", time.gbs),
             time.tflops.map_or("–".into(), |tflops| format!("{tflops:.2}")),

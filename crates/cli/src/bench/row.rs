@@ -143,6 +143,9 @@ pub(super) struct Row {
     /// When it was measured, in UTC, as 2026-11-23T08:30:00Z.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) at: Option<String>,
+    /// If every kernel was timed: whether this one is the plan's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) chosen: Option<bool>,
     /// The date of the record, taken from the file name.
     #[serde(skip)]
     pub(super) day: String,
@@ -266,6 +269,7 @@ impl Row {
             peer: None,
             build: Some(Build::OWN),
             at: Some(now()),
+            chosen: None,
             day: String::new(),
             result: match measured {
                 Ok((measured, against)) => {
