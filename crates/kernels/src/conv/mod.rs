@@ -15,13 +15,15 @@
 //! * [`implicit_gemm::mma`]: the same with fragments multiplied by matrix units, where the device has them
 //!   for the type: `f16` and `bf16`, and `f32` where tf32 is requested.
 //! * [`implicit_gemm::wgmma`]: the same on Hopper's warpgroups, fed by the tensor copy engine. It also computes
-//!   strict `f32`, with each factor split into two parts, or three for the weight gradient, and images with few
-//!   channels, whose pixels are repacked as lines.
+//!   strict `f32`, with each factor split into two parts, or three for the weight gradient; images with few
+//!   channels, whose pixels are repacked as lines; numbers of channels that the engine cannot read, padded; and
+//!   channels-first tensors where filters have one tap.
 //!
-//! Groups with few channels give a product with too few columns. For forward and data gradient there are:
+//! Groups with few channels give a product with too few columns. For 16 bits, `wgmma` computes their weight gradient by
+//! multiplying several groups as one. Otherwise there are:
 //!
 //! * [`depthwise`]: one filter per channel. Lanes run along the channels or along the width, and a pixel
-//!   is loaded once for all windows of a run that read it. It also runs on processors.
+//!   is loaded once for all windows of a run that read it. It also runs on processors, except for the weight gradient.
 //! * [`grouped`]: groups of 4 to 16 channels on a GPU. A unit computes a run of windows by a vector of a
 //!   group's filters in registers.
 //! * [`grouped_mma`]: groups of 1 to 8 channels of 16-bit images on matrix units. A window's taps are bands of a
@@ -32,8 +34,8 @@
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
 //! * [`cpu::filter`]: the same for the weight gradient.
 //!
-//! Each kernel computes in one layout. [`wgmma`](implicit_gemm::wgmma) only reads channels-last tensors, so
-//! channels-first tensors are transposed before and after it, in the same call, where that pays off.
+//! Each kernel computes in one layout. For a kernel that reads channels-last tensors, channels-first ones are transposed
+//! before and after it, in the same call, where that pays off.
 //!
 //! The bias gradient is a sum, not a product: [`bias`]. Where there are too few sums to keep the device busy, long
 //! sums are split into parts, and a second pass adds the parts in a fixed order. No atomics are used, so the same

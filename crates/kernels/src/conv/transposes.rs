@@ -10,6 +10,17 @@ use super::problem::{Pass, in_layout};
 use crate::device::Target;
 use crate::transpose;
 
+/// Whether transposing `moved` elements for a kernel pays off. Other kernels read them where they are, but at a seventh
+/// of the bandwidth; only for small tensors are the additional launches slower.
+pub(super) fn pay(conv: &Convolution, moved: usize) -> bool {
+    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
+    moved >= MOVED_WORTH_TRANSPOSING || products >= PRODUCTS_WORTH_TRANSPOSING
+}
+
+/// The fewest transposed elements, or products, for which transposing pays off, from times on an H200.
+const MOVED_WORTH_TRANSPOSING: usize = 1 << 22;
+const PRODUCTS_WORTH_TRANSPOSING: usize = 1 << 26;
+
 /// Matrices to transpose, which follow one another in memory: their number, their rows and their columns.
 type Matrices = [usize; 3];
 
@@ -54,13 +65,17 @@ impl Transposes {
         }
     }
 
-    /// The bytes of the transposed tensors, without a residual, which a plan does not know about.
-    pub(super) fn bytes(&self, dtype: DType) -> usize {
+    /// The elements of the transposed tensors, without a residual, which a plan does not know about.
+    pub(super) fn elements(&self) -> usize {
         let ([first, second], out) = self.tensors();
         let all = [first, second, out].into_iter().flatten();
         let elements = |matrices: Matrices| matrices.into_iter().fold(1, usize::saturating_mul);
-        let elements = all.map(elements).fold(0, usize::saturating_add);
-        elements.saturating_mul(dtype.size())
+        all.map(elements).fold(0, usize::saturating_add)
+    }
+
+    /// The bytes of the transposed tensors.
+    pub(super) fn bytes(&self, dtype: DType) -> usize {
+        self.elements().saturating_mul(dtype.size())
     }
 
     /// Transposes the tensors that a kernel reads, and allocates the tensor that it writes.

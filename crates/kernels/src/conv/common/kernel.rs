@@ -7,7 +7,7 @@ use windowpane_geometry::{Convolution, Precision, Tile};
 use super::arguments::Arguments;
 use super::split_k;
 use crate::conv::error::PlanError;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// A kernel and its configuration. Each kernel's `Config` implements it.
@@ -43,8 +43,8 @@ pub(in crate::conv) trait Kernel: Debug {
     }
 
     /// The largest number of parts that the kernel supports.
-    fn most_splits(&self, conv: &Convolution, pass: Pass) -> usize {
-        split_k::most(conv, pass)
+    fn most_splits(&self, conv: &Convolution, request: Request, _device: &Capabilities) -> usize {
+        split_k::most(conv, request.pass)
     }
 
     /// The bytes of scratch memory that the launch needs besides its tensors and partial sums.

@@ -8,8 +8,8 @@
 //!
 //! A weight or bias gradient has few sums with very many terms: with one unit per sum most of a GPU would be
 //! idle. A convolution of one small image with many channels has few sums too; its epilogue is then applied after
-//! the parts are added. The parts are always added in the same order, without atomics, so that the same inputs
-//! give the same bits.
+//! the parts are added. Many parts of a sum are added by several units, which then add their sums. The parts are always
+//! added in the same order, without atomics, so that the same inputs give the same bits.
 
 use cubecl::prelude::*;
 use cubecl::server::Handle;
@@ -19,6 +19,7 @@ use windowpane_geometry::{Convolution, LIMIT, Layout};
 use super::arguments::Arguments;
 use super::buffer::buffer;
 use super::epilogue::{EpilogueForm, finish_at};
+use super::rules::widest_load;
 use crate::conv::problem::{Pass, Request, results, windows};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::{grid, unit_position};
@@ -58,24 +59,36 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
         Layout::ChannelsLast => 1,
         Layout::ChannelsFirst => conv.output().plane(),
     };
-    let (cubes, units) = grid(client, arguments.units, elements);
-    // SAFETY: a unit past the last sum terminates; there are `splits` parts of each sum; a bias has an element for
+    // A vector of sums has a vector of biases.
+    let whole = elements.is_multiple_of(QUAD)
+        && (epilogue.bias.is_none() || (plane == 1 && filters.is_multiple_of(QUAD)));
+    let width = if whole { widest_load(accumulator(dtype), arguments.device) as usize } else { 1 };
+    let vectors = elements / width;
+    let lanes = lanes(vectors, splits, arguments.device);
+    let (cubes, units) = match lanes {
+        1 => grid(client, arguments.units, vectors),
+        _ => {
+            grid(client, UNITS, vectors.next_multiple_of((UNITS / lanes) as usize) * lanes as usize)
+        }
+    };
+    // SAFETY: units past the last sum store nothing; there are `splits` parts of each sum; a bias has an element for
     // each filter, and a residual one for each result.
     unsafe {
         sum_parts::launch_unchecked(
             client,
             cubes,
             units,
-            1,
-            buffer(parts, elements * splits),
-            epilogue.bias(filters, 1),
-            epilogue.residual(elements, 1),
-            buffer(out, elements),
-            elements as u32,
+            width,
+            buffer(parts, vectors * splits),
+            epilogue.bias(filters, width),
+            epilogue.residual(elements, width),
+            buffer(out, vectors),
+            vectors as u32,
             splits as u32,
             plane as u32,
-            filters as u32,
+            filters.div_ceil(width) as u32,
             epilogue.slope(),
+            lanes,
             arguments.runs,
             epilogue.form(dtype),
             elem(accumulator(dtype)),
@@ -84,7 +97,24 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     };
 }
 
-/// `O` is always 1; the epilogue takes vectors.
+/// The largest number of lanes of a vector of sums.
+const QUAD: usize = 4;
+
+/// The units of a cube in which several units add the parts of a sum, the number of these, and the fewest parts for
+/// which they do: with few sums of many parts, one unit each would wait for one part after the other.
+const UNITS: u32 = 256;
+const LANES: u32 = 16;
+const MANY_PARTS: usize = 8;
+
+/// The number of units that add the parts of a vector of sums.
+fn lanes(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
+    let cooperate = device.cores.is_none()
+        && device.shared_bytes >= UNITS as usize * QUAD * size_of::<f32>()
+        && device.units_per_cube >= UNITS;
+    if cooperate && splits >= MANY_PARTS && vectors < BUSY { LANES } else { 1 }
+}
+
+/// Adds the parts of a vector of sums, and applies the epilogue. `elements` and `filters` count vectors.
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
 fn sum_parts<A: Float, S: Float, O: Size>(
@@ -97,20 +127,57 @@ fn sum_parts<A: Float, S: Float, O: Size>(
     plane: FastDivmod<u32>,
     filters: FastDivmod<u32>,
     slope: f32,
+    #[comptime] lanes: u32,
     #[comptime] runs: bool,
     #[comptime] form: EpilogueForm,
     #[define(A)] _accumulator: ElemType,
     #[define(S)] _stored: ElemType,
 ) {
-    let i = unit_position(runs);
-    if i >= elements {
-        terminate!();
+    if comptime!(lanes == 1) {
+        let i = unit_position(runs);
+        if i >= elements {
+            terminate!();
+        }
+        let sum = sum_of::<A, O>(parts, i, 0u32.runtime(), 1u32, elements, splits);
+        // The filter of this result, which selects its bias.
+        let filter = filters.modulo(plane.div(i));
+        out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
+    } else {
+        // Neighbouring units have neighbouring sums.
+        let across = comptime!(UNITS / lanes);
+        let i = CUBE_POS as u32 * across + UNIT_POS % across;
+        let mut sums = Shared::<[Vector<A, O>]>::new_slice(comptime!(UNITS as usize));
+        let read = min(i, elements - 1);
+        sums[UNIT_POS as usize] =
+            sum_of::<A, O>(parts, read, UNIT_POS / across, lanes, elements, splits);
+        sync_cube();
+        if UNIT_POS < across && i < elements {
+            let mut sum = sums[UNIT_POS as usize];
+            #[unroll]
+            for lane in 1..lanes {
+                sum += sums[(UNIT_POS + lane * across) as usize];
+            }
+            let filter = filters.modulo(plane.div(i));
+            out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
+        }
     }
+}
+
+/// The sum of every `lanes`-th part of sum `i`, from part `first` on.
+#[cube]
+fn sum_of<A: Float, O: Size>(
+    parts: &[Vector<A, O>],
+    i: u32,
+    first: u32,
+    #[comptime] lanes: u32,
+    elements: u32,
+    splits: u32,
+) -> Vector<A, O> {
     let mut sum = Vector::<A, O>::new(A::from_int(0));
-    for part in 0..splits {
+    let mut part = first;
+    while part < splits {
         sum += parts[(part * elements + i) as usize];
+        part += lanes;
     }
-    // The filter of this result, which selects its bias.
-    let filter = filters.modulo(plane.div(i));
-    out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
+    sum
 }

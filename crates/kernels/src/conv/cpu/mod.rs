@@ -74,7 +74,7 @@ impl Kernel for Config {
         1
     }
 
-    fn most_splits(&self, _: &Convolution, _: Pass) -> usize {
+    fn most_splits(&self, _: &Convolution, _: Request, _: &Capabilities) -> usize {
         1
     }
 

@@ -1,4 +1,5 @@
-//! Depthwise convolution: one filter per channel. Nothing is summed over channels, so there is no matrix product.
+//! Depthwise convolution: one filter per channel. Nothing is summed over channels, so there is no matrix product. The
+//! weight gradient is in `filter`; the other passes are:
 //!
 //! ```text
 //! for each block of LINES by RUN neighbouring rows, for each vector of channels:       one unit
@@ -12,7 +13,7 @@
 //! they have separate code without checks. The data gradient is the same computation over the windows that read a
 //! coordinate.
 //!
-//! Consecutive units take neighbouring vectors of channels, at most 16, and then neighbouring lines. So a plane's loads
+//! Consecutive units take neighbouring vectors of channels, at most 32, and then neighbouring lines. So a plane's loads
 //! are close together, its units reach the edge of the width together, and the next block of lines finds pixels in the
 //! cache. The weights of these vectors are contiguous for each tap, and the distances between taps are compile-time
 //! constants.
@@ -41,6 +42,7 @@ use crate::cube::unit::grid;
 use crate::device::Capabilities;
 
 pub(in crate::conv) mod config;
+mod filter;
 mod form;
 mod kernel;
 mod lines;
@@ -53,14 +55,14 @@ use kernel::BlockArgsLaunch;
 const UNITS: u32 = 128;
 
 /// The most vectors of channels whose weights are contiguous.
-const MOST_TOGETHER: u32 = 16;
+const MOST_TOGETHER: usize = 32;
 
-/// The number of vectors of channels whose weights are contiguous.
+/// The number of vectors of channels whose weights are contiguous: as many as divide all vectors.
 fn together(conv: &Convolution, lanes: usize) -> usize {
+    let vectors = conv.input().channels() / lanes;
     match conv.layout() {
         Layout::ChannelsLast => {
-            let vectors = conv.input().channels() / lanes;
-            1 << vectors.trailing_zeros().min(MOST_TOGETHER.ilog2())
+            (1..=MOST_TOGETHER).rev().find(|count| vectors.is_multiple_of(*count)).unwrap_or(1)
         }
         Layout::ChannelsFirst => 1,
     }
@@ -88,17 +90,33 @@ impl Kernel for Config {
         self.refuse(conv, request, device)
     }
 
-    fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
-        independent_units(UNITS, device)
+    fn units(&self, _: &Convolution, request: Request, device: &Capabilities) -> u32 {
+        match request.pass {
+            Pass::Filter => independent_units(filter::UNITS, device),
+            _ => independent_units(UNITS, device),
+        }
+    }
+
+    fn splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
+        match request.pass {
+            Pass::Filter => filter::splits(conv, *self, self.units(conv, request, device), device),
+            _ => 1,
+        }
     }
 
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
-        packing(conv, request.pass, self.lanes as usize).bytes(request.dtype)
+        match request.pass {
+            Pass::Filter => 0,
+            pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
+        }
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
-        launch(arguments, *self);
+        match arguments.request.pass {
+            Pass::Filter => filter::launch(arguments, *self),
+            _ => launch(arguments, *self),
+        }
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use crate::conv::common::kernel::Kernel;
 use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
 use crate::conv::problem::{Pass, Request, in_layout};
+use crate::conv::transposes::{self, Transposes};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
 
@@ -76,23 +77,31 @@ impl Algorithm {
     }
 
     /// The problem in the layout that the kernel reads.
-    pub(super) fn reads(self, conv: &Convolution, pass: Pass) -> Convolution {
+    pub(super) fn reads(self, conv: &Convolution, request: Request) -> Convolution {
+        let pass = request.pass;
         match self {
+            Self::Wgmma if wgmma::config::reads_channels_first(conv, request) => *conv,
             Self::Wgmma => in_layout(conv, pass, Layout::ChannelsLast),
+            Self::Depthwise if pass == Pass::Filter => in_layout(conv, pass, Layout::ChannelsLast),
+            // With channels first, loads would be single elements, and blocks mostly empty.
+            Self::GroupedMma | Self::Mma if conv.groups() > 1 => {
+                in_layout(conv, pass, Layout::ChannelsLast)
+            }
             _ => *conv,
         }
     }
 
     /// Whether a plan may choose the kernel if it was not requested.
     pub(super) fn pays(self, conv: &Convolution, request: Request, device: &Capabilities) -> bool {
+        let read = self.reads(conv, request);
+        let moved = Transposes::new(conv, read.layout(), request.pass).elements();
+        let transposes = moved > 0 && self != Self::Depthwise;
+        if transposes && !transposes::pay(conv, moved) {
+            return false;
+        }
         match self {
-            Self::GroupedMma => grouped_mma::config::pays(request, device),
-            Self::Wgmma => {
-                let read = self.reads(conv, request.pass);
-                let transposes = read != *conv;
-                wgmma::config::pays(&read, request)
-                    && (!transposes || wgmma::config::pays_after_transposes(conv))
-            }
+            Self::GroupedMma => grouped_mma::config::pays(&read, request, device),
+            Self::Wgmma => wgmma::config::pays(&read, request),
             _ => true,
         }
     }
@@ -110,7 +119,7 @@ impl Algorithm {
         }
         match self {
             Self::Cpu => cpu::config::applies(conv, request, device),
-            Self::Depthwise => depthwise::config::applies(conv, request),
+            Self::Depthwise => depthwise::config::applies(conv, request, device),
             Self::Direct => direct::applies(request),
             Self::Grouped => grouped::config::applies(conv, request, device),
             Self::GroupedMma => grouped_mma::config::applies(conv, request, device),

@@ -53,7 +53,7 @@ pub fn explain(
         if algorithm == chosen {
             return Verdict::Chosen;
         }
-        let read = algorithm.reads(conv, request.pass);
+        let read = algorithm.reads(conv, request);
         if let Err(reason) = algorithm.applies(&read, request, device) {
             return Verdict::DoesNotApply(reason);
         }

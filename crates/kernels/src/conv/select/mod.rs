@@ -144,7 +144,8 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<(), PlanError> {
         rules::check_units(self.units, device)?;
-        let most = self.config.kernel().most_splits(conv, request.pass);
+        let read = in_layout(conv, request.pass, self.layout);
+        let most = self.config.kernel().most_splits(&read, request, device);
         if self.splits == 0 || self.splits > most {
             return Err(PlanError::Splits { splits: self.splits, most });
         }
@@ -221,7 +222,7 @@ fn first_of_ladder(
     device: &Capabilities,
 ) -> Option<(Algorithm, Layout)> {
     let layout =
-        |algorithm: Algorithm| wish.layout.unwrap_or(algorithm.reads(conv, request.pass).layout());
+        |algorithm: Algorithm| wish.layout.unwrap_or(algorithm.reads(conv, request).layout());
     let is_asked = |algorithm: Algorithm| match wish.algorithm {
         Some(wished) => wished == algorithm,
         None => algorithm.pays(conv, request, device),

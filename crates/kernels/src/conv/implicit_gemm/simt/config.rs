@@ -12,7 +12,7 @@ use crate::conv::common::rules::{
 use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::blocks::QUAD;
 use crate::conv::implicit_gemm::rules::{self, smaller};
-use crate::conv::problem::Request;
+use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
 
@@ -75,9 +75,24 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
         _ => (128, 16, 2, 1),
     };
     let elems_per_thread = widest_load(request.dtype, device);
+    // A weight gradient may have few lines.
+    let low = match request.pass {
+        Pass::Filter if block_m == 128 => low_block(rules::lines(conv, request.pass)),
+        _ => block_m,
+    };
+    let (block_m, ratio_m) = (low, ratio_m.min(low / 32));
     let tile =
         Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
     smaller(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
+}
+
+/// The lines of a block with the least cost for this many lines: for the products, and for loading the columns of each
+/// block, which take the longer the lower it is.
+fn low_block(lines: usize) -> u32 {
+    let cost = |block: &u32| {
+        lines.next_multiple_of(*block as usize) * (*block as usize + 16) / *block as usize
+    };
+    [128, 64, 32].into_iter().min_by_key(cost).unwrap_or(128)
 }
 
 /// Rejects a tile that the kernel does not support.

@@ -32,7 +32,7 @@ use crate::conv::error::PlanError;
 use crate::conv::implicit_gemm::blocks::{Product, QUAD, launches};
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
-use crate::conv::problem::{Pass, Request, operands, results};
+use crate::conv::problem::{Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
 
@@ -70,8 +70,8 @@ impl Kernel for Config {
         split_k::splits(conv, request.pass, &self.tile)
     }
 
-    fn most_splits(&self, conv: &Convolution, pass: Pass) -> usize {
-        split_k::most(conv, pass)
+    fn most_splits(&self, conv: &Convolution, request: Request, _: &Capabilities) -> usize {
+        split_k::most(conv, request.pass)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

@@ -5,13 +5,15 @@ use core::fmt;
 use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile, Tiling};
 
 use super::kernel::staged_bytes;
+use super::pointwise::Pointwise;
 use super::product::Product;
 use super::tile::{BROUGHT, LINE, ROWS, WARPGROUP, products, units, warps, whole};
 use super::walk::Walk;
 use crate::conv::common::rules::check_number;
+use crate::conv::common::split_k;
 use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::rules;
-use crate::conv::problem::{Pass, Request, results, windows};
+use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
 /// The name of the kernel.
@@ -100,10 +102,19 @@ pub(in crate::conv) fn applies(
     require(smallest(&product, device).is_some(), "shared memory is too small for a ring of stages")
 }
 
+/// Whether the kernel reads channels-first tensors where they are.
+pub(in crate::conv) fn reads_channels_first(conv: &Convolution, request: Request) -> bool {
+    Pointwise::new(conv, request).is_some()
+}
+
 /// Whether repacking pays off. With little work, or few columns in a tile, another kernel is faster.
 pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
     let products = multiplications(conv);
     Product::new(conv, request).is_none_or(|product| {
+        if product.parts == 1 {
+            return !product.repacks()
+                || (products >= PRODUCTS_WORTH_PADDING && product.has_dense_lines());
+        }
         let beside = match product.pass {
             // Both operands are repacked completely. With one tap there are few products per repacked factor, and
             // with few channels most of a tile is padding.
@@ -112,9 +123,8 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
             }
             _ => 0,
         };
-        let worth = products >= PRODUCTS_WORTH_REPACKING + beside
-            && product.columns() >= COLUMNS_WORTH_REPACKING;
-        !product.is_checked() || worth
+        products >= PRODUCTS_WORTH_REPACKING + beside
+            && product.columns() >= COLUMNS_WORTH_REPACKING
     })
 }
 
@@ -123,19 +133,11 @@ fn multiplications(conv: &Convolution) -> usize {
     conv.output().elements() * conv.filter().taps() * conv.filter().channels()
 }
 
-/// Whether transposing tensors from another layout for this kernel pays off: the transpose launches, and reading and
-/// writing each element once more, must take little time relative to the product.
-pub(in crate::conv) fn pays_after_transposes(conv: &Convolution) -> bool {
-    let products = multiplications(conv);
-    let moved = conv.input().elements() + conv.output().elements() + conv.filter().elements();
-    products >= PRODUCTS_WORTH_REPACKING.max(PRODUCTS_PER_TRANSPOSED * moved)
-}
+/// The fewest products for which repacking 16-bit pixels pays off. The other kernels are slow at problems that need it, so
+/// that it only has to be worth its launches.
+const PRODUCTS_WORTH_PADDING: usize = 1 << 24;
 
-/// The fewest products per transposed element. This is an estimate from a GPU's bandwidth and throughput; it was not
-/// measured.
-const PRODUCTS_PER_TRANSPOSED: usize = 32;
-
-/// The fewest products and columns for which repacking pays off, measured on an H200.
+/// The fewest products and columns for which splitting factors pays off, measured on an H200.
 const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;
 const COLUMNS_WORTH_REPACKING: usize = 32;
 
@@ -154,8 +156,9 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     for block in blocks {
         for times in [1, 2] {
             let Some(tile) = fitted(block, times, &product, device) else { continue };
-            // 64 rows are too few to amortise loading the columns for each tile.
-            if tile.block_m == ROWS && !all_stay(&product, &tile) {
+            // 64 rows are too few to amortise loading the columns for each tile, except where there are no more.
+            let few = product.fixed_rows().is_some_and(|rows| rows <= ROWS as usize);
+            if tile.block_m == ROWS && !few && !all_stay(&product, &tile) {
                 continue;
             }
             let cost = cost(&product, &tile, cheapest_splits(&product, &tile, device), device);
@@ -168,7 +171,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     best.map(|(_, tile)| tile)
 }
 
-/// The number of parts with the lowest cost for a weight gradient.
+/// The number of parts of each sum with the lowest cost.
 pub(in crate::conv) fn splits(
     conv: &Convolution,
     request: Request,
@@ -180,9 +183,19 @@ pub(in crate::conv) fn splits(
 
 fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     let cost = |splits: &usize| cost(product, tile, *splits, device);
-    let all = 1..=most_splits(product, tile);
-    all.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or(1)
+    let most = worthwhile_splits(product, tile, device);
+    // With few tiles, as many parts as give each multiprocessor one or two of them.
+    let tiles = |walk: Walk| product.tiles(&walk, tile).iter().product::<usize>();
+    let tiles = product.walks(tile).map(tiles).max().unwrap_or(1) * product.groups();
+    let all = device.multiprocessors.unwrap_or(1) as usize;
+    let filling = [all, 2 * all].map(|cubes| cubes / tiles.max(1));
+    let filling = filling.into_iter().filter(|splits| (MOST_TRIED + 1..=most).contains(splits));
+    let splits = (1..=most.min(MOST_TRIED)).chain(filling);
+    splits.min_by(|one, other| cost(one).total_cmp(&cost(other))).unwrap_or(1)
 }
+
+/// Up to this number of parts, all are tried.
+const MOST_TRIED: usize = 64;
 
 /// The tile that fits if any does.
 fn smallest(product: &Product, device: &Capabilities) -> Option<Tile> {
@@ -200,17 +213,17 @@ fn fitted(
     let room = (device.shared_bytes / times).checked_sub(RESERVED)?;
     let tile =
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
-    let stages = most_stages(&tile, product, room);
+    let stages = most_stages(&tile, product, room, false);
     let tile = Tile { stages, ..tile };
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
     (stages >= least && check_tile(&tile, product, device).is_ok()).then_some(tile)
 }
 
-/// The most stages that fit.
-fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
+/// The most stages that fit, where sums are stored whole or `split`.
+fn most_stages(tile: &Tile, product: &Product, room: usize, split: bool) -> u32 {
     let most = |walk: Walk| {
-        let fits = |stages: &u32| ring_bytes(product, tile, &walk, *stages) <= room;
+        let fits = |stages: &u32| ring_bytes(product, tile, &walk, *stages, split) <= room;
         (1..=MOST_STAGES).take_while(fits).last().unwrap_or(0)
     };
     product.walks(tile).map(most).min().unwrap_or(0)
@@ -219,7 +232,7 @@ fn most_stages(tile: &Tile, product: &Product, room: usize) -> u32 {
 /// The number of cubes that the device holds at once. Two cubes on a multiprocessor hide each other's stores.
 pub(super) fn cubes(product: &Product, tile: &Tile, walk: &Walk, device: &Capabilities) -> usize {
     let registers = units(tile) * (sums(product, tile) + OTHER_REGISTERS);
-    let shared = ring_bytes(product, tile, walk, tile.stages) + RESERVED;
+    let shared = ring_bytes(product, tile, walk, tile.stages, false) + RESERVED;
     // With several parts, the products of each stage are waited for as well, and two cubes slow each other down more.
     let two = product.parts == 1 && 2 * registers <= REGISTERS && 2 * shared <= device.shared_bytes;
     device.multiprocessors.unwrap_or(1) as usize * if two { 2 } else { 1 }
@@ -231,13 +244,14 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
     tile.ratio_m.saturating_mul(tile.block_n / 2).saturating_mul(kinds)
 }
 
-/// The bytes of `stages` stages, and of the memory in which warps rearrange their results.
-fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32) -> usize {
+/// The bytes of `stages` stages, and of the memory in which warps rearrange their results, which are wider if sums are
+/// `split`.
+fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
     let stays = product.stays(walk, tile);
     let columns = (if stays { 1 } else { stages } * tile.block_n * LINE) as usize;
-    // Results of a weight gradient have 32 bits where sums are split, which is always assumed here.
-    let stored = if product.pass == Pass::Filter { 4 } else { product.stored() };
+    // For a weight gradient it is always assumed that sums are split.
+    let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, stays);
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
@@ -247,22 +261,43 @@ fn all_stay(product: &Product, tile: &Tile) -> bool {
 }
 
 /// The largest number of parts that is worth trying.
-fn most_splits(product: &Product, tile: &Tile) -> usize {
-    if product.pass != Pass::Filter {
-        return 1;
+fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
+    let least = if product.pass == Pass::Filter { 8 } else { 4 };
+    let steps = product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1);
+    (steps / least).min(most_parts(product, tile, device)).max(1)
+}
+
+/// The largest number of parts that the kernel supports.
+pub(in crate::conv) fn most_splits(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    device: &Capabilities,
+) -> usize {
+    let product = Product::new(conv, request);
+    product.map_or(1, |product| most_parts(&product, tile, device))
+}
+
+fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
+    if product.pass == Pass::Filter {
+        return split_k::most(&product.conv, product.pass);
     }
-    let steps = windows(&product.conv).div_ceil(tile.block_k as usize);
-    let counted = LIMIT / results(&product.conv, product.pass).max(1);
-    (steps / 8).min(counted).clamp(1, 64)
+    // Results that may have to be recomputed are recomputed before the parts are added; columns that stay are those
+    // of one step.
+    let room = device.shared_bytes.saturating_sub(RESERVED);
+    let can = !product.is_checked()
+        && !product.walks(tile).any(|walk| product.stays(&walk, tile))
+        && tile.stages <= most_stages(tile, product, room, true);
+    let steps = product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1);
+    if can { (LIMIT / product.results().max(1)).min(steps).max(1) } else { 1 }
 }
 
 /// The estimated cycles of all waves of tiles, each limited by its slowest resource.
 fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
-    let conv = &product.conv;
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
     let (parts, times) = (product.parts as f64, product.times() as f64);
     let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
-    let stored = if product.pass == Pass::Filter { 4 } else { product.size };
+    let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
     let mut cycles = 0.0;
@@ -274,9 +309,9 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
         let step = times * products(tile);
         let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
         let [tiles_m, tiles_n] = product.tiles(&walk, tile);
-        let tiles = tiles_m * tiles_n * splits * conv.groups();
+        let tiles = tiles_m * tiles_n * splits * product.groups();
         let cubes = cubes(product, tile, &walk, device);
-        let steps = product.steps(&walk).div_ceil(splits);
+        let steps = product.steps_a_part(&walk, splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
         // With two cubes on a multiprocessor, one stores while the other multiplies.
         let wave = match cubes > all {
@@ -286,7 +321,7 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
         cycles += waves(tiles, cubes, tile) * wave + LAUNCHED;
     }
     if splits > 1 {
-        cycles += LAUNCHED + (2 * splits * results(conv, product.pass) * 4) as f64 / MEMORY;
+        cycles += LAUNCHED + (2 * splits * product.results() * 4) as f64 / MEMORY;
     }
     cycles
 }
@@ -353,7 +388,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
         return Err(PlanError::Units { units, limit: device.units_per_cube });
     }
     let room = device.shared_bytes.saturating_sub(RESERVED);
-    let most = most_stages(tile, product, room);
+    let most = most_stages(tile, product, room, false);
     if tile.stages < 2 || tile.stages > most {
         return Err(PlanError::Ring { stages: tile.stages, most });
     }

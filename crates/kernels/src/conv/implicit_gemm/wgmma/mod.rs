@@ -49,12 +49,16 @@
 //! filter    filters, across           slices of taps, im2col    windows
 //! ```
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`). A weight gradient with few tiles is
-//! split into parts, which a separate launch (`split_k`) adds.
+//! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
+//! small groups, several groups are multiplied as one, and the results between two groups are not stored.
+//!
+//! A data gradient with strides is one such product for each phase (`Gather`). Where tiles are few, sums are
+//! split into parts, which a separate launch (`split_k`) adds; where factors are split or the image is repacked, only
+//! those of a weight gradient.
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
-//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Filters whose terms are
-//! not contiguous are transposed. A strict `f32` is split into two `tf32`, and three products of these make up the
+//! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output gradient
+//! that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32` is split into two `tf32`, and three products of these make up the
 //! whole product. For the weight gradient it is split into three `bf16`, with six products, since matrix units
 //! accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
 //! that are multiplied in addition do not change finite results, but may turn infinite ones into NaN. Therefore,
@@ -77,6 +81,7 @@ use crate::device::Capabilities;
 pub(in crate::conv) mod config;
 mod kernel;
 mod nonfinite_fixup;
+mod pointwise;
 mod product;
 mod repack;
 mod tile;
@@ -113,6 +118,10 @@ impl Kernel for Config {
         config::splits(conv, request, &self.as_tile(), device)
     }
 
+    fn most_splits(&self, conv: &Convolution, request: Request, device: &Capabilities) -> usize {
+        config::most_splits(conv, request, &self.as_tile(), device)
+    }
+
     fn depends_on_batch(&self) -> bool {
         true
     }
@@ -135,10 +144,19 @@ impl Kernel for Config {
 fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
     let Arguments { client, device, conv, request, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = request;
-    let ([image, flat], out) = (arguments.operands, arguments.out);
+    let out = arguments.out;
     let product =
         Product::new(conv, request).ok_or(PlanError::NoKernel { kernel: Some(config::NAME) })?;
-    let laid_image = product.is_checked().then(|| repack::image(client, &product, dtype, image));
+    let [image, flat] = match (arguments.operands, product.pointwise) {
+        ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
+        (own, _) => own,
+    };
+    let laid_image = match product.pointwise {
+        Some(pointwise) if pointwise.transposes => {
+            Some(repack::matrix(client, conv, request, image))
+        }
+        _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
+    };
     let laid_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
     let (read_image, read_flat) =
         (laid_image.as_ref().unwrap_or(image), laid_flat.as_ref().unwrap_or(flat));

@@ -2,11 +2,12 @@
 
 use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout, Precision, Tile};
 
+use super::pointwise::Pointwise;
 use super::repack::fold::{COMB_LINE, Comb, Fold, PLANES};
 use super::tile::{CHUNK_BYTES, LINE, ROWS, bands, is_narrow};
 use super::walk::{Walk, fits};
 use crate::conv::common::gather::{self, Gather, WeightSteps, weight_steps};
-use crate::conv::problem::{Pass, Request, windows};
+use crate::conv::problem::{Pass, Request, results, windows};
 
 /// The fewest terms of a sum whose factors may be split.
 ///
@@ -28,8 +29,13 @@ pub(super) struct Product {
     /// The number of parts that each factor is split into: one if it is not split; two tf32 for an f32; three bf16 for
     /// an f32 whose terms are not contiguous, because matrix units require contiguous terms except for 16-bit factors.
     pub(super) parts: usize,
+    /// The number of groups that are multiplied as one. Only in a weight gradient: the results between two groups are
+    /// not stored.
+    pub(super) merged: usize,
     /// How pixels with few channels are repacked as lines.
     pub(super) fold: Option<Fold>,
+    /// The matrices of channels-first tensors, if the kernel reads these; `conv` and `pass` are then what it sees.
+    pub(super) pointwise: Option<Pointwise>,
     /// The layout of the other operand, and whether it must be repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
@@ -46,22 +52,34 @@ impl Product {
             (DType::F32, Precision::Strict) => (2, 4),
             _ => return None,
         };
+        if conv.layout() == Layout::ChannelsFirst {
+            return Self::pointwise(conv, request);
+        }
         let aligned = |elements: usize| (elements * size).is_multiple_of(CHUNK_BYTES);
-        let fold = Fold::new(conv, pass, size);
+        // Only a forward pass splits repacked factors as well.
+        let fold = Fold::new(conv, pass, size)
+            .filter(|_| pass == Pass::Forward || (parts == 1 && size == 2));
         // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
             aligned(flat.dimensions[2]) && aligned(flat.group_step()) && (size == 2 || !flat.across)
         };
         // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
         let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
-        let flat = Flat::new(conv, pass).filter(|flat| kept && readable(flat));
+        let merged = if pass == Pass::Filter && parts == 1 { merged(conv, size) } else { 1 };
+        let own = Flat::new(conv, pass)
+            .map(|flat| Flat { across_group: merged * flat.across_group, ..flat });
+        let flat = own.filter(|flat| kept && readable(flat));
+        let padded = own.filter(|_| pass == Pass::Filter && parts == 1 && conv.groups() == 1);
+        let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
         let product = Self {
             conv: *conv,
             pass,
             size,
             parts,
+            merged,
             fold,
-            flat: flat.unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
+            pointwise: None,
+            flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
             packed: parts > 1 || flat.is_none(),
         };
         let image_channels = match pass {
@@ -83,12 +101,59 @@ impl Product {
             && conv.layout() == Layout::ChannelsLast
             && (fold.is_some() || aligned(image_channels))
             && whole
-            && (pass != Pass::Filter || flat.is_some())
+            && (pass != Pass::Filter || flat.or(padded).is_some())
             && (parts == 1 || terms >= LEAST_TERMS)
             && product.image_elements().max(product.flat_elements()) <= LIMIT
             && (product.comb().is_some()
                 || product.gathers().all(|gather| fits(&gather, conv.grid().rank())));
         can.then_some(product)
+    }
+
+    /// The products of channels-first matrices.
+    fn pointwise(conv: &Convolution, request: Request) -> Option<Self> {
+        let pointwise = Pointwise::new(conv, request)?;
+        let across = !pointwise.sums_samples;
+        Some(Self {
+            conv: pointwise.convolution()?,
+            pass: Pass::Forward,
+            size: request.dtype.size(),
+            parts: 1,
+            merged: 1,
+            fold: None,
+            pointwise: Some(pointwise),
+            flat: Flat {
+                dimensions: pointwise.dimensions(),
+                tap_first: true,
+                across,
+                across_group: 0,
+                term_group: 0,
+            },
+            packed: false,
+        })
+    }
+
+    /// The number of products that are computed side by side: groups, or samples.
+    pub(super) fn groups(&self) -> usize {
+        match self.pointwise {
+            Some(pointwise) if !pointwise.sums_samples => pointwise.samples,
+            _ => self.conv.groups() / self.merged,
+        }
+    }
+
+    /// The number of results of the pass.
+    pub(super) fn results(&self) -> usize {
+        match self.pointwise {
+            Some(pointwise) => pointwise.rows * pointwise.columns * self.groups(),
+            None => results(&self.conv, self.pass),
+        }
+    }
+
+    /// The number of rows, where it does not depend on the sizes of the image and the batch.
+    pub(super) fn fixed_rows(&self) -> Option<usize> {
+        match (self.pass, self.pointwise) {
+            (Pass::Filter, _) => Some(self.columns()),
+            (_, pointwise) => pointwise.map(|pointwise| pointwise.rows),
+        }
     }
 
     /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
@@ -99,7 +164,7 @@ impl Product {
         let narrow = is_narrow(tile);
         self.gathers().map(move |gather| {
             let [_, height, width] = gather.axes;
-            let (plane_rows, line_rows) = match fold {
+            let (plane_rows, line_rows) = match fold.filter(|fold| !fold.pads) {
                 Some(fold) => (fold.window_rows, fold.windows),
                 None => (height.rows, width.rows),
             };
@@ -111,9 +176,10 @@ impl Product {
 
     /// The same products for any tile.
     fn gathers(&self) -> impl Iterator<Item = Gather> + use<> {
-        let fold = self.fold;
+        let (fold, pointwise) = (self.fold, self.pointwise);
         Gather::all(&self.conv, self.pass)
             .map(move |gather| fold.map_or(gather, |fold| fold.over(gather)))
+            .map(move |gather| pointwise.map_or(gather, |pointwise| pointwise.over(gather)))
     }
 
     /// The number of elements of a line in shared memory.
@@ -124,7 +190,8 @@ impl Product {
     /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices of one
     /// line.
     pub(super) fn inner(&self) -> usize {
-        self.fold.map_or_else(|| gather::inner(&self.conv, self.pass), |fold| fold.line(self.size))
+        let own = || self.merged * gather::inner(&self.conv, self.pass);
+        self.fold.map_or_else(own, |fold| fold.line(self.size))
     }
 
     pub(super) fn slices(&self) -> usize {
@@ -133,7 +200,7 @@ impl Product {
 
     /// The columns of a group; in a weight gradient these are the rows.
     pub(super) fn columns(&self) -> usize {
-        gather::columns(&self.conv, self.pass)
+        self.merged * gather::columns(&self.conv, self.pass)
     }
 
     /// The bytes of a result: those of a factor that is not split into parts.
@@ -161,7 +228,7 @@ impl Product {
     /// The taps of the filters on each axis, as they are repacked.
     pub(super) fn kernel(&self) -> [usize; AXES] {
         let kernel = self.conv.filter().kernel().three(1);
-        self.fold.map_or(kernel, |fold| [kernel[0], fold.taps, 1])
+        self.lines().map_or(kernel, |fold| [kernel[0], fold.taps, 1])
     }
 
     /// The index of a tap among all taps of the filters, in the form of weight steps.
@@ -176,10 +243,37 @@ impl Product {
         self.parts * (self.parts + 1) / 2
     }
 
-    /// Whether the image is repacked. Results may then be wrong where factors are not finite, or too small to be split.
+    /// Whether results may be wrong where factors are not finite, or too small to be split, because the image is repacked.
     /// The sums of such results are not finite, by which they are found and recomputed.
+    ///
+    /// The padding of a weight gradient belongs to other results, and that of a data gradient is multiplied by zeros.
     pub(super) fn is_checked(&self) -> bool {
+        self.parts > 1 || (self.fold.is_some() && self.pass == Pass::Forward)
+    }
+
+    /// Whether the image is repacked.
+    pub(super) fn repacks_image(&self) -> bool {
         self.parts > 1 || self.fold.is_some()
+    }
+
+    /// Whether one of the operands is repacked.
+    pub(super) fn repacks(&self) -> bool {
+        self.repacks_image() || (self.packed && self.pass == Pass::Filter)
+    }
+
+    /// Whether there are enough products for each line of pixels that the copy engine loads. Lines are loaded one by one,
+    /// and as slowly as this many products are multiplied by other kernels (measured on an H200); combs are not.
+    pub(super) fn has_dense_lines(&self) -> bool {
+        let terms = self.conv.filter().taps() * self.conv.filter().channels();
+        let loaded =
+            |fold: Fold| PRODUCTS_PER_LINE * self.conv.filter().kernel().three(1)[0] * fold.taps;
+        let lines = self.lines().filter(|fold| self.pass == Pass::Forward && fold.comb.is_none());
+        lines.is_none_or(|fold| terms * self.columns() >= loaded(fold))
+    }
+
+    /// The lines that the image's pixels become, if they do.
+    pub(super) fn lines(&self) -> Option<Fold> {
+        self.fold.filter(|fold| !fold.pads)
     }
 
     /// The sizes of the image, outermost first, and the memory steps between them. The parts of factors are outermost,
@@ -190,7 +284,8 @@ impl Product {
             _ => self.conv.input(),
         };
         let [depth, height, width] = shape.space().three(1);
-        let batch = shape.batch() * self.parts;
+        let samples = self.pointwise.filter(|pointwise| pointwise.sums_samples);
+        let batch = samples.map_or(shape.batch() * self.parts, |pointwise| pointwise.samples);
         let (space, channels, row, step) = match self.fold {
             None => ([height, width], shape.channels(), width * shape.channels(), shape.channels()),
             Some(Fold { comb: Some(comb), pixel, .. }) => {
@@ -254,16 +349,20 @@ impl Product {
     pub(super) fn multiplied(&self) -> usize {
         let columns = self.conv.filter().taps() * self.slices() * self.line();
         let rows = self.columns().next_multiple_of(2 * ROWS as usize);
-        windows(&self.conv) * self.conv.groups() * rows * columns
+        windows(&self.conv) * self.groups() * rows * columns
     }
 
     /// The bytes of the repacked operands, and of the flags.
     pub(super) fn workspace(&self, tile: &Tile, splits: usize) -> usize {
-        let image = if self.is_checked() { self.image_elements() } else { 0 };
+        let image = if self.repacks_image() { self.image_elements() } else { 0 };
         let flat = if self.packed { self.flat_elements() } else { 0 };
         let flags = |walk: Walk| self.flags(&walk, tile, splits);
         let flags = self.walks(tile).map(flags).max().unwrap_or(0);
-        (image + flat) * self.size + flags * size_of::<u32>()
+        let filters = match self.pointwise {
+            Some(pointwise) if pointwise.transposes => pointwise.rows * pointwise.terms,
+            _ => 0,
+        };
+        (image + flat + filters) * self.size + flags * size_of::<u32>()
     }
 
     /// The number of flags: bands of rows, times blocks of columns, times the parts that sums are split into.
@@ -271,7 +370,7 @@ impl Product {
         match self.is_checked() {
             true => {
                 let [tiles_m, tiles_n] = self.tiles(walk, tile);
-                tiles_m * bands(tile) * tiles_n * splits * self.conv.groups()
+                tiles_m * bands(tile) * tiles_n * splits * self.groups()
             }
             false => 0,
         }
@@ -296,11 +395,17 @@ impl Product {
         }
     }
 
+    /// The number of steps of each of `splits` parts of a sum. Taps that share pixels stay together.
+    pub(super) fn steps_a_part(&self, walk: &Walk, splits: usize) -> usize {
+        let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
+        self.steps(walk).div_ceil(splits).next_multiple_of(taps)
+    }
+
     /// Whether a cube uses the same columns in all steps of all its tiles. They are then loaded only once.
     pub(super) fn stays(&self, walk: &Walk, tile: &Tile) -> bool {
         self.pass != Pass::Filter
             && self.parts == 1
-            && self.conv.groups() == 1
+            && self.groups() == 1
             && self.steps(walk) == 1
             && self.columns() <= tile.block_n as usize
     }
@@ -310,6 +415,30 @@ impl Product {
         weight_steps(&self.conv, self.pass)
     }
 }
+
+/// The number of groups that a weight gradient multiplies as one, so that their channels fill lines and tiles: the one
+/// with the fewest products, including those between two groups and the padding.
+fn merged(conv: &Convolution, size: usize) -> usize {
+    let (channels, filters) = (conv.filter().channels(), conv.filter().count() / conv.groups());
+    let line = LINE as usize / size;
+    let whole = |count: usize| (count * size).is_multiple_of(CHUNK_BYTES);
+    let can = |count: &usize| {
+        let (channels, filters) = (count * channels, count * filters);
+        conv.groups().is_multiple_of(*count) && whole(channels) && whole(filters)
+    };
+    let cost = |count: &usize| {
+        let padded = |of: usize| (count * of).next_multiple_of(line);
+        padded(channels) * padded(filters) * (conv.groups() / count)
+    };
+    let most = (MOST_MERGED / channels.max(filters)).clamp(1, conv.groups());
+    (1..=most).filter(can).min_by_key(cost).unwrap_or(1)
+}
+
+/// The number of products that other kernels multiply in the time in which the copy engine loads a line of pixels.
+const PRODUCTS_PER_LINE: usize = 256;
+
+/// The most channels, or filters, of groups that are multiplied as one.
+const MOST_MERGED: usize = 256;
 
 /// The number of terms of the shortest non-empty sum of a weight gradient: the windows that read inside the image at
 /// a tap.
@@ -359,11 +488,19 @@ impl Flat {
         }
     }
 
+    /// The output gradient with its lines padded to whole chunks.
+    fn padded(self, chunk: usize) -> Self {
+        let [windows, one, count] = self.dimensions;
+        let count = count.next_multiple_of(chunk);
+        Self { dimensions: [windows, one, count], across_group: count, ..self }
+    }
+
     /// The repacked layout: the columns of all groups, their taps, and the terms of these, padded to whole chunks.
     fn packed(conv: &Convolution, pass: Pass, fold: Option<Fold>, size: usize) -> Self {
         let columns = gather::columns(conv, pass);
         let [depth, height, width] = conv.filter().kernel().three(1);
         let (taps, inner) = match fold {
+            Some(fold) if fold.pads => (depth * height * width, fold.pixel),
             Some(fold) => (depth * fold.taps, fold.line(size)),
             None => (depth * height * width, gather::inner(conv, pass)),
         };

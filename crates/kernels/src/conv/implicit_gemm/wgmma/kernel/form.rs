@@ -73,6 +73,13 @@ pub(in super::super) struct Form {
     /// Whether the weight gradient is computed: rows are filters, columns are taps and channels, and the terms are
     /// windows.
     pub(super) filter: bool,
+    /// Whether its columns are the elements of lines that hold several taps.
+    pub(super) lines: bool,
+    /// Whether it multiplies several groups as one.
+    pub(super) merges: bool,
+    /// Whether samples take the place of taps, and whether a row has one bias instead of a column.
+    pub(super) sums_samples: bool,
+    pub(super) bias_of_row: bool,
     /// The number of pixels past a tile's rows that these read at further taps along the width, where the taps share
     /// the loaded pixels; otherwise 0.
     pub(super) reach: u32,
@@ -105,19 +112,26 @@ impl Form {
         epilogue: Epilogue<'_>,
     ) -> Self {
         let [column_step, width] = product.result_columns();
+        let lines = product.pass == Pass::Filter && product.lines().is_some();
+        // A chunk of results must not extend into the next group.
+        let together = width / product.merged;
         Self {
             tile,
             size: product.size as u32,
             parts: product.parts as u32,
             rank: product.rank(),
             filter: product.pass == Pass::Filter,
+            lines,
+            merges: product.merged > 1,
+            sums_samples: product.pointwise.is_some_and(|pointwise| pointwise.sums_samples),
+            bias_of_row: product.pointwise.is_some(),
             reach: walk.reach as u32,
             runs: walk.runs(tile.stages),
             comb: product.comb().map(|comb| comb.shift as u32),
             tap_first: product.flat.tap_first,
             flat_across: product.flat.across,
             stored: stored.size() as u32,
-            packed: column_step == 1 && width.is_multiple_of(CHUNK as usize),
+            packed: !lines && column_step == 1 && together.is_multiple_of(CHUNK as usize),
             stays: product.stays(walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),

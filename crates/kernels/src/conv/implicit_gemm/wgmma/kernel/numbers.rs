@@ -10,8 +10,8 @@ use super::super::tile::whole;
 use super::super::walk::{Walk, first_offset};
 use super::form::Form;
 use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::{GatherArgs, inner};
-use crate::conv::problem::{Pass, results};
+use crate::conv::common::gather::GatherArgs;
+use crate::conv::problem::Pass;
 
 #[derive(CubeType, CubeLaunch)]
 pub(in super::super) struct Numbers {
@@ -38,6 +38,18 @@ pub(in super::super) struct Numbers {
     pub(super) row_step: u32,
     pub(super) tap_step: u32,
     pub(super) column_step: u32,
+    /// Where the columns of the weight gradient are the elements of lines: the elements of a pixel, its channels and its
+    /// image rows, the pixels from tap to tap, the taps along two axes, and the memory step from tap to tap.
+    pub(super) line_pixel: FastDivmod<u32>,
+    pub(super) line_channels: FastDivmod<u32>,
+    pub(super) line_image_rows: u32,
+    pub(super) line_dilation: FastDivmod<u32>,
+    pub(super) line_taps: u32,
+    pub(super) line_tap_rows: u32,
+    pub(super) line_tap_step: u32,
+    /// The channels and the filters of each of the groups that are multiplied as one.
+    pub(super) own_channels: FastDivmod<u32>,
+    pub(super) own_filters: FastDivmod<u32>,
     /// The number of steps of a sum, and of a part of it.
     pub(super) steps: u32,
     pub(super) steps_a_part: u32,
@@ -49,6 +61,8 @@ pub(in super::super) struct Numbers {
     pub(super) image_group: u32,
     pub(super) across_group: u32,
     pub(super) term_group: u32,
+    /// The distance in taps of the flat operand.
+    pub(super) tap_group: u32,
     /// The offset of the first tap on each axis.
     pub(super) depth_first: i32,
     pub(super) height_first: i32,
@@ -79,13 +93,19 @@ impl Numbers {
         let [tiles_m, tiles_n] = product.tiles(walk, &form.tile);
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
-        let steps = product.steps(walk);
-        let tiles = tiles_m * tiles_n * splits * conv.groups();
+        let tiles = tiles_m * tiles_n * splits * product.groups();
         let whole = whole(tiles, cubes, &form.tile);
         let rows = match filter {
             true => product.columns(),
             false => walk.gather.rows(conv),
         };
+        let lines = product.lines();
+        // Whether each sample has a product of its own, with the same image.
+        let apart = product.pointwise.is_some_and(|pointwise| !pointwise.sums_samples);
+        let [_, taps_height, taps_width] = conv.filter().kernel().three(1);
+        let [_, _, along] = conv.grid().axes();
+        let step = strides.kernel[AXES - 1];
+        let image_rows = lines.map_or(1, |fold| fold.rows);
         let [depth_first, height_first, width_first] =
             walk.gather.axes.each_ref().map(first_offset);
         NumbersLaunch {
@@ -104,20 +124,33 @@ impl Numbers {
             comb_deals: product.comb().map_or(1, |comb| comb.deals) as u32,
             columns: width as u32,
             row_step: strides.count as u32,
-            tap_step: strides.kernel[AXES - 1] as u32,
+            tap_step: (step * lines.map_or(1, |fold| fold.rows * taps_width)) as u32,
             column_step: column_step as u32,
-            steps: steps as u32,
-            steps_a_part: steps.div_ceil(splits) as u32,
+            line_pixel: lines.map_or(1, |fold| fold.pixel) as u32,
+            line_channels: conv.filter().channels() as u32,
+            line_image_rows: image_rows as u32,
+            line_dilation: along.dilation() as u32,
+            line_taps: taps_width as u32,
+            line_tap_rows: taps_height as u32,
+            line_tap_step: step as u32,
+            own_channels: conv.filter().channels() as u32,
+            own_filters: (conv.filter().count() / conv.groups()) as u32,
+            steps: product.steps(walk) as u32,
+            steps_a_part: product.steps_a_part(walk, splits) as u32,
             slices: product.slices() as u32,
             taps: walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>() as u32,
-            image_group: inner(conv, product.pass) as u32,
+            image_group: if apart { 0 } else { product.inner() } as u32,
             across_group: product.flat.across_group as u32,
             term_group: product.flat.term_group as u32,
+            tap_group: u32::from(apart),
             depth_first: depth_first as i32,
             height_first: height_first as i32,
             width_first: width_first as i32,
-            part_step: results(conv, product.pass) as u32,
-            out_group: (product.columns() * if filter { strides.count } else { 1 }) as u32,
+            part_step: product.results() as u32,
+            out_group: match product.pointwise {
+                Some(pointwise) => (pointwise.rows * pointwise.columns) as u32,
+                None => (product.columns() * if filter { strides.count } else { 1 }) as u32,
+            },
             image_part: product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
             flat_part: product.flat.dimensions[0] as u32,
             bands: (tiles_m * bands(&form.tile)) as u32,

@@ -210,7 +210,11 @@ fn load_image<E: Float>(
     } else {
         term.tap.width + numbers.width_first
     };
-    let sample = (windows.sample + part * numbers.image_part) as i32;
+    let sample = if comptime!(form.sums_samples) {
+        term.tap.other as i32
+    } else {
+        (windows.sample + part * numbers.image_part) as i32
+    };
     let channel = (work.group * numbers.image_group + term.slice * comptime!(form.line())) as i32;
     if comptime!(form.rank > 2) {
         let d = read(&numbers.gather.depth, windows.depth) - numbers.depth_first;
@@ -266,6 +270,7 @@ fn load_flat<E: Float>(
 ) {
     let across = across + work.group * numbers.across_group;
     let term = term + work.group * numbers.term_group;
+    let tap = tap + work.group * numbers.tap_group;
     if comptime!(form.flat_across) {
         let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);

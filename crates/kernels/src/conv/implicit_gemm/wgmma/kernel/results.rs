@@ -22,7 +22,7 @@ use super::form::{Form, Panel};
 use super::numbers::Numbers;
 use super::order::{Work, speaks_for_warp};
 use super::sums::Sums;
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{finish_at, finish_with};
 use crate::conv::common::gather::{row_place, row_result};
 
 /// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
@@ -122,7 +122,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 #[unroll]
                 for lane in 0..PAIR {
                     let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
-                    let to = target(column, base, there, work, numbers, form);
+                    let to = target(row, column, base, there, work, numbers, form);
                     let nth = comptime!(nth(chunk, half) + lane as usize);
                     let value = self.finished(sums, nth, &to, numbers, form);
                     if to.there {
@@ -185,12 +185,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         for nth_chunk in 0..comptime!(panel.chunks as usize) {
             let chunk = comptime!(panel.begin + nth_chunk as u32);
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
-            let to = if comptime!(self.residual.is_some()) {
-                let row = band + lane / QUAD + comptime!(panel.half * HALF);
+            let row = band + lane / QUAD + comptime!(panel.half * HALF);
+            let to = if comptime!(self.residual.is_some() || form.bias_of_row) {
                 let (base, there) = row_base(row, work, numbers, form);
-                target(column, base, there, work, numbers, form)
+                target(row, column, base, there, work, numbers, form)
             } else {
-                target(column, 0u32.runtime(), true.runtime(), work, numbers, form)
+                target(row, column, 0u32.runtime(), true.runtime(), work, numbers, form)
             };
             let nth = comptime!(nth(chunk, panel.half));
             let pair = self.finished(sums, nth, &to, numbers, form);
@@ -289,8 +289,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
         #[unroll]
         for i in 0..comptime!(HALF / rows) {
-            let base = plane_shuffle(base, comptime!(panel.half * HALF + i * rows) + down);
-            let to = target(column, base, base != NOWHERE, work, numbers, form);
+            let place = comptime!(panel.half * HALF + i * rows) + down;
+            let base = plane_shuffle(base, place);
+            let to = target(band + place, column, base, base != NOWHERE, work, numbers, form);
             // For 32-bit results, the permutation repeats every two rows.
             let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
             let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
@@ -316,15 +317,40 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             sum.insert(lane, sums[comptime!(nth + lane)]);
         }
         let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
-        finish_at::<R, f32, P>(
-            &self.bias,
-            &self.residual,
-            sum,
-            channel,
-            at,
-            numbers.slope,
-            form.epilogue,
-        )
+        if comptime!(form.bias_of_row) {
+            let sum = sum + Vector::new(self.bias_of(to.channel));
+            finish_with::<R, f32, P>(&self.residual, sum, at, numbers.slope, form.epilogue)
+        } else {
+            finish_at::<R, f32, P>(
+                &self.bias,
+                &self.residual,
+                sum,
+                channel,
+                at,
+                numbers.slope,
+                form.epilogue,
+            )
+        }
+    }
+
+    /// The bias of a row; 0 if there is none.
+    fn bias_of(&self, row: u32) -> f32 {
+        let mut bias_of_row = 0.0f32;
+        #[comptime]
+        match &self.bias {
+            ComptimeOption::Some(bias) => {
+                let lanes = P::value();
+                let pair = bias[(row / lanes as u32) as usize];
+                bias_of_row = f32::cast_from(pair.extract(0usize));
+                #[unroll]
+                for lane in 1..lanes {
+                    let other = f32::cast_from(pair.extract(lane));
+                    bias_of_row = select(row % lanes as u32 == lane as u32, other, bias_of_row);
+                }
+            }
+            ComptimeOption::None => {}
+        }
+        bias_of_row
     }
 }
 
@@ -353,9 +379,10 @@ struct Target {
     there: bool,
 }
 
-/// The place of a column's result in a row that starts at `base`.
+/// The place of a column's result in a row of the tile's group that starts at `base`.
 #[cube]
 fn target(
+    row: u32,
     column: u32,
     base: u32,
     there: bool,
@@ -363,17 +390,36 @@ fn target(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) -> Target {
-    // A column of the weight gradient is a channel of a tap.
+    // A column of the weight gradient is a channel of a tap, or an element of a line.
     let (column, base, there) = if comptime!(form.filter) {
         let (tap, slice) = numbers.slices.div_mod(column / comptime!(form.line()));
-        let channel = slice * comptime!(form.line()) + column % comptime!(form.line());
-        (channel, base + tap * numbers.tap_step, there && tap < numbers.taps)
+        let column = slice * comptime!(form.line()) + column % comptime!(form.line());
+        let there = there && tap < numbers.taps && column < numbers.columns;
+        let base = base + tap * numbers.tap_step;
+        if comptime!(form.merges) {
+            let (group, channel) = numbers.own_channels.div_mod(column);
+            (channel, base, there && group == numbers.own_filters.div(row))
+        } else if comptime!(form.lines) {
+            let (pixel, element) = numbers.line_pixel.div_mod(column);
+            let (image_row, channel) = numbers.line_channels.div_mod(element);
+            let (tw, between) = numbers.line_dilation.div_mod(pixel);
+            let th = numbers.gather.height.taps.modulo(tap) * numbers.line_image_rows + image_row;
+            let has_tap = image_row < numbers.line_image_rows
+                && between == 0
+                && tw < numbers.line_taps
+                && th < numbers.line_tap_rows;
+            let tap = image_row * numbers.line_taps + tw;
+            (channel, base + tap * numbers.line_tap_step, there && has_tap)
+        } else {
+            (column, base, there)
+        }
     } else {
-        (column, base, there)
+        (column, base, there && column < numbers.columns)
     };
-    let there = there && column < numbers.columns;
+    let channel =
+        if comptime!(form.bias_of_row) { row } else { work.group * numbers.columns + column };
     Target {
-        channel: select(there, work.group * numbers.columns + column, 0u32),
+        channel: select(there, channel, 0u32),
         at: select(there, base + column * numbers.column_step, 0u32),
         there,
     }

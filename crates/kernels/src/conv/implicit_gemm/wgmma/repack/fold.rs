@@ -1,4 +1,4 @@
-//! Repacking of pixels with few channels, as lines or as combs.
+//! Repacking of pixels with few channels, as lines or as combs, and of pixels that are no whole chunks.
 
 use windowpane_geometry::Convolution;
 
@@ -34,6 +34,8 @@ pub(in super::super) struct Fold {
     pub(in super::super) taps: usize,
     pub(in super::super) tap_step: usize,
     pub(in super::super) comb: Option<Comb>,
+    /// Whether pixels are only padded: then there are no lines, and taps read pixels as in the original image.
+    pub(in super::super) pads: bool,
 }
 
 /// Pixels of one chunk each, stored in two planes. With `step` the stride of the windows, plane `p` starts at pixel `p`
@@ -69,15 +71,19 @@ pub(in super::super) const COMB_LINE: usize = 16;
 const MOST_ROWS: usize = 256;
 
 impl Fold {
-    /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or these would need at
-    /// least twice as many steps.
+    /// The lines with the fewest steps, if the copy engine cannot read the original pixels, or in the forward pass if
+    /// these would need at least twice as many steps. For a data gradient, padded pixels.
     pub(in super::super) fn new(conv: &Convolution, pass: Pass, size: usize) -> Option<Self> {
-        if pass != Pass::Forward || conv.groups() > 1 {
+        if conv.groups() > 1 {
             return None;
         }
-        let channels = conv.input().channels();
         let (line, chunk) = (LINE as usize / size, CHUNK_BYTES / size);
-        let [_, height, width] = conv.grid().axes();
+        let [depth, height, width] = conv.grid().axes();
+        if pass == Pass::Data {
+            return Self::padded(conv).filter(|_| !conv.output().channels().is_multiple_of(chunk));
+        }
+        let forward = pass == Pass::Forward;
+        let channels = conv.input().channels();
         let over = |rows: usize| {
             let taps = height.kernel().div_ceil(rows);
             let reach = (width.kernel() - 1) * width.dilation() + 1;
@@ -93,8 +99,10 @@ impl Fold {
                 taps,
                 tap_step: height.dilation(),
                 comb: None,
+                pads: false,
             };
-            let deals = fold.pixel == chunk
+            let deals = forward
+                && fold.pixel == chunk
                 && (1..=PLANES).contains(&fold.step)
                 && height.stride().is_multiple_of(rows)
                 && reach * chunk <= line
@@ -105,11 +113,33 @@ impl Fold {
             }
         };
         let steps = |fold: &Self| fold.taps * fold.line(size).div_ceil(line);
-        let stepped = (height.kernel() > 1 && height.dilation() == 1).then(|| height.stride());
+        // In a weight gradient, the taps of a pixel's rows must follow those of its other rows in memory.
+        let stepped = height.kernel() > 1 && height.dilation() == 1;
+        let stepped = (stepped && (forward || depth.kernel() == 1)).then(|| height.stride());
         let fold = [Some(1), stepped].into_iter().flatten().map(over).min_by_key(steps)?;
         let plain = height.kernel() * width.kernel() * channels.div_ceil(line);
         let aligned = (channels * size).is_multiple_of(CHUNK_BYTES);
-        (!aligned || 2 * steps(&fold) <= plain).then_some(fold)
+        (!aligned || (forward && 2 * steps(&fold) <= plain)).then_some(fold)
+    }
+
+    /// The output gradient with pixels of whole chunks of 16 bits.
+    fn padded(conv: &Convolution) -> Option<Self> {
+        let [_, height, width] = conv.grid().axes();
+        let pixel = conv.output().channels().next_multiple_of(CHUNK_BYTES / 2);
+        Some(Self {
+            rows: 1,
+            pixel,
+            reach: 1,
+            step: 1,
+            windows: width.output(),
+            window_rows: height.output(),
+            height: height.output(),
+            width: width.output(),
+            taps: height.kernel(),
+            tap_step: 1,
+            comb: None,
+            pads: true,
+        })
     }
 
     /// The same pixels in the planes of a comb.
@@ -135,6 +165,9 @@ impl Fold {
     /// The product with lines in the place of pixels.
     pub(in super::super) fn over(&self, gather: Gather) -> Gather {
         let mut folded = gather;
+        if self.pads {
+            return folded;
+        }
         let [_, height, width] = &mut folded.axes;
         match self.comb {
             Some(_) => {
@@ -266,7 +299,9 @@ mod tests {
         assert_eq!(fold(64, [3, 3], Pass::Forward, 2), None);
         assert_eq!(fold(32, [3, 3], Pass::Forward, 2), None);
         assert_eq!(fold(8, [1, 1], Pass::Forward, 2), None);
-        assert_eq!(fold(3, [3, 3], Pass::Data, 2), None);
+        assert!(fold(3, [3, 3], Pass::Data, 2).is_none(), "8 filters are a whole chunk");
+        assert_eq!(fold(16, [3, 3], Pass::Filter, 2), None);
+        assert!(fold(3, [3, 3], Pass::Filter, 2).is_some_and(|fold| fold.comb.is_none()));
         assert!(fold(16, [3, 3], Pass::Forward, 2).is_some_and(|fold| fold.comb.is_none()));
         assert!(fold(65, [1, 1], Pass::Forward, 2).is_some(), "130 bytes are no whole chunks");
     }

@@ -18,13 +18,13 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::DType;
+use windowpane_geometry::{Convolution, DType};
 
 use super::product::Product;
 use super::tile::CHUNK_BYTES;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather;
-use crate::conv::problem::Pass;
+use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::elem;
 
 pub(super) mod fold;
@@ -57,7 +57,10 @@ struct Form {
 
 /// The image in the layout that the copy engine reads.
 pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle) -> Handle {
-    let input = product.conv.input();
+    let input = match product.pass {
+        Pass::Data => product.conv.output(),
+        _ => product.conv.input(),
+    };
     if product.parts > 2 {
         return in_three(client, product, input.elements(), x);
     }
@@ -90,8 +93,10 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     };
     let source = input.strides(product.conv.layout());
     let [_, height, width] = product.conv.grid().axes();
-    let plane = height.input() * width.input() * input.channels();
+    let [_, image_height, image_width] = input.space().three(1);
+    let plane = image_height * image_width * input.channels();
     let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
+    let first_column = if fold.pads { 0 } else { width.start(0) };
     // SAFETY: as above, and a pixel is only used where there is one; other reads are moved to element 0.
     unsafe {
         fold_image::launch_unchecked(
@@ -112,10 +117,10 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
                 fold.comb.map_or(1, |comb| comb.deals) as u32,
                 fold.comb.map_or(1, |_| fold.step) as u32,
                 if lays_all_rows { height.start(0) as i32 } else { 0 },
-                width.start(0) as i32,
+                first_column as i32,
                 (input.elements() / plane) as u32,
-                height.input() as u32,
-                width.input() as u32,
+                image_height as u32,
+                image_width as u32,
                 plane as u32,
                 source.space[1] as u32,
                 source.space[2] as u32,
@@ -152,9 +157,103 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
 pub(super) fn flat(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
     match product.pass {
-        Pass::Filter => in_three(client, product, product.conv.output().elements(), w),
+        Pass::Filter if product.parts > 1 => {
+            in_three(client, product, product.conv.output().elements(), w)
+        }
+        Pass::Filter => pad(client, product, dtype, w),
         _ => filters(client, product, dtype, w),
     }
+}
+
+/// The output gradient with its pixels padded to whole chunks: the lines of an image of one row.
+fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle {
+    let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, dealt: None };
+    let [windows, _, padded] = product.flat.dimensions;
+    let count = product.conv.output().channels();
+    let laid = client.empty(windows * padded * product.size);
+    let chunks = windows * padded / form.chunk;
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last chunk terminates, and an element is only used where there is one.
+    unsafe {
+        fold_image::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, chunks, units),
+            units,
+            form.chunk,
+            buffer(dy, windows * count),
+            buffer(&laid, chunks),
+            FoldArgsLaunch::new(
+                chunks as u32,
+                (padded / form.chunk) as u32,
+                windows as u32,
+                1,
+                count as u32,
+                1,
+                chunks as u32,
+                1,
+                1,
+                0,
+                0,
+                1,
+                1,
+                windows as u32,
+                0,
+                0,
+                count as u32,
+            ),
+            form,
+            elem(dtype),
+        )
+    }
+    laid
+}
+
+/// The filters of one tap as a matrix of the columns of a pass by its terms.
+pub(super) fn matrix(
+    client: &Client,
+    conv: &Convolution,
+    Request { pass, dtype, .. }: Request,
+    w: &Handle,
+) -> Handle {
+    let elements = conv.filter().elements();
+    let (columns, terms) = (gather::columns(conv, pass), gather::inner(conv, pass));
+    let steps = gather::weight_steps(conv, pass);
+    let laid = client.empty(elements * dtype.size());
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last element terminates, and there is a weight for each element.
+    unsafe {
+        pack_filters::launch_unchecked(
+            client,
+            cubecl::calculate_cube_count_elemwise(client, elements, units),
+            units,
+            buffer(w, elements),
+            buffer(&laid, elements),
+            PackArgsLaunch::new(
+                elements as u32,
+                terms as u32,
+                1,
+                1,
+                1,
+                columns as u32,
+                terms as u32,
+                terms as u32,
+                terms as u32,
+                1,
+                1,
+                1,
+                1,
+                steps.inner as u32,
+                steps.column as u32,
+                steps.group as u32,
+                0,
+                0,
+                0,
+            ),
+            Form { chunk: 1, splits: false, dealt: None },
+            elem(dtype),
+        )
+    }
+    laid
 }
 
 fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {

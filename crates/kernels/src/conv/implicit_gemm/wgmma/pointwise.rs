@@ -1,0 +1,109 @@
+//! Convolutions with one tap over channels-first tensors, without transposing them. The plane of a sample is a matrix
+//! of channels by pixels, so that each pass is a product of matrices as they are stored:
+//!
+//! ```text
+//! forward   y[n]  = w · x[n]              a product for each sample; its columns are pixels
+//! data      dx[n] = wᵀ · dy[n]
+//! filter    dw    = Σ dy[n] · x[n]ᵀ        one product; its terms are the pixels of all samples
+//! ```
+//!
+//! The kernel sees a channels-last convolution: its image has the rows as pixels and the terms as channels. For the
+//! weight gradient, the samples take the place of taps.
+
+use windowpane_geometry::{
+    AXES, Convolution, DType, Extents, Filter, FilterLayout, Layout, Precision, Shape, Window,
+};
+
+use super::tile::CHUNK_BYTES;
+use crate::conv::common::gather::{Gather, Sweep};
+use crate::conv::problem::{Pass, Request};
+
+/// The fewest pixels of a plane. With fewer, most of a tile would be empty.
+const LEAST_PIXELS: usize = 64;
+
+/// A pass as products of matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pointwise {
+    pub(super) samples: usize,
+    /// Whether the samples are terms of one product. Otherwise each has a product of its own.
+    pub(super) sums_samples: bool,
+    /// Whether the rows are those of the pass's second operand.
+    pub(super) swaps: bool,
+    /// Whether the filters must be transposed first.
+    pub(super) transposes: bool,
+    /// The rows, the terms of a sample's sums, and the columns.
+    pub(super) rows: usize,
+    pub(super) terms: usize,
+    pub(super) columns: usize,
+}
+
+impl Pointwise {
+    /// None if the pass is not one product of matrices for each sample, or the copy engine cannot read them.
+    pub(super) fn new(
+        conv: &Convolution,
+        Request { pass, dtype, precision }: Request,
+    ) -> Option<Self> {
+        let axes = conv.grid().axes();
+        let same = axes
+            .iter()
+            .all(|axis| axis.stride() == 1 && axis.input() == axis.output() && axis.before() == 0);
+        let (filters, channels) = (conv.filter().count(), conv.filter().channels());
+        let pixels = conv.input().plane();
+        let whole = |elements: usize| (elements * dtype.size()).is_multiple_of(CHUNK_BYTES);
+        let last = conv.filter_layout() == FilterLayout::Hwcf;
+        let (rows, terms, columns) = match pass {
+            Pass::Forward => (filters, channels, pixels),
+            Pass::Data => (channels, filters, pixels),
+            Pass::Filter if last => (channels, pixels, filters),
+            Pass::Filter => (filters, pixels, channels),
+            Pass::Bias => return None,
+        };
+        let filter = pass == Pass::Filter;
+        let can = conv.layout() == Layout::ChannelsFirst
+            && matches!(dtype, DType::F16 | DType::BF16)
+            && precision == Precision::Strict
+            && conv.groups() == 1
+            && conv.filter().taps() == 1
+            && same
+            && pixels >= LEAST_PIXELS
+            && whole(pixels)
+            && whole(terms)
+            // Biases are read in pairs.
+            && rows.is_multiple_of(2);
+        can.then_some(Self {
+            samples: conv.input().batch(),
+            sums_samples: filter,
+            swaps: !filter || !last,
+            transposes: !filter && last != (pass == Pass::Data),
+            rows,
+            terms,
+            columns,
+        })
+    }
+
+    /// The convolution that the kernel sees, for one sample.
+    pub(super) fn convolution(&self) -> Option<Convolution> {
+        let image = Shape::new(1, self.terms, Extents::from([self.rows])).ok()?;
+        let filter = Filter::new(self.columns, self.terms, Extents::from([1])).ok()?;
+        let layouts = (Layout::ChannelsLast, FilterLayout::Fhwc);
+        Convolution::new(image, filter, &Window::new([1]), 1, layouts.0, layouts.1).ok()
+    }
+
+    /// The flat operand: for each sample its terms and columns, outermost first.
+    pub(super) fn dimensions(&self) -> [usize; 3] {
+        match self.sums_samples {
+            true => [self.samples, self.columns, self.terms],
+            false => [self.samples, self.terms, self.columns],
+        }
+    }
+
+    /// The product with samples in the place of taps, if they are summed.
+    pub(super) fn over(&self, gather: Gather) -> Gather {
+        let mut gather = gather;
+        if self.sums_samples {
+            let along = &mut gather.axes[AXES - 1];
+            *along = Sweep { taps: self.samples, tap_step: 0, ..*along };
+        }
+        gather
+    }
+}
