@@ -11,15 +11,19 @@ use crate::device::Target;
 use crate::transpose;
 
 /// Whether transposing `moved` elements for a kernel pays off. Other kernels read them where they are, but at a seventh
-/// of the bandwidth; only for small tensors are the additional launches slower.
+/// of the bandwidth, and take longer the more products there are for each element. Only for small tensors do the
+/// additional launches take longer.
 pub(super) fn pay(conv: &Convolution, moved: usize) -> bool {
     let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
-    moved >= MOVED_WORTH_TRANSPOSING || products >= PRODUCTS_WORTH_TRANSPOSING
+    let dense = products >= LEAST_PRODUCTS.max(PRODUCTS_PER_ELEMENT * moved);
+    moved >= MOVED_WORTH_TRANSPOSING || dense
 }
 
-/// The fewest transposed elements, or products, for which transposing pays off, from times on an H200.
+/// The fewest transposed elements for which transposing pays off; and with fewer, the fewest products, in all and for
+/// each transposed element. From times on an H200.
 const MOVED_WORTH_TRANSPOSING: usize = 1 << 22;
-const PRODUCTS_WORTH_TRANSPOSING: usize = 1 << 26;
+const LEAST_PRODUCTS: usize = 1 << 24;
+const PRODUCTS_PER_ELEMENT: usize = 16;
 
 /// Matrices to transpose, which follow one another in memory: their number, their rows and their columns.
 type Matrices = [usize; 3];

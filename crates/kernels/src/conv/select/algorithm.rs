@@ -101,6 +101,7 @@ impl Algorithm {
         }
         match self {
             Self::GroupedMma => grouped_mma::config::pays(&read, request, device),
+            Self::Mma => mma::config::pays(&read, request),
             Self::Wgmma => wgmma::config::pays(&read, request),
             _ => true,
         }

@@ -18,6 +18,8 @@ use crate::device::Capabilities;
 
 mod algorithm;
 mod explain;
+#[cfg(test)]
+mod recorded;
 mod search;
 #[cfg(test)]
 mod tests;

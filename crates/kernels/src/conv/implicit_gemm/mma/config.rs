@@ -12,7 +12,7 @@ use crate::conv::common::rules::{
 };
 use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::rules::{self, smaller};
-use crate::conv::problem::{Request, fragment};
+use crate::conv::problem::{Pass, Request, fragment};
 use crate::device::{Capabilities, Fragment};
 
 /// The name of the kernel.
@@ -70,6 +70,18 @@ pub(in crate::conv) fn applies(
         "the device has too little shared memory or too few units for the smallest block",
     )
 }
+
+/// Whether a plan may choose the kernel by itself. Where the channels of a tap do not fill a load, most of the time goes
+/// into loading single factors, and with few columns each is used so seldom that plain units are as fast at products.
+pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
+    request.pass == Pass::Filter
+        || inner(conv, request.pass).is_multiple_of(SHORT_LOAD)
+        || columns(conv, request.pass) > FEW_COLUMNS
+}
+
+/// The fewest factors of a load that is worth matrix units, and the most columns for which it matters.
+const SHORT_LOAD: usize = 4;
+const FEW_COLUMNS: usize = 64;
 
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let (fragment, _) = fragment(request, device)?;
