@@ -139,6 +139,11 @@ impl Form {
         }
     }
 
+    /// Whether each sample has a product of its own.
+    pub(super) fn separate_samples(&self) -> bool {
+        self.bias_of_row && !self.sums_samples
+    }
+
     /// The number of warpgroups, and the number of rows of each.
     pub(super) fn warpgroups(&self) -> u32 {
         tile::warpgroups(&self.tile)

@@ -61,8 +61,6 @@ pub(in super::super) struct Numbers {
     pub(super) image_group: u32,
     pub(super) across_group: u32,
     pub(super) term_group: u32,
-    /// The distance in taps of the flat operand.
-    pub(super) tap_group: u32,
     /// The offset of the first tap on each axis.
     pub(super) depth_first: i32,
     pub(super) height_first: i32,
@@ -142,7 +140,6 @@ impl Numbers {
             image_group: if apart { 0 } else { product.inner() } as u32,
             across_group: product.flat.across_group as u32,
             term_group: product.flat.term_group as u32,
-            tap_group: u32::from(apart),
             depth_first: depth_first as i32,
             height_first: height_first as i32,
             width_first: width_first as i32,

@@ -270,7 +270,8 @@ fn load_flat<E: Float>(
 ) {
     let across = across + work.group * numbers.across_group;
     let term = term + work.group * numbers.term_group;
-    let tap = tap + work.group * numbers.tap_group;
+    // A sample takes the place of a tap.
+    let tap = if comptime!(form.separate_samples()) { tap + work.group } else { tap };
     if comptime!(form.flat_across) {
         let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);
