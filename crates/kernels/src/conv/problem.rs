@@ -50,6 +50,11 @@ pub(super) fn operands(conv: &Convolution, pass: Pass) -> [usize; 2] {
     }
 }
 
+/// The multiplications of a pass other than the bias gradient, including those with padding.
+pub(super) fn multiplications(conv: &Convolution) -> usize {
+    conv.output().elements() * conv.filter().taps() * conv.filter().channels()
+}
+
 /// The number of windows of all samples: the terms of each sum of a weight or bias gradient.
 pub(super) fn windows(conv: &Convolution) -> usize {
     conv.output().batch() * conv.output().plane()

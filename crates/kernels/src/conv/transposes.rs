@@ -6,7 +6,7 @@
 use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
 
-use super::problem::{Pass, in_layout};
+use super::problem::{Pass, in_layout, multiplications};
 use crate::device::Target;
 use crate::transpose;
 
@@ -14,8 +14,7 @@ use crate::transpose;
 /// of the bandwidth, and take longer the more products there are for each element. Only for small tensors do the
 /// additional launches take longer.
 pub(super) fn pay(conv: &Convolution, moved: usize) -> bool {
-    let products = conv.output().elements() * conv.filter().taps() * conv.filter().channels();
-    let dense = products >= LEAST_PRODUCTS.max(PRODUCTS_PER_ELEMENT * moved);
+    let dense = multiplications(conv) >= LEAST_PRODUCTS.max(PRODUCTS_PER_ELEMENT * moved);
     moved >= MOVED_WORTH_TRANSPOSING || dense
 }
 

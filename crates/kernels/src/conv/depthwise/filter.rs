@@ -154,54 +154,55 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
     let ([x, dy], dw) = (arguments.operands, arguments.out);
     let lanes = config.lanes as usize;
     let blocks = Blocks::new(conv, config, units);
-    let Some(gather) = Gather::all(conv, Pass::Filter).next() else { return };
-    let along = Run::new(config.rows, &gather.axes[AXES - 1]);
-    let steps = weight_steps(conv, Pass::Filter);
-    let results = results(conv, Pass::Filter);
-    let [depth, height, width] = conv.grid().axes();
-    let taps = config.lines * along.taps;
-    let cubes = blocks.cubes() * splits;
-    let (count, dim) = grid(client, units, cubes * units as usize);
-    let form = Form {
-        along,
-        lines: config.lines,
-        partial: !width.output().is_multiple_of(config.rows as usize),
-        units,
-        together: sums_at_once(dtype, config.lanes, units).min(taps),
-        gather: GatherForm::new(conv, Pass::Filter),
-    };
-    // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
-    // pixels outside are moved inside, and lines outside are skipped.
-    unsafe {
-        depthwise_filter::launch_unchecked(
-            client,
-            count,
-            dim,
-            lanes,
-            buffer(x, conv.input().elements() / lanes),
-            buffer(dy, conv.output().elements() / lanes),
-            buffer(dw, results * splits),
-            gather.args(conv, &steps),
-            FilterArgsLaunch::new(
-                cubes as u32,
-                blocks.chunks as u32,
-                blocks.tap_blocks as u32,
-                blocks.vectors as u32,
-                blocks.across as u32,
-                blocks.across as u32,
-                blocks.strips(units) as u32,
-                (depth.kernel() * height.kernel()) as u32,
-                width.output() as u32,
-                blocks.lines as u32,
-                blocks.runs as u32,
-                blocks.runs.div_ceil(splits) as u32,
-                conv.filter().strides(conv.filter_layout()).count as u32,
-                results as u32,
-            ),
-            form,
-            elem(dtype),
-            elem(stored),
-        )
+    for gather in Gather::all(conv, Pass::Filter) {
+        let along = Run::new(config.rows, &gather.axes[AXES - 1]);
+        let steps = weight_steps(conv, Pass::Filter);
+        let results = results(conv, Pass::Filter);
+        let [depth, height, width] = conv.grid().axes();
+        let taps = config.lines * along.taps;
+        let cubes = blocks.cubes() * splits;
+        let (count, dim) = grid(client, units, cubes * units as usize);
+        let form = Form {
+            along,
+            lines: config.lines,
+            partial: !width.output().is_multiple_of(config.rows as usize),
+            units,
+            together: sums_at_once(dtype, config.lanes, units).min(taps),
+            gather: GatherForm::new(conv, Pass::Filter),
+        };
+        // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
+        // pixels outside are moved inside, and lines outside are skipped.
+        unsafe {
+            depthwise_filter::launch_unchecked(
+                client,
+                count,
+                dim,
+                lanes,
+                buffer(x, conv.input().elements() / lanes),
+                buffer(dy, conv.output().elements() / lanes),
+                buffer(dw, results * splits),
+                gather.args(conv, &steps),
+                FilterArgsLaunch::new(
+                    cubes as u32,
+                    blocks.chunks as u32,
+                    blocks.tap_blocks as u32,
+                    blocks.vectors as u32,
+                    blocks.across as u32,
+                    blocks.across as u32,
+                    blocks.strips(units) as u32,
+                    (depth.kernel() * height.kernel()) as u32,
+                    width.output() as u32,
+                    blocks.lines as u32,
+                    blocks.runs as u32,
+                    blocks.runs.div_ceil(splits) as u32,
+                    conv.filter().strides(conv.filter_layout()).count as u32,
+                    results as u32,
+                ),
+                form,
+                elem(dtype),
+                elem(stored),
+            )
+        }
     }
 }
 

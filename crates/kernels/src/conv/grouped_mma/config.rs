@@ -25,6 +25,9 @@ const MOST_STEP: usize = 4;
 /// The number of terms that a fragment multiplies and adds.
 const TERMS: u32 = 16;
 
+/// The lines of windows of a half of a walk.
+const LINES: u32 = 7;
+
 /// The most neighbouring walks of a cube.
 const MOST_WALKS: u32 = 8;
 
@@ -56,7 +59,7 @@ impl Config {
     ) -> Option<Self> {
         let groups = chunk_groups(conv, request.pass);
         // Groups of one channel are walked in two halves.
-        let lines = if groups == CHUNK { 7 } else { 14 };
+        let lines = if groups == CHUNK { LINES } else { HALVES * LINES };
         let config = |lines: u32, chunks: u32| Self {
             block_m: block(conv, request.pass, lines),
             block_n: CHUNK * chunks,
@@ -162,19 +165,16 @@ pub(in crate::conv) fn applies(
 /// the time hardly depends on the taps, but windows of a walk that are outside the image take as long as others. The
 /// alternative for groups of one channel computes no more than it must.
 pub(in crate::conv) fn pays(conv: &Convolution, request: Request, device: &Capabilities) -> bool {
-    let inner = inner(conv, request.pass);
-    if inner > 1 || fragment(request, device).is_none() {
-        return fragment(request, device).is_some();
-    }
     let taps = conv.filter().taps() as f64;
-    Gather::all(conv, request.pass).all(|gather| {
+    let is_filled = |gather: Gather| {
         let [_, height, width] = gather.axes;
-        let across = TILES as usize * CHUNK as usize / inner;
-        let lines = HALVES as usize * 7;
+        let (lines, across) = ((HALVES * LINES) as usize, (TILES * CHUNK) as usize);
         let walked = |rows: usize, of: usize| rows as f64 / rows.next_multiple_of(of) as f64;
         let used = walked(height.rows, lines) * walked(width.rows, across);
         WALKED / used < MOVED + MULTIPLIED * taps
-    })
+    };
+    fragment(request, device).is_some()
+        && (inner(conv, request.pass) > 1 || Gather::all(conv, request.pass).all(is_filled))
 }
 
 /// The times, in microseconds for a million windows on an H200, of a walk's windows; and of `depthwise` for moving a

@@ -13,7 +13,7 @@ use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
 use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::rules;
-use crate::conv::problem::{Pass, Request};
+use crate::conv::problem::{Pass, Request, multiplications};
 use crate::device::Capabilities;
 
 /// The name of the kernel.
@@ -126,11 +126,6 @@ pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
         products >= PRODUCTS_WORTH_REPACKING + beside
             && product.columns() >= COLUMNS_WORTH_REPACKING
     })
-}
-
-/// The multiplications of a pass, including those with padding.
-fn multiplications(conv: &Convolution) -> usize {
-    conv.output().elements() * conv.filter().taps() * conv.filter().channels()
 }
 
 /// The fewest products for which repacking 16-bit pixels pays off. The other kernels are slow at problems that need it, so
@@ -263,8 +258,7 @@ fn all_stay(product: &Product, tile: &Tile) -> bool {
 /// The largest number of parts that is worth trying.
 fn worthwhile_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     let least = if product.pass == Pass::Filter { 8 } else { 4 };
-    let steps = product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1);
-    (steps / least).min(most_parts(product, tile, device)).max(1)
+    (longest(product, tile) / least).min(most_parts(product, tile, device)).max(1)
 }
 
 /// The largest number of parts that the kernel supports.
@@ -288,8 +282,13 @@ fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     let can = !product.is_checked()
         && !product.walks(tile).any(|walk| product.stays(&walk, tile))
         && tile.stages <= most_stages(tile, product, room, true);
-    let steps = product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1);
-    if can { (LIMIT / product.results().max(1)).min(steps).max(1) } else { 1 }
+    let counted = LIMIT / product.results().max(1);
+    if can { counted.min(longest(product, tile)).max(1) } else { 1 }
+}
+
+/// The number of steps of the longest sum.
+fn longest(product: &Product, tile: &Tile) -> usize {
+    product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1)
 }
 
 /// The estimated cycles of all waves of tiles, each limited by its slowest resource.

@@ -58,9 +58,9 @@
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
 //! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output gradient
-//! that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32` is split into two `tf32`, and three products of these make up the
-//! whole product. For the weight gradient it is split into three `bf16`, with six products, since matrix units
-//! accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
+//! that are no whole chunks are padded. Filters whose terms are not contiguous are transposed. A strict `f32` is split
+//! into two `tf32`, and three products of these make up the whole product. For the weight gradient it is split into three
+//! `bf16`, with six products, since matrix units accept operands that are not contiguous along the terms only in 16 bits. The zeros and the neighbours' values
 //! that are multiplied in addition do not change finite results, but may turn infinite ones into NaN. Therefore,
 //! where the image was repacked, the warps flag results that are not finite, and these are recomputed from the
 //! original operands (`nonfinite_fixup`).

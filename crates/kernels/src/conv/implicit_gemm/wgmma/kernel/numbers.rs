@@ -38,16 +38,15 @@ pub(in super::super) struct Numbers {
     pub(super) row_step: u32,
     pub(super) tap_step: u32,
     pub(super) column_step: u32,
-    /// Where the columns of the weight gradient are the elements of lines: the elements of a pixel, its channels and its
-    /// image rows, the pixels from tap to tap, the taps along two axes, and the memory step from tap to tap.
+    /// Where the columns of the weight gradient are the elements of lines: the elements of a pixel and its image
+    /// rows, the pixels from tap to tap, the taps along two axes, and the memory step from tap to tap.
     pub(super) line_pixel: FastDivmod<u32>,
-    pub(super) line_channels: FastDivmod<u32>,
     pub(super) line_image_rows: u32,
     pub(super) line_dilation: FastDivmod<u32>,
     pub(super) line_taps: u32,
     pub(super) line_tap_rows: u32,
     pub(super) line_tap_step: u32,
-    /// The channels and the filters of each of the groups that are multiplied as one.
+    /// The channels and the filters of a group, also where several groups are multiplied as one.
     pub(super) own_channels: FastDivmod<u32>,
     pub(super) own_filters: FastDivmod<u32>,
     /// The number of steps of a sum, and of a part of it.
@@ -122,10 +121,9 @@ impl Numbers {
             comb_deals: product.comb().map_or(1, |comb| comb.deals) as u32,
             columns: width as u32,
             row_step: strides.count as u32,
-            tap_step: (step * lines.map_or(1, |fold| fold.rows * taps_width)) as u32,
+            tap_step: (step * lines.map_or(1, |_| image_rows * taps_width)) as u32,
             column_step: column_step as u32,
             line_pixel: lines.map_or(1, |fold| fold.pixel) as u32,
-            line_channels: conv.filter().channels() as u32,
             line_image_rows: image_rows as u32,
             line_dilation: along.dilation() as u32,
             line_taps: taps_width as u32,

@@ -401,7 +401,7 @@ fn target(
             (channel, base, there && group == numbers.own_filters.div(row))
         } else if comptime!(form.lines) {
             let (pixel, element) = numbers.line_pixel.div_mod(column);
-            let (image_row, channel) = numbers.line_channels.div_mod(element);
+            let (image_row, channel) = numbers.own_channels.div_mod(element);
             let (tw, between) = numbers.line_dilation.div_mod(pixel);
             let th = numbers.gather.height.taps.modulo(tap) * numbers.line_image_rows + image_row;
             let has_tap = image_row < numbers.line_image_rows
