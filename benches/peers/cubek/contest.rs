@@ -63,7 +63,9 @@ impl Memory {
 
     fn fill(&self, device: &Device, seed: u32) -> Result<()> {
         let client = device.client().ok_or("`host` has no kernels")?;
-        windowpane_kernels::fill_random(client, self.dtype, &self.handle, self.len(), seed)
+        let capabilities = windowpane_kernels::Capabilities::of(client);
+        let target = windowpane_kernels::Target { client, device: &capabilities };
+        windowpane_kernels::fill_random(target, self.dtype, &self.handle, self.len(), seed)
             .map_err(|error| error.to_string())?;
         Ok(())
     }

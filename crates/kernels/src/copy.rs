@@ -1,13 +1,12 @@
 //! A plain copy: what every kernel that reads and writes as much is measured against.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
-use crate::device::Capabilities;
+use crate::device::{Capabilities, Target};
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -19,19 +18,21 @@ const RUN_BYTES: usize = 16 << 10;
 ///
 /// The launch is asynchronous.
 pub fn copy(
-    client: &Client,
+    Target { client, device }: Target<'_>,
     dtype: DType,
     source: &Handle,
     target: &Handle,
     elements: usize,
 ) -> Result<(), BufferError> {
-    let device = Capabilities::of(client);
     let given = |name, handle| Given { name, handle, dtype, elements };
-    buffers::check(&device, &[given("the source", source)], &[given("the copy", target)])?;
+    buffers::check(device, &[given("the source", source)], &[given("the copy", target)])?;
     if elements == 0 {
         return Ok(());
     }
-    let lanes = lanes_of(&device, dtype, elements);
+    // Packed elements are copied as they are, in words.
+    let elements = device.buffer_size(dtype, elements) / device.computed(dtype).size();
+    let dtype = device.computed(dtype);
+    let lanes = lanes_of(device, dtype, elements);
     let vectors = elements / lanes;
     // On a GPU neighbouring units read neighbouring vectors, one each; a core reads on and on.
     let run = if device.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };

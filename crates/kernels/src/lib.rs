@@ -12,6 +12,7 @@ pub mod conv;
 mod copy;
 mod cube;
 pub mod device;
+mod packed;
 pub mod pool;
 mod random;
 mod transpose;

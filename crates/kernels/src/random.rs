@@ -1,14 +1,14 @@
 //! Random numbers, made where they are wanted: filling a large tensor from the host takes longer
 //! than all that is measured on it.
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
-use crate::device::Capabilities;
+use crate::device::Target;
+use crate::packed;
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -18,18 +18,35 @@ const UNITS: u32 = 256;
 ///
 /// The launch is asynchronous.
 pub fn fill_random(
-    client: &Client,
+    target: Target<'_>,
     dtype: DType,
     output: &Handle,
     elements: usize,
     seed: u32,
 ) -> Result<(), BufferError> {
-    let device = Capabilities::of(client);
     let given = Given { name: "the output", handle: output, dtype, elements };
-    buffers::check(&device, &[], &[given])?;
+    buffers::check(target.device, &[], &[given])?;
     if elements == 0 {
         return Ok(());
     }
+    if target.device.packs(dtype) {
+        let numbers = packed::room(target.client, elements);
+        launch(target, target.device.computed(dtype), &numbers, elements, seed);
+        packed::pack(target, dtype, &numbers, output, elements);
+    } else {
+        launch(target, dtype, output, elements, seed);
+    }
+    Ok(())
+}
+
+/// Fills a buffer that holds at least one element.
+fn launch(
+    Target { client, device }: Target<'_>,
+    dtype: DType,
+    output: &Handle,
+    elements: usize,
+    seed: u32,
+) {
     let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
     let cubes = cubecl::calculate_cube_count_elemwise(client, elements, units);
     // SAFETY: the buffer holds `elements`, and the kernel writes to none beyond.
@@ -46,7 +63,6 @@ pub fn fill_random(
             elem(dtype),
         );
     }
-    Ok(())
 }
 
 /// `S` may be an integer: nothing fractional is asked of it then.

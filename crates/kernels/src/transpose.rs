@@ -12,6 +12,7 @@ use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
 use crate::cube::unit::unit_position;
 use crate::device::{Capabilities, Target};
+use crate::packed;
 
 /// The units of a cube on a GPU.
 const UNITS: u32 = 256;
@@ -56,7 +57,13 @@ pub fn transpose(
     }
     let given = |name, handle| Given { name, handle, dtype, elements };
     buffers::check(target.device, &[given("the source", from)], &[given("the transpose", to)])?;
-    if elements > 0 {
+    if elements > 0 && target.device.packs(dtype) {
+        let unpacked = packed::unpack(target, dtype, from, elements);
+        let turned = packed::room(target.client, elements);
+        let computed = target.device.computed(dtype);
+        launch(target, computed, &unpacked, &turned, [matrices, rows, columns]);
+        packed::pack(target, dtype, &turned, to, elements);
+    } else if elements > 0 {
         launch(target, dtype, from, to, [matrices, rows, columns]);
     }
     Ok(())

@@ -245,10 +245,24 @@ impl Device {
     pub fn supports(&self, dtype: DType) -> bool {
         #[cfg(feature = "kernels")]
         if let Some(client) = self.client() {
-            return self.backend().can_say(dtype) && windowpane_kernels::supports(client, dtype);
+            let has =
+                || self.backend().can_say(dtype) && windowpane_kernels::supports(client, dtype);
+            return self.packs(dtype) || has();
         }
         let _ = dtype;
         true
+    }
+
+    /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: `i8` and `u8` with
+    /// WGSL, for example.
+    pub(crate) fn packs(&self, dtype: DType) -> bool {
+        #[cfg(feature = "kernels")]
+        return self.capabilities().is_some_and(|device| device.packs(dtype));
+        #[cfg(not(feature = "kernels"))]
+        {
+            let _ = dtype;
+            false
+        }
     }
 
     /// The element types that the device computes with.

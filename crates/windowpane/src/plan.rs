@@ -249,7 +249,10 @@ impl Plan {
         match &self.choice {
             Choice::Host(_) => 0,
             #[cfg(feature = "kernels")]
-            Choice::Kernel(plan) => plan.settings.workspace,
+            Choice::Kernel(plan) => match self.device.capabilities() {
+                Some(device) => plan.workspace(&self.pooling, self.dtype, device),
+                None => 0,
+            },
         }
     }
 
@@ -284,7 +287,13 @@ impl Plan {
                     ("units", settings.units.to_string()),
                     ("taps unrolled", if settings.unrolled { "yes" } else { "no" }.into()),
                     ("unit's outputs", if settings.runs { "a run" } else { "strided" }.into()),
-                ])
+                ]);
+                if self.device.packs(self.dtype) {
+                    rows.push((
+                        "computed in",
+                        "i32, unpacked before the kernel and packed after it".into(),
+                    ));
+                }
             }
         }
         rows.push(("workspace", format!("{} B", self.workspace())));

@@ -74,7 +74,15 @@ impl Tensor {
         #[cfg(feature = "kernels")]
         if let (Some(target), false) = (device.target(), elements.is_empty()) {
             check_buffer(device, target.device, T::DTYPE, elements.len())?;
-            let handle = target.client.create_from_slice(bytemuck::cast_slice(&elements));
+            let bytes: &[u8] = bytemuck::cast_slice(&elements);
+            let handle = match target.device.buffer_size(T::DTYPE, elements.len()) {
+                size if size == bytes.len() => target.client.create_from_slice(bytes),
+                size => {
+                    let mut padded = bytes.to_vec();
+                    padded.resize(size, 0);
+                    target.client.create_from_slice(&padded)
+                }
+            };
             return Ok(Self::on_device(device, T::DTYPE, dims, handle, "an upload"));
         }
         if let Cow::Borrowed(elements) = &elements {
@@ -118,7 +126,7 @@ impl Tensor {
         #[cfg(feature = "kernels")]
         if let (Some(target), true) = (device.target(), elements > 0) {
             let handle = memory(device, target, dtype, elements)?;
-            windowpane_kernels::fill_random(target.client, dtype, &handle, elements, seed)
+            windowpane_kernels::fill_random(target, dtype, &handle, elements, seed)
                 .map_err(|reason| device.refuses(reason.into()))?;
             return Ok(Self::on_device(device, dtype, dims, handle, FILLING));
         }
@@ -129,10 +137,9 @@ impl Tensor {
     /// Replaces the elements with new random numbers, in the same memory unless a clone exists.
     pub fn randomize(&mut self, seed: u32) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let (Some(client), Some(handle)) = (self.device.client().cloned(), self.own_handle()) {
-            let handle = handle.clone();
+        if let (Some(handle), Some(target)) = (self.own_handle().cloned(), self.device.target()) {
             let elements = count(&self.dims)?;
-            windowpane_kernels::fill_random(&client, self.dtype, &handle, elements, seed)
+            windowpane_kernels::fill_random(target, self.dtype, &handle, elements, seed)
                 .map_err(|reason| self.device.refuses(reason.into()))?;
             self.made_by(FILLING, Vec::new());
             return Ok(());
@@ -172,8 +179,10 @@ impl Tensor {
             });
         }
         #[cfg(feature = "kernels")]
-        if let (Some((client, from)), Some(to)) = (source.handle(), self.own_handle().cloned()) {
-            windowpane_kernels::copy(client, self.dtype, from, &to, count(&self.dims)?)
+        if let (Some((_, from)), Some(to), Some(target)) =
+            (source.handle(), self.own_handle().cloned(), source.device.target())
+        {
+            windowpane_kernels::copy(target, self.dtype, from, &to, count(&self.dims)?)
                 .map_err(|reason| self.device.refuses(reason.into()))?;
             // The copy is valid only if the source is.
             if let Data::Device { work, doubts, .. } = &source.data {
@@ -445,7 +454,9 @@ impl Tensor {
                 self.check_doubts()?;
                 let client = self.device.client().expect("a tensor with a handle has a client");
                 let bytes = self.device.read(client, handle, work)?;
-                Ok(HostBuffer::from_bytes(self.dtype, &bytes))
+                // A packed tensor is padded.
+                let bytes = &bytes[..bytes.len().min(self.len() * self.dtype.size())];
+                Ok(HostBuffer::from_bytes(self.dtype, bytes))
             }
         }
     }
@@ -480,7 +491,7 @@ fn memory(
     elements: usize,
 ) -> Result<cubecl::server::Handle> {
     check_buffer(device, target.device, dtype, elements)?;
-    Ok(target.client.empty(elements * dtype.size()))
+    Ok(target.client.empty(target.device.buffer_size(dtype, elements)))
 }
 
 /// Refuses more elements than the device takes in one buffer.
@@ -491,7 +502,8 @@ fn check_buffer(
     dtype: DType,
     elements: usize,
 ) -> Result<()> {
-    let (bytes, limit) = (elements as u64 * dtype.size() as u64, capabilities.buffer_bytes);
+    let bytes = capabilities.buffer_size(dtype, elements) as u64;
+    let limit = capabilities.buffer_bytes;
     if bytes <= limit {
         return Ok(());
     }

@@ -20,9 +20,6 @@ const FOLDER: &str = "WINDOWPANE_ONNX";
 const SETS: [&str; 3] = ["node", "pytorch-converted", "pytorch-operator"];
 /// The number of tests in ONNX 1.22 that consist of one node with a supported operator.
 const CASES: usize = 100;
-/// The cases that a device refuses, with the reason. The test fails if a listed case passes, so that it is removed.
-const REFUSED: [(Backend, &str, &str); 1] =
-    [(Backend::Wgpu, "test_maxpool_2d_uint8", "WGSL has no type of 8 bits")];
 
 /// Defines one test per backend.
 macro_rules! on_each_backend {
@@ -48,15 +45,9 @@ fn conforms(backend: Backend) {
     let (mut passed, mut wrong) = (0, Vec::new());
     let cases = cases(Path::new(&folder));
     for (name, case) in &cases {
-        let refused = REFUSED.iter().find(|(of, which, _)| (*of, *which) == (backend, &**name));
-        match (case.run(&device), refused) {
-            (Ok(()), None) => passed += 1,
-            (Err(error), None) => wrong.push(format!("{name}: {error}")),
-            (Err(error), Some((_, _, reason))) if error.contains("has no u8") => {
-                eprintln!("{device} refuses {name}: {reason}");
-            }
-            (Err(error), Some(_)) => wrong.push(format!("{name} is refused otherwise: {error}")),
-            (Ok(()), Some(_)) => wrong.push(format!("{name} passes; take it off the list")),
+        match case.run(&device) {
+            Ok(()) => passed += 1,
+            Err(error) => wrong.push(format!("{name}: {error}")),
         }
     }
     eprintln!("{passed} of {} ONNX cases pass on {device} ({})", cases.len(), device.name());

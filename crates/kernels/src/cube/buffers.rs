@@ -94,7 +94,7 @@ impl Given<'_> {
         if elements > MOST {
             return Err(BufferError::TooMany { name, elements, limit: MOST });
         }
-        let needed = elements as u64 * dtype.size() as u64;
+        let needed = device.buffer_size(dtype, elements) as u64;
         let offset = handle.offset_start.unwrap_or(0);
         // The handle's own size wraps around if its offsets are past its end.
         let found = handle.size().saturating_sub(offset);

@@ -59,6 +59,9 @@ pub struct Capabilities {
     pub shared_vectors: bool,
     /// Whether the units of a plane can exchange votes and values in any branch.
     pub plane_ops: bool,
+    /// Whether kernels can load and store 8-bit integers. If not, tensors of `i8` and `u8` are packed words, which are
+    /// unpacked for kernels.
+    pub bytes: bool,
 }
 
 /// The target of a launch: a device's client, and the capabilities for which its plans are made.
@@ -168,6 +171,26 @@ impl Capabilities {
             fuses_conversions: llvm,
             shared_vectors: llvm,
             plane_ops: llvm && gpu,
+            bytes: supports(client, DType::I8) && supports(client, DType::U8),
+        }
+    }
+
+    /// Whether kernels have no such type, so that its tensors are packed words. The buffer of such a tensor is padded to
+    /// whole words: see [`Self::buffer_size`].
+    pub fn packs(&self, dtype: DType) -> bool {
+        !self.bytes && matches!(dtype, DType::I8 | DType::U8)
+    }
+
+    /// The type in which kernels compute with elements of this type: the type itself unless it is packed.
+    pub fn computed(&self, dtype: DType) -> DType {
+        if self.packs(dtype) { DType::I32 } else { dtype }
+    }
+
+    /// The bytes of a buffer for a tensor.
+    pub fn buffer_size(&self, dtype: DType, elements: usize) -> usize {
+        match self.packs(dtype) {
+            true => elements.div_ceil(size_of::<u32>()).saturating_mul(size_of::<u32>()),
+            false => elements.saturating_mul(dtype.size()),
         }
     }
 
@@ -177,6 +200,7 @@ impl Capabilities {
         Self {
             shared_bytes: client.properties().hardware.max_shared_memory_size,
             matrix: Fragments::default(),
+            bytes: false,
             ..Self::of(client)
         }
     }

@@ -46,6 +46,7 @@ const CUDA: Capabilities = Capabilities {
     fuses_conversions: true,
     shared_vectors: true,
     plane_ops: true,
+    bytes: true,
 };
 
 /// A GPU through ROCm.

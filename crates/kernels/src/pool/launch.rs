@@ -8,6 +8,7 @@ use super::common::buffers::Buffers;
 use super::error::PlanError;
 use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
+use super::unpacked::Unpacked;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
 use crate::device::Target;
@@ -18,7 +19,7 @@ use crate::device::has_powers;
 ///
 /// The launch is asynchronous; errors of the device are returned by the call that reads the output.
 pub fn launch(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     pooling: &Pooling,
     reduction: Reduction,
     dtype: DType,
@@ -26,7 +27,8 @@ pub fn launch(
     [input, output]: [&Handle; 2],
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    let problem = Problem { pooling, reduction, dtype, gradient: false };
+    let Target { client, device } = target;
+    let problem = Problem { pooling, reduction, dtype, gradient: false }.computed(device);
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     plan.check_for(problem, device)?;
     check_powers(client, reduction, dtype)?;
@@ -42,7 +44,11 @@ pub fn launch(
     if outputs == 0 {
         return Ok(());
     }
-    plan.launch(client, problem, Buffers { input, output, indices, pooled: None })
+    let tensors = Unpacked::before(target, dtype, (input, inputs), (output, outputs));
+    let (input, output) = (tensors.read(), tensors.written());
+    plan.launch(client, problem, Buffers { input, output, indices, pooled: None })?;
+    tensors.after();
+    Ok(())
 }
 
 /// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
@@ -108,7 +114,7 @@ pub fn launch_lp_backward(
 /// Returns one `i32`, to be read with the result: the first element whose index is out of range, or
 /// [`unpool::NONE_OUT_OF_RANGE`].
 pub fn launch_unpool(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     pooling: &Pooling,
     base: IndexBase,
     dtype: DType,
@@ -116,17 +122,22 @@ pub fn launch_unpool(
     [y, indices, x]: [&Handle; 3],
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let Target { client, device } = target;
     plan.check_for(unpooled(pooling, base, dtype), device)?;
     let read =
         [given("the input", y, dtype, outputs), given("the indices", indices, DType::I32, outputs)];
     check(device, &read, &[given("the output", x, dtype, inputs)])?;
-    Ok(unpool::launch(client, pooling, base, dtype, &plan.settings, [y, indices, x]))
+    let tensors = Unpacked::before(target, dtype, (y, outputs), (x, inputs));
+    let (dtype, buffers) = (device.computed(dtype), [tensors.read(), indices, tensors.written()]);
+    let note = unpool::launch(client, pooling, base, dtype, &plan.settings, buffers);
+    tensors.after();
+    Ok(note)
 }
 
 /// Launches the gradient of unpooling. `dx` has as many elements as `pooling`'s input, `indices` and `dy` as many as
 /// its output. Returns the same value as [`launch_unpool`].
 pub fn launch_unpool_backward(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     pooling: &Pooling,
     base: IndexBase,
     dtype: DType,
@@ -134,13 +145,18 @@ pub fn launch_unpool_backward(
     [dx, indices, dy]: [&Handle; 3],
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+    let Target { client, device } = target;
     plan.check_for(unpooled(pooling, base, dtype), device)?;
     let read = [
         given("the output's gradient", dx, dtype, inputs),
         given("the indices", indices, DType::I32, outputs),
     ];
     check(device, &read, &[given("the input's gradient", dy, dtype, outputs)])?;
-    Ok(unpool::launch_backward(client, pooling, base, dtype, &plan.settings, [dx, indices, dy]))
+    let tensors = Unpacked::before(target, dtype, (dx, inputs), (dy, outputs));
+    let (dtype, buffers) = (device.computed(dtype), [tensors.read(), indices, tensors.written()]);
+    let note = unpool::launch_backward(client, pooling, base, dtype, &plan.settings, buffers);
+    tensors.after();
+    Ok(note)
 }
 
 /// The pooling whose maxima are moved back to their positions.

@@ -48,6 +48,7 @@ pub mod register_tile;
 mod select;
 pub mod stencil_flat;
 pub mod stencil_rolling;
+mod unpacked;
 pub mod unpool;
 pub mod van_herk;
 pub mod van_herk_fused;

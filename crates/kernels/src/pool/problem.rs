@@ -100,8 +100,19 @@ pub(super) struct Problem<'a> {
 }
 
 impl Problem<'_> {
-    /// Refuses a problem that no kernel can compute or whose tensors are too large.
-    pub(super) fn check(self, device: &Capabilities) -> Result<(), PlanError> {
+    /// The problem as kernels compute it, in `i32` if its tensors are packed; an error if no kernel can compute it or its
+    /// tensors are too large.
+    pub(super) fn checked(self, device: &Capabilities) -> Result<Self, PlanError> {
+        self.check(device)?;
+        Ok(self.computed(device))
+    }
+
+    /// The problem in the type in which kernels compute.
+    pub(super) fn computed(self, device: &Capabilities) -> Self {
+        Self { dtype: device.computed(self.dtype), ..self }
+    }
+
+    fn check(self, device: &Capabilities) -> Result<(), PlanError> {
         let Self { pooling, reduction, dtype, .. } = self;
         match reduction {
             Reduction::Max(Output::Values) => {}
@@ -129,9 +140,10 @@ impl Problem<'_> {
         if taps > LIMIT {
             return Err(PlanError::TooManyTaps { taps, limit: LIMIT });
         }
+        let size = device.computed(dtype).size();
         let widest = match reduction.has_indices() {
-            true => dtype.size().max(DType::I32.size()),
-            false => dtype.size(),
+            true => size.max(DType::I32.size()),
+            false => size,
         };
         let bytes = elements as u64 * widest as u64;
         if bytes > device.buffer_bytes {

@@ -19,7 +19,7 @@ use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction, outermost, pixel_channels};
 use super::{
     block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, plane, register_tile,
-    stencil_flat, stencil_rolling, unpool, van_herk, van_herk_fused, van_herk_paired,
+    stencil_flat, stencil_rolling, unpacked, unpool, van_herk, van_herk_fused, van_herk_paired,
 };
 use crate::device::Capabilities;
 
@@ -181,8 +181,7 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: false };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
         choose(problem, device)
     }
 
@@ -193,8 +192,7 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: true };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient: true }.checked(device)?;
         choose(problem, device)
     }
 
@@ -207,8 +205,7 @@ impl Plan {
         gradient: bool,
         device: &Capabilities,
     ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient }.checked(device)?;
         Ok(verdicts(problem, device))
     }
 
@@ -220,8 +217,7 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: false };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
         algorithm.for_problem(problem, device).plan(problem, device)
     }
 
@@ -233,8 +229,7 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let problem = Problem { pooling, reduction, dtype, gradient: true };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient: true }.checked(device)?;
         algorithm.for_problem(problem, device).plan(problem, device)
     }
 
@@ -246,10 +241,14 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         let reduction = Reduction::Max(Output::ValuesAndIndices(base));
-        let problem = Problem { pooling, reduction, dtype, gradient: false };
-        problem.check(device)?;
+        let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
         let plan = Algorithm::Direct.plan(problem, device)?;
         Ok(Self { settings: unpool::settings(problem, plan.settings), ..plan })
+    }
+
+    /// The bytes of the scratch buffers: the kernel's own, and unpacked copies of tensors whose type the device lacks.
+    pub fn workspace(&self, pooling: &Pooling, dtype: DType, device: &Capabilities) -> usize {
+        self.settings.workspace.saturating_add(unpacked::bytes(pooling, dtype, device))
     }
 
     /// Refuses values that the plan's kernel cannot run with.
@@ -269,7 +268,7 @@ impl Plan {
         problem: Problem<'_>,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        problem.check(device)?;
+        let problem = problem.checked(device)?;
         let (algorithm, settings) = (self.algorithm(), &self.settings);
         let own = algorithm.plan(problem, device)?.settings;
         let kernel = algorithm.name();

@@ -184,7 +184,7 @@ fn run_kernel(
     };
     let outputs = pooling.output().elements();
     crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
-    let output = spare.take(client, outputs * plan.dtype.size());
+    let output = spare.take(client, target.device.buffer_size(plan.dtype, outputs));
     let indices = with_indices.then(|| spare.take(client, outputs * DType::I32.size()));
     windowpane_kernels::pool::launch(
         target,
@@ -338,7 +338,8 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
             else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };
-            let to = spare.take(client, shapes[1].elements() * plan.dtype.size());
+            let bytes = target.device.buffer_size(plan.dtype, shapes[1].elements());
+            let to = spare.take(client, bytes);
             let buffers = [source, winners, &to];
             let note = match operator {
                 Operator::Unpool(_) => {

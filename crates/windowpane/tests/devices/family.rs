@@ -53,6 +53,83 @@ on_every_device! {
     }
 }
 
+/// Every number of an 8-bit type is kept, in tensors of any length, on devices that store four of them in a word too:
+/// copied in and out, filled, changed in layout, pooled with empty windows, and unpooled.
+#[test]
+fn eight_bits_are_whole_on_every_device() {
+    fn check<T: Element>(device: &Device, all: &[T; 256]) {
+        let name = format!("{device} {}", T::DTYPE);
+        let host = Device::host();
+        for len in (1..=9).chain([255, 256, 1023]) {
+            let elements: Vec<T> = all.iter().copied().cycle().skip(len).take(len).collect();
+            let on = |device: &Device| Tensor::from_slice(device, &elements, [1, len, 1]).unwrap();
+            let (there, here) = (on(device), on(&host));
+            assert_same(&there.to_vec::<T>().unwrap(), &elements).expect(&name);
+            let mut copy = Tensor::random(device, T::DTYPE, [1, len, 1], 1).unwrap();
+            copy.copy_from(&there).unwrap();
+            assert_same(&copy.to_vec::<T>().unwrap(), &elements).expect(&name);
+            let wide = there.to_dtype(DType::I32).unwrap().to_dtype(T::DTYPE).unwrap();
+            assert_same(&wide.to_vec::<T>().unwrap(), &elements).expect(&name);
+            // Windows of one tap before and after the elements are empty.
+            let pools = [
+                MaxPool::new([1]).padding([2]),
+                MaxPool::new([3]).padding([1]),
+                MaxPool::new([2]).dilation([2]).padding([2]),
+            ];
+            for pool in pools {
+                let (y, indices) = pool.forward_with_indices(&there).unwrap();
+                let (expected, winners) = pool.forward_with_indices(&here).unwrap();
+                assert_same(&y.to_vec::<T>().unwrap(), &expected.to_vec::<T>().unwrap())
+                    .expect(&name);
+                assert_eq!(
+                    indices.to_vec::<i32>().unwrap(),
+                    winners.to_vec::<i32>().unwrap(),
+                    "{name}"
+                );
+                let values = pool.forward(&there).unwrap();
+                assert_same(&values.to_vec::<T>().unwrap(), &expected.to_vec::<T>().unwrap())
+                    .expect(&name);
+                let back = MaxUnpool::new([len]).forward(&y, &indices).unwrap();
+                let right = MaxUnpool::new([len]).forward(&expected, &winners).unwrap();
+                assert_same(&back.to_vec::<T>().unwrap(), &right.to_vec::<T>().unwrap())
+                    .expect(&name);
+            }
+        }
+        let x = Tensor::from_slice(device, all, [2, 2, 64]).unwrap();
+        let turned = x.to_layout(Layout::ChannelsFirst, Layout::ChannelsLast).unwrap();
+        let back = turned.to_layout(Layout::ChannelsLast, Layout::ChannelsFirst).unwrap();
+        let expected: Vec<T> =
+            (0..256).map(|at| all[at / 128 * 128 + at % 2 * 64 + at % 128 / 2]).collect();
+        assert_same(&turned.to_vec::<T>().unwrap(), &expected).expect(&name);
+        assert_same(&back.to_vec::<T>().unwrap(), all).expect(&name);
+        let empty = Tensor::from_slice::<T>(device, &[], [0, 4, 1]).unwrap();
+        assert!(MaxPool::new([2]).forward(&empty).unwrap().is_empty(), "{name}");
+    }
+    for device in Device::all() {
+        let has = [DType::U8, DType::I8].map(|dtype| device.supports(dtype));
+        assert_eq!(has, [true; 2], "{device}: every backend has 8-bit integers");
+        check::<u8>(&device, &core::array::from_fn(|n| n as u8));
+        check::<i8>(&device, &core::array::from_fn(|n| n as u8 as i8));
+    }
+}
+
+/// A plan of packed tensors says so, and counts their unpacked copies.
+#[test]
+#[cfg(feature = "kernels")]
+fn plans_of_packed_tensors_say_so() {
+    for device in Device::all() {
+        let plan = |dtype| MaxPool::new([2, 2]).plan(&device, dtype, &[1, 9, 9, 3]).unwrap();
+        let says = |dtype| plan(dtype).to_string().contains("unpacked before the kernel");
+        assert!(!says(DType::I32), "{device}");
+        assert_eq!(says(DType::U8), device.backend() == windowpane::Backend::Wgpu, "{device}");
+        if says(DType::U8) {
+            // 243 elements in and 48 out, in whole vectors of four `i32`.
+            let own = plan(DType::I32).workspace();
+            assert_eq!(plan(DType::U8).workspace(), own + 4 * (244 + 48), "{device}");
+        }
+    }
+}
+
 fn exponent() -> impl Strategy<Value = f64> {
     prop_oneof![
         2 => Just(1.0),

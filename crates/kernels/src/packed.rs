@@ -1,0 +1,169 @@
+//! 8-bit integers on devices whose kernels have no such type, as in WGSL.
+//!
+//! Their tensors lie in memory as on the host, four elements to a word of 32 bits, the first in the lowest byte; the
+//! last word is padded. Kernels compute with copies in `i32`:
+//!
+//! ```text
+//! unpack:  elements[4i + j] = (word[i] >> 8j) & 255, with its sign if the type has one
+//! pack:    word[i] = Σ_j (clamp(elements[4i + j]) & 255) << 8j
+//! ```
+//!
+//! One unit handles one word. Clamping gives the least value of the type for an empty window's least `i32`.
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use windowpane_geometry::DType;
+
+use crate::cube::unit::grid;
+use crate::device::Target;
+
+/// The units of a cube on a GPU.
+const UNITS: u32 = 256;
+
+/// The elements in a word.
+const LANES: usize = 4;
+
+/// The bytes of the `i32` copy of `elements` packed elements, in whole vectors.
+pub(crate) fn unpacked_bytes(elements: usize) -> usize {
+    elements.div_ceil(LANES).saturating_mul(LANES * size_of::<i32>())
+}
+
+/// Memory for the `i32` copy of `elements` packed elements.
+pub(crate) fn room(client: &Client, elements: usize) -> Handle {
+    client.empty(unpacked_bytes(elements))
+}
+
+/// Unpacks elements of an 8-bit type, from a checked buffer to a new one.
+pub(crate) fn unpack(
+    Target { client, device }: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    elements: usize,
+) -> Handle {
+    let to = room(client, elements);
+    let words = elements.div_ceil(LANES);
+    if words > 0 {
+        let (cubes, units) = grid(client, UNITS.min(device.units_per_cube), words);
+        // SAFETY: the packed buffer has `words` words, the other has as many vectors, and a unit past the last ends.
+        unsafe {
+            unpacked::launch_unchecked(
+                client,
+                cubes,
+                units,
+                LANES,
+                BufferArg::from_raw_parts(from.clone(), words),
+                BufferArg::from_raw_parts(to.clone(), words),
+                words as u32,
+                dtype == DType::I8,
+            );
+        }
+    }
+    to
+}
+
+/// Packs elements to an 8-bit type, from a buffer that [`room`] made to a checked one.
+pub(crate) fn pack(
+    Target { client, device }: Target<'_>,
+    dtype: DType,
+    from: &Handle,
+    to: &Handle,
+    elements: usize,
+) {
+    let words = elements.div_ceil(LANES);
+    if words == 0 {
+        return;
+    }
+    let (least, most) = match dtype {
+        DType::I8 => (i32::from(i8::MIN), i32::from(i8::MAX)),
+        _ => (0, i32::from(u8::MAX)),
+    };
+    let (cubes, units) = grid(client, UNITS.min(device.units_per_cube), words);
+    // SAFETY: both buffers are as large as in `unpack`, and a unit past the last ends.
+    unsafe {
+        packed::launch_unchecked(
+            client,
+            cubes,
+            units,
+            LANES,
+            BufferArg::from_raw_parts(from.clone(), words),
+            BufferArg::from_raw_parts(to.clone(), words),
+            words as u32,
+            least,
+            most,
+        );
+    }
+}
+
+#[cube(launch_unchecked)]
+fn unpacked<N: Size>(
+    source: &[u32],
+    target: &mut [Vector<i32, N>],
+    words: u32,
+    #[comptime] signed: bool,
+) {
+    let position = ABSOLUTE_POS as u32;
+    if position < words {
+        let word = source[position as usize];
+        let mut elements = Vector::<i32, N>::new(0i32);
+        #[unroll]
+        for lane in 0..N::value() {
+            let above = comptime!(24 - 8 * lane as u32);
+            // The element in the highest byte, whose sign is then the word's.
+            let high = word << above;
+            let element = if comptime!(signed) {
+                i32::reinterpret(high) >> 24i32
+            } else {
+                i32::cast_from(high >> 24u32)
+            };
+            elements.insert(lane, element);
+        }
+        target[position as usize] = elements;
+    }
+}
+
+#[cube(launch_unchecked)]
+fn packed<N: Size>(
+    source: &[Vector<i32, N>],
+    target: &mut [u32],
+    words: u32,
+    least: i32,
+    most: i32,
+) {
+    let position = ABSOLUTE_POS as u32;
+    if position < words {
+        let elements = source[position as usize];
+        let mut word = 0u32;
+        #[unroll]
+        for lane in 0..N::value() {
+            let below = comptime!(8 * lane as u32);
+            let element = max(min(elements.extract(lane), most), least);
+            word |= (u32::reinterpret(element) & 255u32) << below;
+        }
+        target[position as usize] = word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::profiles::{PLAIN_GPU, SHADING_GPU};
+
+    /// Only types that the device lacks are packed, and their buffers are whole words.
+    #[test]
+    fn packed_tensors_are_whole_words() {
+        let lacking = crate::Capabilities { bytes: false, ..SHADING_GPU };
+        for (elements, words) in [(0, 0), (1, 1), (4, 1), (5, 2), (1023, 256)] {
+            for dtype in [DType::I8, DType::U8] {
+                assert_eq!(lacking.buffer_size(dtype, elements), 4 * words);
+                assert_eq!(PLAIN_GPU.buffer_size(dtype, elements), elements);
+            }
+            assert_eq!(lacking.buffer_size(DType::F16, elements), 2 * elements);
+            assert_eq!(unpacked_bytes(elements), 16 * words);
+        }
+        let computed = DType::ALL.map(|dtype| lacking.computed(dtype));
+        let expected = DType::ALL.map(|dtype| if dtype.size() == 1 { DType::I32 } else { dtype });
+        assert_eq!(computed, expected);
+        assert_eq!(DType::ALL.map(|dtype| PLAIN_GPU.computed(dtype)), DType::ALL);
+    }
+}
