@@ -93,7 +93,10 @@ impl Device {
     /// only.
     pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
-        if let Some(client) = self.client().filter(|_| self.supports(dtype) && !self.packs(dtype)) {
+        if let Some(client) =
+            self.own_client().filter(|_| self.supports(dtype) && !self.packs(dtype))
+        {
+            self.patience().launches();
             let probe = || cube::arithmetic(client, dtype, unit);
             return crate::listen::with_fresh_ears(self, probe)
                 .map_err(|error| self.failure("measuring how fast it computes", &error));

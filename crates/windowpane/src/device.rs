@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use windowpane_geometry::DType;
 
 #[cfg(feature = "kernels")]
-use crate::listen::listen;
+use crate::listen::{Unanswered, listen};
+#[cfg(feature = "kernels")]
+use crate::patience::Patience;
 #[cfg(feature = "kernels")]
 use crate::remembered::Remembered;
 use crate::{Error, Result};
@@ -125,6 +127,9 @@ struct Inner {
     /// Whether the thread that listens for finished work is known to have ended.
     #[cfg(feature = "kernels")]
     deaf: std::sync::atomic::AtomicBool,
+    /// How long to wait for the device, and whether it was given up; of no use on `host`.
+    #[cfg(feature = "kernels")]
+    patience: Arc<Patience>,
     /// The kernels that were chosen for the problems so far.
     #[cfg(feature = "kernels")]
     poolings: Remembered<crate::pool::Key, windowpane_kernels::pool::Plan>,
@@ -170,6 +175,8 @@ impl Device {
                 capabilities: None,
                 #[cfg(feature = "kernels")]
                 deaf: false.into(),
+                #[cfg(feature = "kernels")]
+                patience: Arc::default(),
                 #[cfg(feature = "kernels")]
                 poolings: Remembered::default(),
                 #[cfg(feature = "kernels")]
@@ -244,7 +251,7 @@ impl Device {
     /// Whether the device computes with elements of this type.
     pub fn supports(&self, dtype: DType) -> bool {
         #[cfg(feature = "kernels")]
-        if let Some(client) = self.client() {
+        if let Some(client) = self.own_client() {
             let has =
                 || self.backend().can_say(dtype) && windowpane_kernels::supports(client, dtype);
             return self.packs(dtype) || has();
@@ -273,8 +280,52 @@ impl Device {
     /// Waits until everything launched on the device is done.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let Some(client) = self.client() {
-            return self.hear(client, client.sync(), "waiting");
+        if let Some(client) = self.own_client() {
+            return self.hear(client, "waiting", |client| async move { client.sync().await });
+        }
+        Ok(())
+    }
+
+    /// The longest time that a call waits for the device; `None` if there is no limit, as on `host`, which computes in
+    /// the call itself.
+    ///
+    /// [`set_wait_limit`](Self::set_wait_limit) sets it for a device, and the environment variable
+    /// `WINDOWPANE_WAIT_LIMIT`, in seconds or `none`, for all other devices. Otherwise it is 2 minutes, or 1 hour where
+    /// the CPU does the work.
+    pub fn wait_limit(&self) -> Result<Option<Duration>> {
+        #[cfg(feature = "kernels")]
+        if self.own_client().is_some() {
+            let on_the_cpu = self.uses_host_memory() || self.is_emulated();
+            let limit = self.inner.patience.limit(on_the_cpu);
+            return limit.map_err(|reason| self.failure("waiting", &reason));
+        }
+        Ok(None)
+    }
+
+    /// Sets the longest time that a call waits for the device, also for its other clones. A call that waits longer
+    /// returns [`Error::DeviceLost`], and so does every later call with the device: what hangs is not used again before
+    /// the program restarts.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use windowpane::Device;
+    ///
+    /// let device = Device::best();
+    /// device.set_wait_limit(Some(Duration::from_secs(600)));
+    /// device.wait()?;
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn set_wait_limit(&self, limit: Option<Duration>) {
+        #[cfg(feature = "kernels")]
+        self.inner.patience.set(limit);
+        let _ = limit;
+    }
+
+    /// Refuses to use a device that was given up.
+    pub(crate) fn require_alive(&self) -> Result<()> {
+        #[cfg(feature = "kernels")]
+        if let Some(reason) = self.inner.patience.lost() {
+            return Err(Error::DeviceLost { device: self.clone(), reason: reason.to_string() });
         }
         Ok(())
     }
@@ -286,7 +337,7 @@ impl Device {
         work: impl FnOnce() -> Result<T> + Send,
     ) -> Result<(T, Duration)> {
         #[cfg(feature = "kernels")]
-        if let Some(client) = self.client() {
+        if let Some(client) = self.own_client() {
             return cube::time(self, client, work);
         }
         let start = Instant::now();
@@ -307,13 +358,14 @@ impl Device {
     /// Whether [`time`](Self::time) uses the device's own clock.
     pub fn has_clock(&self) -> bool {
         #[cfg(feature = "kernels")]
-        if let Some(client) = self.client() {
+        if let Some(client) = self.own_client() {
             return cube::has_clock(self, client);
         }
         false
     }
 
     pub(crate) fn require(&self, dtype: DType) -> Result<()> {
+        self.require_alive()?;
         if self.supports(dtype) {
             return Ok(());
         }
@@ -337,7 +389,19 @@ impl Device {
     /// The CubeCL client, for launching other kernels; `None` on `host`.
     #[cfg(feature = "kernels")]
     pub fn client(&self) -> Option<&cubecl::client::Client> {
+        self.inner.patience.is_shared();
+        self.own_client()
+    }
+
+    /// The client, for asking it something. Launches need a [`target`](Self::target).
+    #[cfg(feature = "kernels")]
+    pub(crate) fn own_client(&self) -> Option<&cubecl::client::Client> {
         self.inner.client.as_ref()
+    }
+
+    #[cfg(feature = "kernels")]
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.inner.patience
     }
 
     /// Whether waits should rely on another stream's listener.
@@ -366,24 +430,64 @@ impl Device {
         &self.inner.convolutions
     }
 
-    /// Where kernels are launched; `None` on `host`.
+    /// Where kernels are launched, right now; `None` on `host`.
     #[cfg(feature = "kernels")]
     pub(crate) fn target(&self) -> Option<windowpane_kernels::Target<'_>> {
-        let (client, capabilities) = (self.client()?, self.capabilities()?);
+        let (client, capabilities) = (self.own_client()?, self.capabilities()?);
+        self.inner.patience.launches();
         Some(windowpane_kernels::Target { client, device: capabilities })
     }
 
-    /// Waits for the device's answer about `work`.
+    /// Waits for the device's answer about `work`, at most until the limit.
     #[cfg(feature = "kernels")]
-    pub(crate) fn hear<T>(
+    pub(crate) fn hear<T: Send + 'static, A>(
         &self,
         client: &cubecl::client::Client,
-        told: impl Future<Output = Result<T, cubecl::server::ServerError>>,
         work: &str,
-    ) -> Result<T> {
-        listen(self, client, told)
-            .map_err(|error| self.failure(work, &error))?
-            .map_err(|error| self.failure(work, &error))
+        ask: impl FnOnce(cubecl::client::Client) -> A + Send + 'static,
+    ) -> Result<T>
+    where
+        A: Future<Output = Result<T, cubecl::server::ServerError>>,
+    {
+        let answer = self.answer(client, work, ask)?.map_err(|error| self.failure(work, &error))?;
+        self.inner.patience.has_waited();
+        Ok(answer)
+    }
+
+    /// The same for an answer that is not a [`Result`].
+    #[cfg(feature = "kernels")]
+    fn answer<A: Future<Output: Send + 'static>>(
+        &self,
+        client: &cubecl::client::Client,
+        work: &str,
+        ask: impl FnOnce(cubecl::client::Client) -> A + Send + 'static,
+    ) -> Result<A::Output> {
+        self.require_alive()?;
+        listen(self, client, self.wait_limit()?, ask).map_err(|reason| match reason {
+            Unanswered::Late(limit) => {
+                let reason = self.inner.patience.give_up(work, limit).to_string();
+                Error::DeviceLost { device: self.clone(), reason }
+            }
+            reason => self.failure(work, &reason),
+        })
+    }
+
+    /// The same device, but with its own limit, and its own end.
+    #[cfg(all(test, feature = "kernels"))]
+    pub(crate) fn with_own_patience(&self) -> Self {
+        let Inner { backend, index, name, client, capabilities, .. } = &*self.inner;
+        let inner = Inner {
+            backend: *backend,
+            index: *index,
+            name: name.clone(),
+            client: client.clone(),
+            capabilities: *capabilities,
+            deaf: false.into(),
+            patience: Arc::default(),
+            poolings: Remembered::default(),
+            convolutions: Remembered::default(),
+        };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Reads a buffer that `work` has written.
@@ -394,7 +498,9 @@ impl Device {
         handle: &cubecl::server::Handle,
         work: &str,
     ) -> Result<impl core::ops::Deref<Target = [u8]> + use<>> {
-        let mut read = self.hear(client, client.read_async(vec![handle.clone()]), work)?;
+        let handles = vec![handle.clone()];
+        let ask = |client: cubecl::client::Client| async move { client.read_async(handles).await };
+        let mut read = self.hear(client, work, ask)?;
         read.pop().ok_or_else(|| self.failure(work, &"it returned no data"))
     }
 
@@ -525,6 +631,10 @@ mod cube {
                 n => format!("there are {n}, 0 to {}", n - 1),
             })
         })?;
+        let patience = Patience::of(backend, index);
+        if let Some(reason) = patience.lost() {
+            return Err(no_device(reason.to_string()));
+        }
         // A runtime panics if its driver does not start; turn that into an error.
         let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
             .map_err(|_| no_device("its driver did not start".into()))?;
@@ -541,8 +651,17 @@ mod cube {
         });
         let (client, deaf) = (Some(client), false.into());
         let (poolings, convolutions) = (Remembered::default(), Remembered::default());
-        let inner =
-            Inner { backend, index, name, client, capabilities, deaf, poolings, convolutions };
+        let inner = Inner {
+            backend,
+            index,
+            name,
+            client,
+            capabilities,
+            deaf,
+            patience,
+            poolings,
+            convolutions,
+        };
         Ok(Device { inner: Arc::new(inner) })
     }
 
@@ -591,6 +710,7 @@ mod cube {
         client: &Client,
         work: impl FnOnce() -> Result<T> + Send,
     ) -> Result<(T, Duration)> {
+        device.require_alive()?;
         let (result, profile) =
             client.profile(work, "windowpane").map_err(|error| device.failure("timing", &error))?;
         let result = result?;
@@ -598,8 +718,7 @@ mod cube {
         if has_clock(device, client) && profile.timing_method() != TimingMethod::Device {
             return Err(device.failure("timing", &"its clock is in use by other work"));
         }
-        let ticks = listen(device, client, profile.resolve())
-            .map_err(|error| device.failure("timing", &error))?;
+        let ticks = device.answer(client, "timing", |_| profile.resolve())?;
         let ticks = ticks.ok_or_else(|| device.failure("timing", &"the clock measured nothing"))?;
         Ok((result, ticks.duration()))
     }

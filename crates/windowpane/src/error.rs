@@ -181,6 +181,15 @@ pub enum Error {
         /// The device's message, in one line.
         reason: String,
     },
+    /// The device did not answer within the limit on waiting, in this call or an earlier one: see
+    /// [`Device::set_wait_limit`].
+    #[error("{device} is lost: {reason}")]
+    DeviceLost {
+        /// The device.
+        device: Device,
+        /// What it did not answer for how long, and what to do.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{path}: {reason}")]
     File {

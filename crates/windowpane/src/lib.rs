@@ -35,6 +35,8 @@ mod files;
 mod listen;
 #[cfg(feature = "ndarray")]
 mod nd;
+#[cfg(feature = "kernels")]
+mod patience;
 mod plan;
 mod pool;
 mod recording;

@@ -9,6 +9,8 @@
 //! The thread of any stream receives the answers of all streams. So after a long wait another stream, a
 //! witness, waits too, until one of them receives the answer. If witnesses report that the device is done and
 //! the answer is still missing, the wait ends with an error.
+//!
+//! Every wait ends after a limit, whatever the device does: see [`patience`](crate::patience).
 
 use core::fmt;
 use core::future::Future;
@@ -21,7 +23,9 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use cubecl::client::Client;
+use cubecl_environment::stream::StreamId;
 
+use crate::patience::NoAnswer;
 use crate::{Backend, Device};
 
 /// The time to wait for the stream's own listener before the first witness starts, and the same if the listener is
@@ -35,48 +39,74 @@ const AT_ONCE: Duration = Duration::from_millis(200);
 /// How many witnesses may report that the device is done before a missing answer becomes an error.
 const WITNESSES: usize = 3;
 
-/// The device is done, but the expected answer is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Unheard;
+/// Why a wait ended without an answer.
+#[derive(Debug)]
+pub(crate) enum Unanswered {
+    /// The device is done, but the expected answer is missing.
+    Unheard,
+    /// The limit was reached.
+    Late(Duration),
+    /// No thread could be started for the wait.
+    NoThread(std::io::Error),
+}
 
-impl fmt::Display for Unheard {
+impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the device is done but its runtime does not report the result of the work; restart the \
-             program",
-        )
+        match self {
+            Self::Unheard => f.write_str(
+                "the device is done but its runtime does not report the result of the work; restart \
+                 the program",
+            ),
+            Self::Late(limit) => write!(f, "it did not answer for {} s", limit.as_secs_f64()),
+            Self::NoThread(error) => {
+                write!(f, "no thread could be started to wait for it ({error}); end other threads")
+            }
+        }
+    }
+}
+
+impl From<NoAnswer> for Unanswered {
+    fn from(reason: NoAnswer) -> Self {
+        match reason {
+            NoAnswer::Late(limit) => Self::Late(limit),
+            NoAnswer::NoThread(error) => Self::NoThread(error),
+        }
     }
 }
 
 /// A wait on another stream; it ends when the device has finished all earlier work.
 type Witness = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Whether the device is reached through wgpu.
-fn can_go_deaf(device: &Device) -> bool {
+/// Whether the device is reached through wgpu, which answers by futures that do not block.
+pub(crate) fn is_asynchronous(device: &Device) -> bool {
     matches!(device.backend(), Backend::Wgpu | Backend::Vulkan | Backend::Metal)
 }
 
 /// Runs blocking work on a stream with an unused listener.
 pub(crate) fn with_fresh_ears<T: Send>(device: &Device, work: impl FnOnce() -> T + Send) -> T {
-    if !can_go_deaf(device) {
+    if !is_asynchronous(device) {
         return work();
     }
     let done = std::thread::scope(|scope| scope.spawn(work).join());
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Waits for an answer of the device.
-pub(crate) fn listen<T>(
+/// Waits for an answer of the device, at most for `limit`.
+pub(crate) fn listen<A: Future<Output: Send + 'static>>(
     device: &Device,
     client: &Client,
-    told: impl Future<Output = T>,
-) -> Result<T, Unheard> {
-    if !can_go_deaf(device) {
-        return Ok(cubecl::future::block_on(told));
+    limit: Option<Duration>,
+    ask: impl FnOnce(Client) -> A + Send + 'static,
+) -> Result<A::Output, Unanswered> {
+    if !is_asynchronous(device) {
+        // A helper asks on this thread's stream, which has the work that is waited for.
+        let (client, stream) = (client.clone(), StreamId::current());
+        let ask = move || stream.executes(|| cubecl::future::block_on(ask(client)));
+        return Ok(device.patience().within(limit, ask)?);
     }
     let deaf = device.deafness();
     let patience = if deaf.load(Relaxed) { PATIENCE_WITH_THE_DEAF } else { PATIENCE };
-    let heard = wait(told, patience, || {
+    let heard = wait(ask(client.clone()), limit, patience, || {
         // A new thread has its own stream.
         let other = client.clone();
         match std::thread::spawn(move || other.sync()).join() {
@@ -103,19 +133,21 @@ struct Heard<T> {
     after_witness: Option<Duration>,
 }
 
-/// Waits for an answer and starts another witness at each timeout.
+/// Waits for an answer, at most for `limit`, and starts another witness whenever its patience ends.
 fn wait<T>(
     told: impl Future<Output = T>,
+    limit: Option<Duration>,
     mut patience: Duration,
     mut witness: impl FnMut() -> Witness,
-) -> Result<Heard<T>, Unheard> {
+) -> Result<Heard<T>, Unanswered> {
     let mut told = pin!(told);
     let mut waiting: Vec<Witness> = Vec::new();
     let mut done = 0;
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let mut context = Context::from_waker(&waker);
     let mut asked: Option<Instant> = None;
-    let mut until = Instant::now() + patience;
+    let start = Instant::now();
+    let mut until = start + patience;
     loop {
         if let Poll::Ready(told) = told.as_mut().poll(&mut context) {
             return Ok(Heard { told, after_witness: asked.map(|asked| asked.elapsed()) });
@@ -126,12 +158,17 @@ fn wait<T>(
             pending
         });
         let now = Instant::now();
+        let left = limit.map(|limit| (limit, limit.saturating_sub(now - start)));
+        if let Some((limit, Duration::ZERO)) = left {
+            return Err(Unanswered::Late(limit));
+        }
         if now < until {
-            std::thread::park_timeout(until - now);
+            let pause = until - now;
+            std::thread::park_timeout(left.map_or(pause, |(_, left)| pause.min(left)));
             continue;
         }
         if done >= WITNESSES {
-            return Err(Unheard);
+            return Err(Unanswered::Unheard);
         }
         asked = Some(now);
         waiting.push(witness());
@@ -162,11 +199,12 @@ mod tests {
     #[test]
     fn nobody_else_is_asked_without_need() {
         let never = || -> Witness { unreachable!("there was no need") };
-        let alone = |told| Ok(Heard { told, after_witness: None });
-        assert_eq!(wait(ready(Ok(3)), SHORT, never), alone(Ok(3)));
+        let alone = |told| Heard { told, after_witness: None };
+        assert_eq!(wait(ready(Ok(3)), None, SHORT, never).unwrap(), alone(Ok(3)));
         let (sender, told) = cubecl::future::channel::bounded(1);
         let thread = std::thread::spawn(move || sender.try_send(4));
-        assert_eq!(wait(told.recv(), Duration::from_secs(3600), never), alone(Ok(4)));
+        let hour = Duration::from_secs(3600);
+        assert_eq!(wait(told.recv(), Some(hour), hour, never).unwrap(), alone(Ok(4)));
         thread.join().unwrap().unwrap();
     }
 
@@ -175,7 +213,7 @@ mod tests {
     fn a_witness_hears_for_all() {
         let asked = Cell::new(0);
         let told = poll_fn(|_| if asked.get() < 2 { Poll::Pending } else { Poll::Ready(5) });
-        let heard = wait(told, SHORT, || {
+        let heard = wait(told, None, SHORT, || {
             asked.set(asked.get() + 1);
             Box::pin(pending())
         });
@@ -188,10 +226,23 @@ mod tests {
     #[test]
     fn what_never_comes_is_given_up() {
         let mut asked = 0;
-        let heard = wait(pending::<()>(), SHORT, || {
+        let heard = wait(pending::<()>(), None, SHORT, || {
             asked += 1;
             Box::pin(ready(()))
         });
-        assert_eq!((heard, asked), (Err(Unheard), WITNESSES));
+        assert!(matches!(heard, Err(Unanswered::Unheard)), "{heard:?}");
+        assert_eq!(asked, WITNESSES);
+    }
+
+    /// A wait ends at its limit, with and without witnesses.
+    #[test]
+    fn a_limit_ends_every_wait() {
+        for patience in [SHORT, Duration::from_secs(3600)] {
+            let heard = wait(pending::<()>(), Some(20 * SHORT), patience, || Box::pin(pending()));
+            assert!(
+                matches!(heard, Err(Unanswered::Late(limit)) if limit == 20 * SHORT),
+                "{heard:?}"
+            );
+        }
     }
 }

@@ -70,8 +70,9 @@ impl Device {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn record<F: FnMut() -> Result<()>>(&self, mut work: F) -> Result<Recording<F>> {
+        self.require_alive()?;
         #[cfg(feature = "kernels")]
-        let graph = match self.client() {
+        let graph = match self.own_client() {
             Some(client) => graph(client, &mut work)?,
             None => {
                 work()?;
@@ -171,8 +172,10 @@ impl Drop for Capture<'_> {
 impl<F: FnMut() -> Result<()>> Recording<F> {
     /// Replays the work.
     pub fn replay(&mut self) -> Result<()> {
+        self.device.require_alive()?;
         #[cfg(feature = "kernels")]
         if let Some(kept) = &self.graph {
+            self.device.patience().launches();
             // SAFETY: the memory of all tensors that the launches use is kept with the graph, which has the rest.
             let replayed = unsafe { kept.graph.replay() };
             return replayed.map_err(|error| self.device.failure("replaying", &error));
@@ -213,7 +216,7 @@ mod tests {
     /// A graph keeps what its launches read and write, and memory is noted only while a graph is captured.
     #[test]
     fn the_memory_of_launches_is_noted() {
-        for device in Device::all().into_iter().filter(|device| device.client().is_some()) {
+        for device in Device::all().into_iter().filter(|device| device.own_client().is_some()) {
             let x = Tensor::random(&device, DType::F32, [1, 8, 8, 4], 1).unwrap();
             let plan = MaxPool::new([2, 2]).plan(&device, DType::F32, x.dims()).unwrap();
             let mut y = Vec::new();

@@ -46,7 +46,7 @@ mod tests {
     /// first can see which elements a kernel does not write.
     #[test]
     fn memory_from_the_host_is_used_again() {
-        for device in Device::all().into_iter().filter(|device| device.client().is_some()) {
+        for device in Device::all().into_iter().filter(|device| device.own_client().is_some()) {
             let types = [DType::F32, DType::F16].into_iter().filter(|it| device.supports(*it));
             for (dtype, len) in types.flat_map(|dtype| [1, 7, 4096, 99_999].map(|len| (dtype, len)))
             {
@@ -55,7 +55,7 @@ mod tests {
                 let mut results = [tensor.expect("memory")];
                 let own = results[0].own_handle().cloned().expect("nobody else's");
                 let mut spare = Spare::of(&mut results, &device);
-                let client = device.client().expect("a client");
+                let client = device.own_client().expect("a client");
                 let taken = spare.take(client, bytes);
                 assert_eq!(taken.overlap(&own), Overlap::Same, "{device} {dtype} {len}");
                 assert_eq!(taken.size_in_used(), bytes as u64, "{device} {dtype} {len}");

@@ -136,6 +136,7 @@ impl Tensor {
 
     /// Replaces the elements with new random numbers, in the same memory unless a clone exists.
     pub fn randomize(&mut self, seed: u32) -> Result<()> {
+        self.device.require_alive()?;
         #[cfg(feature = "kernels")]
         if let (Some(handle), Some(target)) = (self.own_handle().cloned(), self.device.target()) {
             let elements = count(&self.dims)?;
@@ -165,6 +166,7 @@ impl Tensor {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        self.device.require_alive()?;
         if source.device != self.device {
             let (asked, found) = (self.device.clone(), source.device.clone());
             return Err(Error::DeviceMismatch { asked, found });
@@ -271,7 +273,7 @@ impl Tensor {
         use windowpane_kernels::pool::unpool::NONE_OUT_OF_RANGE;
         use windowpane_reference::pool::backward::IndexOutOfRange;
         let Data::Device { work, doubts, .. } = &self.data else { return Ok(()) };
-        let Some(client) = self.device.client() else { return Ok(()) };
+        let Some(client) = self.device.own_client() else { return Ok(()) };
         let read = |handle: &cubecl::server::Handle| {
             let bytes = self.device.read(client, handle, work)?;
             Ok::<Vec<i32>, Error>(bytemuck::pod_collect_to_vec(&bytes))
@@ -329,9 +331,13 @@ impl Tensor {
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
         if let (Data::Device { handle, work, .. }, Some(client)) =
-            (&self.data, self.device.client())
+            (&self.data, self.device.own_client())
         {
-            self.device.hear(client, client.sync_buffers([&**handle]), work)?;
+            let handle = handle.clone();
+            let ask = |client: cubecl::client::Client| async move {
+                client.sync_buffers([&*handle]).await
+            };
+            self.device.hear(client, work, ask)?;
             return self.check_doubts();
         }
         Ok(())
@@ -379,6 +385,7 @@ impl Tensor {
     /// # Ok::<(), windowpane::Error>(())
     /// ```
     pub fn to_layout(&self, from: Layout, to: Layout) -> Result<Self> {
+        self.device.require_alive()?;
         let shape = Shape::from_dims(&self.dims, from)?;
         let dims: Vec<usize> = shape.dims(to).collect();
         let matrices = match from {
@@ -426,7 +433,7 @@ impl Tensor {
         match &self.data {
             Data::Device { handle, .. } => {
                 crate::recording::note(handle);
-                Some((self.device.client()?, handle))
+                Some((self.device.own_client()?, handle))
             }
             Data::Host(_) => None,
         }
@@ -452,7 +459,7 @@ impl Tensor {
             #[cfg(feature = "kernels")]
             Data::Device { handle, work, .. } => {
                 self.check_doubts()?;
-                let client = self.device.client().expect("a tensor with a handle has a client");
+                let client = self.device.own_client().expect("a tensor with a handle has a client");
                 let bytes = self.device.read(client, handle, work)?;
                 // A packed tensor is padded.
                 let bytes = &bytes[..bytes.len().min(self.len() * self.dtype.size())];

@@ -60,3 +60,41 @@ impl<'a> Unpacked<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{Extents, Layout, Shape, Window};
+
+    use super::*;
+    use crate::device::profiles::SHADING_GPU;
+    use crate::pool::{Output, Plan, PlanError, Reduction};
+
+    /// Packed tensors are planned as `i32`, with room for their copies, and refused if the device cannot bind a copy.
+    #[test]
+    fn packed_tensors_are_planned_as_wider_ones() {
+        let lacking = Capabilities { bytes: false, buffer_bytes: 1 << 20, ..SHADING_GPU };
+        let max = Reduction::Max(Output::Values);
+        let plan = |side: usize, dtype| {
+            let shape = Shape::new(1, 3, Extents::from([side, side])).unwrap();
+            let window = Window::new([3, 3]).stride([3, 3]);
+            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            let plan = Plan::new(&pooling, max, dtype, &lacking)?;
+            plan.check(&pooling, max, dtype, &lacking)?;
+            Ok::<_, PlanError>((plan, plan.workspace(&pooling, dtype, &lacking)))
+        };
+        for dtype in [DType::I8, DType::U8] {
+            // 243 elements and 27, in whole vectors of four.
+            let (wide, own) = plan(9, DType::I32).unwrap();
+            assert_eq!(plan(9, dtype), Ok((wide, own + 4 * (244 + 28))));
+            // 270,000 bytes fit, but not four times as many.
+            let error = plan(300, dtype).unwrap_err();
+            let (bytes, limit) = (4 * 270_000, 1 << 20);
+            assert_eq!(error, PlanError::BufferTooLarge { bytes, limit });
+        }
+        let mean = Reduction::Average(windowpane_geometry::Divisor::Valid);
+        let shape = Shape::new(1, 3, Extents::from([9])).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([3]), Layout::ChannelsLast).unwrap();
+        let error = Plan::new(&pooling, mean, DType::U8, &lacking).unwrap_err();
+        assert_eq!(error, PlanError::AverageOfIntegers { dtype: DType::U8 });
+    }
+}

@@ -197,6 +197,7 @@ fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
 
 /// Refuses a tensor that the plan was not made for.
 fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize]) -> Result<()> {
+    plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
         return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });

@@ -45,7 +45,7 @@ fn choose(
     pooling: &Pooling,
 ) -> Result<Choice> {
     #[cfg(feature = "kernels")]
-    if let (Some(client), Some(capabilities)) = (device.client(), device.capabilities()) {
+    if let (Some(client), Some(capabilities)) = (device.own_client(), device.capabilities()) {
         let key = (operator, options.algorithm, dtype, *pooling);
         let choose =
             || choose_kernel(options, operator, (client, capabilities), device, dtype, pooling);

@@ -129,6 +129,7 @@ fn check_plan(options: &Options, operator: Operator, plan: &Plan) -> Result<()> 
 
 /// Refuses a tensor that the plan was not made for.
 fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Result<()> {
+    plan.device.require_alive()?;
     if *tensor.device() != plan.device {
         let found = tensor.device().clone();
         return Err(Error::DeviceMismatch { asked: plan.device.clone(), found });
