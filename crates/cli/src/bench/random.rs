@@ -36,6 +36,11 @@ impl Sizes {
             false => Self { bytes: 1 << 24, work: 1 << 24, longest: [2048, 64, 24] },
         }
     }
+
+    /// The limits of problems for tools that slow a device down a hundred times.
+    pub(super) fn tiny() -> Self {
+        Self { bytes: 1 << 20, work: 1 << 20, longest: [512, 32, 12] }
+    }
 }
 
 /// A kind, a pass and a type of problem.

@@ -29,7 +29,8 @@ which one plane is too much for the reference is launched smaller, and the row s
 
 --random draws problems of all kinds, passes, types and layouts that a device has, and runs each by
 the plan's own kernel and by each other that can. A failing case is printed as a line that --cases
-takes. The summary counts how often each kernel computed each pass in each type.";
+takes. The summary counts how often each kernel computed each pass in each type. With --print
+nothing runs, and the lines of small problems that together use every kernel are printed.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -48,6 +49,9 @@ pub(crate) struct Verify {
     /// Random problems of up to 1 GiB, not 16 MiB
     #[arg(long, requires = "random", conflicts_with = "file")]
     large: bool,
+    /// Only print small problems, one for each kernel, pass and type, as lines that --cases takes
+    #[arg(long, requires = "random", conflicts_with_all = ["file", "large", "format"])]
+    print: bool,
     #[command(flatten)]
     cases: Cases,
     /// The most taps, or for a convolution multiplications, that the reference computes of a case
@@ -104,6 +108,7 @@ struct Summary {
 impl Verify {
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match (self.random, &self.file) {
+            (Some(problems), _) if self.print => self.print_random(problems),
             (Some(problems), _) => self.run_random(problems),
             (None, Some(file)) => self.run_cases(self.cases.read(file)?),
             (None, None) => Err(Failure::Arguments("give --cases or --random".into())),
@@ -169,10 +174,7 @@ impl Verify {
             let mut draws = Draws::new(device, sizes, seed, filter);
             for _ in 0..problems {
                 let Some(drawn) = draws.next(&mut tally) else {
-                    return Err(Failure::Failed(format!(
-                        "{device} has no problem of `{filter}`; use a part of kind/pass/type, as \
-                         conv/wgrad"
-                    )));
+                    return Err(no_problem(device, filter));
                 };
                 progress.now(format!("{} on {device}", drawn.case.path()));
                 self.run_drawn(&drawn, device, format, &progress, &mut tally, &mut summary)?;
@@ -192,6 +194,33 @@ impl Verify {
         }
         drop(progress);
         summary.close(format)
+    }
+
+    /// Draws small problems, and prints those with a kernel, pass and type that was not printed before, forced.
+    fn print_random(&self, problems: usize) -> Result<(), Failure> {
+        let [device] = &self.cases.devices()?[..] else {
+            let message = "--print draws for the kernels of one backend; name one";
+            return Err(Failure::Arguments(message.into()));
+        };
+        let filter = self.cases.filter.as_deref().unwrap_or_default();
+        let mut draws = Draws::new(device, Sizes::tiny(), self.seed.unwrap_or(1), filter);
+        let mut tally = Tally::default();
+        for _ in 0..problems {
+            let Some(drawn) = draws.next(&mut tally) else {
+                return Err(no_problem(device, filter));
+            };
+            for kernel in drawn.kernels {
+                if tally.seen(&drawn.case, kernel) > 0 {
+                    continue;
+                }
+                tally.add(&drawn.case, kernel);
+                let mut case = drawn.case.clone();
+                case.name = format!("{}-{kernel}", case.name);
+                case.algorithm = Some(kernel.into());
+                say(row::json(&case)?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Runs a problem with every kernel that can compute it. A failure is printed with its case.
@@ -240,6 +269,13 @@ impl Verify {
         }
         Ok(())
     }
+}
+
+/// The failure for a filter that leaves no problem to draw.
+fn no_problem(device: &Device, filter: &str) -> Failure {
+    Failure::Failed(format!(
+        "{device} has no problem of `{filter}`; use a part of kind/pass/type, as conv/wgrad"
+    ))
 }
 
 impl Summary {

@@ -99,6 +99,35 @@ fn random_problems_are_verified_on_every_backend() {
     assert_eq!(number(summary, "problems"), 8.0);
 }
 
+/// `--print` runs nothing, and prints each kernel, pass and type once, as cases that pass.
+#[test]
+fn one_case_of_each_kernel_is_printed() {
+    let folder = Folder::new();
+    let random = ["verify", "--random", "60", "--seed", "3", "--filter", "/f32/", "--print"];
+    let ran = run(&random).succeeded();
+    assert_eq!(ran.out, run(&random).succeeded().out);
+    let cases = rows(&ran);
+    let mut cells: Vec<_> = cases
+        .iter()
+        .map(|case| {
+            let fields = ["algorithm", "kind", "pass", "indices", "precision"];
+            fields.map(|field| case.get(field).map(ToString::to_string))
+        })
+        .collect();
+    assert!(cells.iter().all(|cell| cell[0].is_some()), "{cases:?}");
+    assert!(cells.len() >= 10, "{cases:?}");
+    cells.sort();
+    cells.dedup();
+    assert_eq!(cells.len(), cases.len());
+    let file = write(&folder, &cases);
+    let verified = rows(&run(&["verify", "--cases", &file, "--taps", "4096"]).succeeded());
+    assert_eq!(verified.len(), cases.len());
+    for (row, case) in verified.iter().zip(&cases) {
+        assert_eq!(row["algorithm"], case["algorithm"], "{row}");
+    }
+    run(&["verify", "--random", "2", "--print", "--large"]).refused(2, "--large");
+}
+
 #[test]
 fn random_problems_are_asked_for_by_themselves() {
     run(&["verify"]).refused(2, "--cases");
