@@ -262,14 +262,9 @@ impl Device {
 
     /// Whether kernels of the device have no such type, so that its tensors are stored as packed words: `i8` and `u8` with
     /// WGSL, for example.
+    #[cfg(feature = "kernels")]
     pub(crate) fn packs(&self, dtype: DType) -> bool {
-        #[cfg(feature = "kernels")]
-        return self.capabilities().is_some_and(|device| device.packs(dtype));
-        #[cfg(not(feature = "kernels"))]
-        {
-            let _ = dtype;
-            false
-        }
+        self.capabilities().is_some_and(|device| device.packs(dtype))
     }
 
     /// The element types that the device computes with.
