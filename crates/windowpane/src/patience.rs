@@ -42,7 +42,8 @@ pub(crate) struct GivenUp {
     limit: Duration,
 }
 
-/// How long to wait for a device, and whether it was given up. All [`Device`]s of one backend and index share it.
+/// How long to wait for a device, and whether it was given up. All [`Device`](crate::Device)s of one backend and index
+/// share it.
 #[derive(Debug)]
 pub(crate) struct Patience {
     id: usize,
