@@ -1,8 +1,14 @@
-//! The fuser: takes an operation that windowpane computes, and the element-wise operations before it.
+//! The fuser: takes the operations that windowpane computes, and what stands between them.
 //!
-//! The element-wise operations must be taken too. Burn cuts its queue into segments that one fuser computes, and looks
-//! for an operation only at the head of a segment: a pooling behind a ReLU would be hidden, or be taken by Burn's own
-//! fuser that changes layouts for poolings. They are computed by Burn's own element-wise fuser.
+//! Burn cuts its queue into blocks of operations that share tensors. Each fuser sees a block's operations in order and
+//! says how many of the first it would compute; the best one gets them. Two things follow for operations of ours:
+//!
+//! - The element-wise operations before one must be taken too, or it would be hidden behind them, or go to Burn's own
+//!   fuser that changes layouts for poolings. Burn's element-wise fuser computes them.
+//! - As long as any block is open, such as one with a matrix product, later operations are added also to blocks that
+//!   are closed. What is left of a block is searched again, and if the order of the pieces then has a cycle, Burn
+//!   computes everything without fusers. So ours says that it is closed, but goes on taking operations: more of ours,
+//!   element-wise ones and changes of shape.
 
 use burn_cubecl::CubeDevice;
 use burn_cubecl::fusion::{
@@ -11,7 +17,7 @@ use burn_cubecl::fusion::{
 use burn_cubecl_fusion::optim::elemwise::{ElementWiseFuser, ElemwiseOptimization};
 use burn_fusion::stream::Context;
 use burn_fusion::{FuserProperties, FuserStatus, NumOperations, OperationFuser};
-use burn_ir::OperationIr;
+use burn_ir::{BaseOperationIr, OperationIr};
 use serde::{Deserialize, Serialize};
 
 use crate::counters::count;
@@ -20,66 +26,115 @@ use crate::{asked, run};
 /// More than every score of Burn's own fusers, so that this one wins where it applies.
 const SCORE: u64 = 1000;
 
-/// Looks for element-wise operations that are followed by one of ours.
+/// Looks for operations of ours in a block.
 #[derive(Clone)]
 pub(crate) struct WindowFuser {
-    before: ElementWiseFuser,
-    operation: Option<OperationIr>,
-    status: FuserStatus,
+    device: CubeDevice,
+    pieces: Vec<Piece>,
+    /// Whether an operation came that it does not take.
+    ended: bool,
+}
+
+/// Consecutive operations of a block.
+#[derive(Clone)]
+enum Piece {
+    Elementwise(ElementWiseFuser),
+    /// A change of shape, by Burn's own operator.
+    View,
+    Ours(OperationIr),
+}
+
+impl Piece {
+    fn len(&self) -> usize {
+        match self {
+            Self::Elementwise(fuser) => fuser.len(),
+            Self::View | Self::Ours(_) => 1,
+        }
+    }
 }
 
 impl WindowFuser {
     pub(crate) fn new(device: CubeDevice) -> Self {
-        let before = ElementWiseFuser::new(device);
-        Self { before, operation: None, status: FuserStatus::Open }
+        Self { device, pieces: Vec::new(), ended: false }
+    }
+
+    /// Takes an element-wise operation, together with those directly before it if possible.
+    fn takes_elementwise(&mut self, operation: &OperationIr) -> bool {
+        let takes = |fuser: &mut ElementWiseFuser| {
+            let len = fuser.len();
+            fuser.fuse(operation);
+            fuser.len() > len
+        };
+        if let Some(Piece::Elementwise(fuser)) = self.pieces.last_mut()
+            && takes(fuser)
+        {
+            return true;
+        }
+        let mut fuser = ElementWiseFuser::new(self.device.clone());
+        let taken = takes(&mut fuser);
+        if taken {
+            self.pieces.push(Piece::Elementwise(fuser));
+        }
+        taken
+    }
+
+    fn ours(&self) -> usize {
+        self.pieces.iter().filter(|piece| matches!(piece, Piece::Ours(_))).count()
     }
 }
 
 impl OperationFuser<CubeOptimization> for WindowFuser {
     fn fuse(&mut self, operation: &OperationIr) {
-        if let FuserStatus::Closed = self.status {
+        if self.ended {
             return;
         }
         if asked::read(operation).is_some() {
-            self.operation = Some(operation.clone());
-            self.status = FuserStatus::Closed;
-        } else {
-            self.before.fuse(operation);
-            self.status = self.before.status();
+            self.pieces.push(Piece::Ours(operation.clone()));
+        } else if !self.takes_elementwise(operation) {
+            match is_view(operation) {
+                true => self.pieces.push(Piece::View),
+                false => self.ended = true,
+            }
         }
     }
 
     fn finish(&mut self) -> CubeOptimization {
-        // Operations that move nothing, such as a change of shape, are no gain to Burn's fuser if they are alone.
-        let before = match self.before.properties().ready {
-            true => Before::Fused(self.before.finish()),
-            false => Before::Each(self.before.len()),
+        let part = |piece: &mut Piece| match piece {
+            // Burn's fuser is not ready for what would be no gain.
+            Piece::Elementwise(fuser) if fuser.properties().ready => Part::Fused(fuser.finish()),
+            Piece::Ours(operation) => Part::Ours(operation.clone()),
+            piece => Part::Each(piece.len()),
         };
-        let operation = self.operation.clone();
-        let operation = operation.expect("Burn finishes a fuser only if it is ready");
-        CubeOptimization::new(Fused { before, operation })
+        CubeOptimization::new(Fused { parts: self.pieces.iter_mut().map(part).collect() })
     }
 
     fn reset(&mut self) {
-        self.before.reset();
-        self.operation = None;
-        self.status = FuserStatus::Open;
+        self.pieces.clear();
+        self.ended = false;
     }
 
     fn status(&self) -> FuserStatus {
-        self.status
-    }
-
-    fn properties(&self) -> FuserProperties {
-        let before = self.before.properties();
-        FuserProperties {
-            score: if self.operation.is_some() { before.score + SCORE } else { 0 },
-            ready: self.operation.is_some(),
+        match &*self.pieces {
+            _ if self.ended => FuserStatus::Closed,
+            [] => FuserStatus::Open,
+            [Piece::Elementwise(fuser)] => fuser.status(),
+            _ => FuserStatus::Closed,
         }
     }
 
+    fn properties(&self) -> FuserProperties {
+        let ours = self.ours();
+        let score = |piece: &Piece| match piece {
+            Piece::Elementwise(fuser) => fuser.properties().score,
+            Piece::View => 0,
+            Piece::Ours(_) => SCORE,
+        };
+        let score = if ours == 0 { 0 } else { self.pieces.iter().map(score).sum() };
+        FuserProperties { score, ready: ours > 0 }
+    }
+
     fn len(&self) -> usize {
-        self.before.len() + usize::from(self.operation.is_some())
+        self.pieces.iter().map(Piece::len).sum()
     }
 
     fn clone_dyn(&self) -> Box<dyn OperationFuser<CubeOptimization>> {
@@ -87,57 +142,66 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
     }
 }
 
-/// Element-wise operations, then one of ours.
+/// Whether an operation only shows a tensor in another shape. Burn's element-wise fuser does not start with one.
+fn is_view(operation: &OperationIr) -> bool {
+    use BaseOperationIr::{Expand, Permute, Reshape, Slice, SwapDims};
+    let (OperationIr::BaseFloat(base) | OperationIr::BaseInt(base) | OperationIr::BaseBool(base)) =
+        operation
+    else {
+        return false;
+    };
+    matches!(base, Reshape(_) | SwapDims(_) | Permute(_) | Expand(_) | Slice(_))
+}
+
+/// Operations of a block, at least one of them ours.
 ///
 /// It holds no plan: Burn uses it again for other sizes.
 pub(crate) struct Fused {
-    before: Before,
-    operation: OperationIr,
+    parts: Vec<Part>,
 }
 
-/// The operations before ours.
-enum Before {
+/// Consecutive operations that are computed together.
+enum Part {
     /// In one kernel of Burn's.
     Fused(CubeOptimization),
     /// This many, each by Burn's own operator.
     Each(usize),
+    /// By windowpane.
+    Ours(OperationIr),
 }
 
-impl Before {
+impl Part {
     fn len(&self) -> usize {
         match self {
-            Self::Fused(before) => before.num_ops_fused(),
+            Self::Fused(fused) => fused.num_ops_fused(),
             Self::Each(count) => *count,
+            Self::Ours(_) => 1,
         }
     }
 }
 
-/// What Burn saves of a fused operation.
+/// What Burn saves of a part.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct State {
-    before: BeforeState,
-    operation: OperationIr,
-}
-
-#[derive(Serialize, Deserialize)]
-enum BeforeState {
+pub(crate) enum State {
     Fused(CubeOptimizationState),
     Each(usize),
+    Ours(OperationIr),
 }
 
 impl FusedOperation for Fused {
     const NAME: &'static str = "windowpane";
-    type State = State;
+    type State = Vec<State>;
 
     fn num_ops_fused(&self) -> usize {
-        self.before.len() + 1
+        self.parts.iter().map(Part::len).sum()
     }
 
     fn max_relative_shape_id(&self) -> Option<usize> {
-        match &self.before {
-            Before::Fused(before) => before.max_relative_shape_id(),
-            Before::Each(_) => None,
-        }
+        let highest = |part: &Part| match part {
+            Part::Fused(fused) => fused.max_relative_shape_id(),
+            _ => None,
+        };
+        self.parts.iter().filter_map(highest).max()
     }
 
     fn run(
@@ -145,37 +209,51 @@ impl FusedOperation for Fused {
         context: &mut Context<CubeFusionHandle>,
         fallback: &dyn Fn(usize) -> Box<dyn FallbackOperation>,
     ) {
-        match &mut self.before {
-            Before::Fused(before) => before.run(context, fallback),
-            Before::Each(count) => (0..*count).for_each(|nth| fallback(nth).run(context)),
+        let mut done = 0;
+        for part in &mut self.parts {
+            match part {
+                Part::Fused(fused) => fused.run(context, &|nth| fallback(done + nth)),
+                Part::Each(count) => {
+                    (done..done + *count).for_each(|nth| fallback(nth).run(context));
+                }
+                Part::Ours(operation) => run_ours(operation, context, || fallback(done)),
+            }
+            done += part.len();
         }
-        let asked = asked::read(&self.operation);
-        let refused = match &asked {
-            Some(asked) => run::run(&asked.operator, context).err(),
-            None => Some("its state was saved by another version".into()),
-        };
-        if refused.is_some() {
-            fallback(self.before.len()).run(context);
-        }
-        count(asked.map_or("unknown", |asked| asked.name), refused);
     }
 
-    fn to_state(&self) -> State {
-        let before = match &self.before {
-            Before::Fused(before) => BeforeState::Fused(before.to_state()),
-            Before::Each(count) => BeforeState::Each(*count),
+    fn to_state(&self) -> Vec<State> {
+        let state = |part: &Part| match part {
+            Part::Fused(fused) => State::Fused(fused.to_state()),
+            Part::Each(count) => State::Each(*count),
+            Part::Ours(operation) => State::Ours(operation.clone()),
         };
-        State { before, operation: self.operation.clone() }
+        self.parts.iter().map(state).collect()
     }
 
-    fn from_state(device: &CubeDevice, state: State) -> Self {
-        let elemwise = |state: CubeOptimizationState| {
-            CubeOptimization::new(ElemwiseOptimization::from_state(device, state.decode()))
+    fn from_state(device: &CubeDevice, state: Vec<State>) -> Self {
+        let part = |state| match state {
+            State::Fused(state) => Part::Fused(CubeOptimization::new(
+                ElemwiseOptimization::from_state(device, state.decode()),
+            )),
+            State::Each(count) => Part::Each(count),
+            State::Ours(operation) => Part::Ours(operation),
         };
-        let before = match state.before {
-            BeforeState::Fused(before) => Before::Fused(elemwise(before)),
-            BeforeState::Each(count) => Before::Each(count),
-        };
-        Self { before, operation: state.operation }
+        Self { parts: state.into_iter().map(part).collect() }
     }
+}
+
+/// Computes an operation with windowpane, or else with Burn's own operator, and counts it.
+fn run_ours(
+    operation: &OperationIr,
+    context: &mut Context<CubeFusionHandle>,
+    burns: impl FnOnce() -> Box<dyn FallbackOperation>,
+) {
+    // Only operations that can be read are taken, but a saved state may be of another version.
+    let Some(asked) = asked::read(operation) else { return burns().run(context) };
+    let refused = run::run(&asked.operator, context).err();
+    if refused.is_some() {
+        burns().run(context);
+    }
+    count(asked.name, refused);
 }
