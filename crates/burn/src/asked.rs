@@ -181,7 +181,12 @@ pub(crate) fn read(operation: &OperationIr) -> Option<Asked<'_>> {
         ($name:literal, $d:ident, $indices:expr) => {
             (
                 $name,
-                Operator::MaxPool { window: window!($d), x: &$d.x, out: &$d.out, indices: $indices },
+                Operator::MaxPool {
+                    window: window!($d),
+                    x: &$d.x,
+                    out: &$d.out,
+                    indices: $indices,
+                },
             )
         };
     }

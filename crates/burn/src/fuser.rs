@@ -38,10 +38,10 @@ pub(crate) struct WindowFuser {
 /// Consecutive operations of a block.
 #[derive(Clone)]
 enum Piece {
-    Elementwise(ElementWiseFuser),
+    Elementwise(Box<ElementWiseFuser>),
     /// A change of shape, by Burn's own operator.
     View,
-    Ours(OperationIr),
+    Ours(Box<OperationIr>),
 }
 
 impl Piece {
@@ -73,7 +73,7 @@ impl WindowFuser {
         let mut fuser = ElementWiseFuser::new(self.device.clone());
         let taken = takes(&mut fuser);
         if taken {
-            self.pieces.push(Piece::Elementwise(fuser));
+            self.pieces.push(Piece::Elementwise(Box::new(fuser)));
         }
         taken
     }
@@ -89,7 +89,7 @@ impl OperationFuser<CubeOptimization> for WindowFuser {
             return;
         }
         if asked::read(operation).is_some() {
-            self.pieces.push(Piece::Ours(operation.clone()));
+            self.pieces.push(Piece::Ours(Box::new(operation.clone())));
         } else if !self.takes_elementwise(operation) {
             match is_view(operation) {
                 true => self.pieces.push(Piece::View),
@@ -167,7 +167,7 @@ enum Part {
     /// This many, each by Burn's own operator.
     Each(usize),
     /// By windowpane.
-    Ours(OperationIr),
+    Ours(Box<OperationIr>),
 }
 
 impl Part {
@@ -185,7 +185,7 @@ impl Part {
 pub(crate) enum State {
     Fused(CubeOptimizationState),
     Each(usize),
-    Ours(OperationIr),
+    Ours(Box<OperationIr>),
 }
 
 impl FusedOperation for Fused {

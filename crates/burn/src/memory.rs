@@ -160,7 +160,9 @@ pub(crate) fn give(
         let shape = out.shape.to_vec();
         if (tensor.dims(), tensor.dtype()) != (&*dims(&shape, layout), to_dtype(out.dtype)?) {
             let (found, dtype) = (tensor.dims(), tensor.dtype());
-            return Err(format!("Burn expects {shape:?}, and windowpane made {found:?} of {dtype}"));
+            return Err(format!(
+                "Burn expects {shape:?}, and windowpane made {found:?} of {dtype}"
+            ));
         }
         let memory = tensor.handle().ok_or("the result is empty")?;
         let handle = CubeFusionHandle {

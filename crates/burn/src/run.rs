@@ -151,10 +151,8 @@ impl Planned {
             Layout::ChannelsFirst => FilterLayout::Fchw,
             Layout::ChannelsLast => FilterLayout::Fhwc,
         };
-        let conv = Conv::over(window)
-            .groups(options.groups)
-            .layout(layout)
-            .filter_layout(filter_layout);
+        let conv =
+            Conv::over(window).groups(options.groups).layout(layout).filter_layout(filter_layout);
         let (x, weight) = (dims(x, layout), dims(weight, layout));
         let plan = match pass {
             Pass::Data => conv.plan_backward_data(device, dtype, &x, &weight),

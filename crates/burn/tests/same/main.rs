@@ -36,6 +36,11 @@ fn both(test: &str, compute: impl Fn() -> Numbers) -> Option<[Numbers; 2]> {
     Some([installed, plain])
 }
 
+/// Whether this is the process without windowpane.
+fn is_plain() -> bool {
+    std::env::var_os(PLAIN).is_some()
+}
+
 /// One line per name, with the bits of the numbers.
 fn write(numbers: &Numbers) -> String {
     let bits = |values: &[f32]| -> String {

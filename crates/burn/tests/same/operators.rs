@@ -1,17 +1,19 @@
 //! Each operator, forward and backward, on random shapes.
 
 use burn::tensor::module::{
-    adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, avg_pool2d,
-    avg_pool3d, conv1d, conv2d, conv3d, max_pool1d, max_pool1d_with_indices, max_pool2d,
-    max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices,
+    self, adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, avg_pool2d,
+    avg_pool3d, conv1d, conv2d, max_pool_output_size, max_pool1d, max_pool2d,
 };
 use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
 
-use crate::{Numbers, both, device};
+use crate::{Numbers, both, device, is_plain};
 
-/// The cases of each operator and number of axes.
-const CASES: u64 = 4;
+/// The cases of each operator and number of axes; `WINDOWPANE_CASES` sets another number.
+fn cases() -> u64 {
+    const FEW: u64 = 4;
+    std::env::var("WINDOWPANE_CASES").map_or(FEW, |cases| cases.parse().expect("a number"))
+}
 
 /// Random numbers, the same ones for the same seed.
 pub(crate) struct Draw(u64);
@@ -88,13 +90,16 @@ fn read_integers<const D: usize>(tensor: Tensor<D, Int>) -> Vec<f32> {
     numbers.into_iter().map(|number| number as f32).collect()
 }
 
+/// The name of a leaf's gradient, and how to read it.
+type Leaf<'a> = (&'a str, &'a dyn Fn(&Gradients) -> Vec<f32>);
+
 /// The output, and the gradient of every leaf.
 fn outcome<const D: usize>(
     numbers: &mut Numbers,
     name: &str,
     draw: &mut Draw,
     y: Tensor<D>,
-    leaves: &[(&str, &dyn Fn(&burn::tensor::Gradients) -> Vec<f32>)],
+    leaves: &[Leaf<'_>],
 ) {
     let weights = TensorData::new(draw.numbers(y.shape().num_elements()), y.dims());
     let weights = Tensor::<D>::from_data(weights, &device().autodiff());
@@ -111,7 +116,7 @@ macro_rules! cases {
      $average:ident, $adaptive:expr) => {
         fn $name() -> Numbers {
             let mut numbers = Numbers::new();
-            for case in 0..CASES {
+            for case in 0..cases() {
                 let mut draw = Draw::new(10 * case + $axes);
                 let batch = draw.between(1, 3);
                 let size: [usize; $axes] = core::array::from_fn(|_| draw.between(6, $most));
@@ -166,7 +171,7 @@ macro_rules! cases {
                 numbers.push((format!("max {name} untracked"), read(y)));
                 let (y, indices) = $indexed(shared, options.clone());
                 numbers.push((format!("max {name} with indices"), read(y)));
-                numbers.push((format!("max {name} indices"), read_integers(indices)));
+                numbers.push((format!("max {name} indices"), indices));
                 let y = $max(x, options);
                 outcome(&mut numbers, &format!("max {name}"), &mut draw, y, &[
                     ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
@@ -177,8 +182,7 @@ macro_rules! cases {
                     kernel_size: kernel,
                     stride,
                     padding: padding.map(|both| (both, both)),
-                    // Burn's own averages with dilation are wrong at the border or refused.
-                    dilation: [1; $axes],
+                    dilation,
                     count_include_pad: include,
                     ceil_mode: ceil,
                 };
@@ -203,15 +207,150 @@ macro_rules! cases {
 }
 
 cases!(
-    one, 1, 3, 14, conv1d, max_pool1d, max_pool1d_with_indices, avg_pool1d,
+    one,
+    1,
+    3,
+    14,
+    conv1d,
+    max_pool1d,
+    max_pool1d_with_indices,
+    avg_pool1d,
     |x, [out]: [usize; 1]| adaptive_avg_pool1d(x, out)
 );
+cases!(two, 2, 4, 12, conv2d, max_pool2d, max_pool2d_with_indices, avg_pool2d, adaptive_avg_pool2d);
 cases!(
-    two, 2, 4, 12, conv2d, max_pool2d, max_pool2d_with_indices, avg_pool2d, adaptive_avg_pool2d
+    three,
+    3,
+    5,
+    8,
+    conv3d,
+    max_pool3d,
+    max_pool3d_with_indices,
+    avg_pool3d,
+    adaptive_avg_pool3d
 );
-cases!(
-    three, 3, 5, 8, conv3d, max_pool3d, max_pool3d_with_indices, avg_pool3d, adaptive_avg_pool3d
-);
+
+fn max_pool1d_with_indices(x: Tensor<3>, options: MaxPoolOptions<1>) -> (Tensor<3>, Vec<f32>) {
+    let (y, indices) = module::max_pool1d_with_indices(x, options);
+    (y, read_integers(indices))
+}
+
+fn max_pool2d_with_indices(x: Tensor<4>, options: MaxPoolOptions<2>) -> (Tensor<4>, Vec<f32>) {
+    let (y, indices) = module::max_pool2d_with_indices(x, options);
+    (y, read_integers(indices))
+}
+
+/// Burn's own kernels for maxima over volumes do not compile to WGSL, so without windowpane the maximum is put together
+/// from other operators.
+fn max_pool3d(x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
+    match is_plain() {
+        true => max_of_taps(x, options),
+        false => module::max_pool3d(x, options),
+    }
+}
+
+/// In place of the indices, what `x` has there.
+fn max_pool3d_with_indices(x: Tensor<5>, options: MaxPoolOptions<3>) -> (Tensor<5>, Vec<f32>) {
+    if is_plain() {
+        let y = max_of_taps(x, options);
+        return (y.clone(), read(y));
+    }
+    let (y, indices) = module::max_pool3d_with_indices(x.clone(), options);
+    let found: Tensor<3> = x.flatten(2, 4);
+    (y, read(found.gather(2, indices.flatten(2, 4))))
+}
+
+/// Burn's own gradients with respect to volumes are all zero on Mesa's software Vulkan, so without windowpane the
+/// convolution is put together from flat ones, one for each tap along the first axis.
+fn conv3d(
+    x: Tensor<5>,
+    weight: Tensor<5>,
+    bias: Option<Tensor<1>>,
+    options: ConvOptions<3>,
+) -> Tensor<5> {
+    if !is_plain() {
+        return module::conv3d(x, weight, bias, options);
+    }
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let device = x.device();
+    let [batch, channels, depth, height, width] = x.dims();
+    let [filters, _, taps, ..] = weight.dims();
+    let (before, after) = padding[0];
+    let out = (depth + before + after - dilation[0] * (taps - 1) - 1) / stride[0] + 1;
+    let x = padded(x, 2, before, after, 0.0);
+    let mut sum: Option<Tensor<5>> = None;
+    for tap in 0..taps {
+        let planes = x.clone().select(2, positions(out, stride[0], tap * dilation[0], &device));
+        let planes = planes.swap_dims(1, 2).reshape([batch * out, channels, height, width]);
+        let weight = weight.clone().narrow(2, tap, 1).squeeze_dim::<4>(2);
+        let flat = ConvOptions::new(
+            [stride[1], stride[2]],
+            [padding[1].0, padding[2].0],
+            [dilation[1], dilation[2]],
+            groups,
+        );
+        let y = conv2d(planes, weight, None, flat);
+        let [_, _, height, width] = y.dims();
+        let y = y.reshape([batch, out, filters, height, width]).swap_dims(1, 2);
+        sum = Some(match sum {
+            Some(sum) => sum + y,
+            None => y,
+        });
+    }
+    let sum = sum.expect("filters have taps");
+    match bias {
+        Some(bias) => sum + bias.reshape([1, filters, 1, 1, 1]),
+        None => sum,
+    }
+}
+
+/// Positions `o·stride + first` for every output `o`.
+fn positions(out: usize, stride: usize, first: usize, device: &Device) -> Tensor<1, Int> {
+    let at: Vec<i32> = (0..out).map(|o| (o * stride + first) as i32).collect();
+    Tensor::from_data(TensorData::new(at, [out]), device)
+}
+
+/// The tensor with a border on one axis.
+fn padded(x: Tensor<5>, axis: usize, before: usize, after: usize, value: f32) -> Tensor<5> {
+    let edge = |count: usize| {
+        let mut shape = x.dims();
+        shape[axis] = count;
+        (count > 0).then(|| Tensor::<5>::full(shape, value, &x.device()))
+    };
+    let parts = [edge(before), Some(x.clone()), edge(after)];
+    Tensor::cat(parts.into_iter().flatten().collect(), axis)
+}
+
+/// The maximum over windows as that of one tensor for each tap.
+fn max_of_taps(mut x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
+    let [_, _, size @ ..] = x.dims();
+    let out = max_pool_output_size(size, &options).expect("the window fits");
+    let MaxPoolOptions { kernel_size, stride, padding, dilation, .. } = options;
+    let device = x.device();
+    for axis in 0..3 {
+        let reach = (out[axis] - 1) * stride[axis] + dilation[axis] * (kernel_size[axis] - 1) + 1;
+        let before = padding[axis].0;
+        let after = reach.saturating_sub(before + size[axis]);
+        // Below every number of a test; WGSL has no infinity.
+        x = padded(x, 2 + axis, before, after, -1e30);
+    }
+    let taps =
+        |axis: usize, tap: usize| positions(out[axis], stride[axis], tap * dilation[axis], &device);
+    let mut most: Option<Tensor<5>> = None;
+    for d in 0..kernel_size[0] {
+        for h in 0..kernel_size[1] {
+            for w in 0..kernel_size[2] {
+                let tap = x.clone().select(2, taps(0, d)).select(3, taps(1, h));
+                let tap = tap.select(4, taps(2, w));
+                most = Some(match most {
+                    Some(most) => most.max_pair(tap),
+                    None => tap,
+                });
+            }
+        }
+    }
+    most.expect("a window has a tap")
+}
 
 /// Compares the numbers, and checks that each of the named operators was replaced.
 fn check(test: &str, compute: fn() -> Numbers, operators: &[&str]) {
@@ -221,65 +360,78 @@ fn check(test: &str, compute: fn() -> Numbers, operators: &[&str]) {
         assert_eq!(found.len(), expected.len(), "{name}");
         // Maxima are copies; sums may be added in another order.
         let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
-        let bound = if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { 1e-5 * most };
+        let bound =
+            if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { 1e-5 * most };
         for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
             assert!((found - expected).abs() <= bound, "{name} at {at}: {found} and {expected}");
         }
     }
     let counters = windowpane_burn::counters();
     for operator in operators {
-        assert!(counters.of(operator).replaced >= CASES, "{operator}:\n{counters}");
+        assert!(counters.of(operator).replaced >= cases(), "{operator}:\n{counters}");
         assert_eq!(counters.of(operator).fell_back, 0, "{operator}:\n{counters}");
     }
 }
 
 #[test]
 fn one_axis() {
-    check("operators::one_axis", one, &[
-        "conv1d",
-        "conv1d_x_backward",
-        "conv1d_weight_backward",
-        "conv1d_bias_backward",
-        "max_pool1d",
-        "max_pool1d_with_indices",
-        "max_pool1d_with_indices_backward",
-        "avg_pool1d",
-        "avg_pool1d_backward",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool1d_backward",
-    ]);
+    check(
+        "operators::one_axis",
+        one,
+        &[
+            "conv1d",
+            "conv1d_x_backward",
+            "conv1d_weight_backward",
+            "conv1d_bias_backward",
+            "max_pool1d",
+            "max_pool1d_with_indices",
+            "max_pool1d_with_indices_backward",
+            "avg_pool1d",
+            "avg_pool1d_backward",
+            "adaptive_avg_pool1d",
+            "adaptive_avg_pool1d_backward",
+        ],
+    );
 }
 
 #[test]
 fn two_axes() {
-    check("operators::two_axes", two, &[
-        "conv2d",
-        "conv2d_x_backward",
-        "conv2d_weight_backward",
-        "conv2d_bias_backward",
-        "max_pool2d",
-        "max_pool2d_with_indices",
-        "max_pool2d_with_indices_backward",
-        "avg_pool2d",
-        "avg_pool2d_backward",
-        "adaptive_avg_pool2d",
-        "adaptive_avg_pool2d_backward",
-    ]);
+    check(
+        "operators::two_axes",
+        two,
+        &[
+            "conv2d",
+            "conv2d_x_backward",
+            "conv2d_weight_backward",
+            "conv2d_bias_backward",
+            "max_pool2d",
+            "max_pool2d_with_indices",
+            "max_pool2d_with_indices_backward",
+            "avg_pool2d",
+            "avg_pool2d_backward",
+            "adaptive_avg_pool2d",
+            "adaptive_avg_pool2d_backward",
+        ],
+    );
 }
 
 #[test]
 fn three_axes() {
-    check("operators::three_axes", three, &[
-        "conv3d",
-        "conv3d_x_backward",
-        "conv3d_weight_backward",
-        "conv3d_bias_backward",
-        "max_pool3d",
-        "max_pool3d_with_indices",
-        "max_pool3d_with_indices_backward",
-        "avg_pool3d",
-        "avg_pool3d_backward",
-        "adaptive_avg_pool3d",
-        "adaptive_avg_pool3d_backward",
-    ]);
+    check(
+        "operators::three_axes",
+        three,
+        &[
+            "conv3d",
+            "conv3d_x_backward",
+            "conv3d_weight_backward",
+            "conv3d_bias_backward",
+            "max_pool3d",
+            "max_pool3d_with_indices",
+            "max_pool3d_with_indices_backward",
+            "avg_pool3d",
+            "avg_pool3d_backward",
+            "adaptive_avg_pool3d",
+            "adaptive_avg_pool3d_backward",
+        ],
+    );
 }
