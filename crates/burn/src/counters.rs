@@ -64,8 +64,8 @@ impl fmt::Display for Counters {
 
 /// What was replaced in this process so far.
 ///
-/// Burn runs operations later than they are written, so read a result first. An operation that Burn runs without asking
-/// its fusers, such as the last one of a queue behind unrelated work, is not counted.
+/// Burn runs operations later than they are written, so read a result first. If Burn finds no valid order for the pieces
+/// of its queue that fusers would take, it runs all of them without fusers, and they are not counted.
 pub fn counters() -> Counters {
     Counters { counts: lock().clone() }
 }

@@ -115,16 +115,18 @@ impl Tensor {
     /// never writes to the memory, because others may own it too; work that is launched later and writes to it
     /// changes the tensor.
     ///
-    /// ```no_run
+    /// ```
     /// use windowpane::{DType, Device, MaxPool, Tensor};
-    /// # fn handle(client: &cubecl::client::Client) -> cubecl::server::Handle { unimplemented!() }
-    /// # fn pooled(client: &cubecl::client::Client) -> windowpane::Result<cubecl::server::Handle> {
     ///
-    /// let device = Device::from_client(client.clone());
-    /// let x = Tensor::from_handle(&device, DType::F32, handle(client), [1, 8, 8, 4])?;
+    /// # let Some(client) = Device::best().client().cloned() else { return Ok(()) };
+    /// // In a program with a client of its own:
+    /// let memory = client.empty(8 * 8 * 4 * size_of::<f32>());
+    /// let device = Device::from_client(client);
+    /// let x = Tensor::from_handle(&device, DType::F32, memory, [1, 8, 8, 4])?;
     /// let y = MaxPool::new([2, 2]).forward(&x)?;
-    /// # Ok(y.handle().expect("y is not empty"))
-    /// # }
+    /// let pooled = y.handle().expect("y is not empty"); // for the program's own kernels
+    /// # assert_eq!(pooled.size_in_used(), 4 * 4 * 4 * 4);
+    /// # Ok::<(), windowpane::Error>(())
     /// ```
     #[cfg(feature = "kernels")]
     pub fn from_handle(

@@ -21,7 +21,8 @@ pub(crate) fn test() -> Result<()> {
     let count = replaced.and_then(|line| line.split_whitespace().nth(1));
     match count.and_then(|count| count.parse::<u64>().ok()) {
         Some(1..) => Ok(()),
-        _ => Err("the example of windowpane-burn replaced no max pooling; its table says what ran".into()),
+        _ => Err("the example of windowpane-burn replaced no max pooling; its table says what ran"
+            .into()),
     }
 }
 
@@ -45,6 +46,8 @@ fn clippy() -> Result<PathBuf> {
     let driver = PathBuf::from(sysroot.trim()).join("bin").join(driver);
     match driver.is_file() {
         true => Ok(driver),
-        false => Err(format!("there is no {}; `rustup component add clippy`", driver.display()).into()),
+        false => {
+            Err(format!("there is no {}; `rustup component add clippy`", driver.display()).into())
+        }
     }
 }
