@@ -11,7 +11,7 @@ use crate::{Numbers, both, device, is_plain};
 
 /// The cases of each operator and number of axes; `WINDOWPANE_CASES` sets another number.
 fn cases() -> u64 {
-    const FEW: u64 = 4;
+    const FEW: u64 = 3;
     std::env::var("WINDOWPANE_CASES").map_or(FEW, |cases| cases.parse().expect("a number"))
 }
 
