@@ -18,7 +18,7 @@ mod random;
 mod transpose;
 
 pub use copy::copy;
-pub use cube::buffers::BufferError;
+pub use cube::buffers::{BufferError, check_buffer};
 pub use device::{Capabilities, Fragment, Fragments, Target, has_powers, supports};
 pub use random::fill_random;
 pub use transpose::transpose;

@@ -161,6 +161,16 @@ impl Device {
         }
     }
 
+    /// The device of a CubeCL client, for programs that have one already: tensors of this device are memory of the
+    /// client, and operators are launched through it.
+    ///
+    /// Launches go to the stream of the thread that calls, as those of the client do. The backend is that of the
+    /// client's compiler, whether or not this build can open such a device itself.
+    #[cfg(feature = "kernels")]
+    pub fn from_client(client: cubecl::client::Client) -> Self {
+        cube::wrap(client)
+    }
+
     /// The CPU, with the scalar reference; always there, readable and slow.
     pub fn host() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -507,6 +517,11 @@ impl Device {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
+        #[cfg(feature = "kernels")]
+        if let (Some(own), Some(others)) = (self.client(), other.client()) {
+            // The same memory, however the device was opened.
+            return own.service_id() == others.service_id();
+        }
         (self.backend(), self.index()) == (other.backend(), other.index())
     }
 }
@@ -640,6 +655,35 @@ mod cube {
             },
             None => client.name().into(),
         };
+        Ok(with_client(backend, index, name, client, patience))
+    }
+
+    /// The device of a client that was opened elsewhere.
+    pub(super) fn wrap(client: Client) -> Device {
+        let backend = match client.name() {
+            "cuda" => Backend::Cuda,
+            "hip" => Backend::Hip,
+            "cpu" => Backend::Cpu,
+            "metal" | "wgpu<msl>" => Backend::Metal,
+            "wgpu<spirv>" => Backend::Vulkan,
+            _ => Backend::Wgpu,
+        };
+        // wgpu devices have the number of their graphics API in the bits above the index.
+        let index = usize::from(client.service_id().device.index_id) & WgpuDeviceKind::MAX_INDEX;
+        let name = client.properties().identity.name.clone();
+        let patience = Patience::of(backend, index);
+        // The program that opened it launches work too.
+        patience.is_shared();
+        with_client(backend, index, name, client, patience)
+    }
+
+    fn with_client(
+        backend: Backend,
+        index: usize,
+        name: String,
+        client: Client,
+        patience: Arc<Patience>,
+    ) -> Device {
         let capabilities = Some(match backend {
             Backend::Wgpu => Capabilities::of_wgsl(&client),
             _ => Capabilities::of(&client),
@@ -657,7 +701,7 @@ mod cube {
             poolings,
             convolutions,
         };
-        Ok(Device { inner: Arc::new(inner) })
+        Device { inner: Arc::new(inner) }
     }
 
     /// The driver's version. CUDA reports only its own version; on Linux the driver's is in /proc.

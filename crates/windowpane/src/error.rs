@@ -105,6 +105,16 @@ pub enum Error {
         /// How many there are, or why it did not start.
         reason: String,
     },
+    /// The memory belongs to another device.
+    #[cfg(feature = "kernels")]
+    #[error(
+        "the handle is not memory of {device}; use `Device::from_client` with the client that \
+         allocated it"
+    )]
+    ForeignHandle {
+        /// The device asked for.
+        device: Device,
+    },
     /// The device does not support this element type.
     #[error("{device} has no {dtype}; use one of {available}")]
     DTypeUnsupported {

@@ -223,7 +223,7 @@ mod tests {
             plan.run(&[&x], &mut y).unwrap();
             let memory = noted(|| plan.run(&[&x], &mut y)).unwrap();
             for tensor in [&x, &y[0]] {
-                let (_, handle) = tensor.handle().unwrap();
+                let (_, handle) = tensor.memory().unwrap();
                 let kept = memory.iter().any(|noted| noted.overlap(handle) == Overlap::Same);
                 assert!(kept, "{device}: {:?}", tensor.dims());
             }

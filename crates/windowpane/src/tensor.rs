@@ -1,6 +1,9 @@
 use std::borrow::Cow;
 #[cfg(feature = "kernels")]
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use windowpane_geometry::{DType, LIMIT, Layout, Quantity, Shape};
 use windowpane_reference::Scalar;
@@ -24,13 +27,22 @@ enum Data {
     Host(HostBuffer),
     #[cfg(feature = "kernels")]
     Device {
-        /// Counted here as well as by CubeCL: memory with a single owner may be overwritten.
-        handle: Arc<cubecl::server::Handle>,
+        memory: Arc<Memory>,
         /// The operator that made it, for errors that appear when it is read.
         work: Arc<str>,
         /// Checks that must pass before it is valid, including those of its inputs, each once.
         doubts: Vec<Arc<Doubt>>,
     },
+}
+
+/// The memory of a tensor. Its owners are counted here as well as by CubeCL: memory with a single owner may be
+/// overwritten.
+#[cfg(feature = "kernels")]
+#[derive(Debug)]
+struct Memory {
+    handle: cubecl::server::Handle,
+    /// Whether code outside this crate has the handle too, and so may own the memory.
+    lent: AtomicBool,
 }
 
 /// A kernel's report of indices out of range.
@@ -102,6 +114,85 @@ impl Tensor {
         with_element!(dtype, T => {
             Self::from_slice::<T>(device, &bytemuck::pod_collect_to_vec(bytes), dims)
         })
+    }
+
+    /// A tensor over memory that a CubeCL program has allocated; nothing is copied. `dims` are in memory order, and
+    /// the elements lie one after the other from the handle's offset.
+    ///
+    /// The device must be that of the client which allocated the memory: see [`Device::from_client`]. The tensor
+    /// never writes to the memory, because others may own it too; work that is launched later and writes to it
+    /// changes the tensor.
+    ///
+    /// ```
+    /// use windowpane::{DType, Device, MaxPool, Tensor};
+    ///
+    /// # let Some(client) = Device::best().client().cloned() else { return Ok(()) };
+    /// // In a program with a client of its own:
+    /// let memory = client.empty(8 * 8 * 4 * size_of::<f32>());
+    /// let device = Device::from_client(client);
+    /// let x = Tensor::from_handle(&device, DType::F32, memory, [1, 8, 8, 4])?;
+    /// let y = MaxPool::new([2, 2]).forward(&x)?;
+    /// let pooled = y.handle().expect("y is not empty"); // for the program's own kernels
+    /// # assert_eq!(pooled.size_in_used(), 4 * 4 * 4 * 4);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    #[cfg(feature = "kernels")]
+    pub fn from_handle(
+        device: &Device,
+        dtype: DType,
+        handle: cubecl::server::Handle,
+        dims: impl AsRef<[usize]>,
+    ) -> Result<Self> {
+        let dims = dims.as_ref().to_vec();
+        let elements = count(&dims)?;
+        device.require(dtype)?;
+        let target = device.target().filter(|to| to.client.service_id() == handle.service);
+        let target = target.ok_or_else(|| Error::ForeignHandle { device: device.clone() })?;
+        windowpane_kernels::check_buffer(target.device, "the tensor", dtype, &handle, elements)
+            .map_err(|reason| device.refuses(reason.into()))?;
+        if elements == 0 {
+            return Ok(Self::on_host(device, dims, HostBuffer::from_bytes(dtype, &[])));
+        }
+        let tensor = Self::on_device(device, dtype, dims, handle, "memory from outside");
+        tensor.lend();
+        Ok(tensor)
+    }
+
+    /// The memory of the elements, for kernels of other crates on [`Device::client`]; `None` on `host`, and for a tensor
+    /// without elements.
+    ///
+    /// The elements lie one after the other from the handle's offset, in the order of [`dims`](Self::dims). Errors of
+    /// the work that made them appear when the memory is read. Results of an unpooling whose indices are out of range
+    /// are reported only by [`wait`](Self::wait) and by reading the tensor.
+    #[cfg(feature = "kernels")]
+    pub fn handle(&self) -> Option<cubecl::server::Handle> {
+        let (_, handle) = self.memory()?;
+        self.lend();
+        Some(handle.clone())
+    }
+
+    /// Notes that code outside this crate has the memory, so that it is never overwritten.
+    #[cfg(feature = "kernels")]
+    fn lend(&self) {
+        if let Data::Device { memory, .. } = &self.data {
+            // The count of owners orders this store before a later look for a single owner.
+            memory.lent.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The same elements in memory order, under other dimensions; nothing is copied.
+    ///
+    /// ```
+    /// use windowpane::{Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 2.0, 3.0, 4.0], [4])?;
+    /// assert_eq!(x.reshape([1, 2, 2])?.dims(), [1, 2, 2]);
+    /// assert!(x.reshape([3]).is_err());
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn reshape(&self, dims: impl AsRef<[usize]>) -> Result<Self> {
+        let dims = check_dims(dims.as_ref(), self.len())?;
+        Ok(Self { dims, ..self.clone() })
     }
 
     /// Random numbers, generated on the device: uniform from −0.5 to 0.5, for integer types whole
@@ -182,7 +273,7 @@ impl Tensor {
         }
         #[cfg(feature = "kernels")]
         if let (Some((_, from)), Some(to), Some(target)) =
-            (source.handle(), self.own_handle().cloned(), source.device.target())
+            (source.memory(), self.own_handle().cloned(), source.device.target())
         {
             windowpane_kernels::copy(target, self.dtype, from, &to, count(&self.dims)?)
                 .map_err(|reason| self.device.refuses(reason.into()))?;
@@ -225,7 +316,11 @@ impl Tensor {
             device: device.clone(),
             dtype,
             dims,
-            data: Data::Device { handle: Arc::new(handle), work: work.into(), doubts: Vec::new() },
+            data: Data::Device {
+                memory: Arc::new(Memory { handle, lent: false.into() }),
+                work: work.into(),
+                doubts: Vec::new(),
+            },
         }
     }
 
@@ -330,12 +425,12 @@ impl Tensor {
     /// Waits for the elements and returns errors of the work that made them, without reading them.
     pub fn wait(&self) -> Result<()> {
         #[cfg(feature = "kernels")]
-        if let (Data::Device { handle, work, .. }, Some(client)) =
+        if let (Data::Device { memory, work, .. }, Some(client)) =
             (&self.data, self.device.own_client())
         {
-            let handle = handle.clone();
+            let handle = memory.handle.clone();
             let ask = |client: cubecl::client::Client| async move {
-                client.sync_buffers([&*handle]).await
+                client.sync_buffers([&handle]).await
             };
             self.device.hear(client, work, ask)?;
             return self.check_doubts();
@@ -396,7 +491,7 @@ impl Tensor {
             return Ok(Self { dims, ..self.clone() });
         }
         #[cfg(feature = "kernels")]
-        if let (Some((_, source)), Some(target)) = (self.handle(), self.device.target()) {
+        if let (Some((_, source)), Some(target)) = (self.memory(), self.device.target()) {
             let handle = memory(&self.device, target, self.dtype, self.len())?;
             windowpane_kernels::transpose(target, self.dtype, source, &handle, matrices)
                 .map_err(|reason| self.device.refuses(reason.into()))?;
@@ -429,11 +524,11 @@ impl Tensor {
 
     /// The elements, if they are on a device that CubeCL reaches, and its client.
     #[cfg(feature = "kernels")]
-    pub(crate) fn handle(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
+    pub(crate) fn memory(&self) -> Option<(&cubecl::client::Client, &cubecl::server::Handle)> {
         match &self.data {
-            Data::Device { handle, .. } => {
-                crate::recording::note(handle);
-                Some((self.device.own_client()?, handle))
+            Data::Device { memory, .. } => {
+                crate::recording::note(&memory.handle);
+                Some((self.device.own_client()?, &memory.handle))
             }
             Data::Host(_) => None,
         }
@@ -443,8 +538,9 @@ impl Tensor {
     #[cfg(feature = "kernels")]
     pub(crate) fn own_handle(&mut self) -> Option<&cubecl::server::Handle> {
         match &mut self.data {
-            Data::Device { handle, .. } => {
-                let own = Arc::get_mut(handle).map(|handle| &*handle);
+            Data::Device { memory, .. } => {
+                let own = Arc::get_mut(memory).filter(|own| !own.lent.load(Ordering::Relaxed));
+                let own = own.map(|own| &own.handle);
                 own.into_iter().for_each(crate::recording::note);
                 own
             }
@@ -457,10 +553,10 @@ impl Tensor {
         match &self.data {
             Data::Host(buffer) => Ok(buffer.clone()),
             #[cfg(feature = "kernels")]
-            Data::Device { handle, work, .. } => {
+            Data::Device { memory, work, .. } => {
                 self.check_doubts()?;
                 let client = self.device.own_client().expect("a tensor with a handle has a client");
-                let bytes = self.device.read(client, handle, work)?;
+                let bytes = self.device.read(client, &memory.handle, work)?;
                 // A packed tensor is padded.
                 let bytes = &bytes[..bytes.len().min(self.len() * self.dtype.size())];
                 Ok(HostBuffer::from_bytes(self.dtype, bytes))

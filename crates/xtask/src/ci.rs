@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
-use crate::{Result, conformance, deny, fuzz, test, wheel};
+use crate::{Result, burn, conformance, deny, fuzz, test, wheel};
 
 /// The backends that any machine can run once provisioned.
 const FEATURES: &str = "cpu,wgpu,vulkan";
@@ -34,7 +34,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
-        step("format", || shell::run(&mut cargo(&["fmt", "--all", "--check"]))),
+        step("format", format),
         step("chores and architecture", || shell::run(&mut cargo(&["test", "-p", "xtask"]))),
         step("licences, bans, sources", deny::check),
         step("provision", provision),
@@ -50,6 +50,7 @@ fn steps() -> Vec<Step> {
     steps.extend([
         step("hip alone", check_hip),
         step("the peer cubek", check_cubek),
+        step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("tests without a backend", host_tests),
         step("Python package", || wheel::build("wgpu").map(drop)),
@@ -57,6 +58,12 @@ fn steps() -> Vec<Step> {
         step("tests on every device", || test::require(REQUIRED)),
     ]);
     steps
+}
+
+fn format() -> Result<()> {
+    shell::run(&mut cargo(&["fmt", "--all", "--check"]))?;
+    // A workspace of its own. `--all` would format the crates of the other one again.
+    shell::run(&mut cargo(&["fmt", "--check", "--manifest-path", burn::MANIFEST]))
 }
 
 fn provision() -> Result<()> {

@@ -12,7 +12,7 @@ use crate::Result;
 use crate::shell::{self, cargo};
 
 /// The workspaces whose dependencies are checked.
-const MANIFESTS: [&str; 2] = ["Cargo.toml", "fuzz/Cargo.toml"];
+const MANIFESTS: [&str; 3] = ["Cargo.toml", crate::burn::MANIFEST, "fuzz/Cargo.toml"];
 /// The prefix of a registry as a source. A dependency names its registry unless it is cargo's default.
 const REGISTRY: &str = "registry+";
 /// The rules that are fixed: the check below follows these, and refuses other values.

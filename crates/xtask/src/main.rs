@@ -4,6 +4,7 @@
 //! They replace steps that a person would otherwise have to remember. They are not part of the product and do not
 //! depend on it, so `xtask` compiles in seconds, also on a machine that cannot build the rest yet.
 
+mod burn;
 mod ci;
 mod conformance;
 mod deny;

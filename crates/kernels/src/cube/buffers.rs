@@ -88,6 +88,18 @@ pub(crate) fn check(
     Ok(())
 }
 
+/// Refuses a buffer that is too small for its tensor, or that starts where vectors cannot be loaded. Launches check their
+/// buffers themselves; this is for an earlier error. `name` is how the error names the tensor.
+pub fn check_buffer(
+    device: &Capabilities,
+    name: &'static str,
+    dtype: DType,
+    handle: &Handle,
+    elements: usize,
+) -> Result<(), BufferError> {
+    Given { name, handle, dtype, elements }.check(device)
+}
+
 impl Given<'_> {
     fn check(&self, device: &Capabilities) -> Result<(), BufferError> {
         let Self { name, handle, elements, dtype } = *self;

@@ -235,7 +235,7 @@ mod kernels {
         mut spare: Spare,
     ) -> Result<Tensor> {
         let bytes = dims.iter().product::<usize>() * plan.dtype.size();
-        let handles: Option<Vec<_>> = inputs.iter().map(|input| input.handle()).collect();
+        let handles: Option<Vec<_>> = inputs.iter().map(|input| input.memory()).collect();
         let (Some(target), Some([(client, first), rest @ ..])) =
             (plan.device.target(), handles.as_deref())
         else {
@@ -247,7 +247,7 @@ mod kernels {
         let second = rest.first().map_or(*first, |(_, handle)| handle);
         let sources: Vec<_> = inputs.iter().copied().chain(bias).chain(residual).collect();
         let optional = |tensor: Option<&'_ Tensor>| {
-            tensor.and_then(|tensor| tensor.handle()).map(|(_, handle)| handle.clone())
+            tensor.and_then(|tensor| tensor.memory()).map(|(_, handle)| handle.clone())
         };
         let (bias, residual) = (optional(bias), optional(residual));
         let operands = match plan.pass {

@@ -179,7 +179,7 @@ fn run_kernel(
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.output());
     let with_indices = matches!(operator, Operator::Max(Some(_)));
-    let (Some(target), Some((client, input))) = (plan.device.target(), x.handle()) else {
+    let (Some(target), Some((client, input))) = (plan.device.target(), x.memory()) else {
         let empty = |dtype| nothing(plan, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
     };
@@ -217,7 +217,7 @@ fn backward_kernel(
     use windowpane_kernels::pool::Gradient;
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.input());
-    let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.handle()) else {
+    let (Some(target), Some((client, gradient))) = (plan.device.target(), dy.memory()) else {
         return Ok(nothing(plan, plan.dtype, dims));
     };
     crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
@@ -234,7 +234,7 @@ fn backward_kernel(
         plan.dtype,
         kernel,
         [gradient, &dx],
-        winners.and_then(|winners| winners.handle()).map(|(_, handle)| handle),
+        winners.and_then(|winners| winners.memory()).map(|(_, handle)| handle),
     )
     .map_err(|reason| plan.device.refuses(reason))?;
     let work = format!("{} of {} {dims:?}", operator.name(), plan.dtype);
@@ -277,7 +277,7 @@ fn norm_backward(
         #[cfg(feature = "kernels")]
         (Choice::Kernel(kernel), _, _) => {
             let (Some(target), Some((client, gradient)), Some((_, input))) =
-                (plan.device.target(), dy.handle(), x.handle())
+                (plan.device.target(), dy.memory(), x.memory())
             else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };
@@ -335,7 +335,7 @@ fn unpool(plan: &Plan, from: &Tensor, indices: &Tensor, mut spare: Spare) -> Res
         (Choice::Kernel(kernel), _, _) => {
             use windowpane_kernels::pool::{launch_unpool, launch_unpool_backward};
             let (Some(target), Some((client, source)), Some((_, winners))) =
-                (plan.device.target(), from.handle(), indices.handle())
+                (plan.device.target(), from.memory(), indices.memory())
             else {
                 return Ok(nothing(plan, plan.dtype, dims));
             };

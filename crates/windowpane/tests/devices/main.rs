@@ -6,6 +6,8 @@ mod conv;
 mod conv_handles;
 mod family;
 mod faults;
+#[cfg(feature = "kernels")]
+mod handles;
 mod pool;
 #[cfg(feature = "kernels")]
 mod pool_handles;

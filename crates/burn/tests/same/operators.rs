@@ -1,0 +1,437 @@
+//! Each operator, forward and backward, on random shapes.
+
+use burn::tensor::module::{
+    self, adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool1d, avg_pool2d,
+    avg_pool3d, conv1d, conv2d, max_pool_output_size, max_pool1d, max_pool2d,
+};
+use burn::tensor::ops::{AvgPoolOptions, ConvOptions, MaxPoolOptions};
+use burn::tensor::{Device, Gradients, Int, Tensor, TensorData};
+
+use crate::{Numbers, both, device, is_plain};
+
+/// The cases of each operator and number of axes; `WINDOWPANE_CASES` sets another number.
+fn cases() -> u64 {
+    const FEW: u64 = 3;
+    std::env::var("WINDOWPANE_CASES").map_or(FEW, |cases| cases.parse().expect("a number"))
+}
+
+/// Random numbers, the same ones for the same seed.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    /// From `least` to `most`.
+    fn between(&mut self, least: usize, most: usize) -> usize {
+        least + (self.bits() % (most - least + 1) as u64) as usize
+    }
+
+    /// From −1 to 1.
+    pub(crate) fn numbers(&mut self, count: usize) -> Vec<f32> {
+        (0..count).map(|_| (self.bits() % (1 << 24)) as f32 / (1 << 23) as f32 - 1.0).collect()
+    }
+
+    /// A leaf of the graph.
+    fn tensor<const D: usize>(&mut self, shape: [usize; D]) -> Tensor<D> {
+        let data = TensorData::new(self.numbers(shape.iter().product()), shape);
+        Tensor::from_data(data, &device().autodiff()).require_grad()
+    }
+
+    /// An input of the given shape in one of the ways in which programs make them, and the leaf that it is made from.
+    fn input<const D: usize>(&mut self, shape: [usize; D]) -> [Tensor<D>; 2] {
+        match self.between(0, 3) {
+            0 => {
+                let leaf = self.tensor(shape);
+                [leaf.clone(), leaf]
+            }
+            1 => {
+                // Channels last, seen in Burn's order.
+                let mut lying = shape;
+                lying[1..].rotate_left(1);
+                let leaf = self.tensor(lying);
+                let axes = core::array::from_fn(|axis| match axis {
+                    0 => 0,
+                    1 => D as isize - 1,
+                    _ => axis as isize - 1,
+                });
+                [leaf.clone().permute(axes), leaf]
+            }
+            2 => {
+                // Behind element-wise operations.
+                let leaf = self.tensor(shape);
+                [(leaf.clone() * 0.5 + 0.25).abs(), leaf]
+            }
+            _ => {
+                // A part of a larger tensor.
+                let mut larger = shape;
+                larger[1] += 2;
+                let leaf = self.tensor(larger);
+                [leaf.clone().narrow(1, 1, shape[1]), leaf]
+            }
+        }
+    }
+}
+
+fn read<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().try_to_vec().expect("these tensors are f32")
+}
+
+fn read_integers<const D: usize>(tensor: Tensor<D, Int>) -> Vec<f32> {
+    let numbers = tensor.into_data().convert::<i32>().try_to_vec::<i32>().expect("converted");
+    numbers.into_iter().map(|number| number as f32).collect()
+}
+
+/// The name of a leaf's gradient, and how to read it.
+type Leaf<'a> = (&'a str, &'a dyn Fn(&Gradients) -> Vec<f32>);
+
+/// The output, and the gradient of every leaf.
+fn outcome<const D: usize>(
+    numbers: &mut Numbers,
+    name: &str,
+    draw: &mut Draw,
+    y: Tensor<D>,
+    leaves: &[Leaf<'_>],
+) {
+    let weights = TensorData::new(draw.numbers(y.shape().num_elements()), y.dims());
+    let weights = Tensor::<D>::from_data(weights, &device().autodiff());
+    numbers.push((format!("{name} y"), read(y.clone())));
+    let gradients = (y * weights).sum().backward();
+    for (leaf, gradient) in leaves {
+        numbers.push((format!("{name} {leaf}"), gradient(&gradients)));
+    }
+}
+
+/// The cases of all operators with this number of axes.
+macro_rules! cases {
+    ($name:ident, $axes:literal, $rank:literal, $most:literal, $conv:ident, $max:ident, $indexed:ident,
+     $average:ident, $adaptive:expr) => {
+        fn $name() -> Numbers {
+            let mut numbers = Numbers::new();
+            for case in 0..cases() {
+                let mut draw = Draw::new(10 * case + $axes);
+                let batch = draw.between(1, 3);
+                let size: [usize; $axes] = core::array::from_fn(|_| draw.between(6, $most));
+                let kernel: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 3));
+                let stride: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 2));
+                let padding: [usize; $axes] = kernel.map(|taps| draw.between(0, taps / 2));
+                let dilation: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 2));
+                let shape = |channels: usize| {
+                    let mut shape = [channels; $rank];
+                    shape[0] = batch;
+                    shape[2..].copy_from_slice(&size);
+                    shape
+                };
+
+                let groups = draw.between(1, 3);
+                let (channels, filters) =
+                    (groups * draw.between(1, 3), groups * draw.between(1, 3));
+                let mut taps = [filters; $rank];
+                taps[1] = channels / groups;
+                taps[2..].copy_from_slice(&kernel);
+                let [x, x_leaf] = draw.input(shape(channels));
+                let [w, w_leaf] = draw.input(taps);
+                let b = draw.tensor([filters]);
+                let options = ConvOptions::new(stride, padding, dilation, groups);
+                let name = format!(
+                    "conv {case}: {:?} {taps:?} stride {stride:?} padding {padding:?} dilation {dilation:?} \
+                     groups {groups}",
+                    shape(channels)
+                );
+                let y = $conv(x, w, Some(b.clone()), options);
+                outcome(&mut numbers, &name, &mut draw, y, &[
+                    ("dx", &|all| read(x_leaf.grad(all).expect("tracked"))),
+                    ("dw", &|all| read(w_leaf.grad(all).expect("tracked"))),
+                    ("db", &|all| read(b.grad(all).expect("tracked"))),
+                ]);
+
+                let ceil = draw.between(0, 1) == 1;
+                let name = format!(
+                    "{:?} by {kernel:?} stride {stride:?} padding {padding:?} dilation {dilation:?} ceil {ceil}",
+                    shape(channels)
+                );
+                let options = MaxPoolOptions {
+                    kernel_size: kernel,
+                    stride,
+                    padding: padding.map(|both| (both, both)),
+                    dilation,
+                    ceil_mode: ceil,
+                };
+                let [x, leaf] = draw.input(shape(channels));
+                let shared = Tensor::<$rank>::from_data(x.clone().into_data(), &device());
+                let y = $max(shared.clone() * 2.0, options.clone());
+                numbers.push((format!("max {name} untracked"), read(y)));
+                let (y, indices) = $indexed(shared, options.clone());
+                numbers.push((format!("max {name} with indices"), read(y)));
+                numbers.push((format!("max {name} indices"), indices));
+                let y = $max(x, options);
+                outcome(&mut numbers, &format!("max {name}"), &mut draw, y, &[
+                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                ]);
+
+                let include = draw.between(0, 1) == 1;
+                let options = AvgPoolOptions {
+                    kernel_size: kernel,
+                    stride,
+                    padding: padding.map(|both| (both, both)),
+                    dilation,
+                    count_include_pad: include,
+                    ceil_mode: ceil,
+                };
+                let [x, leaf] = draw.input(shape(channels));
+                let y = $average(x, options);
+                let name = format!("average {name} include {include}");
+                outcome(&mut numbers, &name, &mut draw, y, &[
+                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                ]);
+
+                let out: [usize; $axes] = core::array::from_fn(|_| draw.between(1, 5));
+                let [x, leaf] = draw.input(shape(channels));
+                let name = format!("adaptive {:?} to {out:?}", shape(channels));
+                let y = $adaptive(x, out);
+                outcome(&mut numbers, &name, &mut draw, y, &[
+                    ("dx", &|all| read(leaf.grad(all).expect("tracked"))),
+                ]);
+            }
+            numbers
+        }
+    };
+}
+
+cases!(
+    one,
+    1,
+    3,
+    14,
+    conv1d,
+    max_pool1d,
+    max_pool1d_with_indices,
+    avg_pool1d,
+    |x, [out]: [usize; 1]| adaptive_avg_pool1d(x, out)
+);
+cases!(two, 2, 4, 12, conv2d, max_pool2d, max_pool2d_with_indices, avg_pool2d, adaptive_avg_pool2d);
+cases!(
+    three,
+    3,
+    5,
+    8,
+    conv3d,
+    max_pool3d,
+    max_pool3d_with_indices,
+    avg_pool3d,
+    adaptive_avg_pool3d
+);
+
+fn max_pool1d_with_indices(x: Tensor<3>, options: MaxPoolOptions<1>) -> (Tensor<3>, Vec<f32>) {
+    let (y, indices) = module::max_pool1d_with_indices(x, options);
+    (y, read_integers(indices))
+}
+
+fn max_pool2d_with_indices(x: Tensor<4>, options: MaxPoolOptions<2>) -> (Tensor<4>, Vec<f32>) {
+    let (y, indices) = module::max_pool2d_with_indices(x, options);
+    (y, read_integers(indices))
+}
+
+/// Burn's own kernels for maxima over volumes do not compile to WGSL, so without windowpane the maximum is put together
+/// from other operators.
+fn max_pool3d(x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
+    match is_plain() {
+        true => max_of_taps(x, options),
+        false => module::max_pool3d(x, options),
+    }
+}
+
+/// In place of the indices, what `x` has there.
+fn max_pool3d_with_indices(x: Tensor<5>, options: MaxPoolOptions<3>) -> (Tensor<5>, Vec<f32>) {
+    if is_plain() {
+        let y = max_of_taps(x, options);
+        return (y.clone(), read(y));
+    }
+    let (y, indices) = module::max_pool3d_with_indices(x.clone(), options);
+    let found: Tensor<3> = x.flatten(2, 4);
+    (y, read(found.gather(2, indices.flatten(2, 4))))
+}
+
+/// Burn's own gradients with respect to volumes are all zero on Mesa's software Vulkan, so without windowpane the
+/// convolution is put together from flat ones, one for each tap along the first axis.
+fn conv3d(
+    x: Tensor<5>,
+    weight: Tensor<5>,
+    bias: Option<Tensor<1>>,
+    options: ConvOptions<3>,
+) -> Tensor<5> {
+    if !is_plain() {
+        return module::conv3d(x, weight, bias, options);
+    }
+    let ConvOptions { stride, padding, dilation, groups } = options;
+    let device = x.device();
+    let [batch, channels, depth, height, width] = x.dims();
+    let [filters, _, taps, ..] = weight.dims();
+    let (before, after) = padding[0];
+    let out = (depth + before + after - dilation[0] * (taps - 1) - 1) / stride[0] + 1;
+    let x = padded(x, 2, before, after, 0.0);
+    let mut sum: Option<Tensor<5>> = None;
+    for tap in 0..taps {
+        let planes = x.clone().select(2, positions(out, stride[0], tap * dilation[0], &device));
+        let planes = planes.swap_dims(1, 2).reshape([batch * out, channels, height, width]);
+        let weight = weight.clone().narrow(2, tap, 1).squeeze_dim::<4>(2);
+        let flat = ConvOptions::new(
+            [stride[1], stride[2]],
+            [padding[1].0, padding[2].0],
+            [dilation[1], dilation[2]],
+            groups,
+        );
+        let y = conv2d(planes, weight, None, flat);
+        let [_, _, height, width] = y.dims();
+        let y = y.reshape([batch, out, filters, height, width]).swap_dims(1, 2);
+        sum = Some(match sum {
+            Some(sum) => sum + y,
+            None => y,
+        });
+    }
+    let sum = sum.expect("filters have taps");
+    match bias {
+        Some(bias) => sum + bias.reshape([1, filters, 1, 1, 1]),
+        None => sum,
+    }
+}
+
+/// Positions `o·stride + first` for every output `o`.
+fn positions(out: usize, stride: usize, first: usize, device: &Device) -> Tensor<1, Int> {
+    let at: Vec<i32> = (0..out).map(|o| (o * stride + first) as i32).collect();
+    Tensor::from_data(TensorData::new(at, [out]), device)
+}
+
+/// The tensor with a border on one axis.
+fn padded(x: Tensor<5>, axis: usize, before: usize, after: usize, value: f32) -> Tensor<5> {
+    let edge = |count: usize| {
+        let mut shape = x.dims();
+        shape[axis] = count;
+        (count > 0).then(|| Tensor::<5>::full(shape, value, &x.device()))
+    };
+    let parts = [edge(before), Some(x.clone()), edge(after)];
+    Tensor::cat(parts.into_iter().flatten().collect(), axis)
+}
+
+/// The maximum over windows as that of one tensor for each tap.
+fn max_of_taps(mut x: Tensor<5>, options: MaxPoolOptions<3>) -> Tensor<5> {
+    let [_, _, size @ ..] = x.dims();
+    let out = max_pool_output_size(size, &options).expect("the window fits");
+    let MaxPoolOptions { kernel_size, stride, padding, dilation, .. } = options;
+    let device = x.device();
+    for axis in 0..3 {
+        let reach = (out[axis] - 1) * stride[axis] + dilation[axis] * (kernel_size[axis] - 1) + 1;
+        let before = padding[axis].0;
+        let after = reach.saturating_sub(before + size[axis]);
+        // Below every number of a test; WGSL has no infinity.
+        x = padded(x, 2 + axis, before, after, -1e30);
+    }
+    let taps =
+        |axis: usize, tap: usize| positions(out[axis], stride[axis], tap * dilation[axis], &device);
+    let mut most: Option<Tensor<5>> = None;
+    for d in 0..kernel_size[0] {
+        for h in 0..kernel_size[1] {
+            for w in 0..kernel_size[2] {
+                let tap = x.clone().select(2, taps(0, d)).select(3, taps(1, h));
+                let tap = tap.select(4, taps(2, w));
+                most = Some(match most {
+                    Some(most) => most.max_pair(tap),
+                    None => tap,
+                });
+            }
+        }
+    }
+    most.expect("a window has a tap")
+}
+
+/// Compares the numbers, and checks that each of the named operators was replaced.
+fn check(test: &str, compute: fn() -> Numbers, operators: &[&str]) {
+    let Some([installed, plain]) = both(test, compute) else { return };
+    for ((name, found), (other, expected)) in installed.iter().zip(&plain) {
+        assert_eq!(name, other);
+        assert_eq!(found.len(), expected.len(), "{name}");
+        // Maxima are copies; sums may be added in another order.
+        let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
+        let bound =
+            if name.starts_with("max") && !name.ends_with("dx") { 0.0 } else { 1e-5 * most };
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            assert!((found - expected).abs() <= bound, "{name} at {at}: {found} and {expected}");
+        }
+    }
+    let counters = windowpane_burn::counters();
+    for operator in operators {
+        assert!(counters.of(operator).replaced >= cases(), "{operator}:\n{counters}");
+        assert_eq!(counters.of(operator).fell_back, 0, "{operator}:\n{counters}");
+    }
+}
+
+#[test]
+fn one_axis() {
+    check(
+        "operators::one_axis",
+        one,
+        &[
+            "conv1d",
+            "conv1d_x_backward",
+            "conv1d_weight_backward",
+            "conv1d_bias_backward",
+            "max_pool1d",
+            "max_pool1d_with_indices",
+            "max_pool1d_with_indices_backward",
+            "avg_pool1d",
+            "avg_pool1d_backward",
+            "adaptive_avg_pool1d",
+            "adaptive_avg_pool1d_backward",
+        ],
+    );
+}
+
+#[test]
+fn two_axes() {
+    check(
+        "operators::two_axes",
+        two,
+        &[
+            "conv2d",
+            "conv2d_x_backward",
+            "conv2d_weight_backward",
+            "conv2d_bias_backward",
+            "max_pool2d",
+            "max_pool2d_with_indices",
+            "max_pool2d_with_indices_backward",
+            "avg_pool2d",
+            "avg_pool2d_backward",
+            "adaptive_avg_pool2d",
+            "adaptive_avg_pool2d_backward",
+        ],
+    );
+}
+
+#[test]
+fn three_axes() {
+    check(
+        "operators::three_axes",
+        three,
+        &[
+            "conv3d",
+            "conv3d_x_backward",
+            "conv3d_weight_backward",
+            "conv3d_bias_backward",
+            "max_pool3d",
+            "max_pool3d_with_indices",
+            "max_pool3d_with_indices_backward",
+            "avg_pool3d",
+            "avg_pool3d_backward",
+            "adaptive_avg_pool3d",
+            "adaptive_avg_pool3d_backward",
+        ],
+    );
+}
