@@ -88,12 +88,12 @@ pub(crate) struct PoolArgs {
     #[arg(long, value_parser = layout, default_value = "channels-last")]
     pub(crate) layout: Layout,
     /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
-    /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), van_herk_fused
-    /// (along both axes in one launch), van_herk_paired (the same for 16-bit types), block_reduce (many
+    /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), block_reduce (many
     /// threads per window), plane (small planes in shared memory), stencil_flat (all planes as one run),
     /// stencil_rolling (threads move down the rows), cpu_rows (CPU threads keep what neighbouring windows
     /// share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
-    /// share loads) or gather_staged (windows in shared memory); for norms lp
+    /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
+    /// input); for norms lp
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's, else f32]

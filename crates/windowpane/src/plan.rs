@@ -17,13 +17,9 @@ pub enum Algorithm {
     Sliding,
     /// Computes neighbouring windows together and reads shared taps once.
     RegisterTile,
-    /// Combines suffixes and prefixes of blocks (van Herk–Gil–Werman), one axis after the other, at a cost that does
-    /// not grow with the window.
+    /// Combines suffixes and prefixes of blocks (van Herk–Gil–Werman) at a cost that does not grow with the window: one
+    /// axis after the other, or on a GPU both axes of a plane in one launch.
     VanHerk,
-    /// [`Self::VanHerk`] along both axes of a plane in one launch, without intermediate results in memory.
-    VanHerkFused,
-    /// [`Self::VanHerkFused`] for 16-bit types, two neighbours per thread.
-    VanHerkPaired,
     /// Many threads reduce one window together, for few windows with many taps as in global pooling.
     BlockReduce,
     /// Keeps small planes of one channel in shared memory.
@@ -40,19 +36,20 @@ pub enum Algorithm {
     GatherTile,
     /// Gradients of maxima: threads move along planes, with shared windows in shared memory.
     GatherStaged,
+    /// Gradients of maxima: adds up segments of windows with the same winner, at a cost that does not grow with the
+    /// window.
+    SegmentedScatter,
     /// Norms and their gradients.
     Lp,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
         Self::VanHerk,
-        Self::VanHerkFused,
-        Self::VanHerkPaired,
         Self::BlockReduce,
         Self::Plane,
         Self::StencilFlat,
@@ -61,6 +58,7 @@ impl Algorithm {
         Self::Gather,
         Self::GatherTile,
         Self::GatherStaged,
+        Self::SegmentedScatter,
         Self::Lp,
     ];
 
@@ -71,8 +69,6 @@ impl Algorithm {
             Self::Sliding => "sliding",
             Self::RegisterTile => "register_tile",
             Self::VanHerk => "van_herk",
-            Self::VanHerkFused => "van_herk_fused",
-            Self::VanHerkPaired => "van_herk_paired",
             Self::BlockReduce => "block_reduce",
             Self::Plane => "plane",
             Self::StencilFlat => "stencil_flat",
@@ -81,6 +77,7 @@ impl Algorithm {
             Self::Gather => "gather",
             Self::GatherTile => "gather_tile",
             Self::GatherStaged => "gather_staged",
+            Self::SegmentedScatter => "segmented_scatter",
             Self::Lp => "lp",
         }
     }
@@ -88,14 +85,12 @@ impl Algorithm {
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 14] = {
+const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 13] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (Algorithm::Direct, Kernel::Direct),
         (Algorithm::RegisterTile, Kernel::RegisterTile),
         (Algorithm::VanHerk, Kernel::VanHerk),
-        (Algorithm::VanHerkFused, Kernel::VanHerkFused),
-        (Algorithm::VanHerkPaired, Kernel::VanHerkPaired),
         (Algorithm::BlockReduce, Kernel::BlockReduce),
         (Algorithm::Plane, Kernel::Plane),
         (Algorithm::StencilFlat, Kernel::StencilFlat),
@@ -104,6 +99,7 @@ const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 14] = {
         (Algorithm::Gather, Kernel::Gather),
         (Algorithm::GatherTile, Kernel::GatherTile),
         (Algorithm::GatherStaged, Kernel::GatherStaged),
+        (Algorithm::SegmentedScatter, Kernel::SegmentedScatter),
         (Algorithm::Lp, Kernel::Lp),
     ]
 };
@@ -141,9 +137,11 @@ fn names() -> String {
 pub struct UnknownAlgorithm(String);
 
 /// Names from earlier versions, which case files and tables may still contain.
-const FORMER: [(&str, Algorithm); 7] = [
+const FORMER: [(&str, Algorithm); 9] = [
     ("strip", Algorithm::RegisterTile),
-    ("fused", Algorithm::VanHerkFused),
+    ("fused", Algorithm::VanHerk),
+    ("van_herk_fused", Algorithm::VanHerk),
+    ("van_herk_paired", Algorithm::VanHerk),
     ("reduce", Algorithm::BlockReduce),
     ("flat", Algorithm::StencilFlat),
     ("rolling", Algorithm::StencilRolling),

@@ -12,9 +12,7 @@
 //! | [`direct`] | one unit per output vector reads every tap | every problem |
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
-//! | [`van_herk`] | one axis after the other, at a cost that does not grow with the window | many taps |
-//! | [`van_herk_fused`] | both axes of a plane in one launch | the same on a GPU, channels first |
-//! | [`van_herk_paired`] | the same, two neighbours per unit | 16-bit types; averages also with channels last |
+//! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
 //! | [`plane`] | whole planes in shared memory; also gradients of averages | small NCHW planes, rows not aligned |
 //! | [`stencil_flat`] | treats all planes as one run of elements; also the gradient | 3×3 averages, the same planes |
 //! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC, many channels |
@@ -22,6 +20,7 @@
 //! | [`gather`] | gradients: one unit per input vector | every problem |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
 //! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
+//! | [`segmented_scatter`] | gradients of maxima: windows with the same winner are added up first | many windows over an input |
 //! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
@@ -45,14 +44,13 @@ pub mod lp;
 pub mod plane;
 mod problem;
 pub mod register_tile;
+pub mod segmented_scatter;
 mod select;
 pub mod stencil_flat;
 pub mod stencil_rolling;
 mod unpacked;
 pub mod unpool;
 pub mod van_herk;
-pub mod van_herk_fused;
-pub mod van_herk_paired;
 
 pub use common::settings::Settings;
 pub use error::PlanError;

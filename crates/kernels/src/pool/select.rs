@@ -19,7 +19,7 @@ use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction, outermost, pixel_channels};
 use super::{
     block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, plane, register_tile,
-    stencil_flat, stencil_rolling, unpacked, unpool, van_herk, van_herk_fused, van_herk_paired,
+    segmented_scatter, stencil_flat, stencil_rolling, unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 
@@ -109,12 +109,8 @@ kernels! {
     Direct: direct,
     /// One unit per strip of outputs loads and reduces once what the windows share.
     RegisterTile: register_tile,
-    /// Rows are reduced by van Herk's algorithm, one axis at a time.
+    /// Van Herk's algorithm, one axis at a time or both axes of a plane in one launch.
     VanHerk: van_herk,
-    /// Van Herk's algorithm on both axes of a plane in one launch.
-    VanHerkFused: van_herk_fused,
-    /// The same for two-byte types, with two neighbours per unit.
-    VanHerkPaired: van_herk_paired,
     /// A team of units shares the taps of a window.
     BlockReduce: block_reduce,
     /// Small planes are staged whole in shared memory.
@@ -131,20 +127,19 @@ kernels! {
     GatherTile: gather_tile,
     /// Gradients of maxima: cubes walk along planes and keep the windows in shared memory.
     GatherStaged: gather_staged,
+    /// Gradients of maxima: segments of windows with the same winner are added up, row by row.
+    SegmentedScatter: segmented_scatter,
     /// Norms and their gradients: one unit per vector.
     Lp: lp,
 }
 
 impl Algorithm {
-    /// The kernel to use when a user names `self`: gradients, norms and two-byte types have kernels of their own.
-    fn for_problem(self, problem: Problem<'_>, device: &Capabilities) -> Self {
+    /// The kernel to use when a user names `self`: gradients and norms have kernels of their own.
+    fn for_problem(self, problem: Problem<'_>) -> Self {
         match self {
             Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
             Self::Direct if problem.gradient => Self::Gather,
             Self::RegisterTile if problem.gradient => Self::GatherTile,
-            Self::VanHerkFused if van_herk_paired::fits(problem, device).is_ok() => {
-                Self::VanHerkPaired
-            }
             _ => self,
         }
     }
@@ -218,7 +213,7 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
-        algorithm.for_problem(problem, device).plan(problem, device)
+        algorithm.for_problem(problem).plan(problem, device)
     }
 
     /// Plans a gradient kernel chosen by name, if it can compute the problem.
@@ -230,7 +225,7 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         let problem = Problem { pooling, reduction, dtype, gradient: true }.checked(device)?;
-        algorithm.for_problem(problem, device).plan(problem, device)
+        algorithm.for_problem(problem).plan(problem, device)
     }
 
     /// Chooses how to compute unpooling and its gradient.
@@ -297,7 +292,7 @@ impl Plan {
 }
 
 /// The order in which kernels are tried: the most specialised first.
-const ORDER: [Algorithm; 14] = [
+const ORDER: [Algorithm; 13] = [
     Algorithm::Lp,
     Algorithm::StencilFlat,
     Algorithm::StencilRolling,
@@ -305,9 +300,8 @@ const ORDER: [Algorithm; 14] = [
     Algorithm::BlockReduce,
     Algorithm::CpuRows,
     Algorithm::RegisterTile,
-    Algorithm::VanHerkPaired,
-    Algorithm::VanHerkFused,
     Algorithm::VanHerk,
+    Algorithm::SegmentedScatter,
     Algorithm::GatherStaged,
     Algorithm::GatherTile,
     Algorithm::Direct,
@@ -375,12 +369,15 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
 
 /// Why a kernel that can compute a problem would not be the fastest; `None` if nothing speaks against it.
 fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<&'static str> {
-    let Problem { pooling, reduction, dtype, gradient } = problem;
+    let Problem { pooling, dtype, gradient, .. } = problem;
     let (grid, settings) = (pooling.grid(), &plan.settings);
     let is_wide = settings.lanes * dtype.size() >= WORTHWHILE_BYTES;
     let reasons: &[(bool, &'static str)] = match &plan.config {
         Config::StencilFlat(_) => &[
-            (has_narrow_rows(pooling, dtype), "vectors of eight bytes divide its rows"),
+            (
+                has_narrow_rows(pooling, dtype) || grid.axes()[AXES - 1].input() <= SHORT_ROW,
+                "rows are long, and vectors of eight bytes divide them",
+            ),
             (is_wide, "no vector of eight bytes divides all planes together"),
         ],
         Config::StencilRolling(config) => {
@@ -397,11 +394,13 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
         Config::Plane(_) => {
             let [_, height, width] = grid.axes();
             let overlaps = plane::overlaps(height) && plane::overlaps(width);
+            let sums = !matches!(problem.reduction, Reduction::Max(_));
+            let dense = sums && height.stride() == 1 && width.stride() == 1;
             let few = pooling.output().plane() <= 4 && grid.taps() <= UNROLLED_TAPS;
             let one = !gradient && few && grid.taps() >= TEAM_TAPS;
             &[
                 (has_narrow_rows(pooling, dtype), "vectors of eight bytes divide its rows"),
-                (overlaps || one, "windows share too few taps"),
+                ((dense && overlaps) || one, "windows share too few taps"),
             ]
         }
         Config::BlockReduce(_) => &[(
@@ -412,24 +411,11 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
             !scatters(pooling, device),
             "neighbouring units would read far from each other along the width",
         )],
-        Config::VanHerkPaired(_) => &[
-            (slides(pooling), "windows have few taps, or there are few along a line"),
-            (
-                van_herk_paired::pays(pooling, reduction, settings),
-                "a tile's rows would be read piece by piece",
-            ),
-        ],
-        Config::VanHerkFused(_) => &[
-            (slides(pooling), "windows have few taps, or there are few along a line"),
-            (
-                van_herk_paired::fits(problem, device).is_err(),
-                "van_herk_paired is for such numbers",
-            ),
-            // Costs more than it saves unless passes write more than they read.
-            (pixel_channels(pooling) == 1, "a tile's rows would be read piece by piece"),
-        ],
         Config::VanHerk(_) => {
-            &[(slides(pooling), "windows have few taps, or there are few along a line")]
+            &[(slides(problem, plan), "windows have few taps, or there are few along a line")]
+        }
+        Config::SegmentedScatter(_) => {
+            &[(windows_over(pooling) >= MANY_WINDOWS, "few windows are over an input")]
         }
         Config::GatherStaged(_) => {
             let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
@@ -461,11 +447,34 @@ fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
     along.into_iter().min() < Some(WORTHWHILE_BYTES / dtype.size())
 }
 
-/// Whether a sliding-window algorithm pays off: windows are large, and there are many along each row.
-fn slides(pooling: &Pooling) -> bool {
+/// Whether van Herk's algorithm pays off: windows are large, and there are many along each row.
+fn slides(problem: Problem<'_>, plan: &Plan) -> bool {
+    let Problem { pooling, gradient, .. } = problem;
+    let axes = pooling.grid().axes();
     let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
-    pooling.grid().taps() > UNROLLED_TAPS && pooling.grid().axes().iter().all(many)
+    let few = match outermost(pooling) {
+        _ if plan.settings.runs => UNROLLED_TAPS,
+        _ if gradient => FEW_TAPS_OF_GRADIENTS,
+        // Along the width alone, units that share nothing would read each other's elements.
+        last if last == AXES - 1
+            && matches!(plan.config, Config::VanHerk(config) if config.fused) =>
+        {
+            FEW_TAPS_OF_ROWS
+        }
+        last if last == AXES - 1 && pixel_channels(pooling) > 1 => FEW_TAPS_OF_PIXELS,
+        _ => UNROLLED_TAPS,
+    };
+    pooling.grid().taps() > few && axes.iter().all(many)
 }
+
+/// The most taps of a window that other kernels read faster: of gradients, and of windows along the width alone, with
+/// one element per pixel and with several.
+const FEW_TAPS_OF_GRADIENTS: usize = 16;
+const FEW_TAPS_OF_ROWS: usize = 4;
+const FEW_TAPS_OF_PIXELS: usize = 24;
+
+/// With rows of at most this length, treating all planes as one run beats strips of rows.
+const SHORT_ROW: usize = 256;
 
 /// Whether teams pay off on a GPU: windows have many taps that neighbouring units would read far from each other, or
 /// there are too few windows to occupy the device with one unit each.
@@ -481,6 +490,16 @@ fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
     let pays = global || (near_global && (channels == 1 || scarce));
     device.cores.is_none() && device.shared_bytes > 0 && pays
 }
+
+/// The windows over an input, on average.
+fn windows_over(pooling: &Pooling) -> usize {
+    let axes = pooling.grid().axes().iter();
+    axes.map(|axis| axis.kernel()).product::<usize>()
+        / pooling.grid().axes().iter().map(Axis::stride).product::<usize>()
+}
+
+/// With fewer windows over an input, reading all of them costs less than adding up segments.
+const MANY_WINDOWS: usize = 36;
 
 /// A window with fewer taps than this is left to one unit.
 const TEAM_TAPS: usize = 32;

@@ -19,19 +19,15 @@ pub(crate) type Check = Result<(), TestCaseError>;
 /// The plan's own choice, and every forward algorithm that a device has. The stencils, which are for 3×3 windows on
 /// planes that keep their extents, have properties of their own.
 pub(crate) fn algorithms(device: &Device) -> Vec<Option<Algorithm>> {
-    use Algorithm::{
-        BlockReduce, CpuRows, Direct, Plane, RegisterTile, Sliding, VanHerkFused, VanHerkPaired,
-    };
-    these(
-        device,
-        &[Direct, RegisterTile, Sliding, BlockReduce, Plane, VanHerkFused, VanHerkPaired, CpuRows],
-    )
+    use Algorithm::{BlockReduce, CpuRows, Direct, Plane, RegisterTile, Sliding};
+    these(device, &[Direct, RegisterTile, Sliding, BlockReduce, Plane, CpuRows])
 }
 
 /// The same for gradients.
 fn gradients(device: &Device) -> Vec<Option<Algorithm>> {
-    use Algorithm::{Direct, Gather, GatherStaged, GatherTile, Plane};
-    gradients_of(device, &[Direct, Gather, GatherTile, Plane, GatherStaged])
+    use Algorithm::{Direct, Gather, GatherStaged, GatherTile, Plane, SegmentedScatter, VanHerk};
+    let all = [Direct, Gather, GatherTile, Plane, GatherStaged, SegmentedScatter, VanHerk];
+    gradients_of(device, &all)
 }
 
 fn these(device: &Device, algorithms: &[Algorithm]) -> Vec<Option<Algorithm>> {
@@ -325,7 +321,7 @@ fn large_windows_of_planes_are_the_reference() {
         let true_max = direct::max(&problem, &elements);
         let true_mean = direct::average_totals(&problem, Divisor::Valid, &elements);
         for device in devices() {
-            for algorithm in [None, Some(Algorithm::VanHerkFused), Some(Algorithm::Sliding)] {
+            for algorithm in [None, Some(Algorithm::Sliding)] {
                 let named = format!("{device}: {kernel:?} of {height} × {width}, {layout}");
                 let x = Tensor::from_slice(&device, &elements, dims).unwrap();
                 let read = |y: windowpane::Result<Tensor>| match y {
@@ -370,7 +366,7 @@ fn check_as<T: Element>(
     for device in devices().into_iter().filter(|device| device.supports(T::DTYPE)) {
         let [x, other] = [&elements, &others]
             .map(|elements| Tensor::from_slice(&device, elements, dims).unwrap());
-        for algorithm in [None, Some(Algorithm::VanHerkFused)] {
+        for algorithm in [None, Some(Algorithm::Sliding)] {
             let named = format!("{device}: {mean:?} of {dims:?} in {}", T::DTYPE);
             let read = |y: windowpane::Result<Tensor>| match y {
                 Ok(y) => Some(y.to_vec::<T>().unwrap()),
@@ -1050,12 +1046,10 @@ fn a_plan_counts_its_bytes() {
 fn every_algorithm_plans_what_it_is_for() {
     for device in devices() {
         let is_there = |it: &Algorithm| has(&device, *it) || has_gradient(&device, *it);
-        // `van_herk_paired` needs 16-bit types, which not every device has.
-        let all = Algorithm::ALL.into_iter().filter(|it| *it != Algorithm::VanHerkPaired);
-        let found: Vec<_> = all.filter(is_there).collect();
+        let found: Vec<_> = Algorithm::ALL.into_iter().filter(is_there).collect();
         use Algorithm::{
             BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, Plane, RegisterTile,
-            Sliding, StencilFlat, StencilRolling, VanHerk, VanHerkFused,
+            SegmentedScatter, Sliding, StencilFlat, StencilRolling, VanHerk,
         };
         // On devices with kernels, `sliding` selects `van_herk`.
         let (forward, backward) = ([Direct, Sliding, RegisterTile, VanHerk], [Gather, GatherTile]);
@@ -1067,8 +1061,8 @@ fn every_algorithm_plans_what_it_is_for() {
                 [&forward[..], &[StencilFlat, StencilRolling], &backward].concat()
             }
             _ => {
-                let special = [VanHerkFused, BlockReduce, Plane, StencilFlat, StencilRolling];
-                [&forward[..], &special, &backward, &[GatherStaged]].concat()
+                let special = [BlockReduce, Plane, StencilFlat, StencilRolling];
+                [&forward[..], &special, &backward, &[GatherStaged, SegmentedScatter]].concat()
             }
         };
         assert_eq!(found, expected, "{device}");

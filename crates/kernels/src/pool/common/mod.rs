@@ -10,7 +10,6 @@
 //! * `runs`, `reach`: what neighbouring windows share along a line; where lanes along the width find their taps.
 //! * `strips`, `taps`, `tiles`: which rows and taps a strip of outputs reads, and which units are neighbours.
 //! * `blocks`: the windows over a block of inputs.
-//! * `van_herk`: the blocks into which large windows are divided.
 
 pub(super) mod blocks;
 pub(super) mod buffers;
@@ -23,5 +22,4 @@ pub(super) mod settings;
 pub(super) mod strips;
 pub(super) mod taps;
 pub(super) mod tiles;
-pub(super) mod van_herk;
 pub(super) mod window;

@@ -19,6 +19,9 @@ pub(in crate::pool) const MOST_UNROLLED_TAPS: usize = 1024;
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill all multiprocessors evenly.
 const UNITS: u32 = 128;
 
+/// The multiprocessors of a GPU whose driver does not report them: as many as a middle-sized one has.
+const MULTIPROCESSORS: u32 = 32;
+
 /// The settings that every kernel has.
 ///
 /// The public fields may be overridden one by one before the launch; [`Plan::check`](crate::pool::Plan::check) refuses
@@ -57,6 +60,8 @@ pub struct Settings {
     pub(in crate::pool) vector_lanes: usize,
     /// The bytes of shared memory of a cube.
     pub(in crate::pool) shared_bytes: usize,
+    /// The number of multiprocessors of a GPU.
+    pub(in crate::pool) multiprocessors: u32,
 }
 
 impl Settings {
@@ -93,6 +98,7 @@ impl Settings {
             fuses_conversions: device.fuses_conversions,
             vector_lanes: device.vector_lanes,
             shared_bytes: device.shared_bytes,
+            multiprocessors: device.multiprocessors.unwrap_or(MULTIPROCESSORS),
         }
     }
 
@@ -138,9 +144,9 @@ impl Settings {
         let made = |settings: &Self| {
             let Self { widest, accumulator, maximum, rounds, .. } = *settings;
             let Self { shared_vectors, plane_ops, fuses_conversions, .. } = *settings;
-            let Self { vector_lanes, shared_bytes, .. } = *settings;
-            let device = (shared_vectors, plane_ops, fuses_conversions, vector_lanes, shared_bytes);
-            (widest, accumulator, maximum, rounds, device)
+            let Self { vector_lanes, shared_bytes, multiprocessors, .. } = *settings;
+            let device = (shared_vectors, plane_ops, fuses_conversions, vector_lanes);
+            (widest, accumulator, maximum, rounds, device, shared_bytes, multiprocessors)
         };
         if made(self) != made(own) {
             return Err(PlanError::Foreign { kernel });

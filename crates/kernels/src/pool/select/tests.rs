@@ -115,7 +115,7 @@ fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
 #[test]
 fn a_norm_has_no_gradient_by_blocks() {
     let shape = Shape::new(1, 1, Extents::from([8, 8])).unwrap();
-    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
+    let window = Window::new([2, 2]).stride([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let norm = Reduction::Norm(Exponent::new(1.0));
     let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
@@ -164,19 +164,20 @@ fn a_run_that_32_bits_do_not_count_is_refused() {
     assert!(matches!(plan(715_827_881), Err(PlanError::Lanes { lanes: 1, .. })));
 }
 
-/// The last block of a row is padded with as many units as it may lack columns.
+/// A tile has a unit for every column that its windows read.
 #[test]
-fn a_tile_has_units_that_fill_up_its_rows() {
+fn a_tile_has_units_for_its_columns() {
     let shape = Shape::new(1, 4, Extents::from([64, 8])).unwrap();
     let window = Window::new([57, 57]).stride([1, 1]).padding([28, 28]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (max, device) =
         (Reduction::Max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
-    let plan = Plan::with(Algorithm::VanHerkFused, &pooling, max, DType::F32, &device).unwrap();
+    let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F32, &device).unwrap();
+    assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true }));
     assert_eq!(plan.check(&pooling, max, DType::F32, &device), Ok(()));
-    let few = with(plan, |settings| settings.units = 32).check(&pooling, max, DType::F32, &device);
+    let few = with(plan, |settings| settings.units = 16).check(&pooling, max, DType::F32, &device);
     let reason = "a tile of columns needs more units than a cube has";
-    assert_eq!(few, Err(PlanError::NotFor { kernel: Algorithm::VanHerkFused.name(), reason }));
+    assert_eq!(few, Err(PlanError::NotFor { kernel: Algorithm::VanHerk.name(), reason }));
 }
 
 #[test]
@@ -314,8 +315,9 @@ fn planes_that_no_vector_divides_are_held_whole() {
         Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
     };
     assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
-    // Vectors divide the width; the planes are too large; there is no shared memory.
-    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::RegisterTile);
+    // Rows are long; the planes are too large; there is no shared memory.
+    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::StencilFlat);
+    assert_eq!(algorithm(&pooling(512, 3, 1), &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithm(&pooling(111, 3, 0), &GPU), Algorithm::RegisterTile);
     let bare = Capabilities { shared_bytes: 0, ..GPU };
     assert_eq!(algorithm(&shrinking, &bare), Algorithm::RegisterTile);
@@ -336,30 +338,25 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         assert_eq!(plan.check(&pooling, reduction, DType::BF16, device), Ok(()));
         plan
     };
+    let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
     // One tile of 256 columns: with two-byte types, one unit per two columns, however long the window.
     for kernel in [31, 63, 127] {
         let plan = plan(kernel, max, Layout::ChannelsFirst, &GPU);
-        assert_eq!(
-            (plan.algorithm(), plan.settings.units, plan.settings.workspace),
-            (Algorithm::VanHerkPaired, 128, 0)
-        );
+        assert_eq!((plan.config, plan.settings.units, plan.settings.workspace), (fused, 128, 0));
     }
     // Averages with channels last, if shared memory holds a tile wider than a window.
     let mean = Reduction::Average(Divisor::Valid);
     let large = Capabilities { shared_bytes: 227 << 10, ..GPU };
     for (layout, units) in [(Layout::ChannelsFirst, 128), (Layout::ChannelsLast, 768)] {
         let plan = plan(31, mean, layout, &large);
-        assert_eq!(
-            (plan.algorithm(), plan.settings.units, plan.settings.workspace),
-            (Algorithm::VanHerkPaired, units, 0)
-        );
+        assert_eq!((plan.config, plan.settings.units, plan.settings.workspace), (fused, units, 0));
     }
     for (kernel, device) in [(31, &GPU), (127, &large)] {
         let last = plan(kernel, mean, Layout::ChannelsLast, device);
-        assert_eq!(last.algorithm(), Algorithm::VanHerk);
+        assert_eq!(last.config, separate);
     }
     let sliding = |reduction, layout, device| {
-        assert_eq!(plan(31, reduction, layout, device).algorithm(), Algorithm::VanHerk);
+        assert_eq!(plan(31, reduction, layout, device).config, separate);
     };
     let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
     sliding(indexed, Layout::ChannelsFirst, &GPU);

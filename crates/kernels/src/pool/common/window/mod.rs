@@ -187,6 +187,15 @@ impl Fold {
         self == Self::MaxAndIndex
     }
 
+    pub(in crate::pool) fn of(reduction: Reduction) -> Self {
+        match reduction {
+            Reduction::Max(Output::Values) => Self::Max,
+            Reduction::Max(Output::ValuesAndIndices(_)) => Self::MaxAndIndex,
+            Reduction::Average(divisor) => Self::average(divisor),
+            Reduction::Norm(_) => Self::Norm,
+        }
+    }
+
     pub(in crate::pool) fn average(divisor: Divisor) -> Self {
         match divisor {
             Divisor::Padded => Self::AveragePadded,
@@ -209,12 +218,7 @@ impl Form {
             depth,
             height,
             width,
-            fold: match reduction {
-                Reduction::Max(Output::Values) => Fold::Max,
-                Reduction::Max(Output::ValuesAndIndices(_)) => Fold::MaxAndIndex,
-                Reduction::Average(divisor) => Fold::average(divisor),
-                Reduction::Norm(_) => Fold::Norm,
-            },
+            fold: Fold::of(reduction),
             maximum: settings.maximum,
             float: dtype.is_float(),
             rounds: settings.rounds,

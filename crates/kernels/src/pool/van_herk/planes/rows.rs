@@ -29,19 +29,24 @@ pub(super) struct Item {
 /// Neighbouring units have the same pixels, or rows on different banks of shared memory.
 #[cube]
 fn item_of(item: u32, #[comptime] form: Form) -> Item {
-    let vectors = comptime!(form.vectors());
-    let (pixel, rows) = (item / vectors, comptime!(form.room.rows));
-    Item { row: pixel % rows, block: pixel / rows, vector: item % vectors }
+    let (vectors, rows) = comptime!((form.vectors(), form.room.rows));
+    if comptime!(form.room.planar) {
+        let (line, block) = (item % (rows * vectors), item / (rows * vectors));
+        Item { row: line % rows, block, vector: line / rows }
+    } else {
+        let pixel = item / vectors;
+        Item { row: pixel % rows, block: pixel / rows, vector: item % vectors }
+    }
 }
 
 /// Reduces the windows along the rows, and writes them to the output or to `results`.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
+pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     shared: &Shared<[Vector<A, P>]>,
     totals: &mut Shared<[Vector<A, P>]>,
     results: &mut Shared<[Vector<A, One>]>,
-    output: &mut [Vector<S, M>],
+    output: &mut [Vector<T, M>],
     problem: &ProblemArgs,
     args: &TileArgs,
     tables: &Tables<A>,
@@ -87,7 +92,7 @@ pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
         let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
         let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
         let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
-        write::<S, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
+        write::<T, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
     }
 }
 
@@ -95,7 +100,11 @@ pub(super) fn along_rows<S: Float, A: Float, P: Size, M: Size>(
 #[cube]
 fn total_at(item: &Item, #[comptime] after: u32, #[comptime] form: Form) -> u32 {
     let line = comptime!(form.room.totals / form.room.rows);
-    (item.row * line + item.block + after) * comptime!(form.vectors()) + item.vector
+    if comptime!(form.room.planar) {
+        (item.vector * form.room.rows + item.row) * line + item.block + after
+    } else {
+        (item.row * line + item.block + after) * comptime!(form.vectors()) + item.vector
+    }
 }
 
 /// The reduction of the block that is `after` blocks after an item's.
@@ -121,13 +130,13 @@ fn block_of<A: Float, P: Size>(
     #[comptime] after: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, P>> {
-    let vectors = comptime!(form.vectors());
+    let step = comptime!(form.column_step());
     let margin = comptime!(form.room.margin + after * form.width.block);
     let column = item.row * form.room.row + item.block * form.width.block + margin;
-    let first = buffer + column * vectors + item.vector;
+    let first = buffer + column * step + item.vector * form.vector_step();
     let mut elements = Sequence::<Vector<A, P>>::new();
     if comptime!(form.room.word > 1) {
-        // Only if a pixel is one element.
+        // Only if the elements of a row are adjacent.
         let word = comptime!(form.room.word as usize);
         let size!(W) = word;
         let words: &[Vector<A, W>] =
@@ -145,7 +154,7 @@ fn block_of<A: Float, P: Size>(
         let first = (first & comptime!(form.place())) as usize;
         #[unroll]
         for j in 0..form.width.block {
-            elements.push(shared[first + comptime!((j * vectors) as usize)]);
+            elements.push(shared[first + comptime!((j * step) as usize)]);
         }
     }
     elements

@@ -5,13 +5,15 @@ use cubecl::prelude::*;
 use super::kernel::Tile;
 use super::rows::Item;
 use super::{Form, One, TileArgs};
-use crate::cube::convert::round;
+use crate::cube::convert::{narrow, round};
 use crate::pool::common::window::{ProblemArgs, counted_at, reciprocal};
 
 /// The divisors of a tile's columns, computed once.
 #[derive(CubeType)]
 pub(super) struct Tables<A: Float> {
-    /// The number of taps of a window that are counted along the width.
+    /// The number of taps of a window that are counted along the depth, for all windows of the plane.
+    depth: i32,
+    /// The number of taps of a window that are counted along the depth and the width.
     counts: Shared<[Vector<A, One>]>,
     /// The factor for the sum of a window that has all its rows.
     usual: Shared<[Vector<A, One>]>,
@@ -27,21 +29,27 @@ pub(super) fn tables_of<A: Float>(
     let columns = comptime!(if form.counts() { form.room.columns } else { 1 });
     let mut counts = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
     let mut usual = Shared::<[Vector<A, One>]>::new_slice(columns as usize);
+    let depth = if comptime!(form.deep && form.tap.fold.counts()) {
+        let d = args.depth.output.modulo(tile.plane);
+        counted_at(&args.depth, d, form.tap.depth, form.tap.fold)
+    } else {
+        1i32.runtime()
+    };
     if comptime!(form.counts()) {
         for j in range_stepped(UNIT_POS, columns, CUBE_DIM) {
             let column = min(tile.first + j, args.output_width - 1);
-            let taps = counted_at(&problem.width, column, form.tap.width, form.tap.fold);
+            let taps = counted_at(&problem.width, column, form.tap.width, form.tap.fold) * depth;
             counts[j as usize] = Vector::new(A::cast_from(taps));
-            usual[j as usize] = factor::<A>(A::cast_from(taps * problem.height.kernel));
+            usual[j as usize] = factor::<A>(A::cast_from(taps * problem.height.kernel), form);
         }
     }
-    Tables::<A> { counts, usual }
+    Tables::<A> { depth, counts, usual }
 }
 
-/// The factor for a sum over `taps` taps.
+/// The factor for a sum over `taps` taps; the divisor itself, if sums are divided.
 #[cube]
-fn factor<A: Float>(taps: A) -> Vector<A, One> {
-    Vector::new(A::from_int(1) / taps)
+fn factor<A: Float>(taps: A, #[comptime] form: Form) -> Vector<A, One> {
+    Vector::new(if comptime!(form.tap.reciprocal) { A::from_int(1) / taps } else { taps })
 }
 
 /// The factors for the windows of a block on row `h`.
@@ -55,7 +63,7 @@ fn factors_of<A: Float>(
 ) -> Sequence<Vector<A, One>> {
     let mut factors = Sequence::<Vector<A, One>>::new();
     if comptime!(form.tap.fold.is_fixed()) {
-        factors.push(Vector::new(problem.reciprocal.get::<A>()));
+        factors.push(factor::<A>(A::cast_from(problem.divisor), form));
     } else {
         let rows = counted_at(&problem.height, h, form.tap.height, form.tap.fold);
         if comptime!(form.counts()) {
@@ -71,8 +79,12 @@ fn factors_of<A: Float>(
                 #[unroll]
                 for j in 0..form.width.block as usize {
                     let taps = tables.counts[first + j].extract(0usize) * rows;
-                    let near = tables.usual[first + j].extract(0usize) * fewer;
-                    cells.index(j).store(Vector::new(reciprocal::<A>(taps, near)));
+                    let own = if comptime!(form.tap.reciprocal) {
+                        reciprocal::<A>(taps, tables.usual[first + j].extract(0usize) * fewer)
+                    } else {
+                        taps
+                    };
+                    cells.index(j).store(Vector::new(own));
                 }
             }
             #[unroll]
@@ -80,17 +92,31 @@ fn factors_of<A: Float>(
                 factors.push(cells.index(j).read());
             }
         } else {
-            factors.push(factor::<A>(A::cast_from(rows * problem.width.kernel)));
+            let taps = rows * problem.width.kernel * tables.depth;
+            factors.push(factor::<A>(A::cast_from(taps), form));
         }
     }
     factors
 }
 
+/// A window's result in the type in which it is written.
+#[cube]
+fn stored<A: Float, T: Float, M: Size>(
+    value: Vector<A, M>,
+    #[comptime] form: Form,
+) -> Vector<T, M> {
+    if comptime!(form.tap.fold.is_max()) {
+        narrow::<A, T, M>(value, form.tap.widened)
+    } else {
+        round::<A, T, M>(value, form.tap.rounds)
+    }
+}
+
 /// Writes the windows of an item to the output, or to `results` in shared memory.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
-    output: &mut [Vector<S, M>],
+pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
+    output: &mut [Vector<T, M>],
     problem: &ProblemArgs,
     args: &TileArgs,
     tables: &Tables<A>,
@@ -115,15 +141,21 @@ pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
         } else {
             let own = comptime!(if form.counts() { j } else { 0 });
             let factor = Vector::<A, P>::new(factors.index(own).extract(0usize));
-            *folds.index(j) * factor
+            if comptime!(form.tap.reciprocal) {
+                *folds.index(j) * factor
+            } else {
+                *folds.index(j) / factor
+            }
         });
     }
     let first = item.block * form.width.block;
     if comptime!(form.written == 0) {
-        let at = (item.row * form.room.results() + first) as usize;
+        let vectors = comptime!(form.vectors());
+        let at = (item.row * form.room.results() + first * vectors + item.vector) as usize;
         #[unroll]
         for j in 0..values.len() {
-            results[at + j] = Vector::new(values.index(j).extract(0usize));
+            let value = values.index(j).extract(0usize);
+            results[at + comptime!(j * vectors as usize)] = Vector::new(value);
         }
     } else if h < args.output_height {
         let lanes = comptime!(form.written);
@@ -148,18 +180,17 @@ pub(super) fn write<S: Float, A: Float, P: Size, M: Size>(
                     value.insert(m, values.index(window).extract(lane));
                 }
                 let step = if comptime!(form.flat) { 1u32.runtime() } else { args.pixel_written };
-                output[(at + comptime!(g as u32) * step) as usize] =
-                    round::<A, S, M>(value, form.tap.rounds);
+                output[(at + comptime!(g as u32) * step) as usize] = stored::<A, T, M>(value, form);
             }
         }
     }
 }
 
-/// Writes a block of rows; neighbouring units write neighbouring columns.
+/// Writes a block of rows; neighbouring units write neighbouring elements.
 #[cube]
-pub(super) fn write_rows<S: Float, A: Float, M: Size>(
+pub(super) fn write_rows<T: Float, A: Float, M: Size>(
     results: &Shared<[Vector<A, One>]>,
-    output: &mut [Vector<S, M>],
+    output: &mut [Vector<T, M>],
     args: &TileArgs,
     tile: &Tile,
     rows: u32,
@@ -167,15 +198,15 @@ pub(super) fn write_rows<S: Float, A: Float, M: Size>(
 ) {
     let first = rows * form.height.block;
     let row = tile.plane * args.output_height + first;
-    for column in range_stepped(UNIT_POS, tile.columns, CUBE_DIM) {
-        let at = row * args.line_written + tile.first + column;
+    let vectors = comptime!(form.vectors());
+    for element in range_stepped(UNIT_POS, tile.columns * vectors, CUBE_DIM) {
+        let at = row * args.line_written + tile.first * vectors + element;
         #[unroll]
         for i in 0..form.height.block {
             if first + i < args.output_height {
-                let value = results[(i * form.room.results() + column) as usize];
+                let value = results[(i * form.room.results() + element) as usize];
                 let value = Vector::<A, M>::new(value.extract(0usize));
-                output[(at + i * args.line_written) as usize] =
-                    round::<A, S, M>(value, form.tap.rounds);
+                output[(at + i * args.line_written) as usize] = stored::<A, T, M>(value, form);
             }
         }
     }

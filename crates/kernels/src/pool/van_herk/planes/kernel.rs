@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{fetch, keep, widened, windows};
+use super::columns::{Weights, fetch, keep, weights_of, widened, windows};
 use super::form::WORD_BYTES;
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
@@ -10,17 +10,18 @@ use super::{Form, One, TileArgs};
 use crate::cube::registers::{Registers, read, zeros};
 use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
 
-/// `S` is the type in which elements are stored, `A` the type in which they are summed. `N` is the number of lanes of a
-/// unit's column, `P` the number of these that are adjacent in shared memory too, `M` the lanes that are written at
-/// once.
+/// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
+/// `N` is the number of lanes of a unit's column, `P` the number of these that are adjacent in shared memory too, `M`
+/// the lanes that are written at once.
 #[cube(launch_unchecked)]
-pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
+pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>(
     input: &[Vector<S, N>],
-    output: &mut [Vector<S, M>],
+    output: &mut [Vector<T, M>],
     problem: &ProblemArgs,
     args: &TileArgs,
     #[comptime] form: Form,
-    #[define(S)] _stored: ElemType,
+    #[define(S)] _read: ElemType,
+    #[define(T)] _written: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
     // Aligned, because it is also viewed as vectors of several elements.
@@ -32,6 +33,7 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(form.results() as usize));
     let tile = tile_of(args, form);
     let place = place_of(problem, args, &tile, form);
+    let weights = weights_of::<A, N>(args, place.column, form);
     let tables = tables_of::<A>(problem, args, &tile, form);
     let nothing = neutral::<A, P>(problem, form.tap.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
@@ -42,10 +44,11 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
     let ending = zeros::<A, N>(form.height.ending());
     let whole = zeros::<A, N>(form.height.whole);
     let next = zeros::<S, N>(form.height.block);
-    let first = zeros::<S, N>(form.height.block);
+    let first = zeros::<S, N>(if comptime!(form.height.whole > 0) { form.height.block } else { 0 });
     if place.inside {
         lead::<S, A, N>(
-            input, problem, args, &place, tile.block, &next, &first, &whole, &ending, form,
+            input, problem, args, &place, &weights, tile.block, &next, &first, &whole, &ending,
+            form,
         );
     }
     for block in tile.block..tile.end {
@@ -55,29 +58,29 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
             0u32.runtime()
         };
         if place.inside {
-            let prefixes = prefixes::<A, N>(
-                &widened::<S, A, N>(&next, args, form),
-                form.height.block,
-                form.tap,
-            );
-            let rows = windows::<A, N>(
-                &widened::<S, A, N>(&first, args, form),
-                &read::<A, N>(&whole),
-                &read::<A, N>(&ending),
-                &prefixes,
-                form.height,
-                form.tap,
-            );
-            share_rows::<A, N, P>(&rows, &mut shared, buffer + place.shared, form);
-            keep::<A, N>(&prefixes, &ending, &whole, form);
+            let after = block + comptime!(form.before());
+            let elements = widened::<S, A, N>(&next, problem, args, &weights, after, form);
+            if comptime!(form.height.whole > 0) {
+                let prefixes = prefixes::<A, N>(&elements, form.height.block, form.tap);
+                let rows = windows::<A, N>(
+                    &widened::<S, A, N>(&first, problem, args, &weights, block, form),
+                    &read::<A, N>(&whole),
+                    &read::<A, N>(&ending),
+                    &prefixes,
+                    form.height,
+                    form.tap,
+                );
+                share_rows::<A, N, P>(&rows, &mut shared, buffer + place.shared, form);
+                keep::<A, N>(&prefixes, &ending, &whole, form);
+            } else {
+                share_rows::<A, N, P>(&elements, &mut shared, buffer + place.shared, form);
+            }
             if block + 1 < tile.end {
-                let step = block + comptime!(form.height.whole + 2);
-                fetch::<S, A, N>(input, problem, &place, step, &next, form);
-                fetch::<S, A, N>(input, problem, &place, block + 1, &first, form);
+                fetch_both::<S, N>(input, problem, args, &place, block + 1, &next, &first, form);
             }
         }
         sync_cube();
-        along_rows::<S, A, P, M>(
+        along_rows::<T, A, P, M>(
             &shared,
             &mut totals,
             &mut results,
@@ -92,11 +95,30 @@ pub(super) fn walk_pairs<S: Float, A: Float, N: Size, P: Size, M: Size>(
         );
         if comptime!(form.written == 0) {
             sync_cube();
-            write_rows::<S, A, M>(&results, output, args, &tile, block, form);
+            write_rows::<T, A, M>(&results, output, args, &tile, block, form);
         }
         if comptime!(form.room.buffers == 1) {
             sync_cube();
         }
+    }
+}
+
+/// Loads the blocks in which the windows of a block of rows end and start.
+#[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
+fn fetch_both<S: Float, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    args: &TileArgs,
+    place: &Place,
+    block: u32,
+    next: &Registers<S, N>,
+    first: &Registers<S, N>,
+    #[comptime] form: Form,
+) {
+    fetch::<S, N>(input, args, problem, place, block + comptime!(form.before()), next, form);
+    if comptime!(form.height.whole > 0) {
+        fetch::<S, N>(input, args, problem, place, block, first, form);
     }
 }
 
@@ -110,6 +132,7 @@ fn lead<S: Float, A: Float, N: Size>(
     problem: &ProblemArgs,
     args: &TileArgs,
     place: &Place,
+    weights: &Weights<A, N>,
     block: u32,
     next: &Registers<S, N>,
     first: &Registers<S, N>,
@@ -118,27 +141,32 @@ fn lead<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     let rows = comptime!(form.height.block);
-    let blocks = comptime!(form.height.whole + 1);
-    fetch::<S, A, N>(input, problem, place, block, next, form);
-    fetch::<S, A, N>(input, problem, place, block + 1, first, form);
-    for pair in 0..comptime!(blocks / 2) {
-        let (one, other) =
-            (widened::<S, A, N>(next, args, form), widened::<S, A, N>(first, args, form));
-        let step = block + 2 * pair + 2;
-        fetch::<S, A, N>(input, problem, place, step, next, form);
-        fetch::<S, A, N>(input, problem, place, step + 1, first, form);
-        keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
-        keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
-    }
-    if comptime!(blocks % 2 > 0) {
-        let last = widened::<S, A, N>(next, args, form);
-        keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
-        #[unroll]
-        for j in 0..rows {
-            next.index(j as usize).store(first.index(j as usize).read());
+    let blocks = comptime!(form.before());
+    if comptime!(blocks > 0) {
+        fetch::<S, N>(input, args, problem, place, block, next, form);
+        fetch::<S, N>(input, args, problem, place, block + 1, first, form);
+        for pair in 0..comptime!(blocks / 2) {
+            let step = block + 2 * pair + 2;
+            let one = widened::<S, A, N>(next, problem, args, weights, step - 2, form);
+            let other = widened::<S, A, N>(first, problem, args, weights, step - 1, form);
+            fetch::<S, N>(input, args, problem, place, step, next, form);
+            fetch::<S, N>(input, args, problem, place, step + 1, first, form);
+            keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
+            keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
         }
+        if comptime!(blocks % 2 > 0) {
+            let step = block + comptime!(blocks - 1);
+            let last = widened::<S, A, N>(next, problem, args, weights, step, form);
+            keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
+            #[unroll]
+            for j in 0..rows {
+                next.index(j as usize).store(first.index(j as usize).read());
+            }
+        }
+        fetch::<S, N>(input, args, problem, place, block, first, form);
+    } else {
+        fetch::<S, N>(input, args, problem, place, block, next, form);
     }
-    fetch::<S, A, N>(input, problem, place, block, first, form);
 }
 
 /// Writes the windows of a block of a unit's column to shared memory, row by row.
@@ -153,7 +181,7 @@ fn share_rows<A: Float, N: Size, P: Size>(
     let (lanes, together) = comptime!((form.lanes as usize, form.together() as usize));
     #[unroll]
     for i in 0..form.height.block {
-        let row = comptime!((i * form.room.row * form.vectors()) as usize);
+        let row = comptime!((i * form.room.row * form.column_step()) as usize);
         let sums = *rows.index(i as usize);
         #[unroll]
         for n in 0..comptime!(lanes / together) {
@@ -206,7 +234,8 @@ pub(super) struct Place {
     pub(super) line: u32,
     /// Whether the column exists.
     pub(super) inside: bool,
-    /// Its position in shared memory.
+    /// The column, and its position in shared memory.
+    pub(super) column: u32,
     pub(super) shared: u32,
 }
 
@@ -228,9 +257,10 @@ fn place_of(problem: &ProblemArgs, args: &TileArgs, tile: &Tile, #[comptime] for
     let margin = comptime!((form.room.margin + form.width.phase) as i32);
     let position = (column as i32 - left + margin) as u32;
     Place {
-        input: there * problem.height.input as u32 * args.line + pixel,
+        input: there * args.input_height as u32 * args.line + pixel,
         line: args.line,
         inside,
-        shared: position * vectors + UNIT_POS % vectors,
+        column,
+        shared: position * form.column_step() + UNIT_POS % vectors * form.vector_step(),
     }
 }

@@ -4,10 +4,10 @@ use cubecl::prelude::*;
 
 use super::form::Walk;
 use super::kernel::Place;
-use super::{Form, One, TileArgs};
+use super::{Form, TileArgs};
 use crate::cube::convert::widen_by;
-use crate::cube::registers::Registers;
-use crate::pool::common::window::{Form as Tap, ProblemArgs, neutral, prefixes, together};
+use crate::cube::registers::{Registers, read, zeros};
+use crate::pool::common::window::{Fold, Form as Tap, ProblemArgs, counted_at, prefixes, together};
 
 impl Walk {
     /// The number of prefixes kept of the last whole block: all of them if some windows end in it, otherwise none.
@@ -21,11 +21,54 @@ impl Walk {
     }
 }
 
-/// The elements, converted to the type in which they are summed.
+/// What the elements of a unit's column are divided by before they are summed.
+#[derive(CubeType)]
+pub(super) struct Weights<A: Float, N: Size> {
+    /// The part of the divisor that is the column's.
+    columns: Vector<A, N>,
+    /// The factor for elements on rows where the height's part is the whole window.
+    usual: Vector<A, N>,
+}
+
+/// The weights of the column at `x`; of several neighbouring columns, if lanes lie along the width.
+#[cube]
+pub(super) fn weights_of<A: Float, N: Size>(
+    args: &TileArgs,
+    x: u32,
+    #[comptime] form: Form,
+) -> Weights<A, N> {
+    let mut columns = Vector::<A, N>::new(A::from_int(1));
+    let mut usual = Vector::<A, N>::new(A::from_int(1));
+    if comptime!(form.weights.is_some()) {
+        let [_, width] = comptime!(form.weights.unwrap());
+        #[unroll]
+        for i in 0..N::value() {
+            let x = if comptime!(form.flat) { x + i as u32 } else { x };
+            let taps = counted_at(&args.weights_width, x, width, Fold::AverageValid);
+            columns.insert(i, A::cast_from(taps));
+            usual.insert(i, A::from_int(1) / A::cast_from(taps * args.weights_height.kernel));
+        }
+    }
+    Weights::<A, N> { columns, usual }
+}
+
+/// The part of the divisor that is a row's. Rows outside have the nearest row's.
+#[cube]
+fn row_weight(args: &TileArgs, y: i32, #[comptime] form: Form) -> i32 {
+    let [height, _] = comptime!(form.weights.unwrap());
+    let y = min(max(y, 0i32), args.input_height - 1) as u32;
+    counted_at(&args.weights_height, y, height, Fold::AverageValid)
+}
+
+/// The elements of a block, converted to the type in which they are reduced, and divided by their weights if they have
+/// any.
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
+    problem: &ProblemArgs,
     args: &TileArgs,
+    weights: &Weights<A, N>,
+    block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut values = Sequence::<Vector<A, N>>::new();
@@ -33,7 +76,34 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
     for i in 0..cells.len() {
         values.push(widen_by::<S, A, N>(cells.index(i).read(), args.upper, form.tap.widened));
     }
-    values
+    if comptime!(form.weights.is_none()) {
+        values
+    } else {
+        let first = first_row(problem, block, form);
+        let last = first + comptime!(form.height.block as i32 - 1);
+        let all = args.weights_height.kernel;
+        let whole = row_weight(args, first, form) == all && row_weight(args, last, form) == all;
+        let weighed = zeros::<A, N>(form.height.block);
+        if comptime!(form.tap.reciprocal) && whole {
+            #[unroll]
+            for i in 0..values.len() {
+                weighed.index(i).store(*values.index(i) * weights.usual);
+            }
+        } else {
+            #[unroll]
+            for i in 0..values.len() {
+                let rows = A::cast_from(row_weight(args, first + i as i32, form));
+                weighed.index(i).store(*values.index(i) / (weights.columns * Vector::new(rows)));
+            }
+        }
+        read::<A, N>(&weighed)
+    }
+}
+
+/// The first row of a block.
+#[cube]
+fn first_row(problem: &ProblemArgs, block: u32, #[comptime] form: Form) -> i32 {
+    (block * form.height.block) as i32 - problem.height.before - comptime!(form.height.phase as i32)
 }
 
 /// The block that was just read becomes the newest whole one, and the oldest is dropped.
@@ -56,40 +126,44 @@ pub(super) fn keep<A: Float, N: Size>(
     }
 }
 
-/// Loads a block of a unit's column. Positions outside the input get the identity element.
+/// Loads a block of a unit's column. For a position outside the input, a maximum uses the nearest element inside, which
+/// every window over that position contains too; a sum uses 0.
 #[cube]
-pub(super) fn fetch<S: Float, A: Float, N: Size>(
+pub(super) fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
+    args: &TileArgs,
     problem: &ProblemArgs,
     place: &Place,
     block: u32,
     elements: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
-    let before = problem.height.before + comptime!(form.height.phase as i32);
-    let first = (block * form.height.block) as i32 - before;
+    let first = first_row(problem, block, form);
     // Most blocks are inside.
-    if first >= 0 && first + comptime!(form.height.block as i32) <= problem.height.input {
+    if first >= 0 && first + comptime!(form.height.block as i32) <= args.input_height {
         let at = place.input + first as u32 * place.line;
         #[unroll]
         for j in 0..form.height.block {
             elements.index(j as usize).store(input[(at + j * place.line) as usize]);
         }
-    } else if first + comptime!(form.height.block as i32) <= 0 || first >= problem.height.input {
-        let nothing = S::cast_from(neutral::<A, One>(problem, form.tap.fold).extract(0usize));
-        #[unroll]
-        for j in 0..form.height.block {
-            elements.index(j as usize).store(Vector::new(nothing));
-        }
-    } else {
-        let nothing = S::cast_from(neutral::<A, One>(problem, form.tap.fold).extract(0usize));
+    } else if comptime!(form.tap.fold.is_max())
+        || (first + comptime!(form.height.block as i32) > 0 && first < args.input_height)
+    {
         #[unroll]
         for j in 0..form.height.block {
             let y = first + j as i32;
-            let there = min(max(y, 0i32), problem.height.input - 1);
+            let there = min(max(y, 0i32), args.input_height - 1);
             let element = input[(place.input + there as u32 * place.line) as usize];
-            let kept = select(y == there, element, Vector::new(nothing));
-            elements.index(j as usize).store(kept);
+            elements.index(j as usize).store(if comptime!(form.tap.fold.is_max()) {
+                element
+            } else {
+                select(y == there, element, Vector::new(S::from_int(0)))
+            });
+        }
+    } else {
+        #[unroll]
+        for j in 0..form.height.block {
+            elements.index(j as usize).store(Vector::new(S::from_int(0)));
         }
     }
 }

@@ -3,23 +3,11 @@
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::pool::common::settings::Settings;
-use crate::pool::common::van_herk::{block, windowed};
-use crate::pool::problem::{Output, Reduction, pixel_channels};
-
-/// The most elements that a pass writes, and the total bytes of the intermediate tensors.
-pub(super) fn written(
-    pooling: &Pooling,
-    reduction: Reduction,
-    settings: &Settings,
-    dtype: DType,
-) -> (usize, usize) {
-    let passes = passes(pooling, reduction, settings, dtype);
-    let most = passes.iter().map(Walk::written).max().unwrap_or(0);
-    (most, passes.iter().map(Walk::workspace).sum())
-}
+use crate::pool::problem::{Problem, Reduction, pixel_channels};
+use crate::pool::van_herk::axes::{block, windowed};
 
 /// A pass along one axis, and the tensors that it reads and writes.
-pub(super) struct Walk {
+pub(in crate::pool::van_herk) struct Walk {
     pub(super) axis: usize,
     /// The lines are `outer × inner`; neighbours in memory lie along `inner`.
     pub(super) outer: usize,
@@ -38,15 +26,20 @@ pub(super) struct Walk {
 }
 
 impl Walk {
+    /// The number of elements that the pass reads.
+    pub(super) fn read(&self, pooling: &Pooling) -> usize {
+        self.outer * pooling.grid().axes()[self.axis].input() * self.inner
+    }
+
     /// The number of elements that the pass writes.
-    pub(super) fn written(&self) -> usize {
+    pub(in crate::pool::van_herk) fn written(&self) -> usize {
         self.outer * self.outputs * self.inner
     }
 
-    /// The bytes that the pass writes to scratch buffers: 0 if it writes the result.
-    pub(super) fn workspace(&self) -> usize {
-        let index = if self.indexed { DType::I32.size() } else { 0 };
-        if self.last { 0 } else { self.written() * (self.dtypes[1].size() + index) }
+    /// The bytes of the values and of the positions that the pass writes to scratch buffers: 0 if it writes the result.
+    pub(in crate::pool::van_herk) fn scratch(&self) -> [usize; 2] {
+        let bytes = |dtype: DType| if self.last { 0 } else { self.written() * dtype.size() };
+        [bytes(self.dtypes[1]), if self.indexed { bytes(DType::I32) } else { 0 }]
     }
 }
 
@@ -55,11 +48,11 @@ const KEPT_BYTES: usize = 72 << 10;
 
 /// Whether the units of a pass keep what they have read in shared memory until the windows that start there end. If
 /// lines are long, it would have left all caches before it is read again.
-pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk) -> bool {
+pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk, units: u32) -> bool {
     let block = block(axis);
     let blocks = (axis.kernel() - 1) / block + 2;
     let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
-    let room = settings.units as usize * unit <= settings.shared_bytes.min(KEPT_BYTES);
+    let room = units as usize * unit <= settings.shared_bytes.min(KEPT_BYTES);
     // Without `shared_vectors`, nothing is kept: graphics drivers leave room for few cubes if shared memory is held for
     // long, and not all of them can share narrow types.
     settings.shared_vectors && room && !walk.indexed && !settings.runs
@@ -68,28 +61,55 @@ pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk) -> bool {
 /// With fewer units than this, lines are cut into pieces, although each piece then reads one window more.
 const ENOUGH_UNITS: usize = 1 << 17;
 
-pub(super) fn passes(
-    pooling: &Pooling,
+/// The type of the values between two passes.
+pub(in crate::pool::van_herk) fn between(
     reduction: Reduction,
     settings: &Settings,
     dtype: DType,
-) -> Vec<Walk> {
-    let axes = pooling.grid().axes();
-    let walked: Vec<_> = windowed(pooling).collect();
-    let channels = pixel_channels(pooling);
-    // Turning each axis restores the order only if the windowed axes are the last ones.
-    let turns =
-        channels == 1 && !settings.runs && walked.len() > 1 && walked[0] + walked.len() == AXES;
-    let indexed = matches!(reduction, Reduction::Max(Output::ValuesAndIndices(_)));
-    let between = match reduction {
+) -> DType {
+    match reduction {
         Reduction::Average(_) => settings.accumulator,
         _ => dtype,
-    };
+    }
+}
+
+/// One pass for every axis that has a window.
+pub(in crate::pool::van_herk) fn all_axes(problem: Problem<'_>, settings: &Settings) -> Vec<Walk> {
+    let pooling = problem.pooling;
+    let walked: Vec<_> = windowed(pooling).collect();
+    // Turning each axis restores the order only if the windowed axes are the last ones.
+    let turns = pixel_channels(pooling) == 1
+        && !settings.runs
+        && walked.len() > 1
+        && walked[0] + walked.len() == AXES;
+    walks(problem, settings, &walked, turns, true)
+}
+
+/// The pass along the depth before a pass over planes; `None` if the depth has no window.
+pub(in crate::pool::van_herk) fn depth(problem: Problem<'_>, settings: &Settings) -> Option<Walk> {
+    let has_window = problem.pooling.grid().axes()[0].kernel() > 1;
+    let axes = if has_window { &[0][..] } else { &[] };
+    walks(problem, settings, axes, false, false).pop()
+}
+
+/// The passes along the axes `walked`. If `ends`, the last of them writes the result.
+fn walks(
+    problem: Problem<'_>,
+    settings: &Settings,
+    walked: &[usize],
+    turns: bool,
+    ends: bool,
+) -> Vec<Walk> {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let axes = pooling.grid().axes();
+    let channels = pixel_channels(pooling);
+    let indexed = reduction.has_indices();
+    let between = between(reduction, settings, dtype);
     let mut extents = axes.each_ref().map(Axis::input);
     let samples = pooling.input().elements() / channels / extents.iter().product::<usize>();
     let mut passes = Vec::new();
     for (n, &axis) in walked.iter().enumerate() {
-        let (first, last) = (n == 0, n + 1 == walked.len());
+        let (first, last) = (n == 0, ends && n + 1 == walked.len());
         let before: usize = extents[..axis].iter().product();
         let after: usize = extents[axis + 1..].iter().product();
         extents[axis] = axes[axis].output();

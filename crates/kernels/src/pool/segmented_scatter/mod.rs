@@ -1,0 +1,411 @@
+//! Gradients of maxima of large windows, at a cost that does not grow with the window.
+//!
+//! ```text
+//! for each tile of columns of a plane, and some channels or planes:  one cube; one unit per column of windows
+//!     for each block of R rows of windows:
+//!         each unit walks down its column:
+//!             add up the gradients of a segment of windows with the same winner
+//!             at its end, leave the sum and the winner's column in the winner's row of a ring in shared memory
+//!         for each row of inputs that no later window contains, piece by piece:
+//!             add the sums left on that row to their winners
+//!         write these rows
+//! ```
+//!
+//! Two facts make this a scatter without atomics. In one column of windows, the windows with the same winner are
+//! neighbours: a winner is greater than all that came before it, and stays the winner until a window starts after it.
+//! And a row of inputs has at most one winner in a column of windows: the greatest of the columns that they read. So
+//! sums never meet at one place of the ring, and every input's sum has one order: down each column, then along the row.
+//!
+//! Both need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
+//! of other indices some sums may be lost, but always the same memory is accessed.
+
+mod kernel;
+
+use core::fmt;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Pooling};
+
+use crate::cube::convert::{Widening, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::kernel::Kernel;
+use crate::pool::common::lanes::widest_divisor;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::indexing;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::{Problem, Reduction, pixel_channels};
+
+const NAME: &str = "segmented_scatter";
+
+/// This kernel has no settings of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Config;
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("as planned")
+    }
+}
+
+impl Kernel for Config {
+    const NAME: &'static str = NAME;
+
+    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+        fits(problem, device)?;
+        let own = Settings { lanes: 1, unrolled: false, ..Settings::new(problem, device) };
+        let units = Tile::new(problem, &own).ok_or(NO_TILE)?.units();
+        let settings = Settings { units, ..own };
+        Self.check(&settings, problem, device)?;
+        Ok((settings, Self))
+    }
+
+    /// Refuses problems that this kernel does not support, and a number of units other than the tile's.
+    fn check(
+        &self,
+        settings: &Settings,
+        problem: Problem<'_>,
+        device: &Capabilities,
+    ) -> Result<(), PlanError> {
+        fits(problem, device)?;
+        settings.check_lanes(problem)?;
+        let units = Tile::new(problem, settings).ok_or(NO_TILE)?.units();
+        only_if(NAME, settings.units == units, "a tile takes another number of units")?;
+        only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")
+    }
+
+    fn launch(
+        &self,
+        client: &Client,
+        problem: Problem<'_>,
+        settings: &Settings,
+        buffers: Buffers<'_>,
+    ) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+        let winners = indices.ok_or(PlanError::Indices { needed: true })?;
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let tile = Tile::new(problem, settings).ok_or(NO_TILE)?;
+        let form = Form::new(problem, settings, tile);
+        let [depth, height, width] = pooling.grid().axes();
+        let pixel = pixel_channels(pooling);
+        let planes = inputs / height.input() / width.input() / pixel;
+        // The cubes beside each other: groups of channels, or of planes.
+        let groups = match form.flat {
+            true => planes.div_ceil(tile.lanes),
+            false => planes * (pixel / tile.lanes),
+        };
+        let tiles = width.input().div_ceil(tile.columns);
+        let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
+        let reach = (height.kernel() - 1).div_ceil(form.done as usize);
+        let run = blocks.div_ceil(pieces(groups * tiles, blocks, reach, settings));
+        let pieces = blocks.div_ceil(run);
+        let cubes = groups * tiles * pieces;
+        let [batch, channel, position] = indexing(pooling, reduction.base());
+        let args = ScatterArgsLaunch::new(
+            cubes as u32,
+            (pixel / tile.lanes).max(1) as u32,
+            pixel as u32,
+            planes as u32,
+            tiles as u32,
+            tile.columns as u32,
+            pieces as u32,
+            run as u32,
+            blocks as u32,
+            reach as u32,
+            depth.input() as u32,
+            span(height),
+            span(width),
+            batch,
+            channel,
+            position,
+        );
+        let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+        // SAFETY: windows and inputs that do not exist are neither read nor written, and positions in shared memory are
+        // those of a tile whatever the indices are.
+        unsafe {
+            kernel::scatter::launch_unchecked(
+                client,
+                count,
+                dim,
+                vectors(dy, outputs, 1),
+                vectors(winners, outputs, 1),
+                vectors(dx, inputs, 1),
+                args,
+                form,
+                elem(dtype),
+                elem(settings.accumulator),
+            )
+        };
+        Ok(())
+    }
+}
+
+/// The error if no tile fits in a cube.
+const NO_TILE: PlanError =
+    PlanError::NotFor { kernel: NAME, reason: "a tile of columns does not fit in a cube" };
+
+/// The most units of a cube, one for each column of windows and lane.
+const MOST_UNITS: usize = 512;
+
+/// The most lanes of a cube: channels of a pixel, or planes.
+const MOST_LANES: usize = 16;
+
+/// The rows of windows of a block.
+const ROWS: [usize; 2] = [8, 4];
+
+/// The columns of a row of inputs whose sums one unit adds up.
+const CHUNK: u32 = 16;
+
+/// The places of a row of the ring that a unit reads at once.
+const TOGETHER: u32 = 4;
+
+/// The units that keep a multiprocessor busy.
+const UNITS_EACH: usize = 960;
+
+/// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. Each piece
+/// also walks the blocks of one window before its first row.
+fn pieces(cubes: usize, blocks: usize, reach: usize, settings: &Settings) -> usize {
+    let time = |&pieces: &usize| {
+        let each = (cubes * pieces).div_ceil(settings.multiprocessors as usize);
+        let busy = (each * settings.units as usize).max(UNITS_EACH);
+        busy * (blocks.div_ceil(pieces) + if pieces > 1 { reach } else { 0 })
+    };
+    (1..=blocks).min_by_key(time).unwrap_or(1)
+}
+
+/// The part of a plane that a cube computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    /// The channels of a pixel, or the planes.
+    lanes: usize,
+    /// The columns of inputs, and the windows of a row that read them.
+    columns: usize,
+    windows: usize,
+    /// The rows of windows of a block.
+    rows: usize,
+}
+
+impl Tile {
+    /// The tile with which a multiprocessor does the most at once.
+    fn new(problem: Problem<'_>, settings: &Settings) -> Option<Self> {
+        let tiles = lanes(problem.pooling)
+            .flat_map(|lanes| ROWS.map(|rows| (lanes, rows)))
+            .flat_map(|(lanes, rows)| Self::with(problem, settings, lanes, rows));
+        tiles.max_by(|a, b| a.rate(problem, settings).total_cmp(&b.rate(problem, settings)))
+    }
+
+    /// The share of a multiprocessor's units that work on inputs of their own: not on windows over other tiles' inputs,
+    /// not for lack of shared memory, and not on parts of a sector of memory.
+    fn rate(&self, problem: Problem<'_>, settings: &Settings) -> f64 {
+        let Problem { pooling, dtype, .. } = problem;
+        let width = &pooling.grid().axes()[AXES - 1];
+        let own = width.output() as f64 / width.input().div_ceil(self.columns) as f64;
+        let bytes = Form::new(problem, settings, *self).bytes(settings.accumulator);
+        let cubes = (settings.shared_bytes / bytes).min(RESIDENT / self.units() as usize);
+        let units = (cubes * self.units() as usize).min(UNITS_EACH) as f64;
+        let sector = match pixel_channels(pooling) {
+            1 => 1.0,
+            _ => (self.lanes * dtype.size()).min(SECTOR) as f64 / SECTOR as f64,
+        };
+        // Longer blocks synchronise less often.
+        let often = self.rows as f64 / (self.rows + 1) as f64;
+        own / self.windows as f64 * units * sector * often
+    }
+
+    /// The tiles with these lanes and rows that fit in a cube.
+    fn with(
+        problem: Problem<'_>,
+        settings: &Settings,
+        lanes: usize,
+        rows: usize,
+    ) -> impl Iterator<Item = Self> {
+        let width = problem.pooling.grid().axes()[AXES - 1];
+        let tiled = move |tiles: usize| {
+            let columns = width.input().div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
+            let windows = (columns + width.kernel() - 2) / width.stride() + 1;
+            let windows = windows.min(width.output().next_multiple_of(LEAST_COLUMNS));
+            Self { lanes, columns, windows, rows }
+        };
+        let settings = *settings;
+        let fits = move |tile: &Self| {
+            let bytes = Form::new(problem, &settings, *tile).bytes(settings.accumulator);
+            tile.windows * lanes <= MOST_UNITS && bytes <= settings.shared_bytes
+        };
+        let columns = (1..=MOST_UNITS / LEAST_COLUMNS).map(|n| n * LEAST_COLUMNS);
+        columns.map(move |columns| tiled(width.input().div_ceil(columns))).filter(fits)
+    }
+
+    /// The units of a cube.
+    fn units(&self) -> u32 {
+        (self.windows * self.lanes).next_multiple_of(32) as u32
+    }
+}
+
+/// The units that a multiprocessor has room for, and the bytes that memory moves at once.
+const RESIDENT: usize = 2048;
+const SECTOR: usize = 32;
+
+/// The columns of a tile are a multiple of this, so that similar widths have the same kernel.
+const LEAST_COLUMNS: usize = 8;
+
+/// The lanes that a cube may have, the most first.
+fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
+    let planes = pooling.output().elements()
+        / pooling.grid().axes()[1..].iter().map(Axis::output).product::<usize>();
+    let all = match pixel_channels(pooling) {
+        1 => MOST_LANES.min(planes.next_power_of_two()),
+        few if few <= MOST_LANES => few,
+        many => widest_divisor(many, MOST_LANES),
+    };
+    (0..=all.trailing_zeros()).map(move |power| all >> power)
+}
+
+/// The parameters that change the kernel's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    /// Whether lanes are planes, not channels.
+    flat: bool,
+    lanes: u32,
+    columns: u32,
+    windows: u32,
+    /// The rows of windows of a block, and the rows of inputs of the ring.
+    rows: u32,
+    ring: u32,
+    /// The rows of inputs that are complete after a block.
+    done: u32,
+    rounds: bool,
+    /// How elements are converted to the type in which they are summed.
+    widened: Widening,
+    /// Whether neighbouring positions have consecutive indices.
+    consecutive: bool,
+}
+
+impl Form {
+    fn new(problem: Problem<'_>, settings: &Settings, tile: Tile) -> Self {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let [_, height, _] = pooling.grid().axes();
+        let (stride, kernel) = (height.stride(), height.kernel());
+        Self {
+            flat: pixel_channels(pooling) == 1,
+            lanes: tile.lanes as u32,
+            columns: tile.columns as u32,
+            windows: tile.windows as u32,
+            rows: tile.rows as u32,
+            ring: ((tile.rows - 1) * stride + kernel.max(stride)) as u32,
+            done: (tile.rows * stride) as u32,
+            rounds: settings.rounds,
+            widened: settings.widening(dtype),
+            consecutive: indexing(pooling, reduction.base())[2] == 1,
+        }
+    }
+
+    /// The columns of windows of all lanes, each of which is a unit's.
+    fn walks(&self) -> u32 {
+        self.windows * self.lanes
+    }
+
+    /// The columns of inputs of all lanes.
+    fn line(&self) -> u32 {
+        self.columns * self.lanes
+    }
+
+    /// The steps between rows of the ring and between rows of results: units on neighbouring rows are on other banks.
+    fn ring_row(&self) -> u32 {
+        self.walks() + self.apart()
+    }
+
+    fn result_row(&self) -> u32 {
+        self.line() + self.apart()
+    }
+
+    fn apart(&self) -> u32 {
+        if self.flat { 1 } else { self.lanes }
+    }
+
+    /// The chunks of a row of results.
+    fn chunks(&self) -> u32 {
+        self.columns.div_ceil(CHUNK)
+    }
+
+    /// The step from one lane to the next and from one column to the next, in the ring and in a row of results: units
+    /// that are neighbours in memory are neighbours in shared memory.
+    fn steps(&self, columns: u32) -> [u32; 2] {
+        if self.flat { [columns, 1] } else { [1, self.lanes] }
+    }
+
+    fn bytes(&self, accumulator: DType) -> usize {
+        let (ring, results) = (self.ring * self.ring_row(), self.done * self.result_row());
+        let (ring, results) = (ring as usize, results as usize);
+        ring * (accumulator.size() + DType::I32.size()) + results * accumulator.size()
+    }
+}
+
+/// The numbers of an axis. They are run-time values, so they may change without compiling a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Span {
+    input: FastDivmod<u32>,
+    inputs: i32,
+    outputs: i32,
+    kernel: i32,
+    stride: i32,
+    before: i32,
+}
+
+fn span(axis: &Axis) -> SpanLaunch {
+    SpanLaunch::new(
+        axis.input() as u32,
+        axis.input() as i32,
+        axis.output() as i32,
+        axis.kernel() as i32,
+        axis.stride() as i32,
+        axis.before() as i32,
+    )
+}
+
+/// The numbers of a problem.
+#[derive(CubeType, CubeLaunch)]
+struct ScatterArgs {
+    cubes: u32,
+    /// The groups of channels of a pixel, and its channels.
+    groups: FastDivmod<u32>,
+    pixel: u32,
+    planes: u32,
+    /// The tiles of a row, and the columns of a tile.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The pieces of a plane, the blocks of a piece and of a plane, and the blocks before a piece that reach into it.
+    pieces: FastDivmod<u32>,
+    run: u32,
+    blocks: u32,
+    reach: u32,
+    /// The planes of a sample.
+    depth: FastDivmod<u32>,
+    height: Span,
+    width: Span,
+    /// The index steps to the next sample, channel and position.
+    index_batch: u32,
+    index_channel: u32,
+    index_position: FastDivmod<u32>,
+}
+
+/// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
+fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, gradient, .. } = problem;
+    let [depth, height, width] = pooling.grid().axes();
+    let maximum = matches!(reduction, Reduction::Max(_));
+    let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
+    let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
+    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+    only_if(NAME, gradient, "it only computes gradients")?;
+    only_if(NAME, maximum, "it only computes gradients of maxima")?;
+    only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
+    only_if(NAME, height.kernel() > 1, "windows have one row")?;
+    only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;
+    only_if(NAME, both(|axis| !axis.is_uneven()), "windows differ in size or step")?;
+    only_if(NAME, both(|axis| axis.kernel() < 1 << 15), "windows are too long")
+}

@@ -1,0 +1,239 @@
+//! One axis: each unit walks a piece of a line, block by block.
+//!
+//! With channels first, the lines along the width are not adjacent in memory. If every axis is walked in this way, each
+//! pass moves its axis to the last place: it reads adjacent elements and writes runs, and after all passes the axes are
+//! in their original order.
+
+mod blocks;
+mod kernel;
+mod passes;
+mod results;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
+
+use super::Tensors;
+use super::axes::block;
+use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
+use crate::cube::convert::{MaximumForm, Widening, elem};
+use crate::cube::unit::grid;
+use crate::pool::common::buffers::{optional_vectors, vectors};
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::{Fold, full_divisor, indexing};
+use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+
+pub(super) use passes::{Walk, all_axes, between, depth};
+
+/// Launches a pass: reads and writes `tensors`.
+pub(super) fn launch(
+    client: &Client,
+    problem: Problem<'_>,
+    settings: &Settings,
+    walk: &Walk,
+    units: u32,
+    tensors: &Tensors,
+) {
+    let Problem { pooling, reduction, .. } = problem;
+    let axis = &pooling.grid().axes()[walk.axis];
+    let blocks = (walk.outputs * axis.stride()).div_ceil(block(axis));
+    let pieces = blocks.div_ceil(walk.run);
+    let [read, write] = walk.lanes;
+    let all = walk.outer * pieces * walk.inner / read;
+    let (cubes, dim) = grid(client, units, all);
+    let (elements, written) = (walk.read(pooling), walk.written());
+    // SAFETY: coordinates are clamped to the line before they are read, and outputs that do not exist are not written.
+    unsafe {
+        kernel::slide::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            read,
+            write,
+            vectors(&tensors.input, elements, read),
+            optional_vectors(tensors.positions.as_ref(), elements, read),
+            vectors(&tensors.output, written, write),
+            optional_vectors(tensors.indices.as_ref(), written, write),
+            pass_args(pooling, reduction, settings, walk, all, pieces, blocks),
+            Form::new(problem, settings, walk, units),
+            elem(walk.dtypes[0]),
+            elem(walk.dtypes[1]),
+            elem(settings.accumulator),
+        )
+    };
+}
+
+/// The numbers of a pass. They are run-time values, so they may change without compiling a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct Pass {
+    units: u32,
+    /// The number of vectors across neighbouring lines, and the number of pieces of a line.
+    inner: FastDivmod<u32>,
+    inner_vectors: u32,
+    pieces: FastDivmod<u32>,
+    /// The number of blocks of outputs in a line, and in a piece.
+    blocks: u32,
+    run: u32,
+    axis: AxisArgs,
+    outputs: u32,
+    /// The number of vectors in a pixel, and the number of pixels on the axes inside this one.
+    pixel: FastDivmod<u32>,
+    inner_pixels: u32,
+    /// The number of lines per sample on the axes outside this one, in the input's order.
+    before: FastDivmod<u32>,
+    /// The number of lines per sample on the outer axes, in the output's order, and how many of them are along the
+    /// height.
+    others: FastDivmod<u32>,
+    height: FastDivmod<u32>,
+    depth_axis: AxisArgs,
+    height_axis: AxisArgs,
+    /// The value of a fixed divisor.
+    divisor: u32,
+    /// The reciprocal of the divisor of a window that has all its taps.
+    reciprocal: InputScalar,
+    /// The index steps to the next sample, position, and lane of a vector.
+    index_batch: u32,
+    index_position: u32,
+    index_lane: u32,
+}
+
+fn pass_args(
+    pooling: &Pooling,
+    reduction: Reduction,
+    settings: &Settings,
+    walk: &Walk,
+    units: usize,
+    pieces: usize,
+    blocks: usize,
+) -> PassLaunch {
+    let axes = pooling.grid().axes();
+    let pixel = (pixel_channels(pooling) / walk.lanes[0]).max(1) as u32;
+    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
+    let lead = if walk.turns { outermost(pooling) } else { walk.axis };
+    let others = axes[..lead].iter().map(Axis::output).product::<usize>();
+    let extent =
+        |range: std::ops::Range<usize>| axes[range].iter().map(Axis::input).product::<usize>();
+    PassLaunch::new(
+        units as u32,
+        (walk.inner / walk.lanes[0]) as u32,
+        (walk.inner / walk.lanes[0]) as u32,
+        pieces as u32,
+        blocks as u32,
+        walk.run as u32,
+        axis_args(&axes[walk.axis]),
+        walk.outputs as u32,
+        pixel,
+        extent(walk.axis + 1..AXES) as u32,
+        extent(0..walk.axis) as u32,
+        others as u32,
+        if walk.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
+        axis_args(&axes[0]),
+        axis_args(&axes[1]),
+        reduction.fixed_divisor(),
+        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+        index_batch,
+        index_position,
+        index_channel,
+    )
+}
+
+/// The parameters that change the kernel's code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Form {
+    axis: AxisForm,
+    depth: AxisForm,
+    height: AxisForm,
+    fold: Fold,
+    maximum: MaximumForm,
+    float: bool,
+    reciprocal: bool,
+    rounds: bool,
+    /// How elements are converted to the accumulator's type.
+    widened: Widening,
+    runs: bool,
+    /// The inputs of a block, and the step between windows, which divides it.
+    block: u32,
+    stride: u32,
+    /// For a window that starts at the first input of a block: how many blocks later its last tap is, and the position
+    /// of this tap in that block.
+    whole: u32,
+    rest: u32,
+    /// Whether the outputs of a line are adjacent in what is written, and whether this pass writes the result.
+    turns: bool,
+    last: bool,
+    /// Whether a pixel has several channels.
+    channels: bool,
+    /// The number of axes before this one.
+    others: usize,
+    /// The lanes of written vectors.
+    written: usize,
+    /// The number of units in a cube.
+    units: u32,
+    /// Whether a unit keeps what it has read in shared memory until it needs it again.
+    keeps: bool,
+}
+
+impl Form {
+    fn new(problem: Problem<'_>, settings: &Settings, walk: &Walk, units: u32) -> Self {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let axes = pooling.grid().axes();
+        let axis = &axes[walk.axis];
+        let block = block(axis);
+        Self {
+            axis: AxisForm::new(axis, false),
+            depth: AxisForm::new(&axes[0], false),
+            height: AxisForm::new(&axes[1], false),
+            fold: Fold::of(reduction),
+            maximum: settings.maximum,
+            float: dtype.is_float(),
+            reciprocal: dtype != DType::F64,
+            rounds: settings.rounds && walk.last,
+            widened: settings.widening(walk.dtypes[0]),
+            runs: settings.runs,
+            block: block as u32,
+            stride: axis.stride() as u32,
+            whole: ((axis.kernel() - 1) / block) as u32,
+            rest: ((axis.kernel() - 1) % block) as u32,
+            turns: walk.turns,
+            last: walk.last,
+            channels: pooling.layout() == Layout::ChannelsLast && pixel_channels(pooling) > 1,
+            others: walk.axis,
+            written: walk.lanes[1],
+            units,
+            keeps: passes::keeps(axis, settings, walk, units),
+        }
+    }
+
+    /// The number of blocks that a unit keeps: from the one in which windows start to the one after their last whole
+    /// block.
+    fn blocks(&self) -> u32 {
+        self.whole + 2
+    }
+
+    /// The number of vectors that the units of a cube keep; 1 if they keep none.
+    fn kept(&self) -> usize {
+        if self.keeps { (self.blocks() * self.block * self.units) as usize } else { 1 }
+    }
+
+    /// The number of outputs of a line in a written vector.
+    fn group(&self) -> usize {
+        if self.turns { self.written } else { 1 }
+    }
+
+    /// Which result, and which lane of it, is lane `m` of written vector `g` of a block.
+    fn source(&self, g: usize, m: usize) -> (usize, usize) {
+        if self.turns { (g * self.written + m, 0) } else { (g, m) }
+    }
+
+    /// Whether the next block is loaded while the current one is reduced. A processor's thread does not wait for loads
+    /// in this way, and with indices, positions would take the registers.
+    fn fetches(&self) -> bool {
+        !self.runs && !self.fold.has_index()
+    }
+
+    /// Whether windows have divisors of their own.
+    fn counts(&self) -> bool {
+        self.last && self.fold.counts()
+    }
+}

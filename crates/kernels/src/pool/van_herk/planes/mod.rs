@@ -1,0 +1,197 @@
+//! Height and width of a plane in one launch, for strides of 1: down the columns in registers, along the rows from
+//! shared memory.
+//!
+//! ```text
+//! for each tile of columns of a plane, piece by piece of its rows:   one cube; one unit per column or two
+//!     for each block of B rows of outputs:
+//!         reduce each column's windows in registers                   to B rows in shared memory
+//!         for each row, block by block of its columns:                one unit each
+//!             reduce the row's windows from shared memory, and write them
+//! ```
+//!
+//! The windows of a block are computed from reductions that they share, here sums:
+//!
+//! ```text
+//! whole = sum of the blocks that all windows of the block contain
+//! sum   = whole, plus the inputs before these blocks one by one, from the last to the first: each partial sum
+//!         belongs to one window and lacks only that window's end
+//! y[o]  = sum + prefix of the block after these
+//! ```
+//!
+//! Along the rows, units do not share the reduction of a whole block if windows contain only one: each computes what it
+//! needs. If shared memory holds two blocks of rows, the units of a cube synchronise once per block. The next block is
+//! loaded while rows are reduced.
+//!
+//! Elements of two bytes are loaded two at a time, and a unit writes several neighbouring results as one word. Results of
+//! four bytes go through shared memory, so that neighbouring units write neighbouring elements.
+//!
+//! A tile reads one window more columns than it writes, if that many exist, and a piece one window more rows. Columns of
+//! the padding have no unit: they are set to the identity element in shared memory once. With channels last, a cube has
+//! some channels of a tile, which are adjacent in shared memory as they are in the image. Windows along the width only
+//! are those of one plane whose rows are the rows of all planes.
+
+mod columns;
+mod form;
+mod kernel;
+mod results;
+mod rows;
+
+use cubecl::client::Client;
+use cubecl::prelude::*;
+use cubecl::server::Handle;
+use cubecl::std::FastDivmod;
+use windowpane_geometry::Pooling;
+
+use super::NAME;
+use super::lines::between;
+use crate::cube::axis::{AxisArgs, axis_args};
+use crate::cube::convert::{UPPER, elem};
+use crate::cube::unit::grid;
+use crate::device::Capabilities;
+use crate::pool::common::buffers::vectors;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::window::problem_args;
+use crate::pool::error::{PlanError, only_if};
+use crate::pool::problem::Problem;
+
+use form::{Form, Plane, Room, tile};
+
+pub(super) use form::{pays, units};
+
+/// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
+pub(super) fn check(
+    problem: Problem<'_>,
+    settings: &Settings,
+    device: &Capabilities,
+) -> Result<(), PlanError> {
+    form::fits(problem, device)?;
+    tile(problem, settings.units).ok_or(NO_TILE)?;
+    let own = form::settings(problem, settings);
+    let bytes = Room::new(problem, &own, own.units).bytes(&own);
+    only_if(NAME, bytes <= device.shared_bytes, "a tile does not fit in shared memory")
+}
+
+/// Launches the pass from `input` to `output`. If `weights` is a pooling, every element is divided by that pooling's
+/// divisor at its position before it is summed.
+pub(super) fn launch(
+    client: &Client,
+    problem: Problem<'_>,
+    settings: &Settings,
+    weights: Option<&Pooling>,
+    [input, output]: [&Handle; 2],
+) -> Result<(), PlanError> {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let [depth, _, width] = pooling.grid().axes();
+    let Some((tile, _)) = tile(problem, settings.units) else {
+        return Err(NO_TILE);
+    };
+    let own = form::settings(problem, settings);
+    let form = Form::new(problem, &own, weights, tile);
+    let plane = Plane::of(pooling);
+    let inputs = plane.count * plane.input * width.input() * plane.pixel;
+    let outputs = pooling.output().elements();
+    let (tiles, groups) = (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
+    let lanes = form.lanes as usize;
+    let written = (form.written as usize).max(1);
+    let weighed = weights.unwrap_or(pooling).grid().axes();
+    let row_blocks = plane.output.div_ceil(form.height.block as usize);
+    let cubes = plane.count * groups * tiles;
+    let pieces = pieces(cubes, row_blocks, &form, settings);
+    let run = row_blocks.div_ceil(pieces);
+    let pieces = row_blocks.div_ceil(run);
+    let args = TileArgsLaunch::new(
+        plane.count as u32,
+        groups as u32,
+        (plane.pixel / lanes).max(1) as u32,
+        (plane.pixel / written).max(1) as u32,
+        tiles as u32,
+        tile as u32,
+        pieces as u32,
+        row_blocks as u32,
+        run as u32,
+        (width.input() * plane.pixel / lanes) as u32,
+        (width.output() * plane.pixel / written) as u32,
+        plane.input as i32,
+        plane.output as u32,
+        width.output() as u32,
+        axis_args(depth),
+        axis_args(&weighed[1]),
+        axis_args(&weighed[2]),
+        UPPER,
+    );
+    let each = own.one_by_one();
+    let (cubes, dim) = grid(client, settings.units, cubes * pieces * settings.units as usize);
+    // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
+    unsafe {
+        kernel::walk_tile::launch_unchecked(
+            client,
+            cubes,
+            dim,
+            lanes,
+            if form.flat { 1 } else { lanes },
+            written,
+            vectors(input, inputs, lanes),
+            vectors(output, outputs, written),
+            problem_args(pooling, reduction, dtype, &each),
+            args,
+            form,
+            elem(form::read(problem, settings)),
+            elem(dtype),
+            elem(own.accumulator),
+        )
+    };
+    Ok(())
+}
+
+/// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. Each piece
+/// also reduces the blocks of one window before its first row is written.
+fn pieces(cubes: usize, row_blocks: usize, form: &Form, settings: &Settings) -> usize {
+    let time = |&pieces: &usize| {
+        let each = (cubes * pieces).div_ceil(settings.multiprocessors as usize);
+        let busy = (each * settings.units as usize).max(UNITS_EACH);
+        busy * (row_blocks.div_ceil(pieces) + form.before() as usize)
+    };
+    (1..=row_blocks).min_by_key(time).unwrap_or(1)
+}
+
+/// The units that keep a multiprocessor busy.
+const UNITS_EACH: usize = 512;
+
+/// The error if no tile has few enough columns for the units of a cube.
+const NO_TILE: PlanError = PlanError::NotFor {
+    kernel: NAME,
+    reason: "a tile of columns needs more units than a cube has",
+};
+
+/// A vector of one element.
+type One = Const<1>;
+
+/// The numbers of the tiles. They are run-time values, so they may change without compiling a new kernel.
+#[derive(CubeType, CubeLaunch)]
+struct TileArgs {
+    planes: u32,
+    /// The groups of channels of a pixel, and the vectors of a pixel, as they are read and as they are written.
+    groups: FastDivmod<u32>,
+    pixel: u32,
+    pixel_written: u32,
+    /// The number of tiles of a plane, and of columns in a tile.
+    tiles: FastDivmod<u32>,
+    tile: u32,
+    /// The pieces of a plane's blocks of rows, the number of all blocks, and the number of blocks in a piece.
+    pieces: FastDivmod<u32>,
+    row_blocks: u32,
+    run: u32,
+    /// The vectors of a row, as they are read and as they are written.
+    line: u32,
+    line_written: u32,
+    /// The rows of a plane, as they are read and as they are written.
+    input_height: i32,
+    output_height: u32,
+    output_width: u32,
+    depth: AxisArgs,
+    /// The axes of the pooling whose divisors elements are divided by.
+    weights_height: AxisArgs,
+    weights_width: AxisArgs,
+    /// The factor that moves the lower half of a word to its upper half.
+    upper: u32,
+}
