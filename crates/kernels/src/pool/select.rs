@@ -299,8 +299,8 @@ const ORDER: [Algorithm; 13] = [
     Algorithm::Plane,
     Algorithm::BlockReduce,
     Algorithm::CpuRows,
-    Algorithm::RegisterTile,
     Algorithm::VanHerk,
+    Algorithm::RegisterTile,
     Algorithm::SegmentedScatter,
     Algorithm::GatherStaged,
     Algorithm::GatherTile,
@@ -449,29 +449,30 @@ fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
 
 /// Whether van Herk's algorithm pays off: windows are large, and there are many along each row.
 fn slides(problem: Problem<'_>, plan: &Plan) -> bool {
-    let Problem { pooling, gradient, .. } = problem;
+    let Problem { pooling, dtype, gradient, .. } = problem;
     let axes = pooling.grid().axes();
     let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
-    let few = match outermost(pooling) {
+    let fused = matches!(plan.config, Config::VanHerk(config) if config.fused);
+    let along_width = outermost(pooling) == AXES - 1;
+    let long_rows = dtype.size() == 4 && axes[AXES - 1].input() > SHORT_ROW;
+    let few = match () {
         _ if plan.settings.runs => UNROLLED_TAPS,
         _ if gradient => FEW_TAPS_OF_GRADIENTS,
-        // Along the width alone, units that share nothing would read each other's elements.
-        last if last == AXES - 1
-            && matches!(plan.config, Config::VanHerk(config) if config.fused) =>
-        {
-            FEW_TAPS_OF_ROWS
-        }
-        last if last == AXES - 1 && pixel_channels(pooling) > 1 => FEW_TAPS_OF_PIXELS,
+        // Units that share nothing would read each other's elements.
+        _ if along_width && fused => FEW_TAPS_OF_ROWS,
+        _ if along_width && pixel_channels(pooling) > 1 => FEW_TAPS_OF_PIXELS,
+        _ if fused && long_rows => FEW_TAPS_OF_LONG_ROWS,
         _ => UNROLLED_TAPS,
     };
     pooling.grid().taps() > few && axes.iter().all(many)
 }
 
-/// The most taps of a window that other kernels read faster: of gradients, and of windows along the width alone, with
-/// one element per pixel and with several.
+/// The most taps of a window that other kernels read faster, by times on an H200: of gradients; of windows along the
+/// width alone, with one element per pixel and with several; and of four-byte elements in long rows.
 const FEW_TAPS_OF_GRADIENTS: usize = 16;
 const FEW_TAPS_OF_ROWS: usize = 4;
 const FEW_TAPS_OF_PIXELS: usize = 24;
+const FEW_TAPS_OF_LONG_ROWS: usize = 48;
 
 /// With rows of at most this length, treating all planes as one run beats strips of rows.
 const SHORT_ROW: usize = 256;

@@ -305,6 +305,7 @@ on_every_device! {
                     own.columns = parts.unwrap_or(own.columns);
                 }
                 Config::StencilRolling(own) => own.rows = strip.unwrap_or(own.rows),
+                Config::VanHerk(own) => own.fused = strip.map_or(own.fused, |n| n.is_multiple_of(2)),
                 _ => {}
             }
         }

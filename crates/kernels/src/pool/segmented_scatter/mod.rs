@@ -165,7 +165,7 @@ const CHUNK: u32 = 16;
 const TOGETHER: u32 = 4;
 
 /// The units that keep a multiprocessor busy.
-const UNITS_EACH: usize = 960;
+const UNITS_EACH: usize = 768;
 
 /// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. Each piece
 /// also walks the blocks of one window before its first row.
@@ -196,18 +196,21 @@ impl Tile {
         let tiles = lanes(problem.pooling)
             .flat_map(|lanes| ROWS.map(|rows| (lanes, rows)))
             .flat_map(|(lanes, rows)| Self::with(problem, settings, lanes, rows));
-        tiles.max_by(|a, b| a.rate(problem, settings).total_cmp(&b.rate(problem, settings)))
+        let rated = tiles.map(|tile| (tile.rate(problem, settings), tile));
+        // The first of the best, which has the most lanes.
+        rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, tile)| tile)
     }
 
-    /// The share of a multiprocessor's units that work on inputs of their own: not on windows over other tiles' inputs,
-    /// not for lack of shared memory, and not on parts of a sector of memory.
+    /// A measure of how many units of a multiprocessor work on inputs of their own: not on windows over other tiles'
+    /// inputs, and not on parts of a sector of memory.
     fn rate(&self, problem: Problem<'_>, settings: &Settings) -> f64 {
         let Problem { pooling, dtype, .. } = problem;
         let width = &pooling.grid().axes()[AXES - 1];
         let own = width.output() as f64 / width.input().div_ceil(self.columns) as f64;
         let bytes = Form::new(problem, settings, *self).bytes(settings.accumulator);
         let cubes = (settings.shared_bytes / bytes).min(RESIDENT / self.units() as usize);
-        let units = (cubes * self.units() as usize).min(UNITS_EACH) as f64;
+        // Few units would wait for each other's steps.
+        let units = (cubes * self.units() as usize * self.units().min(MANY_UNITS) as usize) as f64;
         let sector = match pixel_channels(pooling) {
             1 => 1.0,
             _ => (self.lanes * dtype.size()).min(SECTOR) as f64 / SECTOR as f64,
@@ -245,6 +248,9 @@ impl Tile {
         (self.windows * self.lanes).next_multiple_of(32) as u32
     }
 }
+
+/// The units of a cube that is not slowed by its barriers.
+const MANY_UNITS: u32 = 256;
 
 /// The units that a multiprocessor has room for, and the bytes that memory moves at once.
 const RESIDENT: usize = 2048;

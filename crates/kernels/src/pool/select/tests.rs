@@ -114,8 +114,8 @@ fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
 /// A norm's gradient is gathered tap by tap: its kernel does not support lanes along the width.
 #[test]
 fn a_norm_has_no_gradient_by_blocks() {
-    let shape = Shape::new(1, 1, Extents::from([8, 8])).unwrap();
-    let window = Window::new([2, 2]).stride([1, 1]);
+    let shape = Shape::new(1, 1, Extents::from([8, 512])).unwrap();
+    let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let norm = Reduction::Norm(Exponent::new(1.0));
     let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
@@ -293,7 +293,7 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
 fn planes_that_no_vector_divides_are_held_whole() {
     let mean = Reduction::Average(Divisor::Valid);
     let pooling = |extent: usize, kernel: usize, padding: usize| {
-        let shape = Shape::new(64, 288, Extents::from([extent; 2])).unwrap();
+        let shape = Shape::new(8, 288, Extents::from([extent; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([1, 1]).padding([padding; 2]);
         Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
     };
@@ -363,6 +363,43 @@ fn both_axes_of_large_windows_are_walked_at_once() {
     sliding(max, Layout::ChannelsLast, &GPU);
     sliding(max, Layout::ChannelsFirst, &PROCESSOR);
     sliding(max, Layout::ChannelsFirst, &Capabilities { shared_bytes: 0, ..GPU });
+}
+
+/// Many windows over an input are summed at a cost that does not grow with the window; few are read one by one.
+#[test]
+fn gradients_of_large_windows_do_not_read_every_window() {
+    let algorithm = |kernel: usize, reduction, layout, device: &Capabilities| {
+        let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
+        let window = Window::new([kernel; 2]).stride([1; 2]).padding([kernel / 2; 2]);
+        let pooling = Pooling::new(shape, &window, layout).unwrap();
+        let plan = Plan::gradient(&pooling, reduction, DType::F32, device).unwrap();
+        assert_eq!(check_backward(&plan, &pooling, reduction, DType::F32, device), Ok(()));
+        plan.algorithm()
+    };
+    let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let mean = Reduction::Average(Divisor::Valid);
+    for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
+        assert_eq!(algorithm(3, max, layout, &GPU), Algorithm::GatherTile);
+        assert_eq!(algorithm(13, max, layout, &GPU), Algorithm::SegmentedScatter);
+        assert_eq!(algorithm(13, mean, layout, &GPU), Algorithm::VanHerk);
+        assert_eq!(algorithm(13, max, layout, &PROCESSOR), Algorithm::Gather);
+        assert_eq!(algorithm(13, mean, layout, &PROCESSOR), Algorithm::Gather);
+    }
+}
+
+/// Windows along the width, of which a GPU's units would each read a stretch far from their neighbours'.
+#[test]
+fn rows_are_walked_in_tiles() {
+    let plan = |kernel: usize, layout| {
+        let shape = Shape::new(16, 96, Extents::from([24_000])).unwrap();
+        let pooling = Pooling::new(shape, &Window::new([kernel]).stride([1]), layout).unwrap();
+        let plan = Plan::new(&pooling, Reduction::Max(Output::Values), DType::F32, &GPU).unwrap();
+        plan.config
+    };
+    let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
+    assert_eq!(plan(31, Layout::ChannelsFirst), fused);
+    assert_eq!(plan(31, Layout::ChannelsLast), separate);
+    assert_eq!(plan(5, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);
 }
 
 #[test]

@@ -30,11 +30,14 @@ const ROWS: usize = 8;
 /// The columns of a block for each column that a unit reads, so that as many units reduce rows as columns.
 const COLUMNS: usize = 8;
 
-/// The most elements of a block, and the most whole blocks of fewer: their reductions are held in registers too. Blocks
-/// of maxima of four bytes are long sooner.
+/// The most elements of a block, and the most whole blocks of fewer: their reductions are held in registers too.
 const MOST_BLOCK: usize = 16;
 const MOST_SHORT_BLOCKS: usize = 16;
+
+/// The same for maxima of four bytes along lines that are at least so many windows long. Shorter lines would leave much
+/// of their last block empty.
 const MOST_SHORT_BLOCKS_OF_MAXIMA: usize = 6;
+const LONG_LINE: usize = 8;
 
 /// The number of neighbours, columns or channels, that a unit handles together if they are one word.
 const LANES: usize = 2;
@@ -131,24 +134,19 @@ impl Plane {
 /// The number of rows in a block of rows, and of columns in a block of a row.
 fn blocks(problem: Problem<'_>) -> [usize; 2] {
     let [_, height, width] = problem.pooling.grid().axes();
-    let most = most_short_blocks(problem);
+    let wide = matches!(problem.reduction, Reduction::Max(_)) && problem.dtype.size() == 4;
     let block = |axis: &Axis, short: usize| {
         let short = short.min(axis.kernel() - 1);
+        let most = match axis.output() / axis.kernel() {
+            LONG_LINE.. if wide => MOST_SHORT_BLOCKS_OF_MAXIMA,
+            _ => MOST_SHORT_BLOCKS,
+        };
         let few = (axis.kernel() - 1) / short <= most;
         if few { short } else { MOST_BLOCK.min(axis.kernel() - 1) }
     };
     let columns =
         if is_flat(problem.pooling) { COLUMNS * LANES.min(lanes(problem)) } else { COLUMNS };
     [if height.kernel() == 1 { ROWS } else { block(height, ROWS) }, block(width, columns)]
-}
-
-fn most_short_blocks(problem: Problem<'_>) -> usize {
-    match problem.reduction {
-        Reduction::Max(_) if problem.dtype.size() == 4 && std::env::var("WP_SHORT").is_err() => {
-            MOST_SHORT_BLOCKS_OF_MAXIMA
-        }
-        _ => MOST_SHORT_BLOCKS,
-    }
 }
 
 /// Whether a pixel is one element, so that neighbours lie along the width.
