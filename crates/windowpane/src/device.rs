@@ -661,6 +661,7 @@ mod cube {
     /// The device of a client that was opened elsewhere.
     pub(super) fn wrap(client: Client) -> Device {
         let backend = match client.name() {
+            _ if is_wgsl(&client) => Backend::Wgpu,
             "cuda" => Backend::Cuda,
             "hip" => Backend::Hip,
             "cpu" => Backend::Cpu,
@@ -675,6 +676,27 @@ mod cube {
         // The program that opened it launches work too.
         patience.is_shared();
         with_client(backend, index, name, client, patience)
+    }
+
+    /// Whether a client compiles WGSL where SPIR-V is built in too: both have the same name.
+    fn is_wgsl(client: &Client) -> bool {
+        #[cfg(any(feature = "wgpu", feature = "webgpu", feature = "vulkan", feature = "metal"))]
+        {
+            use cubecl::wgpu::{WgpuRuntime, WgslCompiler};
+            use cubecl_runtime::runtime::Runtime;
+            type Server = <WgpuRuntime<WgslCompiler> as Runtime>::Server;
+            client.service_id().service == std::any::TypeId::of::<Server>()
+        }
+        #[cfg(not(any(
+            feature = "wgpu",
+            feature = "webgpu",
+            feature = "vulkan",
+            feature = "metal"
+        )))]
+        {
+            let _ = client;
+            false
+        }
     }
 
     fn with_client(
