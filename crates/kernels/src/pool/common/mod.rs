@@ -8,6 +8,7 @@
 //! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
 //! * `cover`: the same from an input's side: which windows read it.
 //! * `runs`, `reach`: what neighbouring windows share along a line; where lanes along the width find their taps.
+//! * `pieces`: how rows of planes are cut, so that few large planes keep a GPU busy.
 //! * `strips`, `taps`, `tiles`: which rows and taps a strip of outputs reads, and which units are neighbours.
 //! * `blocks`: the windows over a block of inputs.
 
@@ -16,6 +17,7 @@ pub(super) mod buffers;
 pub(super) mod cover;
 pub(super) mod kernel;
 pub(super) mod lanes;
+pub(super) mod pieces;
 pub(super) mod reach;
 pub(super) mod runs;
 pub(super) mod settings;

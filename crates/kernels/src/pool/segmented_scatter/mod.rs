@@ -34,6 +34,7 @@ use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, vectors};
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::widest_divisor;
+use crate::pool::common::pieces::pieces;
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::indexing;
 use crate::pool::error::{PlanError, only_if};
@@ -102,7 +103,8 @@ impl Kernel for Config {
         let tiles = width.input().div_ceil(tile.columns);
         let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
         let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let run = blocks.div_ceil(pieces(groups * tiles, blocks, reach, settings));
+        let pieces = pieces(groups * tiles, [blocks, reach], settings, UNITS_EACH);
+        let run = blocks.div_ceil(pieces);
         let pieces = blocks.div_ceil(run);
         let cubes = groups * tiles * pieces;
         let [batch, channel, position] = indexing(pooling, reduction.base());
@@ -158,6 +160,9 @@ const MOST_LANES: usize = 16;
 /// The rows of windows of a block.
 const ROWS: [usize; 2] = [8, 4];
 
+/// The longest windows and strides: the places of a ring are counted in 32 bits.
+const LONGEST: usize = 1 << 12;
+
 /// The columns of a row of inputs whose sums one unit adds up.
 const CHUNK: u32 = 16;
 
@@ -166,17 +171,6 @@ const TOGETHER: u32 = 4;
 
 /// The units that keep a multiprocessor busy.
 const UNITS_EACH: usize = 768;
-
-/// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. Each piece
-/// also walks the blocks of one window before its first row.
-fn pieces(cubes: usize, blocks: usize, reach: usize, settings: &Settings) -> usize {
-    let time = |&pieces: &usize| {
-        let each = (cubes * pieces).div_ceil(settings.multiprocessors as usize);
-        let busy = (each * settings.units as usize).max(UNITS_EACH);
-        busy * (blocks.div_ceil(pieces) + if pieces > 1 { reach } else { 0 })
-    };
-    (1..=blocks).min_by_key(time).unwrap_or(1)
-}
 
 /// The part of a plane that a cube computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,7 +214,8 @@ impl Tile {
         own / self.windows as f64 * units * sector * often
     }
 
-    /// The tiles with these lanes and rows that fit in a cube.
+    /// The widest tile with these lanes and rows that fits in a cube, and one half as wide, of which more cubes fit on a
+    /// multiprocessor.
     fn with(
         problem: Problem<'_>,
         settings: &Settings,
@@ -228,19 +223,21 @@ impl Tile {
         rows: usize,
     ) -> impl Iterator<Item = Self> {
         let width = problem.pooling.grid().axes()[AXES - 1];
-        let tiled = move |tiles: usize| {
+        let tiled = |tiles: usize| {
             let columns = width.input().div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
             let windows = (columns + width.kernel() - 2) / width.stride() + 1;
             let windows = windows.min(width.output().next_multiple_of(LEAST_COLUMNS));
             Self { lanes, columns, windows, rows }
         };
-        let settings = *settings;
-        let fits = move |tile: &Self| {
-            let bytes = Form::new(problem, &settings, *tile).bytes(settings.accumulator);
+        let fits = |tile: &Self| {
+            let bytes = Form::new(problem, settings, *tile).bytes(settings.accumulator);
             tile.windows * lanes <= MOST_UNITS && bytes <= settings.shared_bytes
         };
-        let columns = (1..=MOST_UNITS / LEAST_COLUMNS).map(|n| n * LEAST_COLUMNS);
-        columns.map(move |columns| tiled(width.input().div_ceil(columns))).filter(fits)
+        let least = (width.output() * lanes).div_ceil(MOST_UNITS).max(1);
+        let most = width.input().div_ceil(LEAST_COLUMNS);
+        let widest = (least..=most).find(|&tiles| fits(&tiled(tiles)));
+        let tiles = widest.into_iter().flat_map(|tiles| [tiles, 2 * tiles]);
+        tiles.map(tiled).filter(fits).collect::<Vec<_>>().into_iter()
     }
 
     /// The units of a cube.
@@ -413,5 +410,6 @@ fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     only_if(NAME, height.kernel() > 1, "windows have one row")?;
     only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;
     only_if(NAME, both(|axis| !axis.is_uneven()), "windows differ in size or step")?;
-    only_if(NAME, both(|axis| axis.kernel() < 1 << 15), "windows are too long")
+    let short = both(|axis| axis.kernel().max(axis.stride()) <= LONGEST);
+    only_if(NAME, short, "windows or strides are too long")
 }

@@ -49,6 +49,7 @@ use crate::cube::convert::{UPPER, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::vectors;
+use crate::pool::common::pieces::pieces;
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
@@ -96,7 +97,7 @@ pub(super) fn launch(
     let weighed = weights.unwrap_or(pooling).grid().axes();
     let row_blocks = plane.output.div_ceil(form.height.block as usize);
     let cubes = plane.count * groups * tiles;
-    let pieces = pieces(cubes, row_blocks, &form, settings);
+    let pieces = pieces(cubes, [row_blocks, form.before() as usize], settings, UNITS_EACH);
     let run = row_blocks.div_ceil(pieces);
     let pieces = row_blocks.div_ceil(run);
     let args = TileArgsLaunch::new(
@@ -141,17 +142,6 @@ pub(super) fn launch(
         )
     };
     Ok(())
-}
-
-/// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. Each piece
-/// also reduces the blocks of one window before its first row is written.
-fn pieces(cubes: usize, row_blocks: usize, form: &Form, settings: &Settings) -> usize {
-    let time = |&pieces: &usize| {
-        let each = (cubes * pieces).div_ceil(settings.multiprocessors as usize);
-        let busy = (each * settings.units as usize).max(UNITS_EACH);
-        busy * (row_blocks.div_ceil(pieces) + form.before() as usize)
-    };
-    (1..=row_blocks).min_by_key(time).unwrap_or(1)
 }
 
 /// The units that keep a multiprocessor busy.
