@@ -204,10 +204,12 @@ impl Tile {
         let bytes = Form::new(problem, settings, *self).bytes(settings.accumulator);
         let cubes = (settings.shared_bytes / bytes).min(RESIDENT / self.units() as usize);
         // Few units would wait for each other's steps.
-        let units = (cubes * self.units() as usize * self.units().min(MANY_UNITS) as usize) as f64;
+        let units = (cubes * self.units() as usize).min(ENOUGH_UNITS);
+        let units = (units * self.units().min(MANY_UNITS) as usize) as f64;
+        // The other parts of a sector are another cube's, which finds most of them in a cache.
         let sector = match pixel_channels(pooling) {
             1 => 1.0,
-            _ => (self.lanes * dtype.size()).min(SECTOR) as f64 / SECTOR as f64,
+            _ => (2.0 + (self.lanes * dtype.size()).min(SECTOR) as f64 / SECTOR as f64) / 3.0,
         };
         // Longer blocks synchronise less often.
         let often = self.rows as f64 / (self.rows + 1) as f64;
@@ -246,8 +248,9 @@ impl Tile {
     }
 }
 
-/// The units of a cube that is not slowed by its barriers.
+/// The units of a cube that is not slowed by its barriers, and those of a multiprocessor that hide its waits.
 const MANY_UNITS: u32 = 256;
+const ENOUGH_UNITS: usize = 1024;
 
 /// The units that a multiprocessor has room for, and the bytes that memory moves at once.
 const RESIDENT: usize = 2048;
