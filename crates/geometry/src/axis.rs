@@ -125,6 +125,38 @@ impl Axis {
         Ok(Self { input, kernel, stride, dilation, before, after, output, fit, edges })
     }
 
+    /// The extent of an input over which a window has `positions`; the input of the request is not read.
+    pub(crate) fn transposed(
+        request: AxisRequest,
+        positions: usize,
+        extra: usize,
+    ) -> Result<usize, Error> {
+        let AxisRequest { name, kernel, stride, dilation, padding, .. } = request;
+        positive(name, Quantity::Input, positions)?;
+        positive(name, Quantity::Kernel, kernel)?;
+        positive(name, Quantity::Stride, stride)?;
+        positive(name, Quantity::Dilation, dilation)?;
+        let (padding, below) = match padding {
+            AxisPadding::Explicit { before, after } => (Some((before, after)), stride),
+            AxisPadding::SameUpper | AxisPadding::SameLower => (None, 1),
+        };
+        if extra >= below {
+            return Err(Error::OutputPadding { axis: name, asked: extra, below });
+        }
+        let Some((before, after)) = padding else {
+            return bounded(name, Quantity::Output, positions.checked_mul(stride));
+        };
+        let padding = bounded(name, Quantity::Padding, before.checked_add(after))?;
+        let span = dilation.checked_mul(kernel - 1).and_then(|span| span.checked_add(1 + extra));
+        let steps = (positions - 1).checked_mul(stride);
+        let covered = steps.zip(span).and_then(|(steps, span)| steps.checked_add(span));
+        let covered = bounded(name, Quantity::PaddedInput, covered)?;
+        match covered.checked_sub(padding) {
+            Some(extent) if extent > 0 => Ok(extent),
+            _ => Err(Error::NoOutput { axis: name, padding, covered }),
+        }
+    }
+
     /// An axis with `O` windows that divide the input as evenly as possible.
     pub(crate) fn fitted(name: AxisName, input: usize, output: usize) -> Result<Self, Error> {
         positive(name, Quantity::Input, input)?;

@@ -185,6 +185,24 @@ pub enum Error {
         /// The number of groups.
         groups: usize,
     },
+    /// The output padding of a transposed convolution is too large.
+    OutputPadding {
+        /// The axis.
+        axis: AxisName,
+        /// The output padding asked for.
+        asked: usize,
+        /// The number that it must be less than: the stride, or 1 if the padding fixes the output.
+        below: usize,
+    },
+    /// The padding of a transposed convolution leaves no output.
+    NoOutput {
+        /// The axis.
+        axis: AxisName,
+        /// `before + after`.
+        padding: usize,
+        /// The coordinates that its windows cover.
+        covered: usize,
+    },
     /// The filters' kernel differs from the window's.
     FilterKernel {
         /// The axis.
@@ -258,6 +276,19 @@ impl fmt::Display for Error {
                 f,
                 "the filters have {found} channels but {channels} channels with groups = {groups} need \
                  {expected}; change the filters or the number of groups"
+            ),
+            Self::OutputPadding { axis, asked, below } => write!(
+                f,
+                "the output padding on the {axis} axis is {asked}; it must be less than {below}, {}",
+                match below {
+                    1 => "because the stride or the padding leaves no choice",
+                    _ => "the stride",
+                }
+            ),
+            Self::NoOutput { axis, padding, covered } => write!(
+                f,
+                "the windows of a transposed convolution cover {covered} on the {axis} axis and the \
+                 padding of {padding} leaves nothing of it; pad less"
             ),
             Self::FilterKernel { axis, window, filter } => write!(
                 f,

@@ -186,7 +186,8 @@ impl Convolution {
             return Err(Error::RoundedUp);
         }
         let grid = window.over(input.space())?;
-        same_kernel(window.kernel().ok_or(Error::NoKernel)?, filter.kernel())?;
+        let kernel = window.kernel().ok_or(Error::NoKernel)?;
+        same_kernel(kernel.of_rank(grid.rank())?, filter.kernel())?;
         if groups == 0 {
             return Err(Error::Zero { axis: None, what: Quantity::Groups });
         }

@@ -25,7 +25,8 @@
 //! # Ok::<(), windowpane_geometry::Error>(())
 //! ```
 //!
-//! [`Window::adaptive`] takes the number of windows instead of their size.
+//! [`Window::adaptive`] takes the number of windows instead of their size. [`Padded`] is a tensor with its padding
+//! filled in.
 //!
 //! All arithmetic is checked: a problem too large to compute is an [`Error`], never a wrapped
 //! number.
@@ -37,6 +38,7 @@ mod dtype;
 mod error;
 mod extents;
 mod filter;
+mod pad;
 mod pass;
 mod pooling;
 mod shape;
@@ -49,8 +51,9 @@ pub use dtype::{DType, UnknownDType};
 pub use error::{AxisName, Error, Quantity};
 pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
+pub use pad::{Padded, PaddingMode, UnknownPaddingMode};
 pub use pass::Pass;
-pub use pooling::{Divisor, Exponent, IndexBase, Pooling};
+pub use pooling::{Divisor, Exponent, Extremum, IndexBase, Pooling};
 pub use shape::{Layout, Shape, Strides};
 pub use tile::{Tile, Tiling, UnknownTiling};
 pub use window::{Grid, Padding, Rounding, Same, Window};

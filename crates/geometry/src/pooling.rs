@@ -68,7 +68,18 @@ impl Pooling {
     }
 }
 
-/// The quantity that the index of a maximum counts.
+/// The extremum that a pooling takes of each window. The minimum mirrors the maximum in everything: order, ties, the sign of
+/// zero and empty windows; NaN wins both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Extremum {
+    /// The largest number.
+    #[default]
+    Max,
+    /// The smallest number.
+    Min,
+}
+
+/// The quantity that the index of an extremum counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IndexBase {
     /// The position in the plane of that sample and channel, for any layout (PyTorch, Caffe).

@@ -49,6 +49,12 @@ impl From<Extents> for Padding {
     }
 }
 
+impl From<usize> for Padding {
+    fn from(both: usize) -> Self {
+        Extents::from(both).into()
+    }
+}
+
 impl<const N: usize> From<[usize; N]> for Padding
 where
     Extents: From<[usize; N]>,
@@ -89,7 +95,8 @@ pub struct Window {
 }
 
 impl Window {
-    /// A window with the given number of taps per axis; the number of axes is the rank of the problem.
+    /// A window with the given number of taps: one number per axis, which is then the rank of the problem, or one
+    /// number for every axis.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self::sized(Size::Kernel(kernel.into()))
     }
@@ -114,7 +121,7 @@ impl Window {
 
     fn sized(size: Size) -> Self {
         let (Size::Kernel(extents) | Size::Outputs(extents)) = size;
-        let ones = Extents::filled(extents.rank(), 1);
+        let ones = Extents::from_three(extents.rank(), [1; AXES]);
         Self {
             size,
             stride: ones,
@@ -154,7 +161,7 @@ impl Window {
         self.rounding == Rounding::Ceil
     }
 
-    /// The number of axes.
+    /// The number of axes; 0 if the size is one number for every axis.
     pub fn rank(&self) -> usize {
         let (Size::Kernel(extents) | Size::Outputs(extents)) = self.size;
         extents.rank()
@@ -171,28 +178,62 @@ impl Window {
     /// Applies the window to an input and checks every number.
     pub fn over(&self, input: Extents) -> Result<Grid, Error> {
         self.check_adaptive()?;
-        let rank = self.rank();
-        let same_rank = |other: &Extents| match other.rank() {
-            found if found == rank => Ok(()),
-            found => Err(Error::Rank { asked: rank, found }),
-        };
-        for extents in [&input, &self.stride, &self.dilation] {
-            same_rank(extents)?;
-        }
-        if let Padding::Explicit { before, after } = &self.padding {
-            same_rank(before)?;
-            same_rank(after)?;
-        }
-
+        let rank = input.rank();
+        let window = self.of_rank(rank)?;
         let mut axes = [Axis::MISSING; AXES];
         for (i, axis) in axes.iter_mut().enumerate().skip(AXES - rank) {
             let (name, input) = (AxisName::of(i), input.three(1)[i]);
-            *axis = match self.size {
-                Size::Kernel(kernel) => Axis::new(self.request(i, input, kernel.three(1)[i]))?,
+            *axis = match window.size {
+                Size::Kernel(kernel) => Axis::new(window.request(i, input, kernel.three(1)[i]))?,
                 Size::Outputs(output) => Axis::fitted(name, input, output.three(1)[i])?,
             };
         }
         Grid::new(rank, axes)
+    }
+
+    /// The same window for a problem with `rank` axes, with one number per axis in every option.
+    pub fn of_rank(self, rank: usize) -> Result<Self, Error> {
+        // A window with its own number of axes says so, rather than its options.
+        let asked = if self.rank() == 0 { rank } else { self.rank() };
+        if asked != rank {
+            return Err(Error::Rank { asked, found: rank });
+        }
+        let (stride, dilation) = (self.stride.of_rank(rank)?, self.dilation.of_rank(rank)?);
+        let size = match self.size {
+            Size::Kernel(kernel) => Size::Kernel(kernel.of_rank(rank)?),
+            Size::Outputs(outputs) => Size::Outputs(outputs.of_rank(rank)?),
+        };
+        let padding = match self.padding {
+            Padding::Explicit { before, after } => {
+                Padding::Explicit { before: before.of_rank(rank)?, after: after.of_rank(rank)? }
+            }
+            padding => padding,
+        };
+        Ok(Self { size, stride, dilation, padding, ..self })
+    }
+
+    /// The extents of the input over which this window has these numbers of positions: the output of the transposed
+    /// convolution. With a stride several inputs have; `extra`, below the stride, says how much longer than the
+    /// shortest one it is. [`Same`] gives `L·s`, and allows no `extra`.
+    ///
+    /// ```
+    /// use windowpane_geometry::{Extents, Window};
+    ///
+    /// let window = Window::new(3).stride(2).padding(1);
+    /// assert_eq!(window.transposed([4, 8].into(), [0, 1].into())?, Extents::from([7, 16]));
+    /// assert_eq!(window.over([7, 16].into())?.output(), Extents::from([4, 8]));
+    /// # Ok::<(), windowpane_geometry::Error>(())
+    /// ```
+    pub fn transposed(&self, positions: Extents, extra: Extents) -> Result<Extents, Error> {
+        let rank = positions.rank();
+        let (window, extra) = (self.of_rank(rank)?, extra.of_rank(rank)?);
+        let kernel = window.kernel().ok_or(Error::NoKernel)?;
+        let mut extents = [0; AXES];
+        for (i, extent) in extents.iter_mut().enumerate().skip(AXES - rank) {
+            let [positions, kernel, extra] = [positions, kernel, extra].map(|all| all.three(1)[i]);
+            *extent = Axis::transposed(window.request(i, 0, kernel), positions, extra)?;
+        }
+        Ok(Extents::from_three(rank, extents))
     }
 
     /// The options of axis `i` of three.
@@ -217,7 +258,7 @@ impl Window {
 
     /// Refuses options that an adaptive window does not take.
     fn check_adaptive(&self) -> Result<(), Error> {
-        let ones = Extents::filled(self.rank(), 1);
+        let ones = Extents::from_three(self.rank(), [1; AXES]);
         let set = [
             (Quantity::Stride, self.stride != ones),
             (Quantity::Dilation, self.dilation != ones),
@@ -255,6 +296,14 @@ impl Grid {
             }
         }
         Ok(Self { rank, axes })
+    }
+
+    /// The padding before and after each axis.
+    pub fn padding(&self) -> Padding {
+        let of = |side: fn(&Axis) -> usize| {
+            Extents::from_three(self.rank, self.axes.each_ref().map(side))
+        };
+        Padding::Explicit { before: of(Axis::before), after: of(Axis::after) }
     }
 
     /// The number of axes of the problem, without those added.

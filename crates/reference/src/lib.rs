@@ -8,6 +8,7 @@
 //! * [`pool`] has the loops and, for large windows, two algorithms whose work does not grow with the
 //!   window: a monotone deque for maxima and prefix sums for averages.
 //! * [`conv`] has the forward pass and its gradients.
+//! * [`pad`] fills in the padding of a tensor.
 //! * [`memory`] bounds the memory that each of them allocates, before it runs.
 //!
 //! ```
@@ -27,6 +28,7 @@
 
 pub mod conv;
 pub mod memory;
+pub mod pad;
 pub mod pool;
 mod scalar;
 mod taps;

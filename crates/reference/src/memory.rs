@@ -6,7 +6,7 @@
 //! `usize::MAX` if the bytes cannot be counted.
 
 use rayon::current_num_threads;
-use windowpane_geometry::{Convolution, Pass, Pooling};
+use windowpane_geometry::{Convolution, Padded, Pass, Pooling};
 
 use crate::Scalar;
 use crate::pool::Algorithm;
@@ -53,6 +53,21 @@ pub fn convolution<T: Scalar>(pass: Pass, conv: &Convolution) -> usize {
             of(filter.elements()).saturating_add(sums)
         }
         Pass::Bias => of(filter.count()),
+    };
+    bytes.saturating_add(ROOM)
+}
+
+/// The bytes of a tensor with its padding, or with `gradient` of its gradient.
+pub fn padded<T: Scalar>(padded: &Padded, gradient: bool) -> usize {
+    let of = |elements: usize, size: usize| product([elements, size]);
+    let (input, output) = (padded.input(), padded.output());
+    let bytes = match gradient {
+        false => of(output.elements(), size_of::<T>()),
+        true => {
+            let sums = of(input.elements() / input.batch().max(1), size_of::<f64>());
+            let sums = product([workers(input.batch()), sums]);
+            of(input.elements(), size_of::<T>()).saturating_add(sums)
+        }
     };
     bytes.saturating_add(ROOM)
 }

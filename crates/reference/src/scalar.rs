@@ -6,6 +6,8 @@ use half::{bf16, f16};
 pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// The maximum of an empty window: `−∞`, or the minimum of an integer type.
     const LOWEST: Self;
+    /// The minimum of an empty window: `+∞`, or the maximum of an integer type.
+    const HIGHEST: Self;
     /// The number zero.
     const ZERO: Self;
     /// The unit roundoff: the largest relative error of one rounding; 0 for integers.
@@ -24,6 +26,54 @@ pub trait Scalar: Copy + Debug + PartialEq + Send + Sync + 'static {
     /// Whether this element, and not `best`, is the maximum of the two as IEEE 754 defines it: like
     /// [`beats`](Self::beats), but +0 is greater than −0, so that the order of taps does not matter.
     fn exceeds(self, best: Self) -> bool;
+
+    /// The element at the mirrored place of the order, exactly: `−x`, or `!x`, which is `−1 − x`, for integers.
+    fn mirrored(self) -> Self;
+}
+
+/// An element whose order is reversed, so that a maximum of such elements is the minimum of the elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[repr(transparent)]
+pub(crate) struct Reversed<T>(pub(crate) T);
+
+impl<T> Reversed<T> {
+    /// The same elements in reversed order.
+    pub(crate) fn of(elements: &[T]) -> &[Self] {
+        // SAFETY: the wrapper is transparent, so both slices have the same layout.
+        unsafe { core::slice::from_raw_parts(elements.as_ptr().cast(), elements.len()) }
+    }
+}
+
+impl<T: Scalar> Scalar for Reversed<T> {
+    const LOWEST: Self = Self(T::HIGHEST);
+    const HIGHEST: Self = Self(T::LOWEST);
+    const ZERO: Self = Self(T::ZERO);
+    const ROUNDOFF: f64 = T::ROUNDOFF;
+
+    #[inline]
+    fn to_f64(self) -> f64 {
+        self.0.to_f64()
+    }
+
+    #[inline]
+    fn from_f64(value: f64) -> Self {
+        Self(T::from_f64(value))
+    }
+
+    #[inline]
+    fn beats(self, best: Self) -> bool {
+        self.0.mirrored().beats(best.0.mirrored())
+    }
+
+    #[inline]
+    fn exceeds(self, best: Self) -> bool {
+        self.0.mirrored().exceeds(best.0.mirrored())
+    }
+
+    #[inline]
+    fn mirrored(self) -> Self {
+        Self(self.0.mirrored())
+    }
 }
 
 /// Runs a block with `$T` as the Rust type of a `DType`, or another block for other types.
@@ -61,6 +111,7 @@ macro_rules! float {
     ($type:ty, $roundoff:expr) => {
         impl Scalar for $type {
             const LOWEST: Self = <$type>::NEG_INFINITY;
+            const HIGHEST: Self = <$type>::INFINITY;
             const ZERO: Self = 0.0;
             const ROUNDOFF: f64 = $roundoff;
 
@@ -84,6 +135,11 @@ macro_rules! float {
                 let sign = best.is_sign_negative() & !self.is_sign_negative();
                 self.beats(best) | (self == best && sign)
             }
+
+            #[inline]
+            fn mirrored(self) -> Self {
+                -self
+            }
         }
     };
 }
@@ -95,6 +151,7 @@ macro_rules! half_float {
     ($type:ty, $roundoff:expr) => {
         impl Scalar for $type {
             const LOWEST: Self = <$type>::NEG_INFINITY;
+            const HIGHEST: Self = <$type>::INFINITY;
             const ZERO: Self = <$type>::ZERO;
             const ROUNDOFF: f64 = $roundoff;
 
@@ -120,6 +177,11 @@ macro_rules! half_float {
                 let (value, best) = (self.to_bits(), best.to_bits());
                 let sign = (value == 0) & (best == 1 << 15);
                 half_beats(value, best, <$type>::INFINITY.to_bits()) | sign
+            }
+
+            #[inline]
+            fn mirrored(self) -> Self {
+                -self
             }
         }
     };
@@ -159,6 +221,7 @@ macro_rules! integer {
     ($type:ty) => {
         impl Scalar for $type {
             const LOWEST: Self = <$type>::MIN;
+            const HIGHEST: Self = <$type>::MAX;
             const ZERO: Self = 0;
             const ROUNDOFF: f64 = 0.0;
 
@@ -180,6 +243,11 @@ macro_rules! integer {
             #[inline]
             fn exceeds(self, best: Self) -> bool {
                 self > best
+            }
+
+            #[inline]
+            fn mirrored(self) -> Self {
+                !self
             }
         }
     };

@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase, Layout, Pass,
-    Pooling, Shape, Window,
+    Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase, Layout, Padded,
+    PaddingMode, Pass, Pooling, Shape, Window,
 };
 use windowpane_reference::memory::{self, Pooled};
 use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
-use windowpane_reference::{Scalar, conv};
+use windowpane_reference::{Scalar, conv, pad};
 
 /// The system's allocator, which also counts the bytes in use and their maximum.
 struct Counting;
@@ -160,6 +160,14 @@ fn check_convolutions() {
     ] {
         let said = memory::convolution::<f32>(pass, &conv);
         assert!(found <= said, "{pass}: {found} bytes, not {said}");
+    }
+    let padded = Padded::new(image, 40.into(), PaddingMode::Reflect, Layout::ChannelsLast).unwrap();
+    let dy = of(padded.output().elements());
+    for (gradient, found) in
+        [(false, most(|| pad::pad(&padded, &x))), (true, most(|| pad::pad_gradient(&padded, &dy)))]
+    {
+        let said = memory::padded::<f32>(&padded, gradient);
+        assert!(found <= said, "padding, gradient {gradient}: {found} bytes, not {said}");
     }
 }
 

@@ -8,7 +8,8 @@ use common::{Element, Walked, bits, walk};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Divisor, Exponent, Extents, IndexBase, Layout, Padding, Pooling, Rounding, Shape, Window,
+    Divisor, Exponent, Extents, Extremum, IndexBase, Layout, Padding, Pooling, Rounding, Shape,
+    Window,
 };
 use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
 use windowpane_reference::{Scalar, Total};
@@ -18,14 +19,18 @@ fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {
         .prop_flat_map(|pooling| (Just(pooling), common::data(pooling.input().elements())))
 }
 
-/// Rule 2.2 literally: the last NaN, or the first of the elements that equal the maximum.
-fn winner<T: Scalar>(window: &Walked, x: &[T]) -> Option<usize> {
+/// Rule 2.2 literally: the last NaN, or the first of the elements that equal the extremum.
+fn winner<T: Scalar>(extremum: Extremum, window: &Walked, x: &[T]) -> Option<usize> {
     let value = |&i: &usize| x[window.inside[i].1].to_f64();
     let taps = 0..window.inside.len();
     let last_nan = taps.clone().rev().find(|i| value(i).is_nan());
     last_nan.or_else(|| {
-        let maximum = taps.clone().map(|i| value(&i)).fold(f64::NEG_INFINITY, f64::max);
-        taps.clone().find(|i| value(i) == maximum)
+        let values = taps.clone().map(|i| value(&i));
+        let best = match extremum {
+            Extremum::Max => values.fold(f64::NEG_INFINITY, f64::max),
+            Extremum::Min => values.fold(f64::INFINITY, f64::min),
+        };
+        taps.clone().find(|i| value(i) == best)
     })
 }
 
@@ -44,41 +49,45 @@ fn index(pooling: &Pooling, base: IndexBase, window: &Walked, tap: usize) -> i32
     index as i32
 }
 
-/// Rule 2.1: the winner's value, or +0 if a zero wins and some tap is +0.
-fn maximum<T: Element>(window: &Walked, x: &[T], winner: usize) -> T {
+/// Rule 2.1: the winner's value; if a zero wins, +0 of a maximum and −0 of a minimum if some tap is that zero.
+fn best<T: Element>(extremum: Extremum, window: &Walked, x: &[T], winner: usize) -> T {
     let best = x[window.inside[winner].1];
     let taps = window.inside.iter().map(|tap| x[tap.1]);
     let mut zeros = taps.filter(|v| best.to_f64() == 0.0 && v.to_f64() == 0.0);
-    zeros.find(|v| v.to_f64().is_sign_positive()).unwrap_or(best)
+    let preferred = |v: &T| v.to_f64().is_sign_positive() == (extremum == Extremum::Max);
+    zeros.find(preferred).unwrap_or(best)
 }
 
-fn check_max<T: Element>(
+fn check_extremum<T: Element>(
+    extremum: Extremum,
     pooling: &Pooling,
     base: IndexBase,
     x: &[f32],
 ) -> Result<(), TestCaseError> {
     let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
-    let (y, winners) = direct::max_with_indices(pooling, base, &x);
+    let indexed = |algorithm| pool::extremum_with_indices(extremum, algorithm, pooling, base, &x);
+    let (y, winners) = indexed(Algorithm::Direct);
     prop_assert_eq!(y.len(), pooling.output().elements());
     prop_assert_eq!(winners.len(), y.len());
+    let empty = match extremum {
+        Extremum::Max => T::LOWEST,
+        Extremum::Min => T::HIGHEST,
+    };
     for window in walk(pooling) {
-        let (value, place) = match winner(&window, &x) {
-            Some(tap) => (maximum(&window, &x, tap), index(pooling, base, &window, tap)),
-            None => (T::LOWEST, -1),
+        let (value, place) = match winner(extremum, &window, &x) {
+            Some(tap) => (best(extremum, &window, &x, tap), index(pooling, base, &window, tap)),
+            None => (empty, -1),
         };
         prop_assert_eq!((y[window.at].bits(), winners[window.at]), (value.bits(), place));
     }
 
     let y = bits(&y);
-    prop_assert_eq!(&bits(&direct::max(pooling, &x)), &y);
-    prop_assert_eq!(&bits(&deque::max(pooling, &x)), &y);
-    prop_assert_eq!(&bits(&pool::max(pooling, &x)), &y);
-    for (values, places) in
-        [deque::max_with_indices(pooling, base, &x), pool::max_with_indices(pooling, base, &x)]
-    {
-        prop_assert_eq!(&bits(&values), &y);
-        prop_assert_eq!(&places, &winners);
+    for algorithm in [Algorithm::Direct, Algorithm::Sliding] {
+        prop_assert_eq!(&bits(&pool::extremum(extremum, algorithm, pooling, &x)), &y);
     }
+    let (values, places) = indexed(Algorithm::Sliding);
+    prop_assert_eq!(&bits(&values), &y);
+    prop_assert_eq!(&places, &winners);
     Ok(())
 }
 
@@ -149,14 +158,16 @@ fn padded(pooling: &Pooling, window: &Walked) -> usize {
 
 proptest! {
     #[test]
-    fn maxima_are_the_contracts((pooling, x) in with_data(), base in common::bases()) {
-        check_max::<f32>(&pooling, base, &x)?;
-        check_max::<f64>(&pooling, base, &x)?;
-        check_max::<f16>(&pooling, base, &x)?;
-        check_max::<bf16>(&pooling, base, &x)?;
-        check_max::<i32>(&pooling, base, &x)?;
-        check_max::<i8>(&pooling, base, &x)?;
-        check_max::<u8>(&pooling, base, &x)?;
+    fn extrema_are_the_contracts((pooling, x) in with_data(), base in common::bases()) {
+        for extremum in [Extremum::Max, Extremum::Min] {
+            check_extremum::<f32>(extremum, &pooling, base, &x)?;
+            check_extremum::<f64>(extremum, &pooling, base, &x)?;
+            check_extremum::<f16>(extremum, &pooling, base, &x)?;
+            check_extremum::<bf16>(extremum, &pooling, base, &x)?;
+            check_extremum::<i32>(extremum, &pooling, base, &x)?;
+            check_extremum::<i8>(extremum, &pooling, base, &x)?;
+            check_extremum::<u8>(extremum, &pooling, base, &x)?;
+        }
     }
 
     #[test]
@@ -204,7 +215,7 @@ proptest! {
         let mut expected = vec![0.0; x.len()];
         let mut terms = vec![0; x.len()];
         for window in walk(&pooling) {
-            if let Some(tap) = winner(&window, &x) {
+            if let Some(tap) = winner(Extremum::Max, &window, &x) {
                 expected[window.inside[tap].1] += dy[window.at];
                 terms[window.inside[tap].1] += 1;
             }

@@ -24,7 +24,7 @@ mod data;
 mod devices;
 mod pool;
 
-pub use bounds::{assert_same, assert_totals, assert_totals_tf32};
+pub use bounds::{assert_same, assert_totals, assert_totals_tf32, rounded_sum};
 pub use conv::{ConvCase, Role};
 pub use data::{Fill, Flavour};
 pub use devices::{Named, executed, named_device, run_cases};

@@ -86,16 +86,19 @@ pub enum Unit {
 }
 
 impl Device {
-    /// The peak operations per second in a type on these units; `None` if the device has no such units,
-    /// does not compute in the type, or is `host`.
+    /// The peak operations per second in a type on these units; `None` if kernels have no such units there,
+    /// if the device does not compute in the type, or for `host`.
     ///
     /// Measured at each call, in up to a few seconds, with multiplications and additions on registers
     /// only.
     pub fn arithmetic_ceiling(&self, dtype: DType, unit: Unit) -> Result<Option<f64>> {
         #[cfg(feature = "kernels")]
-        if let Some(client) =
-            self.own_client().filter(|_| self.supports(dtype) && !self.packs(dtype))
-        {
+        if let Some(client) = self.own_client().filter(|_| {
+            // WGSL cannot use the matrix units that CubeCL reports for its device.
+            let has_matrices = self.capabilities().is_some_and(|known| known.matrix.any());
+            let has_units = unit == Unit::Vector || has_matrices;
+            self.supports(dtype) && !self.packs(dtype) && has_units
+        }) {
             self.patience().launches();
             let probe = || cube::arithmetic(client, dtype, unit);
             return crate::listen::with_fresh_ears(self, probe)

@@ -29,7 +29,7 @@ pub enum Backend {
     Wgpu,
     /// The CPU, with kernels compiled at run time.
     Cpu,
-    /// The CPU, with the scalar reference; always there, readable and slow.
+    /// The CPU, without a driver or a compiler; always there.
     Host,
 }
 
@@ -171,7 +171,7 @@ impl Device {
         cube::wrap(client)
     }
 
-    /// The CPU, with the scalar reference; always there, readable and slow.
+    /// The CPU, without a driver or a compiler; always there.
     pub fn host() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         Self {
@@ -584,9 +584,31 @@ mod cube {
         if let Some((_, devices)) = found.iter().find(|(known, _)| *known == backend) {
             return devices.clone();
         }
-        let devices = enumerate(backend);
+        let devices = quietly(|| enumerate(backend));
         found.push((backend, devices.clone()));
         devices
+    }
+
+    /// Runs work that lists the devices of a graphics API, without the errors that it prints where there is no desktop.
+    ///
+    /// Each time, Mesa's Vulkan layer asks for a display, and the system's window library complains on stderr that
+    /// `XDG_RUNTIME_DIR` is not set. So it is set meanwhile, if this process has no other thread that could read the
+    /// environment, and for good if the work has started threads.
+    fn quietly<T>(work: impl FnOnce() -> T) -> T {
+        const FOLDER: &str = "XDG_RUNTIME_DIR";
+        let alone =
+            || std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
+        let sets = std::env::var_os(FOLDER).is_none() && alone();
+        if sets {
+            // SAFETY: there is no other thread.
+            unsafe { std::env::set_var(FOLDER, std::env::temp_dir()) };
+        }
+        let result = work();
+        if sets && alone() {
+            // SAFETY: as above.
+            unsafe { std::env::remove_var(FOLDER) };
+        }
+        result
     }
 
     fn enumerate(backend: Backend) -> Vec<cubecl::Device> {
@@ -646,7 +668,7 @@ mod cube {
             return Err(no_device(reason.to_string()));
         }
         // A runtime panics if its driver does not start; turn that into an error.
-        let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
+        let client = catch_unwind(AssertUnwindSafe(|| quietly(|| client(backend, device))))
             .map_err(|_| no_device("its driver did not start".into()))?;
         let name = match device.description() {
             Some(description) => match driver(backend, description.driver_version) {

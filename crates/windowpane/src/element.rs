@@ -100,3 +100,22 @@ macro_rules! with_element {
     };
 }
 pub(crate) use with_element;
+
+/// The same for the types that convolutions have; a plan refuses others.
+macro_rules! with_float {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::element::with_float!(@arms $dtype, $T, $body, [
+            F64 f64, F32 f32, F16 half::f16, BF16 half::bf16
+        ])
+    };
+    (@arms $dtype:expr, $T:ident, $body:expr, [$($variant:ident $type:ty),*]) => {
+        match $dtype {
+            $(windowpane_geometry::DType::$variant => {
+                type $T = $type;
+                $body
+            })*
+            other => unreachable!("a plan of {other} is refused"),
+        }
+    };
+}
+pub(crate) use with_float;

@@ -1,4 +1,4 @@
-use windowpane_geometry::{DType, Precision};
+use windowpane_geometry::{DType, PaddingMode, Precision};
 
 use crate::{Algorithm, Backend, ConvAlgorithm, Device};
 
@@ -164,6 +164,25 @@ pub enum Error {
         asked: Vec<usize>,
         /// The dimensions of the source.
         found: Vec<usize>,
+    },
+    /// A gradient does not have the dimensions of the operator's output.
+    #[error(
+        "{operator} has an output with dimensions {asked:?} but the gradient has {found:?}; give the gradient of \
+         that output"
+    )]
+    GradientMismatch {
+        /// The operator.
+        operator: &'static str,
+        /// The dimensions of its output.
+        asked: Vec<usize>,
+        /// The dimensions of the gradient.
+        found: Vec<usize>,
+    },
+    /// A transposed convolution was given a padding mode other than zeros.
+    #[error("a transposed convolution cannot pad with {mode}; use the padding mode zeros")]
+    PaddingMode {
+        /// The mode asked for.
+        mode: PaddingMode,
     },
     /// A tensor is on a device other than its operator's.
     #[error("the tensor is on {found} but {asked} is needed; move it with `to_device`")]

@@ -1,8 +1,8 @@
 //! Pooling and convolution for every GPU, from one source.
 //!
 //! The kernels are written once, in CubeCL, and run on CUDA, Vulkan, WebGPU, Metal, ROCm and the
-//! CPU; each backend is a cargo feature. The backend `host` is always there: it runs the scalar
-//! reference on all cores, is readable, and is slow.
+//! CPU; each backend is a cargo feature. The backend `host` is always there and needs no driver: it
+//! computes convolutions as matrix products, and poolings by the loops of the reference, on all cores.
 //!
 //! Arrays are channels-last by default: `[N, H, W, C]`, with filters as `[F, H, W, C]`.
 //!
@@ -35,6 +35,7 @@ mod files;
 mod listen;
 #[cfg(feature = "ndarray")]
 mod nd;
+mod pad;
 #[cfg(feature = "kernels")]
 mod patience;
 mod plan;
@@ -48,20 +49,23 @@ mod tensor;
 mod turns;
 
 pub use ceiling::Unit;
-pub use conv::{Conv, ConvAlgorithm, ConvPlan, Tuned, UnknownConvAlgorithm, UnknownTuned};
+pub use conv::{
+    Conv, ConvAlgorithm, ConvPlan, ConvTranspose, Tuned, UnknownConvAlgorithm, UnknownTuned,
+};
 pub use device::{Backend, Device, UnknownBackend};
 pub use element::Element;
 pub use error::Error;
+pub use pad::Pad;
 pub use plan::{Algorithm, Plan, UnknownAlgorithm};
-pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool};
+pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool, MinPool, SumPool};
 pub use recording::Recording;
 pub use tensor::Tensor;
 /// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
-    Layout, Padding, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling, UnknownActivation,
-    UnknownDType, UnknownPrecision, UnknownTiling, Window,
+    Layout, Padding, PaddingMode, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling,
+    UnknownActivation, UnknownDType, UnknownPaddingMode, UnknownPrecision, UnknownTiling, Window,
 };
 /// The crate of the kernels, whose plans can be overridden.
 #[cfg(feature = "kernels")]

@@ -12,7 +12,7 @@ use crate::{Device, Result, Tensor};
 pub enum Algorithm {
     /// Reads every tap of every window. Applies to every problem; best for small windows.
     Direct,
-    /// Slides the window at a cost that does not grow with its size: on `host` a monotone deque for maxima and
+    /// Slides the window at a cost that does not grow with its size: on `host` a monotone deque for extrema and
     /// prefix sums for averages; elsewhere [`Self::VanHerk`].
     Sliding,
     /// Computes neighbouring windows together and reads shared taps once.
@@ -20,10 +20,9 @@ pub enum Algorithm {
     /// Combines suffixes and prefixes of blocks (van Herk–Gil–Werman) at a cost that does not grow with the window: one
     /// axis after the other, or on a GPU both axes of a plane in one launch.
     VanHerk,
-    /// Many threads reduce one window together, for few windows with many taps as in global pooling.
+    /// Many threads reduce one window together, for few windows with many taps as in global pooling; small planes of one
+    /// channel are copied to shared memory.
     BlockReduce,
-    /// Keeps small planes of one channel in shared memory.
-    Plane,
     /// Averages of 3×3 windows over all planes as one run of elements, regardless of row ends.
     StencilFlat,
     /// Averages of 3×3 windows: threads move down the rows, keeping what the next windows share.
@@ -45,13 +44,12 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
         Self::VanHerk,
         Self::BlockReduce,
-        Self::Plane,
         Self::StencilFlat,
         Self::StencilRolling,
         Self::CpuRows,
@@ -70,7 +68,6 @@ impl Algorithm {
             Self::RegisterTile => "register_tile",
             Self::VanHerk => "van_herk",
             Self::BlockReduce => "block_reduce",
-            Self::Plane => "plane",
             Self::StencilFlat => "stencil_flat",
             Self::StencilRolling => "stencil_rolling",
             Self::CpuRows => "cpu_rows",
@@ -85,14 +82,13 @@ impl Algorithm {
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 13] = {
+const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 12] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (Algorithm::Direct, Kernel::Direct),
         (Algorithm::RegisterTile, Kernel::RegisterTile),
         (Algorithm::VanHerk, Kernel::VanHerk),
         (Algorithm::BlockReduce, Kernel::BlockReduce),
-        (Algorithm::Plane, Kernel::Plane),
         (Algorithm::StencilFlat, Kernel::StencilFlat),
         (Algorithm::StencilRolling, Kernel::StencilRolling),
         (Algorithm::CpuRows, Kernel::CpuRows),
@@ -137,12 +133,13 @@ fn names() -> String {
 pub struct UnknownAlgorithm(String);
 
 /// Names from earlier versions, which case files and tables may still contain.
-const FORMER: [(&str, Algorithm); 9] = [
+const FORMER: [(&str, Algorithm); 10] = [
     ("strip", Algorithm::RegisterTile),
     ("fused", Algorithm::VanHerk),
     ("van_herk_fused", Algorithm::VanHerk),
     ("van_herk_paired", Algorithm::VanHerk),
     ("reduce", Algorithm::BlockReduce),
+    ("plane", Algorithm::BlockReduce),
     ("flat", Algorithm::StencilFlat),
     ("rolling", Algorithm::StencilRolling),
     ("walk", Algorithm::CpuRows),
@@ -223,7 +220,7 @@ impl Plan {
     /// it gets new memory.
     ///
     /// `inputs` are what the operator reads: forward the input; backward the gradient with respect to
-    /// the output, and for maxima the indices.
+    /// the output, and for extrema the indices.
     ///
     /// ```
     /// use windowpane::{DType, Device, MaxPool, Tensor};
@@ -306,8 +303,8 @@ impl Plan {
         if let Some(capabilities) = self.device.capabilities() {
             use windowpane_kernels::pool;
             let gradient = match self.operator {
-                Operator::Max(_) | Operator::Average(_) | Operator::Norm(_) => false,
-                Operator::MaxBackward(_)
+                Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_) => false,
+                Operator::ExtremumBackward(..)
                 | Operator::AverageBackward(_)
                 | Operator::NormBackward(_) => true,
                 Operator::Unpool(_) | Operator::UnpoolBackward(_) => return Vec::new(),

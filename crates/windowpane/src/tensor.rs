@@ -587,7 +587,7 @@ pub(crate) fn count(dims: &[usize]) -> Result<usize> {
 
 /// Allocates memory for elements; the device may refuse too large a buffer.
 #[cfg(feature = "kernels")]
-fn memory(
+pub(crate) fn memory(
     device: &Device,
     target: windowpane_kernels::Target<'_>,
     dtype: DType,

@@ -3,7 +3,7 @@
 //! Mesa's software Vulkan counts the iterations of all loops of a thread together and silently leaves them
 //! after 65535, so that a sum would be incomplete. Problems that may need more are refused there.
 
-use windowpane_geometry::{AXES, Axis, Convolution, Pass, Pooling};
+use windowpane_geometry::{AXES, Axis, Convolution, Padded, Pass, Pooling};
 use windowpane_kernels::{Capabilities, conv, pool};
 
 use crate::pool::Operator;
@@ -33,19 +33,25 @@ pub(crate) fn check_pooling(
         // Long walks along an axis are split; scattering has no loops.
         _ if plan.algorithm() == pool::Algorithm::VanHerk => 0,
         Operator::Unpool(_) | Operator::UnpoolBackward(_) => 0,
-        Operator::Max(_) | Operator::Average(_) => match plan.config {
+        Operator::Extremum(..) | Operator::Average(_) => match plan.config {
             // The plan is not checked yet, so the divisor may be 0.
             pool::Config::BlockReduce(config) => {
                 taps / (config.team as usize).saturating_mul(config.parts).max(1)
             }
             _ => taps,
         },
-        Operator::MaxBackward(_) | Operator::AverageBackward(_) => windows,
+        Operator::ExtremumBackward(..) | Operator::AverageBackward(_) => windows,
         // One pass for the largest magnitude, then one for the sum.
         Operator::Norm(_) => taps.saturating_mul(2),
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
     check(device, turns)
+}
+
+/// Refuses the gradient of a padding whose threads would exceed the driver's limit on iterations.
+pub(crate) fn check_padding(device: &Device, padded: &Padded) -> Result<()> {
+    // Each axis has a loop over the two sides of reflections as well.
+    check(device, nested(padded.most_copies().map(|copies| copies + 2)))
 }
 
 /// Refuses a convolution whose threads would exceed the driver's limit on iterations.

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use windowpane_geometry::DType;
+use windowpane_geometry::{DType, Extremum};
 
 use crate::device::Capabilities;
 pub(crate) use crate::device::dtype::{accumulator, elem};
@@ -36,18 +36,27 @@ pub(crate) enum Widening {
     /// compares the unconverted numbers, two bf16 at a time, and then splits the results at several times the cost; and
     /// its conversion takes two instructions for each upper half of a word.
     Bits,
-    /// The same, one by one; maxima are converted back by their bits too. A compiler that sees conversions converts
+    /// The same, one by one; extrema are converted back by their bits too. A compiler that sees conversions converts
     /// each maximum of two numbers, and a processor's own conversion to bf16 flushes subnormal numbers to 0.
     EachBits,
-    /// To integer keys in the order that maxima need, on devices that have no IEEE 754 maximum.
-    Keys,
+    /// To integer keys in the order that the extremum needs, on devices that have no IEEE 754 maximum.
+    Keys(Extremum),
     /// The same for bf16, by bits: such a device may flush subnormal numbers to 0 when it converts them.
-    UpperKeys,
+    UpperKeys(Extremum),
 }
 
 impl Widening {
     pub(crate) fn is_keys(self) -> bool {
-        matches!(self, Self::Keys | Self::UpperKeys)
+        matches!(self, Self::Keys(_) | Self::UpperKeys(_))
+    }
+
+    fn is_upper(self) -> bool {
+        matches!(self, Self::UpperKeys(_))
+    }
+
+    /// Whether keys are those of the negated numbers, so that the least number has the greatest key.
+    fn negates(self) -> bool {
+        matches!(self, Self::Keys(Extremum::Min) | Self::UpperKeys(Extremum::Min))
     }
 }
 
@@ -84,11 +93,13 @@ pub(crate) fn widen_by<S: Float, A: Float, N: Size>(
             }
         }
         Widening::EachBits => Vector::<A, N>::reinterpret(words::<S, N>(elements)),
-        Widening::Keys => {
+        Widening::Keys(_) => {
             let numbers = Vector::<f32, N>::cast_from(elements);
-            keys::<A, N>(Vector::<i32, N>::reinterpret(numbers))
+            keys::<A, N>(Vector::<i32, N>::reinterpret(numbers), how)
         }
-        Widening::UpperKeys => keys::<A, N>(Vector::<i32, N>::reinterpret(words::<S, N>(elements))),
+        Widening::UpperKeys(_) => {
+            keys::<A, N>(Vector::<i32, N>::reinterpret(words::<S, N>(elements)), how)
+        }
     }
 }
 
@@ -109,24 +120,25 @@ pub(crate) fn widen_kept<S: Float, A: Float, N: Size>(
     }
 }
 
-/// Converts maxima back to the type in which they are stored: the inverse of [`widen`].
+/// Converts extrema back to the type in which they are stored: the inverse of [`widen`].
 #[cube]
 pub(crate) fn narrow<A: Float, S: Float, N: Size>(
-    maxima: Vector<A, N>,
+    extrema: Vector<A, N>,
     #[comptime] how: Widening,
 ) -> Vector<S, N> {
     if comptime!(how.is_keys()) {
-        let keys = Vector::<i32, N>::cast_from(maxima);
+        let keys = Vector::<i32, N>::cast_from(extrema);
         let bits = turned::<N>(keys + Vector::new(BELOW_INFINITY));
-        if comptime!(how == Widening::UpperKeys) {
+        let bits = if comptime!(how.negates()) { negated::<N>(bits) } else { bits };
+        if comptime!(how.is_upper()) {
             upper::<S, N>(Vector::<u32, N>::reinterpret(bits))
         } else {
             Vector::cast_from(Vector::<f32, N>::reinterpret(bits))
         }
     } else if comptime!(how == Widening::EachBits) {
-        upper::<S, N>(Vector::<u32, N>::reinterpret(maxima))
+        upper::<S, N>(Vector::<u32, N>::reinterpret(extrema))
     } else {
-        Vector::cast_from(maxima)
+        Vector::cast_from(extrema)
     }
 }
 
@@ -149,8 +161,15 @@ const BELOW_INFINITY: i32 = 0x007f_ffff;
 
 /// The keys of the numbers with these bits.
 #[cube]
-fn keys<A: Float, N: Size>(bits: Vector<i32, N>) -> Vector<A, N> {
+fn keys<A: Float, N: Size>(bits: Vector<i32, N>, #[comptime] how: Widening) -> Vector<A, N> {
+    let bits = if comptime!(how.negates()) { negated::<N>(bits) } else { bits };
     Vector::cast_from(turned::<N>(bits) - Vector::new(BELOW_INFINITY))
+}
+
+/// The bits of the numbers with the other sign.
+#[cube]
+fn negated<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
+    bits ^ Vector::new(i32::MIN)
 }
 
 /// The keys of the two zeros and of infinity; the keys above infinity's are NaNs.
@@ -158,7 +177,7 @@ const MINUS_ZERO: i32 = -1 - BELOW_INFINITY;
 const PLUS_ZERO: i32 = -BELOW_INFINITY;
 const INFINITY: i32 = 0x7f80_0000 - BELOW_INFINITY;
 
-/// Whether later numbers, given as keys, win a maximum against those before: greater numbers do, and every NaN.
+/// Whether later numbers, given as keys, win against those before: those with greater keys do, and every NaN.
 #[cube]
 pub(crate) fn wins_later<A: Float, N: Size>(
     later: Vector<A, N>,
@@ -207,43 +226,93 @@ fn halves<A: Float, N: Size, W: Size>(words: Vector<u32, W>, upper: u32) -> Vect
     numbers
 }
 
-/// IEEE 754's maximum: NaN if either is, and +0 above −0.
+/// IEEE 754's maximum or minimum: NaN if either is; of two zeros, +0 is the maximum and −0 the minimum.
 #[cube]
-pub(crate) fn maximum<A: Float, N: Size>(
+pub(crate) fn extremum<A: Float, N: Size>(
     a: Vector<A, N>,
     b: Vector<A, N>,
-    #[comptime] form: MaximumForm,
+    #[comptime] form: ExtremumForm,
 ) -> Vector<A, N> {
-    match form {
-        MaximumForm::Native => max_nan(a, b),
-        MaximumForm::Integers => max(a, b),
-        MaximumForm::Sum => {
-            let best = select_many(a.greater_than(&b).or(a.is_nan()), a, b);
+    match comptime!((form.by, form.of_compared())) {
+        (Comparison::Native, Extremum::Max) => max_nan(a, b),
+        (Comparison::Native, Extremum::Min) => min_nan(a, b),
+        (Comparison::Select, _) => {
+            let best = select_many(beats::<A, N>(a, b, form).or(a.is_nan()), a, b);
             let zero = Vector::new(A::from_int(0));
             let zeros = a.equal(&zero).vec_and(b.equal(&zero));
-            select_many(zeros, a + b, best)
+            let sum =
+                if comptime!(form.of_compared() == Extremum::Max) { a + b } else { -(-a - b) };
+            select_many(zeros, sum, best)
         }
+        (_, Extremum::Max) => max(a, b),
+        (_, Extremum::Min) => min(a, b),
     }
 }
 
-/// How a maximum is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum MaximumForm {
-    /// By the device's native instruction.
-    Native,
-    /// By comparison; for two zeros, by their sum.
-    Sum,
-    /// By the integer maximum, which serves keys too.
-    Integers,
+/// Whether `a` is greater than `b`, or less for a minimum.
+#[cube]
+pub(crate) fn beats<A: Float, N: Size>(
+    a: Vector<A, N>,
+    b: Vector<A, N>,
+    #[comptime] form: ExtremumForm,
+) -> Vector<bool, N> {
+    if comptime!(form.of_compared() == Extremum::Max) {
+        a.greater_than(&b)
+    } else {
+        a.less_than(&b)
+    }
 }
 
-impl MaximumForm {
-    /// The form for numbers that are compared as `dtype`.
-    pub(crate) fn new(dtype: DType, device: &Capabilities) -> Self {
-        match dtype {
-            dtype if !dtype.is_float() => Self::Integers,
-            _ if device.ieee_max => Self::Native,
-            _ => Self::Sum,
-        }
+/// How an extremum is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ExtremumForm {
+    extremum: Extremum,
+    pub(crate) by: Comparison,
+}
+
+/// How two numbers are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Comparison {
+    /// By the device's native maximum or minimum.
+    Native,
+    /// By comparison; for two zeros, by their sum.
+    Select,
+    /// As integers.
+    Integers,
+    /// As the integer keys of floats, whose maximum is that of the numbers or of the negated numbers.
+    Keys,
+}
+
+impl ExtremumForm {
+    /// The form for elements of type `dtype` that are compared as `compared`.
+    pub(crate) fn new(
+        extremum: Extremum,
+        dtype: DType,
+        compared: DType,
+        device: &Capabilities,
+    ) -> Self {
+        let by = match compared.is_float() {
+            false if dtype.is_float() => Comparison::Keys,
+            false => Comparison::Integers,
+            true if device.ieee_max => Comparison::Native,
+            true => Comparison::Select,
+        };
+        Self { extremum, by }
+    }
+
+    /// The extremum of what is compared.
+    pub(crate) fn of_compared(self) -> Extremum {
+        if self.by == Comparison::Keys { Extremum::Max } else { self.extremum }
+    }
+
+    /// The keys in which floats are compared, if they are.
+    pub(crate) fn keys(self, dtype: DType) -> Option<Widening> {
+        let keys = if dtype == DType::BF16 { Widening::UpperKeys } else { Widening::Keys };
+        (self.by == Comparison::Keys).then(|| keys(self.extremum))
+    }
+
+    /// Whether NaN has to be told from numbers before comparing.
+    pub(crate) fn has_nan(self) -> bool {
+        matches!(self.by, Comparison::Native | Comparison::Select)
     }
 }

@@ -96,6 +96,11 @@ pub struct Fragments {
 }
 
 impl Fragments {
+    /// Whether kernels can use matrix units for any type.
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+
     fn of(client: &Client) -> Self {
         let find = |factor: FloatKind| {
             let (factor, sum) = (ElemType::Float(factor), ElemType::Float(FloatKind::F32));

@@ -161,7 +161,7 @@ pub fn launch_unpool_backward(
 
 /// The pooling whose maxima are moved back to their positions.
 fn unpooled(pooling: &Pooling, base: IndexBase, dtype: DType) -> Problem<'_> {
-    let reduction = Reduction::Max(Output::ValuesAndIndices(base));
+    let reduction = Reduction::max(Output::ValuesAndIndices(base));
     Problem { pooling, reduction, dtype, gradient: false }
 }
 

@@ -13,10 +13,9 @@
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
-//! | [`plane`] | whole planes in shared memory; also gradients of averages | small NCHW planes, rows not aligned |
 //! | [`stencil_flat`] | treats all planes as one run of elements; also the gradient | 3×3 averages, the same planes |
-//! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC, many channels |
-//! | [`block_reduce`] | a team of units per window | few windows of many taps: global pooling |
+//! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC |
+//! | [`block_reduce`] | a team of units per window; small planes in shared memory | few windows of many taps: global pooling |
 //! | [`gather`] | gradients: one unit per input vector | every problem |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
 //! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
@@ -41,7 +40,6 @@ pub mod gather_staged;
 pub mod gather_tile;
 mod launch;
 pub mod lp;
-pub mod plane;
 mod problem;
 pub mod register_tile;
 pub mod segmented_scatter;

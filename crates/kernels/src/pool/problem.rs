@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, DType, Divisor, Exponent, IndexBase, LIMIT, Layout, Pooling};
+use windowpane_geometry::{
+    AXES, DType, Divisor, Exponent, Extremum, IndexBase, LIMIT, Layout, Pooling,
+};
 
 use super::error::PlanError;
 use crate::device::Capabilities;
@@ -10,15 +12,15 @@ use crate::device::Capabilities;
 /// How the taps of a window are reduced to one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their maximum; a NaN is greater than every number.
-    Max(Output),
+    /// Their maximum or minimum; NaN wins both.
+    Extremum(Extremum, Output),
     /// Their sum divided by a divisor.
     Average(Divisor),
     /// Their norm, `(Σ|x|^p)^(1/p)`.
     Norm(Exponent),
 }
 
-/// The results of a maximum.
+/// The results of an extremum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// The value.
@@ -28,10 +30,20 @@ pub enum Output {
 }
 
 impl Reduction {
+    /// The maximum.
+    pub fn max(output: Output) -> Self {
+        Self::Extremum(Extremum::Max, output)
+    }
+
+    /// Whether it is an extremum.
+    pub(super) fn is_extremum(self) -> bool {
+        matches!(self, Self::Extremum(..))
+    }
+
     /// The base of the indices; `Plane` if the reduction has no indices.
     pub(super) fn base(self) -> IndexBase {
         match self {
-            Self::Max(Output::ValuesAndIndices(base)) => base,
+            Self::Extremum(_, Output::ValuesAndIndices(base)) => base,
             _ => IndexBase::Plane,
         }
     }
@@ -46,15 +58,15 @@ impl Reduction {
 
     /// Whether the reduction returns indices.
     pub(super) fn has_indices(self) -> bool {
-        matches!(self, Self::Max(Output::ValuesAndIndices(_)))
+        matches!(self, Self::Extremum(_, Output::ValuesAndIndices(_)))
     }
 
     /// The gradient of this reduction, if a window's gradient is distributed to its taps without reading the input.
     pub(super) fn gradient(self) -> Option<Gradient> {
         match self {
-            Self::Max(Output::ValuesAndIndices(base)) => Some(Gradient::Max(base)),
+            Self::Extremum(_, Output::ValuesAndIndices(base)) => Some(Gradient::Extremum(base)),
             Self::Average(divisor) => Some(Gradient::Average(divisor)),
-            Self::Max(Output::Values) | Self::Norm(_) => None,
+            Self::Extremum(_, Output::Values) | Self::Norm(_) => None,
         }
     }
 }
@@ -62,8 +74,10 @@ impl Reduction {
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Max(Output::Values) => "max",
-            Self::Max(Output::ValuesAndIndices(_)) => "max with indices",
+            Self::Extremum(Extremum::Max, Output::Values) => "max",
+            Self::Extremum(Extremum::Max, Output::ValuesAndIndices(_)) => "max with indices",
+            Self::Extremum(Extremum::Min, Output::Values) => "min",
+            Self::Extremum(Extremum::Min, Output::ValuesAndIndices(_)) => "min with indices",
             Self::Average(_) => "average",
             Self::Norm(_) => "norm",
         })
@@ -73,8 +87,8 @@ impl fmt::Display for Reduction {
 /// The reduction whose gradient is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gradient {
-    /// A maximum; indices of this base name the winning taps.
-    Max(IndexBase),
+    /// An extremum; indices of this base name the winning taps.
+    Extremum(IndexBase),
     /// An average.
     Average(Divisor),
 }
@@ -83,7 +97,7 @@ impl Gradient {
     /// The pooling whose gradient this is.
     pub(super) fn reduction(self) -> Reduction {
         match self {
-            Self::Max(base) => Reduction::Max(Output::ValuesAndIndices(base)),
+            Self::Extremum(base) => Reduction::max(Output::ValuesAndIndices(base)),
             Self::Average(divisor) => Reduction::Average(divisor),
         }
     }
@@ -115,8 +129,10 @@ impl Problem<'_> {
     fn check(self, device: &Capabilities) -> Result<(), PlanError> {
         let Self { pooling, reduction, dtype, .. } = self;
         match reduction {
-            Reduction::Max(Output::Values) => {}
-            Reduction::Max(Output::ValuesAndIndices(base)) => pooling.check_indices(base)?,
+            Reduction::Extremum(_, Output::Values) => {}
+            Reduction::Extremum(_, Output::ValuesAndIndices(base)) => {
+                pooling.check_indices(base)?
+            }
             Reduction::Average(divisor) => {
                 divisor.check()?;
                 if !dtype.is_float() {

@@ -18,7 +18,7 @@ use super::common::settings::Settings;
 use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction, outermost, pixel_channels};
 use super::{
-    block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, plane, register_tile,
+    block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, register_tile,
     segmented_scatter, stencil_flat, stencil_rolling, unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
@@ -111,10 +111,8 @@ kernels! {
     RegisterTile: register_tile,
     /// Van Herk's algorithm, one axis at a time or both axes of a plane in one launch.
     VanHerk: van_herk,
-    /// A team of units shares the taps of a window.
+    /// A team of units shares the taps of a window, or a cube copies small planes to shared memory.
     BlockReduce: block_reduce,
-    /// Small planes are staged whole in shared memory.
-    Plane: plane,
     /// Averages of 3×3; all planes are treated as one run of elements.
     StencilFlat: stencil_flat,
     /// Averages of 3×3 that keep the extents of a plane; units walk down the rows.
@@ -235,7 +233,7 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
-        let reduction = Reduction::Max(Output::ValuesAndIndices(base));
+        let reduction = Reduction::max(Output::ValuesAndIndices(base));
         let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
         let plan = Algorithm::Direct.plan(problem, device)?;
         Ok(Self { settings: unpool::settings(problem, plan.settings), ..plan })
@@ -292,11 +290,10 @@ impl Plan {
 }
 
 /// The order in which kernels are tried: the most specialised first.
-const ORDER: [Algorithm; 13] = [
+const ORDER: [Algorithm; 12] = [
     Algorithm::Lp,
     Algorithm::StencilFlat,
     Algorithm::StencilRolling,
-    Algorithm::Plane,
     Algorithm::BlockReduce,
     Algorithm::CpuRows,
     Algorithm::VanHerk,
@@ -369,7 +366,7 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
 
 /// Why a kernel that can compute a problem would not be the fastest; `None` if nothing speaks against it.
 fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<&'static str> {
-    let Problem { pooling, dtype, gradient, .. } = problem;
+    let Problem { pooling, dtype, .. } = problem;
     let (grid, settings) = (pooling.grid(), &plan.settings);
     let is_wide = settings.lanes * dtype.size() >= WORTHWHILE_BYTES;
     let reasons: &[(bool, &'static str)] = match &plan.config {
@@ -380,29 +377,7 @@ fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<
             ),
             (is_wide, "no vector of eight bytes divides all planes together"),
         ],
-        Config::StencilRolling(config) => {
-            let units = stencil_rolling::units(pooling, settings, config);
-            &[
-                (
-                    dtype.size() == 2 && device.packed_halves,
-                    "it pays for numbers of two bytes that are handled in pairs",
-                ),
-                (is_wide, "no vector of eight bytes divides the channels"),
-                (units >= ENOUGH_ROLLING_UNITS, "there are too few units that walk"),
-            ]
-        }
-        Config::Plane(_) => {
-            let [_, height, width] = grid.axes();
-            let overlaps = plane::overlaps(height) && plane::overlaps(width);
-            let sums = !matches!(problem.reduction, Reduction::Max(_));
-            let dense = sums && height.stride() == 1 && width.stride() == 1;
-            let few = pooling.output().plane() <= 4 && grid.taps() <= UNROLLED_TAPS;
-            let one = !gradient && few && grid.taps() >= TEAM_TAPS;
-            &[
-                (has_narrow_rows(pooling, dtype), "vectors of eight bytes divide its rows"),
-                ((dense && overlaps) || one, "windows share too few taps"),
-            ]
-        }
+        Config::StencilRolling(_) => &[(is_wide, "no vector of eight bytes divides the channels")],
         Config::BlockReduce(_) => &[(
             reduces(pooling, dtype, device),
             "windows are many, have few taps, or there is no memory that units share",
@@ -451,7 +426,13 @@ fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
 fn slides(problem: Problem<'_>, plan: &Plan) -> bool {
     let Problem { pooling, dtype, gradient, .. } = problem;
     let axes = pooling.grid().axes();
-    let many = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() > axis.kernel();
+    // A gradient has as many results as there are inputs. With several channels per pixel, a unit reads the few windows
+    // over its inputs as vectors.
+    let results = |axis: &Axis| match gradient && pixel_channels(pooling) == 1 {
+        true => axis.input(),
+        false => axis.output(),
+    };
+    let many = |axis: &Axis| axis.kernel() == 1 || 2 * results(axis) > axis.kernel();
     let fused = matches!(plan.config, Config::VanHerk(config) if config.fused);
     let along_width = outermost(pooling) == AXES - 1;
     let long_rows = dtype.size() == 4 && axes[AXES - 1].input() > SHORT_ROW;
@@ -482,13 +463,18 @@ const SHORT_ROW: usize = 256;
 fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
     let grid = pooling.grid();
     let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
-    let near_global = grid.taps() >= TEAM_TAPS && grid.axes().iter().all(few);
+    let near_global = grid.axes().iter().all(few);
     let channels = pixel_channels(pooling);
     let lanes = widest_divisor(channels, widest_load(dtype, device));
     let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
     // A fitted window over the whole plane always uses the same kernel, whatever the plane's extents.
     let global = grid.is_fitted() && block_reduce::is_flat(pooling);
-    let pays = global || (near_global && (channels == 1 || scarce));
+    let large = match channels {
+        1 => grid.taps() >= TEAM_TAPS,
+        // Up to this many vectors, one unit loads all at once.
+        _ => grid.taps() > UNROLLED_TAPS && scarce,
+    };
+    let pays = global || (near_global && large);
     device.cores.is_none() && device.shared_bytes > 0 && pays
 }
 
@@ -502,14 +488,11 @@ fn windows_over(pooling: &Pooling) -> usize {
 /// With fewer windows over an input, reading all of them costs less than adding up segments.
 const MANY_WINDOWS: usize = 36;
 
-/// A window with fewer taps than this is left to one unit.
+/// A window with fewer taps than this, of one channel per pixel, is left to one unit.
 const TEAM_TAPS: usize = 32;
 
 /// Fewer units than this leave a large GPU partly idle.
 const ENOUGH_UNITS: usize = 1 << 15;
-
-/// The same for units that walk down rows, each of which takes long.
-const ENOUGH_ROLLING_UNITS: usize = 1 << 17;
 
 /// The fewest cubes that walk along planes: a large GPU runs some hundreds at once, and with fewer in total they finish
 /// at uneven times.

@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn packed_tensors_are_planned_as_wider_ones() {
         let lacking = Capabilities { bytes: false, buffer_bytes: 1 << 20, ..SHADING_GPU };
-        let max = Reduction::Max(Output::Values);
+        let max = Reduction::max(Output::Values);
         let plan = |side: usize, dtype| {
             let shape = Shape::new(1, 3, Extents::from([side, side])).unwrap();
             let window = Window::new([3, 3]).stride([3, 3]);

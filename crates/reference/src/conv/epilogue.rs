@@ -63,7 +63,7 @@ pub fn activate(activation: Activation, v: f64) -> f64 {
 /// ```
 ///
 /// The returned magnitude contains both, so that the bound of a [`Total`] needs no change.
-pub(super) fn activate_total(activation: Activation, total: Total) -> Total {
+pub fn activate_total(activation: Activation, total: Total) -> Total {
     let Total { value, magnitude, terms } = total;
     // The steepest slopes of v·Φ(v), at √2, and of v/(1 + e⁻ᵛ), near 2.4, rounded up.
     let (slope, roundings) = match activation {

@@ -20,5 +20,5 @@ pub use backward::{
     bias_gradient, bias_gradient_totals, data_gradient, data_gradient_totals, filter_gradient,
     filter_gradient_totals,
 };
-pub use epilogue::{Epilogue, activate};
+pub use epilogue::{Epilogue, activate, activate_total};
 pub use forward::{forward, forward_totals};

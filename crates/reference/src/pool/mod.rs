@@ -5,6 +5,7 @@
 //!
 //! max     y[o] = max { x[x(o, t)] : t inside }     an empty window: −∞, index −1
 //!         NaN wins; the index is of the first tap that equals the maximum, or of the last NaN
+//! min     the same with the order of the numbers reversed
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
 //! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
@@ -19,7 +20,8 @@
 //! * [`unpool`]: writes maxima back to their positions, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
-//! [`max()`], [`max_with_indices`] and [`average`] use the algorithm that [`choose`] returns.
+//! [`max()`], [`max_with_indices`] and [`average`] use the algorithm that [`choose`] returns. [`extremum`] and
+//! [`extremum_with_indices`] are maxima or minima with the algorithm that they are given.
 
 pub mod backward;
 pub mod deque;
@@ -32,8 +34,9 @@ pub mod unpool;
 
 use std::fmt;
 
-use windowpane_geometry::{Divisor, IndexBase, Pooling, Strides};
+use windowpane_geometry::{Divisor, Extremum, IndexBase, Pooling, Strides};
 
+use crate::scalar::Reversed;
 use crate::{Scalar, check_length};
 use field::Field;
 
@@ -89,10 +92,7 @@ pub fn choose(pooling: &Pooling) -> Algorithm {
 
 /// The maximum of each window, with the algorithm that [`choose`] returns.
 pub fn max<T: Scalar>(pooling: &Pooling, x: &[T]) -> Vec<T> {
-    match choose(pooling) {
-        Algorithm::Direct => direct::max(pooling, x),
-        Algorithm::Sliding => deque::max(pooling, x),
-    }
+    extremum(Extremum::Max, choose(pooling), pooling, x)
 }
 
 /// The maximum of each window and its index, with the algorithm that [`choose`] returns.
@@ -103,10 +103,61 @@ pub fn max_with_indices<T: Scalar>(
     base: IndexBase,
     x: &[T],
 ) -> (Vec<T>, Vec<i32>) {
-    match choose(pooling) {
-        Algorithm::Direct => direct::max_with_indices(pooling, base, x),
-        Algorithm::Sliding => deque::max_with_indices(pooling, base, x),
+    extremum_with_indices(Extremum::Max, choose(pooling), pooling, base, x)
+}
+
+/// The maximum or the minimum of each window.
+pub fn extremum<T: Scalar>(
+    extremum: Extremum,
+    algorithm: Algorithm,
+    pooling: &Pooling,
+    x: &[T],
+) -> Vec<T> {
+    fn max<T: Scalar>(algorithm: Algorithm, pooling: &Pooling, x: &[T]) -> Vec<T> {
+        match algorithm {
+            Algorithm::Direct => direct::max(pooling, x),
+            Algorithm::Sliding => deque::max(pooling, x),
+        }
     }
+    match extremum {
+        Extremum::Max => max(algorithm, pooling, x),
+        Extremum::Min => unreversed(max(algorithm, pooling, Reversed::of(x))),
+    }
+}
+
+/// The maximum or the minimum of each window and its index.
+///
+/// The indices must fit, as [`Pooling::check_indices`] says.
+pub fn extremum_with_indices<T: Scalar>(
+    extremum: Extremum,
+    algorithm: Algorithm,
+    pooling: &Pooling,
+    base: IndexBase,
+    x: &[T],
+) -> (Vec<T>, Vec<i32>) {
+    fn max<T: Scalar>(
+        algorithm: Algorithm,
+        pooling: &Pooling,
+        base: IndexBase,
+        x: &[T],
+    ) -> (Vec<T>, Vec<i32>) {
+        match algorithm {
+            Algorithm::Direct => direct::max_with_indices(pooling, base, x),
+            Algorithm::Sliding => deque::max_with_indices(pooling, base, x),
+        }
+    }
+    match extremum {
+        Extremum::Max => max(algorithm, pooling, base, x),
+        Extremum::Min => {
+            let (y, indices) = max(algorithm, pooling, base, Reversed::of(x));
+            (unreversed(y), indices)
+        }
+    }
+}
+
+/// The elements in their own order, in the same memory.
+fn unreversed<T>(elements: Vec<Reversed<T>>) -> Vec<T> {
+    elements.into_iter().map(|reversed| reversed.0).collect()
 }
 
 /// The average of each window, with the algorithm that [`choose`] returns.

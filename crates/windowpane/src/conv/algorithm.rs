@@ -17,6 +17,8 @@ pub enum ConvAlgorithm {
     GroupedMma,
     /// Depthwise: one filter per channel, several windows at a time.
     Depthwise,
+    /// On `host`: products of the weights with matrices of what the windows read (im2col).
+    Gemm,
     /// Groups with few channels: several windows by a vector of the group's filters per thread.
     Grouped,
     /// Implicit GEMM: tiles in shared memory, multiply-adds in registers.
@@ -31,10 +33,11 @@ pub enum ConvAlgorithm {
 
 impl ConvAlgorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Direct,
         Self::GroupedMma,
         Self::Depthwise,
+        Self::Gemm,
         Self::Grouped,
         Self::Simt,
         Self::Mma,
@@ -48,6 +51,7 @@ impl ConvAlgorithm {
             Self::Direct => "direct",
             Self::GroupedMma => "grouped_mma",
             Self::Depthwise => "depthwise",
+            Self::Gemm => "gemm",
             Self::Grouped => "grouped",
             Self::Simt => "simt",
             Self::Mma => "mma",
@@ -96,7 +100,7 @@ impl FromStr for ConvAlgorithm {
     }
 }
 
-/// The public name of a kernel. There are two enums because the names exist in builds without kernels, and
+/// The public name of a kernel; [`kernel`](ConvAlgorithm::kernel) is the way back. There are two enums because the names exist in builds without kernels, and
 /// because the planner must handle every variant of its own.
 #[cfg(feature = "kernels")]
 impl From<Algorithm> for ConvAlgorithm {
@@ -117,18 +121,20 @@ impl From<Algorithm> for ConvAlgorithm {
 }
 
 #[cfg(feature = "kernels")]
-impl From<ConvAlgorithm> for Algorithm {
-    fn from(algorithm: ConvAlgorithm) -> Self {
-        match algorithm {
-            ConvAlgorithm::Direct => Self::Direct,
-            ConvAlgorithm::GroupedMma => Self::GroupedMma,
-            ConvAlgorithm::Depthwise => Self::Depthwise,
-            ConvAlgorithm::Grouped => Self::Grouped,
-            ConvAlgorithm::Simt => Self::Simt,
-            ConvAlgorithm::Mma => Self::Mma,
-            ConvAlgorithm::Wgmma => Self::Wgmma,
-            ConvAlgorithm::Cpu => Self::Cpu,
-        }
+impl ConvAlgorithm {
+    /// The kernel of this name; `None` for what only `host` has.
+    pub fn kernel(self) -> Option<Algorithm> {
+        Some(match self {
+            Self::Direct => Algorithm::Direct,
+            Self::GroupedMma => Algorithm::GroupedMma,
+            Self::Depthwise => Algorithm::Depthwise,
+            Self::Grouped => Algorithm::Grouped,
+            Self::Simt => Algorithm::Simt,
+            Self::Mma => Algorithm::Mma,
+            Self::Wgmma => Algorithm::Wgmma,
+            Self::Cpu => Algorithm::Cpu,
+            Self::Gemm => return None,
+        })
     }
 }
 
@@ -141,7 +147,10 @@ mod tests {
     #[cfg(feature = "kernels")]
     fn every_algorithm_is_a_kernel_of_its_name() {
         for algorithm in ConvAlgorithm::ALL {
-            let kernel = Algorithm::from(algorithm);
+            let Some(kernel) = algorithm.kernel() else {
+                assert_eq!(algorithm, ConvAlgorithm::Gemm);
+                continue;
+            };
             assert_eq!(kernel.name(), algorithm.name());
             assert_eq!(ConvAlgorithm::from(kernel), algorithm);
         }

@@ -1,8 +1,9 @@
 //! Makes plans: derives the problem from dimensions and chooses the kernel: a tuned one, the planner's
-//! choice, or the reference.
+//! choice, or an algorithm of `host`.
 
 use windowpane_geometry::{
-    Convolution, DType, Extents, Filter, FilterLayout, Pass, Precision, Shape, Tiling, Window,
+    Convolution, DType, Extents, Filter, FilterLayout, Padded, Padding, PaddingMode, Pass,
+    Precision, Shape, Tiling, Window,
 };
 
 use super::plan::{Choice, ConvPlan};
@@ -24,8 +25,8 @@ pub(super) fn plan(
     x: &[usize],
     w: &[usize],
 ) -> Result<ConvPlan> {
-    let problem = problem(conv, x, w)?;
-    choose(conv, pass, device, dtype, problem)
+    let (problem, padded) = problem(conv, x, w)?;
+    choose(conv, pass, device, dtype, (problem, padded))
 }
 
 /// Plans the bias gradient, which depends only on the output, as that of a convolution with one tap.
@@ -36,11 +37,7 @@ pub(super) fn plan_bias(
     dy: &[usize],
 ) -> Result<ConvPlan> {
     let output = Shape::from_dims(dy, conv.layout)?;
-    let one = match output.space().rank() {
-        1 => Extents::from([1]),
-        2 => Extents::from([1, 1]),
-        _ => Extents::from([1, 1, 1]),
-    };
+    let one = Extents::from(1).of_rank(output.space().rank())?;
     let channels = output.channels();
     let filter = Filter::new(channels, 1, one)?;
     let window = Window::new(one);
@@ -48,7 +45,7 @@ pub(super) fn plan_bias(
         Convolution::new(output, filter, &window, channels, conv.layout, conv.filter_layout)?;
     // A requested kernel or tile applies to implicit GEMMs.
     let conv = conv.algorithm(None).tile(Tiling::default());
-    choose(&conv, Pass::Bias, device, dtype, problem)
+    choose(&conv, Pass::Bias, device, dtype, (problem, None))
 }
 
 fn choose(
@@ -56,14 +53,14 @@ fn choose(
     pass: Pass,
     device: &Device,
     dtype: DType,
-    problem: Convolution,
+    (problem, padded): (Convolution, Option<Padded>),
 ) -> Result<ConvPlan> {
     device.require(dtype)?;
     if !dtype.is_float() {
         return Err(Error::NotForIntegers { operator: pass.name(), dtype });
     }
     let choice = choice(conv, pass, device, dtype, &problem)?;
-    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, dtype, choice })
+    Ok(ConvPlan { device: device.clone(), pass, conv: *conv, problem, padded, dtype, choice })
 }
 
 fn choice(
@@ -80,14 +77,20 @@ fn choice(
         let choose = || choose_kernel(conv, request, device, capabilities, problem);
         return device.convolutions().or_make(key, choose).map(Choice::Kernel);
     }
-    let _ = (pass, dtype, problem);
     if conv.precision != Precision::Strict {
         return Err(no_precision(conv, device, dtype));
     }
-    match conv.algorithm {
-        None | Some(ConvAlgorithm::Direct) if conv.tiling == Tiling::default() => Ok(Choice::Host),
-        _ => Err(no_kernel(conv, device)),
+    // Any problem can be computed by plain loops; of the others, each has one way.
+    let own = match pass {
+        Pass::Bias => ConvAlgorithm::Direct,
+        _ if windowpane_host::is_depthwise(problem) => ConvAlgorithm::Depthwise,
+        _ => ConvAlgorithm::Gemm,
+    };
+    let algorithm = conv.algorithm.unwrap_or(own);
+    if conv.tiling != Tiling::default() || ![own, ConvAlgorithm::Direct].contains(&algorithm) {
+        return Err(no_kernel(conv, device));
     }
+    Ok(Choice::Host(algorithm))
 }
 
 /// A tuned plan, or else the planner's choice.
@@ -108,7 +111,10 @@ fn choose_kernel(
     {
         return Ok(plan);
     }
-    let algorithm = conv.algorithm.map(Into::into);
+    let algorithm = match conv.algorithm.map(ConvAlgorithm::kernel) {
+        Some(None) => return Err(no_kernel(conv, device)),
+        algorithm => algorithm.flatten(),
+    };
     let wish = kernels::Wish { algorithm, layout: None, tiling: conv.tiling };
     let plan = match kernels::Plan::new(problem, request, wish, capabilities) {
         Err(kernels::PlanError::NoKernel { .. }) => return Err(no_kernel(conv, device)),
@@ -137,7 +143,7 @@ fn follow(
 ) -> Option<windowpane_kernels::conv::Plan> {
     use windowpane_kernels::conv::{Plan, Wish};
     let tiling = found.tile.map_or(Tiling::default(), Tiling::from);
-    let (algorithm, layout) = (Some(found.algorithm.into()), found.layout);
+    let (algorithm, layout) = (Some(found.algorithm.kernel()?), found.layout);
     let wish = Wish { algorithm, layout, tiling };
     let mut plan = Plan::new(problem, request, wish, capabilities).ok()?;
     plan.splits = found.splits;
@@ -189,12 +195,24 @@ fn no_precision(conv: &Conv, device: &Device, dtype: DType) -> Error {
     Error::PrecisionUnsupported { precision, dtype, device }
 }
 
-/// The problem of tensors with these dimensions.
-pub(super) fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<Convolution> {
+/// The problem of tensors with these dimensions, and the padding that is filled in first: the problem is then over an
+/// input that includes it.
+fn problem(conv: &Conv, x: &[usize], w: &[usize]) -> Result<(Convolution, Option<Padded>)> {
     let input = Shape::from_dims(x, conv.layout)?;
     let filter = Filter::from_dims(w, conv.filter_layout)?;
-    let Conv { window, groups, layout, filter_layout, .. } = *conv;
-    Ok(Convolution::new(input, filter, &window, groups, layout, filter_layout)?)
+    let Conv { window, groups, layout, filter_layout, padding_mode, .. } = *conv;
+    let problem = Convolution::new(input, filter, &window, groups, layout, filter_layout)?;
+    if padding_mode == PaddingMode::Zeros {
+        return Ok((problem, None));
+    }
+    let padded = Padded::new(input, problem.grid().padding(), padding_mode, layout)?;
+    if padded.output() == input {
+        return Ok((problem, None));
+    }
+    let window = window.padding(Padding::Valid);
+    let problem =
+        Convolution::new(padded.output(), filter, &window, groups, layout, filter_layout)?;
+    Ok((problem, Some(padded)))
 }
 
 /// The dimensions of the filters that turn this input into this output.
@@ -204,6 +222,7 @@ pub(super) fn filter_dims(conv: &Conv, dy: &[usize], x: &[usize]) -> Result<Vec<
     // If the groups do not divide the channels, checking the problem reports it.
     let channels = input.channels() / conv.groups.max(1);
     let kernel = conv.window.kernel().ok_or(windowpane_geometry::Error::NoKernel)?;
+    let kernel = kernel.of_rank(output.space().rank())?;
     let filter = Filter::new(output.channels(), channels.max(1), kernel)?;
     Ok(dims(&filter, conv.filter_layout))
 }

@@ -15,10 +15,84 @@ pub use plan::ConvPlan;
 pub use tuned::{Tuned, UnknownTuned};
 
 use windowpane_geometry::{
-    Activation, DType, Extents, FilterLayout, Layout, Padding, Pass, Precision, Tiling, Window,
+    Activation, DType, Extents, FilterLayout, Layout, Padding, PaddingMode, Pass, Precision,
+    Tiling, Window,
 };
 
 use crate::{Device, Result, Tensor};
+
+/// The options that a convolution and its transpose share; `own` is the field that holds them.
+macro_rules! option_methods {
+    ($($own:ident)?) => {
+        /// Sets the step between two windows; 1 by default.
+        pub fn stride(mut self, stride: impl Into<Extents>) -> Self {
+            self$(.$own)?.window = self$(.$own)?.window.stride(stride);
+            self
+        }
+
+        /// Sets the padding: `1` or `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before and after,
+        /// [`Same`](crate::Same), or [`Padding::Valid`], which is the default.
+        pub fn padding(mut self, padding: impl Into<Padding>) -> Self {
+            self$(.$own)?.window = self$(.$own)?.window.padding(padding);
+            self
+        }
+
+        /// Sets the step between two taps.
+        pub fn dilation(mut self, dilation: impl Into<Extents>) -> Self {
+            self$(.$own)?.window = self$(.$own)?.window.dilation(dilation);
+            self
+        }
+
+        /// Sets the number of groups that channels and filters are divided into; the filters of a group see
+        /// only its channels. A convolution with as many groups as channels is depthwise.
+        pub fn groups(mut self, groups: usize) -> Self {
+            self$(.$own)?.groups = groups;
+            self
+        }
+
+        /// Sets the layout of input and output; channels-last by default.
+        pub fn layout(mut self, layout: Layout) -> Self {
+            self$(.$own)?.layout = layout;
+            self
+        }
+
+        /// Sets the layout of the filters; [`FilterLayout::Fhwc`] by default.
+        pub fn filter_layout(mut self, layout: FilterLayout) -> Self {
+            self$(.$own)?.filter_layout = layout;
+            self
+        }
+
+        /// Sets the precision of `f32` products; strict by default.
+        pub fn precision(mut self, precision: Precision) -> Self {
+            self$(.$own)?.precision = precision;
+            self
+        }
+
+        /// Forces an algorithm instead of the automatic choice.
+        pub fn algorithm(mut self, algorithm: impl Into<Option<ConvAlgorithm>>) -> Self {
+            self$(.$own)?.algorithm = algorithm.into();
+            self
+        }
+
+        /// Overrides the tile sizes, or some of them.
+        ///
+        /// ```
+        /// use windowpane::{Conv, Tiling};
+        ///
+        /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
+        /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
+        /// # Ok::<(), windowpane::UnknownTiling>(())
+        /// ```
+        pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
+            self$(.$own)?.tiling = tiling.into();
+            self
+        }
+    };
+}
+
+mod transpose;
+
+pub use transpose::ConvTranspose;
 
 /// Convolution as in neural networks: the dot product of each window with each filter.
 ///
@@ -37,12 +111,15 @@ use crate::{Device, Result, Tensor};
 /// ```
 ///
 /// The gradients are those of the sum: `dy` is the gradient with respect to the sum before residual and activation.
+#[doc(alias("Conv1d", "Conv2d", "Conv3d", "conv1d", "conv2d", "conv3d"))]
+#[doc(alias("correlate", "convolve", "cross_correlation"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conv {
     pub(crate) window: Window,
     pub(crate) groups: usize,
     pub(crate) layout: Layout,
     pub(crate) filter_layout: FilterLayout,
+    pub(crate) padding_mode: PaddingMode,
     pub(crate) activation: Activation,
     pub(crate) precision: Precision,
     pub(crate) algorithm: Option<ConvAlgorithm>,
@@ -50,7 +127,7 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// A convolution with kernels of the given size, one number per axis, and stride 1.
+    /// A convolution with kernels of the given size, one number per axis or one for every axis, and stride 1.
     pub fn new(kernel: impl Into<Extents>) -> Self {
         Self::over(Window::new(kernel))
     }
@@ -62,6 +139,7 @@ impl Conv {
             groups: 1,
             layout: Layout::default(),
             filter_layout: FilterLayout::default(),
+            padding_mode: PaddingMode::default(),
             activation: Activation::default(),
             precision: Precision::default(),
             algorithm: None,
@@ -69,43 +147,7 @@ impl Conv {
         }
     }
 
-    /// Sets the step between two windows; 1 by default.
-    pub fn stride(mut self, stride: impl Into<Extents>) -> Self {
-        self.window = self.window.stride(stride);
-        self
-    }
-
-    /// Sets the padding: `[1, 1]` for both sides, `[(1, 2), (0, 1)]` for before and after,
-    /// [`Same`](crate::Same), or [`Padding::Valid`], which is the default.
-    pub fn padding(mut self, padding: impl Into<Padding>) -> Self {
-        self.window = self.window.padding(padding);
-        self
-    }
-
-    /// Sets the step between two taps.
-    pub fn dilation(mut self, dilation: impl Into<Extents>) -> Self {
-        self.window = self.window.dilation(dilation);
-        self
-    }
-
-    /// Sets the number of groups that channels and filters are divided into; the filters of a group see
-    /// only its channels. A convolution with as many groups as channels is depthwise.
-    pub fn groups(mut self, groups: usize) -> Self {
-        self.groups = groups;
-        self
-    }
-
-    /// Sets the layout of input and output; channels-last by default.
-    pub fn layout(mut self, layout: Layout) -> Self {
-        self.layout = layout;
-        self
-    }
-
-    /// Sets the layout of the filters; [`FilterLayout::Fhwc`] by default.
-    pub fn filter_layout(mut self, layout: FilterLayout) -> Self {
-        self.filter_layout = layout;
-        self
-    }
+    option_methods!();
 
     /// Sets the activation, applied after bias and residual; none by default.
     pub fn activation(mut self, activation: Activation) -> Self {
@@ -113,30 +155,27 @@ impl Conv {
         self
     }
 
-    /// Sets the precision of `f32` products; strict by default.
-    pub fn precision(mut self, precision: Precision) -> Self {
-        self.precision = precision;
+    /// Sets what the input has outside its edges; zeros by default. In any other mode the padding is copied into memory
+    /// first: see [`Pad`](crate::Pad).
+    ///
+    /// ```
+    /// use windowpane::{Conv, Device, PaddingMode, Tensor};
+    ///
+    /// let device = Device::host();
+    /// let x = Tensor::from_slice(&device, &[1.0f32, 2.0, 5.0], [1, 3, 1])?;
+    /// let w = Tensor::from_slice(&device, &[-1.0f32, 0.0, 1.0], [1, 3, 1])?; // a slope
+    /// let slope = Conv::new(3).padding(1).padding_mode(PaddingMode::Replicate);
+    /// assert_eq!(slope.forward(&x, &w, None)?.to_vec::<f32>()?, [1.0, 4.0, 3.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn padding_mode(mut self, mode: PaddingMode) -> Self {
+        self.padding_mode = mode;
         self
     }
 
-    /// Forces an algorithm instead of the automatic choice.
-    pub fn algorithm(mut self, algorithm: impl Into<Option<ConvAlgorithm>>) -> Self {
-        self.algorithm = algorithm.into();
-        self
-    }
-
-    /// Overrides the tile sizes, or some of them.
-    ///
-    /// ```
-    /// use windowpane::{Conv, Tiling};
-    ///
-    /// let conv = Conv::new([3, 3]).tile(Tiling { block_n: Some(32), ..Tiling::default() });
-    /// assert_eq!(conv, Conv::new([3, 3]).tile("block_n=32".parse::<Tiling>()?));
-    /// # Ok::<(), windowpane::UnknownTiling>(())
-    /// ```
-    pub fn tile(mut self, tiling: impl Into<Tiling>) -> Self {
-        self.tiling = tiling.into();
-        self
+    /// The transposed convolution with these options.
+    pub fn transposed(self) -> ConvTranspose {
+        self.into()
     }
 
     /// Plans [`forward`](Self::forward) without running it; `x` and `w` are the dimensions of input

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, DType, Pass, Tile};
+use windowpane_geometry::{Convolution, DType, Padded, Pass, Tile};
 
 #[cfg(feature = "kernels")]
 use super::choice::{is_free, key};
@@ -20,6 +20,8 @@ pub struct ConvPlan {
     /// The options that it was made for.
     pub(super) conv: Conv,
     pub(super) problem: Convolution,
+    /// The padding that is filled in before, if it is not zeros.
+    pub(super) padded: Option<Padded>,
     pub(super) dtype: DType,
     pub(super) choice: Choice,
 }
@@ -27,8 +29,8 @@ pub struct ConvPlan {
 /// The choice of a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
-    /// The scalar reference.
-    Host,
+    /// `host`: depthwise in vectors, matrix products, or the plain loops of the reference.
+    Host(ConvAlgorithm),
     /// A kernel.
     #[cfg(feature = "kernels")]
     Kernel(windowpane_kernels::conv::Plan),
@@ -53,13 +55,14 @@ impl ConvPlan {
     /// The algorithm.
     pub fn algorithm(&self) -> ConvAlgorithm {
         match &self.choice {
-            Choice::Host => ConvAlgorithm::Direct,
+            Choice::Host(algorithm) => *algorithm,
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => plan.algorithm().into(),
         }
     }
 
-    /// The problem; for a bias gradient a convolution with one tap and the same output.
+    /// The problem; for a bias gradient a convolution with one tap and the same output. With a padding mode other than
+    /// zeros its input includes the padding.
     pub fn problem(&self) -> &Convolution {
         &self.problem
     }
@@ -91,7 +94,7 @@ impl ConvPlan {
     /// The tile sizes; `None` if the kernel has none.
     pub fn tile(&self) -> Option<Tile> {
         match &self.choice {
-            Choice::Host => None,
+            Choice::Host(_) => None,
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => plan.tile(),
         }
@@ -154,7 +157,8 @@ impl ConvPlan {
         if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities())
             && plan.check(&self.problem, self.request(), device).is_ok()
         {
-            return plan.workspace(&self.problem, self.request());
+            let padded = self.padded.map_or(0, |padded| padded.output().elements());
+            return plan.workspace(&self.problem, self.request()) + padded * self.dtype.size();
         }
         0
     }
@@ -176,7 +180,14 @@ impl ConvPlan {
                 .map(|(kernel, verdict)| (kernel.name(), reason(kernel, verdict)))
                 .collect();
         }
-        vec![(self.algorithm().name(), "chosen: there is no other on this device".into())]
+        let own = self.algorithm();
+        let loops = (ConvAlgorithm::Direct.name(), "applies; it is slow, for comparisons".into());
+        let reason = match self.conv.algorithm {
+            Some(_) => "asked for",
+            None => "chosen: this device has no faster one",
+        };
+        let rows = [(own.name(), reason.into()), loops];
+        rows.into_iter().take(if own == ConvAlgorithm::Direct { 1 } else { 2 }).collect()
     }
 
     /// The plan of the kernel, whose fields can be overridden; `None` on `host`.
@@ -186,7 +197,7 @@ impl ConvPlan {
     pub fn kernel_mut(&mut self) -> Option<&mut windowpane_kernels::conv::Plan> {
         match &mut self.choice {
             Choice::Kernel(plan) => Some(plan),
-            Choice::Host => None,
+            Choice::Host(_) => None,
         }
     }
 
@@ -208,8 +219,12 @@ impl ConvPlan {
             ("precision", self.conv.precision.to_string()),
             ("layouts", layouts),
         ];
+        if let Some(padded) = &self.padded {
+            let (from, to) = (padded.input().space(), padded.output().space());
+            rows.push(("padding", format!("{}, from {from} to {to}", padded.mode())));
+        }
         match &self.choice {
-            Choice::Host => {}
+            Choice::Host(_) => {}
             #[cfg(feature = "kernels")]
             Choice::Kernel(plan) => rows.extend([
                 ("computed in", plan.layout.to_string()),

@@ -1,12 +1,13 @@
-//! Runs a convolution: checks plan and tensors, then calls the reference or a kernel.
+//! Runs a convolution: checks plan and tensors, then computes it on the host or launches a kernel.
 
 use windowpane_geometry::{Activation, Convolution, Pass, Shape};
-use windowpane_reference::{conv as reference, memory};
+use windowpane_host as host;
+use windowpane_reference::conv::{self as reference, Epilogue};
 
-use super::Conv;
 use super::choice::dims;
 use super::plan::{Choice, ConvPlan};
-use crate::element::{Element, sealed::Sealed, with_element};
+use super::{Conv, ConvAlgorithm};
+use crate::element::{Element, sealed::Sealed, with_float};
 use crate::spare::Spare;
 use crate::tensor::element_slice;
 use crate::{Error, Result, Tensor};
@@ -36,7 +37,7 @@ fn forward_over(
     spare: Spare,
 ) -> Result<Tensor> {
     let output = shape_dims(&plan.problem, plan.problem.output());
-    check_tensor(plan, "input", x, &shape_dims(&plan.problem, plan.problem.input()))?;
+    check_tensor(plan, "input", x, &input_dims(plan))?;
     check_tensor(plan, "filter", w, &filter_dims(plan))?;
     if let Some(bias) = bias {
         check_tensor(plan, "bias", bias, &[plan.problem.filter().count()])?;
@@ -45,15 +46,18 @@ fn forward_over(
         check_tensor(plan, "residual", residual, &output)?;
     }
     let _entered = span(plan).entered();
+    let x = &padded(plan, x)?;
     match &plan.choice {
-        Choice::Host => {
+        Choice::Host(algorithm) => {
             require_memory(plan)?;
-            let y = with_element!(plan.dtype, T => {
-                T::into_host(reference::forward(&plan.problem, on_host::<T>(x), on_host::<T>(w), reference::Epilogue {
-                    bias: bias.map(on_host::<T>),
-                    residual: residual.map(on_host::<T>),
-                    activation,
-                }))
+            let y = with_float!(plan.dtype, T => {
+                let (bias, residual) = (bias.map(on_host::<T>), residual.map(on_host::<T>));
+                let epilogue = Epilogue { bias, residual, activation };
+                let forward = match algorithm {
+                    ConvAlgorithm::Direct => reference::forward::<T>,
+                    _ => host::forward::<T>,
+                };
+                T::into_host(forward(&plan.problem, on_host(x), on_host(w), epilogue))
             });
             Ok(Tensor::on_host(&plan.device, output, y))
         }
@@ -75,13 +79,9 @@ pub(super) fn backward(
     backward_over(plan, inputs, Spare::default())
 }
 
-#[cfg_attr(
-    not(feature = "kernels"),
-    allow(unused_variables, reason = "only kernels use memory again")
-)]
 fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Tensor> {
     let (problem, pass) = (&plan.problem, plan.pass);
-    let input = shape_dims(problem, problem.input());
+    let input = input_dims(plan);
     let output = shape_dims(problem, problem.output());
     let (names, shapes, result) = match pass {
         Pass::Data => (["output gradient", "filter"], vec![output, filter_dims(plan)], input),
@@ -92,11 +92,36 @@ fn backward_over(plan: &ConvPlan, inputs: &[&Tensor], spare: Spare) -> Result<Te
         check_tensor(plan, name, tensor, dims)?;
     }
     let _entered = span(plan).entered();
+    match (&plan.padded, pass) {
+        (Some(padded), Pass::Data) => {
+            let result = shape_dims(problem, problem.input());
+            let dx = computed(plan, inputs, result, Spare::default())?;
+            crate::pad::gradient(padded, &dx)
+        }
+        (Some(_), Pass::Filter) => {
+            let x = self::padded(plan, inputs[1])?;
+            computed(plan, &[inputs[0], &x], result, spare)
+        }
+        _ => computed(plan, inputs, result, spare),
+    }
+}
+
+/// A gradient of the plan's problem, whose input includes the padding that is filled in.
+#[cfg_attr(
+    not(feature = "kernels"),
+    allow(unused_variables, reason = "only kernels use memory again")
+)]
+fn computed(
+    plan: &ConvPlan,
+    inputs: &[&Tensor],
+    result: Vec<usize>,
+    spare: Spare,
+) -> Result<Tensor> {
     match &plan.choice {
-        Choice::Host => {
+        Choice::Host(algorithm) => {
             require_memory(plan)?;
-            let gradient = with_element!(plan.dtype, T => {
-                T::into_host(gradient_on_host::<T>(problem, pass, inputs))
+            let gradient = with_float!(plan.dtype, T => {
+                T::into_host(gradient_on_host::<T>(plan, *algorithm, inputs))
             });
             Ok(Tensor::on_host(&plan.device, result, gradient))
         }
@@ -137,18 +162,25 @@ pub(super) fn run_again(
     Ok(())
 }
 
-/// Refuses a convolution that does not fit in the memory of `host`, with all that the reference allocates.
+/// Refuses a convolution that does not fit in the memory of `host`, with all that it allocates.
 fn require_memory(plan: &ConvPlan) -> Result<()> {
-    let bytes = with_element!(plan.dtype, T => memory::convolution::<T>(plan.pass, &plan.problem));
+    let bytes = with_float!(plan.dtype, T => host::bytes::<T>(plan.pass, &plan.problem));
     plan.device.require_memory(bytes, plan.pass.name())
 }
 
-fn gradient_on_host<T: Element>(problem: &Convolution, pass: Pass, inputs: &[&Tensor]) -> Vec<T> {
-    let dy = on_host::<T>(inputs[0]);
-    match pass {
-        Pass::Data => reference::data_gradient(problem, dy, on_host::<T>(inputs[1])),
-        Pass::Filter => reference::filter_gradient(problem, dy, on_host::<T>(inputs[1])),
-        _ => reference::bias_gradient(problem, dy),
+fn gradient_on_host<T: Element + host::Element>(
+    plan: &ConvPlan,
+    algorithm: ConvAlgorithm,
+    inputs: &[&Tensor],
+) -> Vec<T> {
+    let (problem, dy) = (&plan.problem, on_host::<T>(inputs[0]));
+    let other = || on_host::<T>(inputs[1]);
+    match (plan.pass, algorithm) {
+        (Pass::Data, ConvAlgorithm::Direct) => reference::data_gradient(problem, dy, other()),
+        (Pass::Data, _) => host::data_gradient(problem, dy, other()),
+        (Pass::Filter, ConvAlgorithm::Direct) => reference::filter_gradient(problem, dy, other()),
+        (Pass::Filter, _) => host::filter_gradient(problem, dy, other()),
+        _ => host::bias_gradient(problem, dy),
     }
 }
 
@@ -184,13 +216,14 @@ fn plan_shape(plan: &ConvPlan) -> Conv {
 
 /// The options that a plan depends on; a bias gradient depends only on the layout.
 fn shapes_what_is_computed(conv: &Conv, pass: Pass) -> Conv {
-    let Conv { window, groups, layout, filter_layout, precision, .. } = *conv;
+    let Conv { window, groups, layout, filter_layout, padding_mode, precision, .. } = *conv;
     match pass {
         Pass::Bias => Conv::new([1]).layout(layout),
         _ => Conv::over(window)
             .groups(groups)
             .layout(layout)
             .filter_layout(filter_layout)
+            .padding_mode(padding_mode)
             .precision(precision),
     }
 }
@@ -208,6 +241,20 @@ fn check_tensor(plan: &ConvPlan, name: &str, tensor: &Tensor, planned: &[usize])
     let asked = format!("{name} {} {planned:?}", plan.dtype);
     let found = format!("{name} {} {:?}", tensor.dtype(), tensor.dims());
     Err(Error::PlanMismatch { asked, found })
+}
+
+/// The input with its padding, if that is filled in.
+fn padded(plan: &ConvPlan, x: &Tensor) -> Result<Tensor> {
+    match &plan.padded {
+        Some(padded) => crate::pad::forward(padded, x),
+        None => Ok(x.clone()),
+    }
+}
+
+/// The dimensions of the input, without padding that is filled in.
+fn input_dims(plan: &ConvPlan) -> Vec<usize> {
+    let input = plan.padded.map_or(plan.problem.input(), |padded| padded.input());
+    shape_dims(&plan.problem, input)
 }
 
 fn shape_dims(problem: &Convolution, shape: Shape) -> Vec<usize> {

@@ -110,7 +110,8 @@ impl<'a> Search<'a> {
     }
 
     fn with(&self, plan: Plan) -> ConvPlan {
-        ConvPlan { choice: Choice::Kernel(plan), ..self.plan.clone() }
+        // The padding that is filled in is the same for every kernel.
+        ConvPlan { choice: Choice::Kernel(plan), padded: None, ..self.plan.clone() }
     }
 
     /// Measures a plan, and keeps it if it is the fastest.

@@ -16,20 +16,30 @@ fn file_error(path: &Path, reason: impl ToString) -> Error {
     Error::File { path: path.display().to_string(), reason: reason.to_string() }
 }
 
-/// A file that is read: a regular one, or a pipe or a device, whose length is unknown.
-struct Source {
+/// What is read: a regular file, or a pipe, a device or any other reader, whose length is unknown.
+struct Source<R> {
     path: PathBuf,
-    file: File,
+    from: R,
     length: Option<u64>,
 }
 
-impl Source {
+/// The name of a reader or a writer without a path in error messages.
+const NAMELESS: &str = "the array";
+
+impl Source<File> {
     fn open(path: &Path) -> Result<Self> {
         let unreadable = |error: io::Error| file_error(path, format!("cannot be read: {error}"));
         let file = File::open(path).map_err(unreadable)?;
         let found = file.metadata().map_err(unreadable)?;
         let length = found.is_file().then_some(found.len());
-        Ok(Self { path: path.into(), file, length })
+        Ok(Self { path: path.into(), from: file, length })
+    }
+}
+
+impl<R: Read> Source<R> {
+    #[cfg(feature = "npy")]
+    fn nameless(from: R) -> Self {
+        Self { path: NAMELESS.into(), from, length: None }
     }
 
     /// Refuses a file whose length differs from that of its header and its elements together.
@@ -63,7 +73,7 @@ impl Source {
                 let (start, more) = (elements.len(), AT_ONCE.min(count - elements.len()));
                 elements.try_reserve(more)?;
                 elements.resize(start + more, T::ZERO);
-                self.file.read_exact(bytemuck::cast_slice_mut(&mut elements[start..]))?;
+                self.from.read_exact(bytemuck::cast_slice_mut(&mut elements[start..]))?;
             }
             Ok(())
         };
@@ -79,6 +89,11 @@ impl Source {
         })?;
         Ok(elements)
     }
+}
+
+/// The error of a writer without a path.
+fn unwritable(error: impl std::fmt::Display) -> Error {
+    file_error(NAMELESS.as_ref(), format!("cannot be written: {error}"))
 }
 
 /// Writes a temporary file next to the target and then renames it.

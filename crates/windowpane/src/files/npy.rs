@@ -16,10 +16,10 @@ use std::path::Path;
 use half::bf16;
 use windowpane_geometry::DType;
 
-use super::{Source, file_error, write};
+use super::{Source, file_error, unwritable, write};
 use crate::element::{HostBuffer, with_element};
 use crate::tensor::{count, element_slice};
-use crate::{Device, Error, Result, Tensor};
+use crate::{Device, Result, Tensor};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
@@ -49,10 +49,29 @@ impl Tensor {
     /// [`to_dtype`](Self::to_dtype). Nothing is read beyond the header and the elements, so that
     /// pipes work too.
     pub fn read_npy(device: &Device, path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let mut source = Source::open(path)?;
+        Self::read_npy_source(device, Source::open(path.as_ref())?)
+    }
+
+    /// Reads what [`read_npy`](Self::read_npy) reads from any reader, which may have more to read after it.
+    ///
+    /// ```
+    /// use windowpane::{Device, Tensor};
+    ///
+    /// let host = Device::host();
+    /// let mut bytes = Vec::new();
+    /// Tensor::from_slice(&host, &[1.0f32, 2.0], [2])?.write_npy_to(&mut bytes)?;
+    /// let x = Tensor::read_npy_from(&host, &bytes[..])?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn read_npy_from(device: &Device, from: impl Read) -> Result<Self> {
+        Self::read_npy_source(device, Source::nameless(from))
+    }
+
+    fn read_npy_source(device: &Device, mut source: Source<impl Read>) -> Result<Self> {
+        let path = &*source.path.clone();
         let (header, header_bytes) =
-            Header::read(&mut source.file).map_err(|e| file_error(path, e))?;
+            Header::read(&mut source.from).map_err(|e| file_error(path, e))?;
         let Header { descr, fortran_order, dims } = header;
         let Some((_, dtype)) = TYPES.into_iter().find(|(name, _)| *name == descr) else {
             let descr = brief(&descr);
@@ -95,10 +114,7 @@ impl Tensor {
     /// ```
     pub fn write_npy_to(&self, mut to: impl Write) -> Result<()> {
         let elements = self.read()?;
-        write_to(&mut to, &elements, self.dims()).map_err(|error| Error::File {
-            path: "the array".into(),
-            reason: format!("cannot be written: {error}"),
-        })
+        write_to(&mut to, &elements, self.dims()).map_err(unwritable)
     }
 }
 

@@ -1,17 +1,17 @@
 //! The safetensors format: a length, a header in JSON, then the tensors exactly as they are in memory.
 
 use std::collections::BTreeMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 use ::safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use ::safetensors::{Dtype, serialize};
 use windowpane_geometry::DType;
 
-use super::{Source, file_error, write};
+use super::{NAMELESS, Source, file_error, unwritable, write};
 use crate::element::with_element;
 use crate::tensor::count;
-use crate::{Device, Result, Tensor};
+use crate::{Device, Error, Result, Tensor};
 
 /// The longest header that the format allows.
 const LONGEST_HEADER: u64 = 100_000_000;
@@ -63,33 +63,60 @@ impl Tensor {
         tensors: impl IntoIterator<Item = (&'a str, &'a Self)>,
     ) -> Result<()> {
         let path = path.as_ref();
-        let bytes = tensors
-            .into_iter()
-            .map(|(name, tensor)| Ok((name, tensor, tensor.to_bytes()?)))
-            .collect::<Result<Vec<_>>>()?;
-        let bad = |error| file_error(path, format!("cannot be written: {error}"));
-        let views = bytes
-            .iter()
-            .map(|(name, tensor, bytes)| {
-                let (theirs, _) = TYPES
-                    .into_iter()
-                    .find(|(_, ours)| *ours == tensor.dtype())
-                    .expect("every type is in the table");
-                Ok((*name, TensorView::new(theirs, tensor.dims().to_vec(), bytes)?))
-            })
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(bad)?;
-        let bytes = serialize(views, None).map_err(bad)?;
-        write(path, |file| std::io::Write::write_all(file, &bytes))
+        let bytes = serialized(tensors, |reason| file_error(path, reason))?;
+        write(path, |file| file.write_all(&bytes))
+    }
+
+    /// Writes the same bytes as [`write_safetensors`](Self::write_safetensors) to any writer.
+    ///
+    /// ```
+    /// use windowpane::{Device, Tensor};
+    ///
+    /// let x = Tensor::from_slice(&Device::host(), &[1.0f32, 2.0], [2])?;
+    /// let mut bytes = Vec::new();
+    /// Tensor::write_safetensors_to(&mut bytes, [("x", &x)])?;
+    /// assert!(bytes.ends_with(&2.0f32.to_le_bytes()));
+    /// # Ok::<(), windowpane::Error>(())
+    /// ```
+    pub fn write_safetensors_to<'a>(
+        mut to: impl Write,
+        tensors: impl IntoIterator<Item = (&'a str, &'a Self)>,
+    ) -> Result<()> {
+        let bytes = serialized(tensors, |reason| file_error(NAMELESS.as_ref(), reason))?;
+        to.write_all(&bytes).map_err(unwritable)
     }
 }
 
+/// The bytes of a file.
+fn serialized<'a>(
+    tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
+    refused: impl Fn(String) -> Error,
+) -> Result<Vec<u8>> {
+    let bytes = tensors
+        .into_iter()
+        .map(|(name, tensor)| Ok((name, tensor, tensor.to_bytes()?)))
+        .collect::<Result<Vec<_>>>()?;
+    let bad = |error| refused(format!("cannot be written: {error}"));
+    let views = bytes
+        .iter()
+        .map(|(name, tensor, bytes)| {
+            let (theirs, _) = TYPES
+                .into_iter()
+                .find(|(_, ours)| *ours == tensor.dtype())
+                .expect("every type is in the table");
+            Ok((*name, TensorView::new(theirs, tensor.dims().to_vec(), bytes)?))
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(bad)?;
+    serialize(views, None).map_err(bad)
+}
+
 /// The header, which describes tensors without gaps between them, and the number of bytes before the first one.
-fn header(source: &mut Source) -> Result<(Metadata, u64), String> {
+fn header(source: &mut Source<impl Read>) -> Result<(Metadata, u64), String> {
     let unreadable = |error| format!("cannot be read: {error}");
     let none = |reason: &dyn std::fmt::Display| format!("is no safetensors file: {reason}");
     let mut bytes = Vec::new();
-    source.file.by_ref().take(8).read_to_end(&mut bytes).map_err(unreadable)?;
+    source.from.by_ref().take(8).read_to_end(&mut bytes).map_err(unreadable)?;
     let length = bytes.as_slice().try_into().map(u64::from_le_bytes);
     let length = length.map_err(|_| none(&"it is shorter than the length of a header"))?;
     if length > LONGEST_HEADER {
@@ -98,7 +125,7 @@ fn header(source: &mut Source) -> Result<(Metadata, u64), String> {
         )));
     }
     let mut header = Vec::new();
-    source.file.by_ref().take(length).read_to_end(&mut header).map_err(unreadable)?;
+    source.from.by_ref().take(length).read_to_end(&mut header).map_err(unreadable)?;
     if (header.len() as u64) < length {
         return Err(none(&"it ends before its header does"));
     }

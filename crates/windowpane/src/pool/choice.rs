@@ -83,7 +83,9 @@ fn choose_kernel(
         }
     };
     let planned = |kernel| match operator {
-        Operator::MaxBackward(_) | Operator::AverageBackward(_) | Operator::NormBackward(_) => {
+        Operator::ExtremumBackward(..)
+        | Operator::AverageBackward(_)
+        | Operator::NormBackward(_) => {
             pool::Plan::gradient_with(kernel, pooling, reduction, dtype, capabilities)
         }
         _ => pool::Plan::with(kernel, pooling, reduction, dtype, capabilities),
@@ -100,7 +102,9 @@ fn choose_kernel(
             pool::Plan::unpool(pooling, base, dtype, capabilities)
         }
         (
-            Operator::MaxBackward(_) | Operator::AverageBackward(_) | Operator::NormBackward(_),
+            Operator::ExtremumBackward(..)
+            | Operator::AverageBackward(_)
+            | Operator::NormBackward(_),
             None,
         ) => pool::Plan::gradient(pooling, reduction, dtype, capabilities),
         _ => pool::Plan::new(pooling, reduction, dtype, capabilities),

@@ -31,30 +31,30 @@ fn pool_slice<T: Element>(
     pooling: &Pooling,
     x: &[T],
 ) -> (Vec<T>, Option<Vec<i32>>) {
-    use reference::{deque, direct, prefix};
-    let slides = algorithm == Algorithm::Sliding;
-    match (operator, slides) {
-        (Operator::Max(None), false) => (direct::max(pooling, x), None),
-        (Operator::Max(None), true) => (deque::max(pooling, x), None),
-        (Operator::Norm(p), _) => (reference::lp::norm(pooling, p, x), None),
-        (
-            Operator::MaxBackward(_)
-            | Operator::AverageBackward(_)
-            | Operator::NormBackward(_)
-            | Operator::Unpool(_)
-            | Operator::UnpoolBackward(_),
-            _,
-        ) => unreachable!("{} has a way of its own", operator.name()),
-        (Operator::Max(Some(base)), false) => {
-            let (values, indices) = direct::max_with_indices(pooling, base, x);
+    use reference::{direct, extremum, extremum_with_indices, prefix};
+    let algorithm = match algorithm {
+        Algorithm::Sliding => reference::Algorithm::Sliding,
+        _ => reference::Algorithm::Direct,
+    };
+    match operator {
+        Operator::Extremum(which, None) => (extremum(which, algorithm, pooling, x), None),
+        Operator::Extremum(which, Some(base)) => {
+            let (values, indices) = extremum_with_indices(which, algorithm, pooling, base, x);
             (values, Some(indices))
         }
-        (Operator::Max(Some(base)), true) => {
-            let (values, indices) = deque::max_with_indices(pooling, base, x);
-            (values, Some(indices))
+        Operator::Average(divisor) => {
+            let average = match algorithm {
+                reference::Algorithm::Sliding => prefix::average,
+                _ => direct::average,
+            };
+            (average(pooling, divisor, x), None)
         }
-        (Operator::Average(divisor), false) => (direct::average(pooling, divisor, x), None),
-        (Operator::Average(divisor), true) => (prefix::average(pooling, divisor, x), None),
+        Operator::Norm(p) => (reference::lp::norm(pooling, p, x), None),
+        Operator::ExtremumBackward(..)
+        | Operator::AverageBackward(_)
+        | Operator::NormBackward(_)
+        | Operator::Unpool(_)
+        | Operator::UnpoolBackward(_) => unreachable!("{} has a way of its own", operator.name()),
     }
 }
 
@@ -69,14 +69,14 @@ pub(super) fn backward_on_host(
     let dx = with_element!(dy.dtype(), T => {
         let dy = element_slice::<T>(buffer);
         T::into_host(match (operator, winners) {
-            (Operator::MaxBackward(base), Some(winners)) => {
+            (Operator::ExtremumBackward(_, base), Some(winners)) => {
                 let winners = winners.host_buffer().expect("a tensor on host has its elements there");
                 reference::backward::max_backward(pooling, base, dy, element_slice::<i32>(winners))?
             }
             (Operator::AverageBackward(divisor), None) => {
                 reference::backward::average_backward(pooling, divisor, dy)
             }
-            _ => unreachable!("a maximum's gradient has winners, an average's none"),
+            _ => unreachable!("an extremum's gradient has winners, an average's none"),
         })
     });
     Ok(Tensor::on_host(&plan.device, dims(pooling, pooling.input()), dx))

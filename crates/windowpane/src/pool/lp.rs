@@ -20,6 +20,7 @@ use crate::{Algorithm, Device, Plan, Result, Tensor};
 /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, [5.0, 1e31]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
+#[doc(alias("LPPool1d", "LPPool2d", "LPPool3d", "lp_pool2d", "norm"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LpPool {
     options: Options,
@@ -27,7 +28,8 @@ pub struct LpPool {
 }
 
 impl LpPool {
-    /// Lp pooling over windows of the given size, one number per axis; `p` is finite and at least 1.
+    /// Lp pooling over windows of the given size: one number per axis, or one for every axis; `p` is finite and at
+    /// least 1.
     pub fn new(p: impl Into<f64>, kernel: impl Into<Extents>) -> Self {
         Self { options: Options::new(kernel.into()), p: Exponent::new(p) }
     }

@@ -1,16 +1,16 @@
 //! The pooling operators: their names, their inputs, and the types they are not defined for.
 
-use windowpane_geometry::{DType, Divisor, Exponent, IndexBase, Pooling};
+use windowpane_geometry::{DType, Divisor, Exponent, Extremum, IndexBase, Pooling};
 
 use crate::{Error, Result};
 
 /// An operator of the pooling family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operator {
-    /// The maximum and its index.
-    Max(Option<IndexBase>),
+    /// The extremum and its index.
+    Extremum(Extremum, Option<IndexBase>),
     Average(Divisor),
-    MaxBackward(IndexBase),
+    ExtremumBackward(Extremum, IndexBase),
     AverageBackward(Divisor),
     Norm(Exponent),
     NormBackward(Exponent),
@@ -20,11 +20,17 @@ pub(crate) enum Operator {
 
 impl Operator {
     pub(crate) fn name(self) -> &'static str {
+        use Extremum::{Max, Min};
         match self {
-            Self::Max(None) => "max pooling",
-            Self::Max(Some(_)) => "max pooling with indices",
+            Self::Extremum(Max, None) => "max pooling",
+            Self::Extremum(Max, Some(_)) => "max pooling with indices",
+            Self::Extremum(Min, None) => "min pooling",
+            Self::Extremum(Min, Some(_)) => "min pooling with indices",
+            Self::ExtremumBackward(Max, _) => "max pooling's gradient",
+            Self::ExtremumBackward(Min, _) => "min pooling's gradient",
+            Self::Average(Divisor::Fixed(1)) => "sum pooling",
+            Self::AverageBackward(Divisor::Fixed(1)) => "sum pooling's gradient",
             Self::Average(_) => "average pooling",
-            Self::MaxBackward(_) => "max pooling's gradient",
             Self::AverageBackward(_) => "average pooling's gradient",
             Self::Norm(_) => "Lp pooling",
             Self::NormBackward(_) => "Lp pooling's gradient",
@@ -36,8 +42,8 @@ impl Operator {
     /// The names of its inputs, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
-            Self::Max(_) | Self::Average(_) | Self::Norm(_) => "the input",
-            Self::MaxBackward(_) => "the output's gradient and the winners",
+            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) => "the input",
+            Self::ExtremumBackward(..) => "the output's gradient and the winners",
             Self::AverageBackward(_) => "the output's gradient",
             Self::NormBackward(_) => "the output's gradient and the input",
             Self::Unpool(_) => "the maxima and their indices",
@@ -48,8 +54,10 @@ impl Operator {
     /// The base of the indices that it reads or writes, if any.
     pub(crate) fn base(self) -> Option<IndexBase> {
         match self {
-            Self::Max(base) => base,
-            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => Some(base),
+            Self::Extremum(_, base) => base,
+            Self::ExtremumBackward(_, base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
+                Some(base)
+            }
             _ => None,
         }
     }
@@ -65,7 +73,7 @@ impl Operator {
         if let Self::Norm(p) | Self::NormBackward(p) = self {
             p.check()?;
         }
-        if !matches!(self, Self::Max(_) | Self::Unpool(_)) && !dtype.is_float() {
+        if !matches!(self, Self::Extremum(..) | Self::Unpool(_)) && !dtype.is_float() {
             return Err(Error::NotForIntegers { operator: self.name(), dtype });
         }
         Ok(())
@@ -73,17 +81,20 @@ impl Operator {
 
     /// Whether `host` has a sliding algorithm for it.
     pub(super) fn slides(self) -> bool {
-        matches!(self, Self::Max(_) | Self::Average(_))
+        matches!(self, Self::Extremum(..) | Self::Average(_))
     }
 
     #[cfg(feature = "kernels")]
     pub(crate) fn reduction(self) -> windowpane_kernels::pool::Reduction {
         use windowpane_kernels::pool::{Output, Reduction};
         match self {
-            Self::Max(None) => Reduction::Max(Output::Values),
-            Self::Max(Some(base)) => Reduction::Max(Output::ValuesAndIndices(base)),
-            Self::MaxBackward(base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
-                Reduction::Max(Output::ValuesAndIndices(base))
+            Self::Extremum(extremum, None) => Reduction::Extremum(extremum, Output::Values),
+            Self::Extremum(extremum, Some(base)) => {
+                Reduction::Extremum(extremum, Output::ValuesAndIndices(base))
+            }
+            // Indices are moved alike, whichever extremum they are of.
+            Self::ExtremumBackward(_, base) | Self::Unpool(base) | Self::UnpoolBackward(base) => {
+                Reduction::max(Output::ValuesAndIndices(base))
             }
             Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),

@@ -78,11 +78,11 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
 pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
     let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
-        (Operator::Max(_) | Operator::Average(_) | Operator::Norm(_), [x]) => {
+        (Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_), [x]) => {
             let (y, indices) = forward(plan, x, spare)?;
             [y].into_iter().chain(indices).collect()
         }
-        (Operator::MaxBackward(_), [dy, winners]) => {
+        (Operator::ExtremumBackward(..), [dy, winners]) => {
             vec![backward(plan, dy, Some(winners), spare)?]
         }
         (Operator::AverageBackward(_), [dy]) => vec![backward(plan, dy, None, spare)?],
@@ -145,10 +145,10 @@ fn check_tensor(plan: &Plan, tensor: &Tensor, dtype: DType, shape: Shape) -> Res
 /// Refuses a pooling that does not fit in the memory of `host`, with all that the reference allocates.
 fn require_memory(plan: &Plan) -> Result<()> {
     let pooled = match plan.operator {
-        Operator::Max(base) => Pooled::Max { indices: base.is_some() },
+        Operator::Extremum(_, base) => Pooled::Max { indices: base.is_some() },
         Operator::Average(_) => Pooled::Average,
         Operator::Norm(_) => Pooled::Norm,
-        Operator::MaxBackward(_) => Pooled::MaxBackward,
+        Operator::ExtremumBackward(..) => Pooled::MaxBackward,
         Operator::AverageBackward(_) => Pooled::AverageBackward,
         Operator::NormBackward(_) => Pooled::NormBackward,
         Operator::Unpool(_) => Pooled::Unpool,
@@ -178,7 +178,7 @@ fn run_kernel(
 ) -> Result<(Tensor, Option<Tensor>)> {
     let pooling = &plan.pooling;
     let dims = dims(pooling, pooling.output());
-    let with_indices = matches!(operator, Operator::Max(Some(_)));
+    let with_indices = matches!(operator, Operator::Extremum(_, Some(_)));
     let (Some(target), Some((client, input))) = (plan.device.target(), x.memory()) else {
         let empty = |dtype| nothing(plan, dtype, dims.clone());
         return Ok((empty(plan.dtype), with_indices.then(|| empty(DType::I32))));
@@ -223,7 +223,7 @@ fn backward_kernel(
     crate::turns::check_pooling(&plan.device, operator, pooling, kernel)?;
     let dx = spare.take(client, pooling.input().elements() * plan.dtype.size());
     let through = match operator {
-        Operator::MaxBackward(base) => Gradient::Max(base),
+        Operator::ExtremumBackward(_, base) => Gradient::Extremum(base),
         Operator::AverageBackward(divisor) => Gradient::Average(divisor),
         other => unreachable!("{} has a way of its own", other.name()),
     };

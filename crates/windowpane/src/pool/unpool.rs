@@ -22,6 +22,7 @@ use crate::{Device, Plan, Result, Tensor};
 /// assert_eq!(back.to_vec::<f32>()?, [0.0, 5.0, 4.0, 0.0]);
 /// # Ok::<(), windowpane::Error>(())
 /// ```
+#[doc(alias("MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "max_unpool2d"))]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MaxUnpool {
     output: Extents,
@@ -89,7 +90,8 @@ impl MaxUnpool {
         dtype: DType,
         dims: &[usize],
     ) -> Result<Plan> {
-        let unpooled = Shape::from_dims(dims, self.layout)?.with_space(self.output)?;
+        let pooled = Shape::from_dims(dims, self.layout)?;
+        let unpooled = pooled.with_space(self.output.of_rank(pooled.space().rank())?)?;
         let options = self.options(dims)?;
         plan_pooling(&options, operator, device, dtype, options.pooling(unpooled)?)
     }

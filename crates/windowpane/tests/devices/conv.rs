@@ -98,7 +98,11 @@ fn turn(plan: &mut ConvPlan, forced: Forced) -> bool {
         Layout::ChannelsLast => Layout::ChannelsFirst,
     });
     let request = Request { pass, dtype: plan.dtype(), precision: forced.precision };
-    let wish = Wish { algorithm: forced.algorithm.map(Into::into), layout, ..Wish::default() };
+    let wish = Wish {
+        algorithm: forced.algorithm.and_then(ConvAlgorithm::kernel),
+        layout,
+        ..Wish::default()
+    };
     let turned = Plan::new(&problem, request, wish, &capabilities);
     if let (Some(kernel), Ok(turned)) = (plan.kernel_mut(), turned) {
         *kernel = turned;
@@ -154,7 +158,7 @@ fn has(device: &Device, algorithm: ConvAlgorithm) -> bool {
 }
 
 /// A tensor of the case, and its elements.
-fn tensor<T: Element>(
+pub(crate) fn tensor<T: Element>(
     device: &Device,
     case: &ConvCase,
     role: Role,
@@ -556,7 +560,7 @@ fn check_adjoint(device: &Device, case: &ConvCase, forced: Forced) -> Check {
     }
 }
 
-fn inner(a: &[f32], b: &[f32]) -> f64 {
+pub(crate) fn inner(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 

@@ -8,11 +8,13 @@ mod family;
 mod faults;
 #[cfg(feature = "kernels")]
 mod handles;
+mod pad;
 mod pool;
 #[cfg(feature = "kernels")]
 mod pool_handles;
 mod suite;
 mod tensor;
+mod transpose;
 
 /// Whether this process runs only this test, so that no other test adds to the count of launches. Otherwise the test
 /// runs in a process of its own and must pass there.

@@ -5,10 +5,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     Algorithm, AvgPool, Backend, DType, Device, Divisor, Element, Error, IndexBase, Layout,
-    MaxPool, Plan, Tensor,
+    MaxPool, MinPool, Plan, SumPool, Tensor,
 };
-use windowpane_geometry::{Extents, Pooling, Rounding, Shape, Window};
-use windowpane_reference::pool::{backward, direct};
+use windowpane_geometry::{Extents, Extremum, Pooling, Rounding, Shape, Window};
+use windowpane_reference::pool::{
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices,
+};
 use windowpane_testing::{
     Fill, Flavour, Named, PoolCase, assert_same, assert_totals, executed, named_device,
     on_every_device, on_one_type, proptest,
@@ -19,14 +21,14 @@ pub(crate) type Check = Result<(), TestCaseError>;
 /// The plan's own choice, and every forward algorithm that a device has. The stencils, which are for 3×3 windows on
 /// planes that keep their extents, have properties of their own.
 pub(crate) fn algorithms(device: &Device) -> Vec<Option<Algorithm>> {
-    use Algorithm::{BlockReduce, CpuRows, Direct, Plane, RegisterTile, Sliding};
-    these(device, &[Direct, RegisterTile, Sliding, BlockReduce, Plane, CpuRows])
+    use Algorithm::{BlockReduce, CpuRows, Direct, RegisterTile, Sliding};
+    these(device, &[Direct, RegisterTile, Sliding, BlockReduce, CpuRows])
 }
 
 /// The same for gradients.
 fn gradients(device: &Device) -> Vec<Option<Algorithm>> {
-    use Algorithm::{Direct, Gather, GatherStaged, GatherTile, Plane, SegmentedScatter, VanHerk};
-    let all = [Direct, Gather, GatherTile, Plane, GatherStaged, SegmentedScatter, VanHerk];
+    use Algorithm::{Direct, Gather, GatherStaged, GatherTile, SegmentedScatter, VanHerk};
+    let all = [Direct, Gather, GatherTile, GatherStaged, SegmentedScatter, VanHerk];
     gradients_of(device, &all)
 }
 
@@ -93,24 +95,40 @@ fn planned(plan: windowpane::Result<Plan>) -> Result<Option<Plan>, TestCaseError
     }
 }
 
+/// Runs a block with the pooling of an extremum over the windows of a case.
+macro_rules! with_pool {
+    ($extremum:expr, $case:expr, |$pool:ident| $body:expr) => {
+        match $extremum {
+            Extremum::Max => {
+                let $pool = MaxPool::over($case.window).layout($case.layout);
+                $body
+            }
+            Extremum::Min => {
+                let $pool = MinPool::over($case.window).layout($case.layout);
+                $body
+            }
+        }
+    };
+}
+
 on_every_device! {
     /// SEMANTICS 2.1, 2.3 and 2.5: values are identical bit for bit, in every type.
-    fn max_is_the_reference(device, case in (PoolCase::any(), any::<Index>()), algorithm in algorithms(device)) {
-        let (case, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm))
+    fn extrema_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), extrema()), algorithm in algorithms(device)) {
+        let (case, pick, extremum) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_extremum(&case, extremum, algorithm))
     }
 
     /// SEMANTICS 2.2 to 2.5: the index of the first of equal values, of the last NaN, or −1.
-    fn max_indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in algorithms(device)) {
-        let (case, pick, base) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm))
+    fn indices_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), extrema(), index_base()), algorithm in algorithms(device)) {
+        let (case, pick, extremum, base) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, extremum, base, algorithm))
     }
 
     /// SEMANTICS 2.1, 2.2 and 7.2: numbers that a graphics driver may treat as 0 are not ties.
-    fn winners_of_least_numbers_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in algorithms(device)) {
-        let (case, pick, base) = case;
+    fn winners_of_least_numbers_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), extrema(), index_base()), algorithm in algorithms(device)) {
+        let (case, pick, extremum, base) = case;
         let case = PoolCase { fill: Fill { flavour: Flavour::Least, ..case.fill }, ..case };
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_maxima(&case, base, algorithm))
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_winners(&case, extremum, base, algorithm))
     }
 
     /// SEMANTICS 3 and 7: within the derived bound, with NaN and infinities in the right places.
@@ -120,42 +138,54 @@ on_every_device! {
     }
 }
 
-fn check_max<T: Element>(device: &Device, case: &PoolCase, algorithm: Option<Algorithm>) -> Check {
+fn check_extremum<T: Element>(
+    device: &Device,
+    case: &PoolCase,
+    which: Extremum,
+    algorithm: Option<Algorithm>,
+) -> Check {
     let elements = case.elements::<T>();
-    let pool = max_pool(case).algorithm(algorithm);
-    let Some(plan) = planned(pool.plan(device, T::DTYPE, &case.dims()))? else { return Ok(()) };
-    executed(plan.algorithm(), T::DTYPE);
-    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let y = ok(pool.forward_as(&plan, &x))?;
-    assert_same(&ok(y.to_vec::<T>())?, &direct::max(&case.problem(), &elements))
+    with_pool!(which, case, |pool| {
+        let pool = pool.algorithm(algorithm);
+        let Some(plan) = planned(pool.plan(device, T::DTYPE, &case.dims()))? else { return Ok(()) };
+        executed(plan.algorithm(), T::DTYPE);
+        let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+        let y = ok(ok(pool.forward_as(&plan, &x))?.to_vec::<T>())?;
+        assert_same(&y, &extremum(which, Reference::Direct, &case.problem(), &elements))
+    })
 }
 
 fn check_indices<T: Element>(
     device: &Device,
     case: &PoolCase,
+    which: Extremum,
     base: IndexBase,
     algorithm: Option<Algorithm>,
 ) -> Check {
     let elements = case.elements::<T>();
-    let pool = max_pool(case).index_base(base).algorithm(algorithm);
-    let plan = planned(pool.plan_with_indices(device, T::DTYPE, &case.dims()))?;
-    let Some(plan) = plan else { return Ok(()) };
-    executed(plan.algorithm(), T::DTYPE);
-    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let (y, indices) = ok(pool.forward_with_indices_as(&plan, &x))?;
-    let (values, positions) = direct::max_with_indices(&case.problem(), base, &elements);
-    assert_same(&ok(y.to_vec::<T>())?, &values)?;
-    assert_same(&ok(indices.to_vec::<i32>())?, &positions)
+    let (problem, direct) = (case.problem(), Reference::Direct);
+    let (values, positions) = extremum_with_indices(which, direct, &problem, base, &elements);
+    with_pool!(which, case, |pool| {
+        let pool = pool.index_base(base).algorithm(algorithm);
+        let plan = planned(pool.plan_with_indices(device, T::DTYPE, &case.dims()))?;
+        let Some(plan) = plan else { return Ok(()) };
+        executed(plan.algorithm(), T::DTYPE);
+        let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+        let (y, indices) = ok(pool.forward_with_indices_as(&plan, &x))?;
+        assert_same(&ok(y.to_vec::<T>())?, &values)?;
+        assert_same(&ok(indices.to_vec::<i32>())?, &positions)
+    })
 }
 
-fn check_maxima<T: Element>(
+fn check_winners<T: Element>(
     device: &Device,
     case: &PoolCase,
+    which: Extremum,
     base: IndexBase,
     algorithm: Option<Algorithm>,
 ) -> Check {
-    check_max::<T>(device, case, algorithm)?;
-    check_indices::<T>(device, case, base, algorithm)
+    check_extremum::<T>(device, case, which, algorithm)?;
+    check_indices::<T>(device, case, which, base, algorithm)
 }
 
 fn check_average<T: Element>(
@@ -175,8 +205,8 @@ fn check_average<T: Element>(
     assert_same(&again, &y)
 }
 
-fn max_pool(case: &PoolCase) -> MaxPool {
-    MaxPool::over(case.window).layout(case.layout)
+fn extrema() -> impl Strategy<Value = Extremum> {
+    prop_oneof![Just(Extremum::Max), Just(Extremum::Min)]
 }
 
 pub(crate) fn index_base() -> impl Strategy<Value = IndexBase> {
@@ -638,25 +668,25 @@ fn what_cannot_be_done_is_refused() {
 
 on_every_device! {
     /// Rows whose inputs and results are divisible by different vectors: values, indices and averages of strips.
-    fn rows_of_other_vectors(device, case in (other_vectors(), any::<Index>(), index_base(), divisor(), 0..3), algorithm in only(device, Algorithm::RegisterTile)) {
-        let (case, pick, base, divisor, operator) = case;
+    fn rows_of_other_vectors(device, case in (other_vectors(), any::<Index>(), extrema(), index_base(), divisor(), 0..3), algorithm in only(device, Algorithm::RegisterTile)) {
+        let (case, pick, extremum, base, divisor, operator) = case;
         match operator {
-            0 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_max(&case, algorithm)),
-            1 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, base, algorithm)),
+            0 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_extremum(&case, extremum, algorithm)),
+            1 => on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_indices(&case, extremum, base, algorithm)),
             _ => on_one_type!(device, pick, [f64, f32, f16, bf16], check_average(&case, divisor, algorithm)),
         }
     }
 
-    /// SEMANTICS 5.1 and 7: the gradient of a maximum, computed from its indices, in every index base.
-    fn max_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), index_base()), algorithm in gradients(device)) {
-        let (case, pick, base) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, base, algorithm))
+    /// SEMANTICS 5.1 and 7: the gradient of an extremum, computed from its indices, in every index base.
+    fn gradients_of_extrema_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), extrema(), index_base()), algorithm in gradients(device)) {
+        let (case, pick, extremum, base) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, base, algorithm))
     }
 
     /// The same for small windows on volumes, staged in shared memory.
-    fn max_gradient_in_volumes(device, case in (volumes(), any::<Index>()), algorithm in only(device, Algorithm::GatherStaged)) {
-        let (case, pick) = case;
-        on_one_type!(device, pick, [f64, f32, f16, bf16], check_max_gradient(&case, IndexBase::Plane, algorithm))
+    fn gradients_of_extrema_in_volumes(device, case in (volumes(), any::<Index>(), extrema()), algorithm in only(device, Algorithm::GatherStaged)) {
+        let (case, pick, extremum) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_gradient(&case, extremum, IndexBase::Plane, algorithm))
     }
 
     /// SEMANTICS 5.2 and 7: the gradient of an average is its adjoint, for every divisor.
@@ -665,9 +695,9 @@ on_every_device! {
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
 
-    /// The same for small windows of stride 1, at all edges of planes of many widths: by blocks, by whole planes, and
-    /// by the plan's own choice.
-    fn average_gradient_of_close_windows(device, case in (close_windows(), any::<Index>(), divisor()), algorithm in gradients_of(device, &[Algorithm::GatherTile, Algorithm::Plane])) {
+    /// The same for small windows of stride 1, at all edges of planes of many widths: by blocks, and by the plan's own
+    /// choice.
+    fn average_gradient_of_close_windows(device, case in (close_windows(), any::<Index>(), divisor()), algorithm in gradients_of(device, &[Algorithm::GatherTile])) {
         let (case, pick, divisor) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
     }
@@ -754,28 +784,12 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
     let fill = Fill { flavour: Flavour::Mixed, seed: 1 };
     let numbers: Vec<T> = fill.elements(channels * rows * wide);
     let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
-    for (algorithm, layout) in [
-        (Algorithm::RegisterTile, Layout::ChannelsLast),
-        (Algorithm::StencilRolling, Layout::ChannelsLast),
-        (Algorithm::Plane, Layout::ChannelsFirst),
-    ] {
-        let pool = pool.layout(layout).algorithm(algorithm);
-        // Some devices lack the shared memory that `plane` needs.
-        let planned = pool.plan(device, T::DTYPE, &[1, channels, rows, wide]);
-        if algorithm == Algorithm::Plane && matches!(planned, Err(Error::NoKernel { .. })) {
-            continue;
-        }
+    for algorithm in [Algorithm::RegisterTile, Algorithm::StencilRolling] {
+        let pool = pool.algorithm(algorithm);
         // The results for this width, forward and backward, line by line.
         let both = |width: usize| {
-            let (dims, steps) = match layout {
-                Layout::ChannelsLast => {
-                    ([1, rows, width, channels], [1, width * channels, channels])
-                }
-                Layout::ChannelsFirst => ([1, channels, rows, width], [rows * width, width, 1]),
-            };
-            let at = |line: usize, column| {
-                line / rows * steps[0] + line % rows * steps[1] + column * steps[2]
-            };
+            let dims = [1, rows, width, channels];
+            let at = |line: usize, column| line / rows + (line % rows * width + column) * channels;
             let mut input = vec![numbers[0]; channels * rows * width];
             for (line, numbers) in numbers.chunks_exact(wide).enumerate() {
                 for (column, number) in numbers[..width].iter().enumerate() {
@@ -919,36 +933,39 @@ fn close_windows() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-fn check_max_gradient<T: Element>(
+fn check_gradient<T: Element>(
     device: &Device,
     case: &PoolCase,
+    which: Extremum,
     base: IndexBase,
     algorithm: Option<Algorithm>,
 ) -> Check {
-    let pool = max_pool(case).index_base(base).algorithm(algorithm);
-    let Some(plan) = planned(pool.plan_backward(device, T::DTYPE, &case.dims()))? else {
-        return Ok(());
-    };
-    executed(plan.algorithm(), T::DTYPE);
-    let problem = case.problem();
-    let elements = case.elements::<T>();
-    let (_, winners) = direct::max_with_indices(&problem, base, &elements);
-    let (dy, output_dims) = output_gradient::<T>(case);
-    let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
-    let indices = ok(Tensor::from_slice(device, &winners, &output_dims))?;
-    let dx = ok(pool.backward_as(&plan, &gradient, &indices))?;
-    let dx = ok(dx.to_vec::<T>())?;
-    let expected = backward::max_backward_totals(&problem, base, &dy, &winners);
-    assert_totals(&dx, &expected.map_err(|error| TestCaseError::fail(error.to_string()))?)?;
+    with_pool!(which, case, |pool| {
+        let pool = pool.index_base(base).algorithm(algorithm);
+        let Some(plan) = planned(pool.plan_backward(device, T::DTYPE, &case.dims()))? else {
+            return Ok(());
+        };
+        executed(plan.algorithm(), T::DTYPE);
+        let (problem, direct) = (case.problem(), Reference::Direct);
+        let elements = case.elements::<T>();
+        let (_, winners) = extremum_with_indices(which, direct, &problem, base, &elements);
+        let (dy, output_dims) = output_gradient::<T>(case);
+        let gradient = ok(Tensor::from_slice(device, &dy, &output_dims))?;
+        let indices = ok(Tensor::from_slice(device, &winners, &output_dims))?;
+        let dx = ok(pool.backward_as(&plan, &gradient, &indices))?;
+        let dx = ok(dx.to_vec::<T>())?;
+        let expected = backward::max_backward_totals(&problem, base, &dy, &winners);
+        assert_totals(&dx, &expected.map_err(|error| TestCaseError::fail(error.to_string()))?)?;
 
-    // SEMANTICS 5.3: the same bits again, also when computed from the input without indices.
-    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
-    let again = ok(ok(pool.backward_as(&plan, &gradient, &indices))?.to_vec::<T>())?;
-    assert_same(&again, &dx)?;
-    let pool = pool.algorithm(None);
-    let found = ok(ok(pool.backward_from_input(&gradient, &x))?.to_vec::<T>())?;
-    let chosen = ok(ok(pool.backward(&gradient, &indices, &case.dims()))?.to_vec::<T>())?;
-    assert_same(&found, &chosen)
+        // SEMANTICS 5.3: the same bits again, also when computed from the input without indices.
+        let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+        let again = ok(ok(pool.backward_as(&plan, &gradient, &indices))?.to_vec::<T>())?;
+        assert_same(&again, &dx)?;
+        let pool = pool.algorithm(None);
+        let found = ok(ok(pool.backward_from_input(&gradient, &x))?.to_vec::<T>())?;
+        let chosen = ok(ok(pool.backward(&gradient, &indices, &case.dims()))?.to_vec::<T>())?;
+        assert_same(&found, &chosen)
+    })
 }
 
 fn check_average_gradient<T: Element>(
@@ -977,6 +994,28 @@ pub(crate) fn output_gradient<T: Element>(case: &PoolCase) -> (Vec<T>, Vec<usize
     let dims: Vec<usize> = case.problem().output().dims(case.layout).collect();
     let fill = Fill { seed: !case.fill.seed, ..case.fill };
     (fill.elements(dims.iter().product()), dims)
+}
+
+/// A sum is an average with the divisor 1, forward and backward, and says its name.
+#[test]
+fn a_sum_is_an_average_divided_by_one() {
+    let dims = [2, 7, 9, 3];
+    for device in devices() {
+        let x = Tensor::random(&device, DType::F32, dims, 1).unwrap();
+        let read = |y: windowpane::Result<Tensor>| y.unwrap().to_vec::<f32>().unwrap();
+        let window = Window::new([3, 2]).stride([2, 1]).padding([1, 1]);
+        let (sum, mean) = (SumPool::over(window), AvgPool::over(window).divisor(Divisor::Fixed(1)));
+        let y = sum.forward(&x).unwrap();
+        assert_eq!(y.to_vec::<f32>().unwrap(), read(mean.forward(&x)), "{device}");
+        assert_eq!(read(sum.backward(&y, &dims)), read(mean.backward(&y, &dims)), "{device}");
+        assert_eq!(
+            read(SumPool::global().forward(&x)),
+            read(AvgPool::global().divisor(Divisor::Fixed(1)).forward(&x)),
+            "{device}"
+        );
+        let plan = sum.plan(&device, DType::F32, &dims).unwrap();
+        assert_eq!(plan.rows()[0], ("operator", "sum pooling".into()));
+    }
 }
 
 /// Plans that write over earlier results give the results of their own input, also if its size is different, and do not
@@ -1048,7 +1087,7 @@ fn every_algorithm_plans_what_it_is_for() {
         let is_there = |it: &Algorithm| has(&device, *it) || has_gradient(&device, *it);
         let found: Vec<_> = Algorithm::ALL.into_iter().filter(is_there).collect();
         use Algorithm::{
-            BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, Plane, RegisterTile,
+            BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, RegisterTile,
             SegmentedScatter, Sliding, StencilFlat, StencilRolling, VanHerk,
         };
         // On devices with kernels, `sliding` selects `van_herk`.
@@ -1061,7 +1100,7 @@ fn every_algorithm_plans_what_it_is_for() {
                 [&forward[..], &[StencilFlat, StencilRolling], &backward].concat()
             }
             _ => {
-                let special = [BlockReduce, Plane, StencilFlat, StencilRolling];
+                let special = [BlockReduce, StencilFlat, StencilRolling];
                 [&forward[..], &special, &backward, &[GatherStaged, SegmentedScatter]].concat()
             }
         };

@@ -38,7 +38,7 @@ fn max(
         Some(_) => Output::ValuesAndIndices(IndexBase::Plane),
         None => Output::Values,
     };
-    let (pooling, reduction) = (pooling(), Reduction::Max(output));
+    let (pooling, reduction) = (pooling(), Reduction::max(output));
     let plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
     launch(Target { client, device }, &pooling, reduction, DType::F32, &plan, buffers, indices)
 }
@@ -133,7 +133,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
         let shape = Shape::new(2, 64, Extents::from([4, 8, 8])).unwrap();
         let window = Window::new([3; 3]).stride([2; 3]).padding([1; 3]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
-        let reduction = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+        let reduction = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
         let algorithm = windowpane::kernels::pool::Algorithm::GatherStaged;
         let plan = Plan::gradient_with(algorithm, &pooling, reduction, DType::F32, device);
         let Ok(plan) = plan else { return };
@@ -151,7 +151,7 @@ fn a_plan_of_another_kind_is_refused_and_not_skipped() {
 #[test]
 fn settings_that_cannot_run_are_refused_by_the_launch() {
     on_kernel_devices(|client, device| {
-        let (pooling, reduction) = (pooling(), Reduction::Max(Output::Values));
+        let (pooling, reduction) = (pooling(), Reduction::max(Output::Values));
         let mut plan = Plan::new(&pooling, reduction, DType::F32, device).unwrap();
         let settings: &mut Settings = &mut plan.settings;
         settings.lanes = 3;

@@ -13,8 +13,8 @@ use crate::device::Capabilities;
 /// The number of cubes that every device accepts on each axis of a launch.
 pub(in crate::conv) const MOST_CUBES: usize = 65535;
 
-/// Each phase is a launch; with more phases than this, a data gradient is computed by the direct kernel.
-const MOST_PHASES: usize = 256;
+/// In most kernels each phase is a launch; with more phases than this, a data gradient is computed by the direct kernel.
+pub(in crate::conv) const MOST_PHASES: usize = 256;
 
 /// The most taps along the width for which a run of rows is unrolled, and the largest distance in pixels from
 /// the first tap to the last, or from one window to the next.
@@ -30,7 +30,7 @@ const MOST_SUMS: u32 = 64;
 /// The largest block that the kernels are compiled for.
 pub(in crate::conv) const MOST_BLOCK: u32 = 256;
 
-/// Whether a pass has few enough phases, each of which is a launch.
+/// Whether a pass has few enough phases.
 pub(in crate::conv) fn has_few_phases(conv: &Convolution, pass: Pass) -> bool {
     phases(conv, pass).iter().product::<usize>() <= MOST_PHASES
 }

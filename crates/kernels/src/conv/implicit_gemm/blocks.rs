@@ -10,9 +10,11 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use crate::conv::common::epilogue::{EpilogueForm, finish_at};
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Point, columns, further, inner, load_if,
-    placed, reads_inside, row_point, term_point, weight_steps,
+    Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
+    has_result, inner, load_if, only_phase, phase, placed, reads_inside, row_point, term_point,
+    weight_steps,
 };
+use crate::conv::implicit_gemm::rules::longest_product;
 use crate::conv::problem::{Pass, results};
 
 /// The number of columns that a unit stores at once.
@@ -48,6 +50,8 @@ pub(in crate::conv) struct Product {
     pub(in crate::conv) b: Side,
     /// Whether rows and terms are exchanged, as in the weight gradient.
     pub(in crate::conv) filter: bool,
+    /// Whether the launch computes several phases of a data gradient.
+    pub(in crate::conv) phased: bool,
     /// Whether all terms of every block exist and belong to one tap, which is then computed once per block.
     pub(in crate::conv) one_tap: bool,
     pub(in crate::conv) gather: GatherForm,
@@ -84,7 +88,9 @@ impl Product {
         let contiguous = if filter { steps.column == 1 } else { last };
         let whole = contiguous && columns.is_multiple_of(QUAD as usize);
         let one_tap = !filter && inner.is_multiple_of(tile.block_k as usize);
-        Self { a, b, filter, one_tap, gather: GatherForm::new(conv, pass), whole, epilogue }
+        let (_, phases) = Gather::largest(conv, pass);
+        let (phased, gather) = (phases.is_some(), GatherForm::new(conv, pass));
+        Self { a, b, filter, phased, one_tap, gather, whole, epilogue }
     }
 
     pub(in crate::conv) fn side(&self, factor: Factor) -> Side {
@@ -114,23 +120,33 @@ pub(in crate::conv) struct BlockArgs {
     pub(in crate::conv) out_column: u32,
     pub(in crate::conv) out_group: u32,
     pub(in crate::conv) slope: f32,
+    phased: ComptimeOption<PhasedBlocks>,
 }
 
-/// One launch of a pass.
+/// The further numbers of a launch that computes several phases.
+#[derive(CubeType, CubeLaunch)]
+struct PhasedBlocks {
+    phases: PhasesArgs,
+    /// The blocks of lines of a phase.
+    blocks: FastDivmod<u32>,
+    parts_count: u32,
+}
+
+/// The launch of a pass.
 pub(in crate::conv) struct Launch {
     pub(in crate::conv) cubes: CubeCount,
     pub(in crate::conv) gather: GatherArgsLaunch,
     pub(in crate::conv) block: BlockArgsLaunch,
 }
 
-/// The launches of a pass, one per phase.
-pub(in crate::conv) fn launches<'a>(
-    conv: &'a Convolution,
+/// The launch of a pass. All phases of a data gradient are computed at once.
+pub(in crate::conv) fn launch_of(
+    conv: &Convolution,
     pass: Pass,
     splits: usize,
-    tile: &'a Tile,
+    tile: &Tile,
     slope: f32,
-) -> impl Iterator<Item = Launch> + 'a {
+) -> Launch {
     let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
     let channel = match pass {
         Pass::Data => conv.input().strides(conv.layout()).channel,
@@ -139,37 +155,43 @@ pub(in crate::conv) fn launches<'a>(
     let filter = pass == Pass::Filter;
     let (weight, window) = ([steps.column, steps.group], [channel, channel * columns]);
     let (b, out) = if filter { (window, weight) } else { (weight, window) };
-    Gather::all(conv, pass).map(move |gather| {
-        let (rows, terms) = (gather.rows(conv), gather.terms(conv));
-        let (lines, terms) = if filter { (terms, rows) } else { (rows, terms) };
-        let part = terms.div_ceil(splits).next_multiple_of(tile.block_k as usize);
-        Launch {
-            cubes: CubeCount::Static(
-                lines.div_ceil(tile.block_m as usize) as u32,
-                columns.div_ceil(tile.block_n as usize) as u32,
-                (conv.groups() * splits) as u32,
-            ),
-            gather: gather.args(conv, &steps),
-            block: BlockArgsLaunch::new(
-                lines as u32,
-                terms as u32,
-                part as u32,
-                splits as u32,
-                results(conv, pass) as u32,
-                b[0] as u32,
-                b[1] as u32,
-                out[0] as u32,
-                out[1] as u32,
-                slope,
-            ),
-        }
-    })
+    let (gather, phases) = Gather::largest(conv, pass);
+    let (lines, terms) = longest_product(conv, pass);
+    let blocks = lines.div_ceil(tile.block_m as usize);
+    let part = terms.div_ceil(splits).next_multiple_of(tile.block_k as usize);
+    let phased = phases.map(|phases| PhasedBlocksLaunch {
+        phases: phases.args(conv, &steps),
+        blocks: blocks as u32,
+        parts_count: splits as u32,
+    });
+    Launch {
+        cubes: CubeCount::Static(
+            (blocks * phases.map_or(1, |phases| phases.count())) as u32,
+            columns.div_ceil(tile.block_n as usize) as u32,
+            (conv.groups() * splits) as u32,
+        ),
+        gather: gather.args(conv, &steps),
+        block: BlockArgsLaunch {
+            lines: lines as u32,
+            terms: terms as u32,
+            terms_a_part: part as u32,
+            parts: splits as u32,
+            part_step: results(conv, pass) as u32,
+            b_column: b[0] as u32,
+            b_group: b[1] as u32,
+            out_column: out[0] as u32,
+            out_group: out[1] as u32,
+            slope,
+            phased: phased.into(),
+        },
+    }
 }
 
 /// The work of a cube: a block of results, and one part of their terms.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct CubeWork {
+    pub(in crate::conv) phase: Phase,
     pub(in crate::conv) group: u32,
     pub(in crate::conv) part: u32,
     pub(in crate::conv) first_line: u32,
@@ -185,20 +207,39 @@ pub(in crate::conv) struct CubeWork {
 /// Cubes that run at the same time are neighbours along the columns first. They read the same lines, which are then
 /// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
-pub(in crate::conv) fn place_of(block: &BlockArgs, #[comptime] tile: Tile) -> CubeWork {
+pub(in crate::conv) fn place_of(
+    gather: &GatherArgs,
+    block: &BlockArgs,
+    #[comptime] tile: Tile,
+    #[comptime] product: Product,
+) -> CubeWork {
     let cube = CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X;
     let (group, part) = block.parts.div_mod(CUBE_POS_Z);
-    let first_term = part * block.terms_a_part;
-    let end_term = min(first_term + block.terms_a_part, block.terms);
+    let (phase, line_block, terms, terms_a_part) = if comptime!(product.phased) {
+        let phased = block.phased.as_ref().unwrap();
+        let (nth, line_block) = phased.blocks.div_mod(cube / CUBE_COUNT_Y);
+        let phase = phase(gather, &phased.phases, nth, product.gather);
+        let own = &phase.gather;
+        let taps = own.depth.taps_count * own.height.taps_count * own.width.taps_count;
+        let terms = taps * own.inner_count;
+        let part = block.parts.div(terms + phased.parts_count - 1);
+        let blocks = (part + comptime!(tile.block_k - 1)) / comptime!(tile.block_k);
+        (phase, line_block, terms, blocks * comptime!(tile.block_k))
+    } else {
+        (only_phase(gather), cube / CUBE_COUNT_Y, block.terms, block.terms_a_part)
+    };
+    let first_term = part * terms_a_part;
+    let end_term = min(first_term + terms_a_part, terms);
     let blocks = if end_term > first_term {
         (end_term - first_term + comptime!(tile.block_k - 1)) / comptime!(tile.block_k)
     } else {
         0u32.runtime()
     };
     CubeWork {
+        phase,
         group,
         part,
-        first_line: cube / CUBE_COUNT_Y * comptime!(tile.block_m),
+        first_line: line_block * comptime!(tile.block_m),
         first_column: cube % CUBE_COUNT_Y * comptime!(tile.block_n),
         first_term,
         end_term,
@@ -339,8 +380,10 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
 ) {
     let base = place.part * block.part_step + place.group * block.out_group + line.other;
     let first_channel = place.group * gather.columns;
+    let there =
+        if comptime!(product.phased) { has_result(&place.phase, line) } else { true.runtime() };
     if comptime!(product.whole) {
-        if column < gather.columns {
+        if there && column < gather.columns {
             let at = (base + column) / QUAD;
             let channel = (first_channel + column) / QUAD;
             let sum = Vector::<A, O>::cast_from(sum);
@@ -352,7 +395,7 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
         #[unroll]
         for lane in 0..QUAD {
             let column = column + lane;
-            if column < gather.columns {
+            if there && column < gather.columns {
                 let at = base + column * block.out_column;
                 let channel = first_channel + column;
                 let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));

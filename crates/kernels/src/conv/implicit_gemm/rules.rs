@@ -3,9 +3,9 @@
 use windowpane_geometry::{Convolution, Tile};
 
 use crate::conv::common::gather::{Gather, columns};
-use crate::conv::common::rules::{MOST_CUBES, has_few_phases};
+use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::error::{NotApplicable, PlanError, require};
-use crate::conv::problem::{Pass, Request, windows};
+use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
 /// The number of lines in the smallest block that a plan starts with.
@@ -20,32 +20,29 @@ pub(in crate::conv) fn applies(
     // On a processor, barriers cost more than shared blocks save.
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.pass != Pass::Bias, "the gradient of the bias has no products")?;
+    let (_, phases) = Gather::largest(conv, request.pass);
+    require(phases.is_none_or(|phases| phases.fits()), "strides make too many phases")?;
     require(
         conv.groups() <= MOST_CUBES
             && columns(conv, request.pass) <= MOST_CUBES
-            && lines(conv, request.pass).div_ceil(LINES) <= device.cubes as usize,
+            && line_blocks(conv, request.pass, LINES) <= device.cubes as usize,
         "the product has more blocks than a launch has cubes",
-    )?;
-    require(has_few_phases(conv, request.pass), "strides make too many phases")
+    )
 }
 
-/// The number of lines of the longest product of a pass.
-pub(in crate::conv) fn lines(conv: &Convolution, pass: Pass) -> usize {
-    let lines = |gather: Gather| match pass {
-        Pass::Filter => gather.terms(conv),
-        _ => gather.rows(conv),
-    };
-    Gather::all(conv, pass).map(lines).max().unwrap_or(0)
+/// The number of blocks of `block` lines, in all phases of a data gradient.
+pub(in crate::conv) fn line_blocks(conv: &Convolution, pass: Pass, block: usize) -> usize {
+    let (_, phases) = Gather::largest(conv, pass);
+    let (lines, _) = longest_product(conv, pass);
+    lines.div_ceil(block).saturating_mul(phases.map_or(1, |phases| phases.count()))
 }
 
-/// The lines of a product and the terms of its sums. A data gradient consists of several products; the result is for
-/// the one with the most terms.
+/// The lines of a product and the terms of its sums. A strided data gradient consists of several products; the result
+/// is for the one with the most terms.
 pub(in crate::conv) fn longest_product(conv: &Convolution, pass: Pass) -> (usize, usize) {
-    if pass == Pass::Filter {
-        return (conv.filter().taps() * conv.filter().channels(), windows(conv));
-    }
-    let sizes = Gather::all(conv, pass).map(|product| (product.rows(conv), product.terms(conv)));
-    sizes.max_by_key(|(_, terms)| *terms).unwrap_or_default()
+    let (product, _) = Gather::largest(conv, pass);
+    let (rows, terms) = (product.rows(conv), product.terms(conv));
+    if pass == Pass::Filter { (terms, rows) } else { (rows, terms) }
 }
 
 /// Rejects a tile that needs more blocks of lines than a launch can have cubes.
@@ -55,7 +52,7 @@ pub(in crate::conv) fn check_cubes(
     pass: Pass,
     device: &Capabilities,
 ) -> Result<(), PlanError> {
-    let cubes = lines(conv, pass).div_ceil(tile.block_m as usize);
+    let cubes = line_blocks(conv, pass, tile.block_m as usize);
     match cubes <= device.cubes as usize {
         true => Ok(()),
         false => Err(PlanError::Cubes { cubes, limit: device.cubes }),

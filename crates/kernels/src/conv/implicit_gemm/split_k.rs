@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{Convolution, Tile};
 
-use super::rules::longest_product;
+use super::rules::{line_blocks, longest_product};
 use crate::conv::common::gather::columns;
 use crate::conv::common::rules::MOST_CUBES;
 use crate::conv::common::split_k::at_most;
@@ -27,8 +27,8 @@ pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
 /// split into many parts. Other passes are split only where most of the device would be idle, because another
 /// kernel must read, add and finish the parts.
 pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
-    let (lines, terms) = longest_product(conv, pass);
-    let blocks = lines.div_ceil(tile.block_m as usize).max(1)
+    let (_, terms) = longest_product(conv, pass);
+    let blocks = line_blocks(conv, pass, tile.block_m as usize).max(1)
         * columns(conv, pass).div_ceil(tile.block_n as usize)
         * conv.groups();
     let wanted = match pass {

@@ -1,8 +1,9 @@
-//! The kernels of teams: they reduce whole windows, parts of windows, and the results of these parts.
+//! The kernels of teams: they reduce whole windows, parts of windows, and the results of these parts. In the kernel of
+//! staged planes, each unit reduces a plane by itself.
 
 use cubecl::prelude::*;
 
-use super::{FLIGHT, Form, TeamArgs};
+use super::{FLIGHT, Form, STAGED, TeamArgs};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps};
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
@@ -28,6 +29,79 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     if member.writes {
         finish::<S, A, M>(output, &mut indices, problem, &site, &folded, member.vector, form.tap);
     }
+}
+
+/// Each cube copies planes to shared memory, and each unit reduces one of them.
+#[cube(launch_unchecked)]
+pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, M>],
+    mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
+    problem: &ProblemArgs,
+    args: &TeamArgs,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let lanes = N::value();
+    let room = comptime!((form.units * STAGED) as usize * lanes);
+    let mut shared = Shared::<[Vector<S, M>]>::new_aligned_slice(room, 16usize);
+    let first = CUBE_POS as u32 * args.teams;
+    let planes = min(max(problem.vectors, first) - first, args.teams);
+    let base = first * args.taps / lanes as u32;
+    // The last vector of the cube's planes; that of all planes if the cube has none.
+    let end = min(first + planes, problem.vectors) * args.taps / lanes as u32;
+    let mut loaded = Sequence::<Vector<S, N>>::new();
+    #[unroll]
+    for i in 0..STAGED {
+        let v = base + UNIT_POS + comptime!(i * form.units);
+        loaded.push(input[min(v, end - 1) as usize]);
+    }
+    #[unroll]
+    for i in 0..STAGED {
+        let v = (UNIT_POS + comptime!(i * form.units)) as usize;
+        if comptime!(form.vectors) {
+            let vectors: &mut [Vector<S, N>] = shared[0..room].with_vector_size_mut();
+            vectors[v] = *loaded.index(i as usize);
+        } else {
+            #[unroll]
+            for lane in 0..lanes {
+                shared[v * lanes + lane] = Vector::new(loaded.index(i as usize).extract(lane));
+            }
+        }
+    }
+    sync_cube();
+    if UNIT_POS < planes {
+        let vector = first + UNIT_POS;
+        let site = site_of(problem, vector, form.tap);
+        let mut folded = accumulator_at::<A, M>(problem, &site, form.tap);
+        let (rounds, _) = args.round.div_mod(args.taps);
+        let own = UNIT_POS * args.taps;
+        for round in 0..rounds {
+            #[unroll]
+            for i in 0..STAGED {
+                tap_of_plane::<S, A, M>(&shared, own, round * STAGED + i, &mut folded, form);
+            }
+        }
+        for t in rounds * STAGED..args.taps {
+            tap_of_plane::<S, A, M>(&shared, own, t, &mut folded, form);
+        }
+        finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+    }
+}
+
+/// Combines tap `t` of the plane that begins at element `first` of shared memory.
+#[cube]
+fn tap_of_plane<S: Float, A: Float, M: Size>(
+    shared: &Shared<[Vector<S, M>]>,
+    first: u32,
+    t: u32,
+    folded: &mut Accumulator<A, M>,
+    #[comptime] form: Form,
+) {
+    let value = widen::<S, A, M>(shared[(first + t) as usize], form.tap.widened);
+    let next = Accumulator::<A, M> { value, position: Vector::new(t as i32) };
+    fold::<A, M>(folded, &next, form.tap);
 }
 
 /// Each team reduces a part of a window.
@@ -102,7 +176,7 @@ fn add<A: Float, M: Size>(
     #[comptime] form: Form,
 ) {
     let before = Accumulator::<A, M> { value: folded.value, position: folded.position };
-    let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.maximum, form.tap.float);
+    let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.extremum);
     folded.value = both.value;
     folded.position = both.position;
 }

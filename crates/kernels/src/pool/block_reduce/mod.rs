@@ -10,6 +10,14 @@
 //! tap. With channels first, neighbouring units read neighbouring taps. If a window is the whole plane, its taps are in
 //! memory order and are read as vectors if these divide the plane.
 //!
+//! If no wide vector divides the plane, which is small, several planes together are a whole number of vectors:
+//!
+//! ```text
+//! for each cube: a few planes, which lie one after the other in memory
+//!     copy them to shared memory, vector by vector
+//!     each unit reduces one plane
+//! ```
+//!
 //! If there are still too few units, the taps are split into parts, each with teams of its own, and a second launch
 //! combines the parts. Taps are reduced out of order, so positions are compared explicitly: among equal maxima the one
 //! at the lower position wins, among NaNs the one at the higher.
@@ -44,12 +52,17 @@ pub struct Config {
     pub team: u32,
     /// The number of parts that the taps of a window are split into; a second launch combines them.
     pub parts: usize,
+    /// The number of planes that a cube copies to shared memory for its units to reduce one each; 0 if units read memory.
+    pub planes: usize,
 }
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { team, parts } = self;
-        write!(f, "teams of {team} units, {parts} parts")
+        let Self { team, parts, planes } = self;
+        match planes {
+            0 => write!(f, "teams of {team} units, {parts} parts"),
+            _ => write!(f, "{planes} planes a cube"),
+        }
     }
 }
 
@@ -62,12 +75,18 @@ impl Kernel for Config {
         let own = Settings::new(problem, device);
         // Not every device has shared vectors of more than four lanes.
         let widest = widest_load(problem.dtype, device).min(device.vector_lanes.min(16));
+        if let Some((lanes, planes)) = staged(problem, &own, widest, device) {
+            let settings = Settings { lanes, across: true, unrolled: false, ..own };
+            let config = Self { team: 1, parts: 1, planes };
+            config.check(&settings, problem, device)?;
+            return Ok((settings, config));
+        }
         let teams = Teams::new(problem.pooling, own.units, own.lanes.min(widest), widest);
         let Teams { lanes, across, team, parts } = teams;
         let settings = Settings { lanes, across, unrolled: false, ..own };
         let workspace = workspace(problem.pooling, problem.reduction, &settings, parts);
         let settings = Settings { workspace, ..settings };
-        let config = Self { team, parts };
+        let config = Self { team, parts, planes: 0 };
         config.check(&settings, problem, device)?;
         Ok((settings, config))
     }
@@ -81,19 +100,33 @@ impl Kernel for Config {
     ) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         fits(problem)?;
+        let Self { team, parts, planes } = *self;
+        let (units, taps) = (settings.units, pooling.grid().taps());
         settings.check_lanes_of(match settings.across {
-            true if is_flat(pooling) => pooling.grid().taps(),
-            true => 0,
+            true if !is_flat(pooling) => 0,
+            // The planes of a cube, and those of the last one, are whole vectors.
+            true if planes > 0 => {
+                let last = pooling.output().elements() % planes;
+                1 << (planes.saturating_mul(taps) | (last * taps)).trailing_zeros().min(31)
+            }
+            true => taps,
             false => pixel_channels(pooling),
         })?;
-        let (Self { team, parts }, units) = (*self, settings.units);
+        let room = units as usize * STAGED as usize * settings.lanes;
+        let fits = planes == 0
+            || (settings.across && team == 1 && parts == 1 && planes <= units as usize)
+                && planes.saturating_mul(taps) <= room;
         let halves = team.is_power_of_two() && team <= units;
-        if !halves || !(1..=MOST_PARTS).contains(&parts) {
+        if !fits || !halves || !(1..=MOST_PARTS).contains(&parts) {
             return Err(PlanError::Teams { team, units, parts, limit: MOST_PARTS });
         }
         let written = parts.saturating_mul(pooling.output().elements());
         check_workspace(written, workspace(pooling, reduction, settings, parts), device)?;
-        let room = shared_bytes(reduction, settings) <= device.shared_bytes;
+        let bytes = match planes {
+            0 => shared_bytes(reduction, settings),
+            _ => room * problem.dtype.size(),
+        };
+        let room = bytes <= device.shared_bytes;
         only_if(NAME, room, "results of a cube's units do not fit in shared memory")
     }
 
@@ -105,7 +138,7 @@ impl Kernel for Config {
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
         match self.parts {
-            1 => launch_whole(client, problem, settings, self, buffers),
+            1 => launch_one(client, problem, settings, self, buffers),
             _ => launch_parts(client, problem, settings, self, buffers),
         }
         Ok(())
@@ -121,6 +154,35 @@ fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
 
 /// The number of loads that a unit has in flight at once.
 const FLIGHT: u32 = 4;
+
+/// The number of vectors that a unit copies to shared memory at once, and that a cube has room for.
+const STAGED: u32 = 8;
+
+/// Planes are copied to shared memory if no vector of this many bytes divides them, and a cube has room for this many.
+const NARROW_BYTES: usize = 8;
+const ENOUGH_PLANES: usize = 32;
+
+/// The lanes of vectors, and the number of planes of a cube, if planes are copied to shared memory: on GPUs, if windows
+/// are small whole planes that only short vectors divide. With few planes, each multiprocessor has some.
+fn staged(
+    problem: Problem<'_>,
+    settings: &Settings,
+    widest: usize,
+    device: &Capabilities,
+) -> Option<(usize, usize)> {
+    let Problem { pooling, dtype, .. } = problem;
+    let (taps, windows) = (pooling.grid().taps(), pooling.output().elements());
+    let lanes = widest_divisor(windows * taps, widest);
+    let room = STAGED as usize * settings.units as usize * lanes;
+    let narrow = widest_divisor(taps, widest) * dtype.size() < NARROW_BYTES;
+    let fitting = (room / taps).min(settings.units as usize);
+    let few = windows.div_ceil(settings.multiprocessors as usize).next_multiple_of(ENOUGH_PLANES);
+    // Planes of a whole number of vectors, whatever their elements.
+    let planes = fitting.min(few) / lanes * lanes;
+    let fits = room * dtype.size() <= device.shared_bytes && planes > 0;
+    let flat = pixel_channels(pooling) == 1 && is_flat(pooling) && device.cores.is_none();
+    (flat && narrow && fits && fitting >= ENOUGH_PLANES).then_some((lanes, planes))
+}
 
 /// The number of units that fill a large GPU several times over.
 const ENOUGH_UNITS: usize = 1 << 17;
@@ -232,6 +294,8 @@ struct Form {
     /// Whether neighbouring units have neighbouring vectors of a pixel instead of neighbouring taps.
     pixels: bool,
     units: u32,
+    /// Whether shared memory is written in vectors instead of element by element.
+    vectors: bool,
 }
 
 impl Form {
@@ -242,6 +306,7 @@ impl Form {
             across: settings.across,
             pixels: pixel_channels(pooling) > 1,
             units: settings.units,
+            vectors: settings.shared_vectors,
         }
     }
 
@@ -251,8 +316,8 @@ impl Form {
     }
 }
 
-/// Launches teams that reduce whole windows.
-fn launch_whole(
+/// Launches teams, or units, that reduce whole windows.
+fn launch_one(
     client: &Client,
     problem: Problem<'_>,
     settings: &Settings,
@@ -264,10 +329,15 @@ fn launch_whole(
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let (written, cubes) = (written(settings), cubes_of_a_part(pooling, settings, config));
     let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
-    // SAFETY: taps outside a window are moved inside before they are read, and teams without a window
-    // write nothing.
+    let launch = if config.planes > 0 {
+        kernel::staged::launch_unchecked
+    } else {
+        kernel::whole::launch_unchecked
+    };
+    // SAFETY: taps outside a window, and vectors past the last, are moved inside before they are read, and teams or units
+    // without a window write nothing.
     unsafe {
-        kernel::whole::launch_unchecked(
+        launch(
             client,
             count,
             dim,
@@ -345,7 +415,12 @@ fn launch_parts(
 /// The number of cubes whose teams compute one part of every window.
 fn cubes_of_a_part(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
     let results = pooling.output().elements() / written(settings);
-    results.div_ceil((settings.units / config.team) as usize)
+    results.div_ceil(windows_of_a_cube(settings, config))
+}
+
+/// The number of windows that a cube reduces.
+fn windows_of_a_cube(settings: &Settings, config: &Config) -> usize {
+    if config.planes > 0 { config.planes } else { (settings.units / config.team) as usize }
 }
 
 /// The settings for results: lanes along a plane become one.
@@ -360,8 +435,9 @@ fn team_args(
     cubes: usize,
 ) -> TeamArgsLaunch {
     let axes = pooling.grid().axes();
-    let teams = settings.units / config.team;
-    let taps = pooling.grid().taps() / if settings.across { settings.lanes } else { 1 };
+    let teams = windows_of_a_cube(settings, config) as u32;
+    let vectors = settings.across && config.planes == 0;
+    let taps = pooling.grid().taps() / if vectors { settings.lanes } else { 1 };
     let channels_last = pixel_channels(pooling) > 1;
     TeamArgsLaunch::new(
         if channels_last { teams } else { config.team },
@@ -372,7 +448,7 @@ fn team_args(
         config.parts as u32,
         taps as u32,
         taps.div_ceil(config.parts) as u32,
-        config.team * FLIGHT,
+        if config.planes > 0 { STAGED } else { config.team * FLIGHT },
         axes[AXES - 2].kernel() as u32,
         axes[AXES - 1].kernel() as u32,
     )

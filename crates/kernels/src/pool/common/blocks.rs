@@ -14,9 +14,6 @@ pub(in crate::pool) struct Block {
     pub(in crate::pool) kernel: u32,
     pub(in crate::pool) stride: u32,
     pub(in crate::pool) before: u32,
-    pub(in crate::pool) after: u32,
-    /// Whether the last block is moved back, so that all its inputs exist.
-    pub(in crate::pool) snug: bool,
     /// Whether all inputs exist, and all the windows over them.
     pub(in crate::pool) whole: bool,
 }
@@ -24,15 +21,7 @@ pub(in crate::pool) struct Block {
 impl Block {
     /// The blocks of one stride step on each axis.
     pub(in crate::pool) fn of(pooling: &Pooling) -> [Self; AXES] {
-        blocks_of(pooling, 1, 1, 1)
-    }
-
-    /// Whether window `i` of those over a block exists wherever the block is.
-    pub(in crate::pool) fn always(&self, i: u32) -> bool {
-        // With stride 1, window n starts at coordinate n − before. So the window with the number of the block's first
-        // input exists, and so do the later ones that end within the padding behind its last input.
-        let (first, end) = (self.kernel.saturating_sub(1 + self.before), self.inputs + self.after);
-        self.whole || (self.snug && (first..end).contains(&i))
+        blocks_of(pooling, 1, 1)
     }
 
     /// The windows over input `i` of a block: the first one, and how many. They are counted from the window that would
@@ -72,23 +61,14 @@ pub(in crate::pool) fn window_lanes(width: &Axis, lanes: usize) -> usize {
     if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
 }
 
-/// The blocks on each axis: one stride step, but `strip` steps on the outermost axis that has a window, and `columns`
-/// steps on the width, times `lanes`.
-pub(in crate::pool) fn blocks_of(
-    pooling: &Pooling,
-    strip: usize,
-    columns: usize,
-    lanes: u32,
-) -> [Block; AXES] {
+/// The blocks on each axis: one stride step, but `strip` steps on the outermost axis that has a window, and `lanes` times
+/// as many on the width.
+pub(in crate::pool) fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
     let axes = pooling.grid().axes();
     let along = outermost(pooling);
     [0, 1, 2].map(|i| {
         let axis = &axes[i];
-        let steps = match i {
-            _ if i == along => strip as u32,
-            _ if i == AXES - 1 => columns as u32,
-            _ => 1,
-        };
+        let steps = if i == along { strip as u32 } else { 1 };
         let lanes = if i == AXES - 1 { lanes } else { 1 };
         Block {
             form: AxisForm::new(axis, true),
@@ -96,8 +76,6 @@ pub(in crate::pool) fn blocks_of(
             kernel: axis.kernel() as u32,
             stride: axis.stride() as u32,
             before: axis.before() as u32,
-            after: axis.after() as u32,
-            snug: i == AXES - 1 && columns > 1,
             whole: false,
         }
     })

@@ -101,10 +101,7 @@ impl Form {
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
             windows: unrolled.then_some(windows.map(|n| n as u32)),
-            fold: match gradient {
-                Gradient::Max(_) => Fold::Max,
-                Gradient::Average(divisor) => Fold::average(divisor),
-            },
+            fold: Fold::of(gradient.reduction()),
             rounds: settings.rounds,
             runs: settings.runs,
             channels: pixel_channels(pooling) > settings.lanes,
@@ -115,7 +112,7 @@ impl Form {
     /// Whether all windows have the same divisor, so that their sum can be divided once.
     pub(in crate::pool) fn divides_once(&self) -> bool {
         match self.fold {
-            Fold::Max | Fold::MaxAndIndex | Fold::Norm => false,
+            Fold::Extremum | Fold::ExtremumAndIndex | Fold::Norm => false,
             Fold::AverageFixed => true,
             Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
         }

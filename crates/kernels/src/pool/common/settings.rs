@@ -1,8 +1,8 @@
 //! The settings that all plans have: which elements a unit handles, and in which types.
 
-use windowpane_geometry::{DType, Pooling};
+use windowpane_geometry::{DType, Extremum, Pooling};
 
-use crate::cube::convert::{MaximumForm, Widening, accumulator};
+use crate::cube::convert::{ExtremumForm, Widening, accumulator};
 use crate::device::Capabilities;
 use crate::pool::common::lanes::{
     UNROLLED_TAPS, divides_windows, lanes_across, widest_divisor, widest_load,
@@ -46,8 +46,8 @@ pub struct Settings {
     pub(in crate::pool) widest: usize,
     /// The type in which elements are compared and summed.
     pub(in crate::pool) accumulator: DType,
-    /// How a maximum is computed.
-    pub(in crate::pool) maximum: MaximumForm,
+    /// How an extremum is computed.
+    pub(in crate::pool) extremum: ExtremumForm,
     /// Whether the kernel rounds sums to bf16 itself, because the device does not.
     pub(in crate::pool) rounds: bool,
     /// Whether shared memory can be viewed as vectors of another type, according to the device's capabilities.
@@ -68,17 +68,24 @@ impl Settings {
     /// The settings with which all plans begin: one unit per output vector.
     pub(in crate::pool) fn new(problem: Problem<'_>, device: &Capabilities) -> Self {
         let Problem { pooling, reduction, dtype, gradient } = problem;
-        let compared = match reduction {
+        let (extremum, compared) = match reduction {
+            // Gradients are sums.
+            _ if gradient => (Extremum::Max, accumulator(dtype)),
             // A GPU with packed 16-bit instructions compares two elements at a time.
-            Reduction::Max(Output::Values) if dtype.is_float() && device.packed_halves => dtype,
+            Reduction::Extremum(extremum, Output::Values)
+                if dtype.is_float() && device.packed_halves =>
+            {
+                (extremum, dtype)
+            }
             // If the device has no instruction for IEEE 754 maxima, comparing as floats takes six instructions, and
             // some devices treat subnormals as 0.
-            Reduction::Max(_)
+            Reduction::Extremum(extremum, _)
                 if dtype.is_float() && dtype.size() <= DType::I32.size() && !device.ieee_max =>
             {
-                DType::I32
+                (extremum, DType::I32)
             }
-            _ => accumulator(dtype),
+            Reduction::Extremum(extremum, _) => (extremum, accumulator(dtype)),
+            _ => (Extremum::Max, accumulator(dtype)),
         };
         let widest = widest_load(dtype, device);
         Self {
@@ -89,9 +96,8 @@ impl Settings {
             unrolled: unrolls(pooling, reduction),
             runs: device.cores.is_some(),
             workspace: 0,
-            // Gradients are sums.
-            accumulator: if gradient { accumulator(dtype) } else { compared },
-            maximum: MaximumForm::new(compared, device),
+            accumulator: compared,
+            extremum: ExtremumForm::new(extremum, dtype, compared, device),
             rounds: dtype == DType::BF16 && !device.rounds_bf16,
             shared_vectors: device.shared_vectors,
             plane_ops: device.plane_ops,
@@ -121,8 +127,8 @@ impl Settings {
 
     /// How elements are converted to the type in which they are reduced.
     pub(in crate::pool) fn widening(&self, dtype: DType) -> Widening {
-        if dtype.is_float() && !self.accumulator.is_float() {
-            if dtype == DType::BF16 { Widening::UpperKeys } else { Widening::Keys }
+        if let Some(keys) = self.extremum.keys(dtype) {
+            keys
         } else if dtype == DType::BF16 && self.accumulator != dtype && self.fuses_conversions {
             if self.runs { Widening::EachBits } else { Widening::Bits }
         } else {
@@ -142,11 +148,11 @@ impl Settings {
             return Err(PlanError::Units { units: self.units, limit: device.units_per_cube });
         }
         let made = |settings: &Self| {
-            let Self { widest, accumulator, maximum, rounds, .. } = *settings;
+            let Self { widest, accumulator, extremum, rounds, .. } = *settings;
             let Self { shared_vectors, plane_ops, fuses_conversions, .. } = *settings;
             let Self { vector_lanes, shared_bytes, multiprocessors, .. } = *settings;
             let device = (shared_vectors, plane_ops, fuses_conversions, vector_lanes);
-            (widest, accumulator, maximum, rounds, device, shared_bytes, multiprocessors)
+            (widest, accumulator, extremum, rounds, device, shared_bytes, multiprocessors)
         };
         if made(self) != made(own) {
             return Err(PlanError::Foreign { kernel });

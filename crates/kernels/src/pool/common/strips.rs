@@ -84,7 +84,7 @@ impl Form {
     /// two code paths pay off only for divisors and indices.
     pub(in crate::pool) fn splits(&self) -> bool {
         let apart = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
-        *self != self.interior() && (apart || !self.tap.fold.is_max())
+        *self != self.interior() && (apart || !self.tap.fold.is_extremum())
     }
 
     pub(in crate::pool) fn axis(&self, i: usize) -> AxisForm {

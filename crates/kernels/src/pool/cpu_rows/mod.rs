@@ -284,7 +284,7 @@ impl Form {
     /// Whether line `n` may be outside the input and must then be left out of a sum.
     fn drops(&self, n: usize) -> bool {
         let line = self.strip.line(n as u32 / self.strip.lines(), n as u32 % self.strip.lines());
-        !self.strip.tap.fold.is_max() && (line.depth.drops || line.height.drops)
+        !self.strip.tap.fold.is_extremum() && (line.depth.drops || line.height.drops)
     }
 }
 

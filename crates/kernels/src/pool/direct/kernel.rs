@@ -75,7 +75,7 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     let pixel = site.sample * plane as u32 + position as u32;
     let offset =
         if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
-    let next = if comptime!(form.fold.is_max()) {
+    let next = if comptime!(form.fold.is_extremum()) {
         widen::<S, A, N>(input[offset as usize], form.widened)
     } else {
         let inside = is_inside(&site.depth, td, form.depth)

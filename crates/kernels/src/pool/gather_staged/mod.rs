@@ -34,7 +34,7 @@ use crate::pool::common::lanes::{widest_divisor, widest_load};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{pixel_vectors, split};
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Output, Problem, Reduction, outermost, pixel_channels};
+use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 const NAME: &str = "gather_staged";
 
@@ -298,13 +298,12 @@ fn shared_bytes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, gradient, .. } = problem;
     let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
-    let maximum = matches!(reduction, Reduction::Max(_));
-    let positions = reduction == Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let positions = reduction.base() == IndexBase::Plane;
     let last = pooling.layout() == Layout::ChannelsLast;
     let whole = pixel_channels(pooling).is_multiple_of(LANES);
     only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
     only_if(NAME, gradient, "it only computes gradients")?;
-    only_if(NAME, maximum, "it only computes gradients of maxima")?;
+    only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
     only_if(NAME, positions, "indices are not positions in a plane")?;
     only_if(NAME, last, "it is for channels-last tensors")?;
     only_if(NAME, whole, "channels are not a multiple of 4")?;

@@ -1,6 +1,6 @@
 //! The parameters of blocks that change the kernel's code: which windows are over which inputs, known at compile time.
 
-use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
 
 use super::NAME;
 use crate::cube::convert::Widening;
@@ -8,7 +8,7 @@ use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{Fold, pixel_vectors};
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Gradient, Reduction, pixel_channels};
+use crate::pool::problem::Gradient;
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,25 +39,12 @@ pub(super) struct Form {
 const MOST_WINDOWS: usize = 36;
 const MOST_INPUTS: usize = 16;
 
-/// The number of neighbouring columns of a block. On a GPU, if the lanes are channels, it is two for windows of stride
-/// 1, which share most of what they read. For maxima, a window's winner takes the registers of the second column. A
-/// last column without a partner is computed together with the one before it, which is then computed twice.
-pub(super) fn columns_of(pooling: &Pooling, reduction: Reduction, settings: &Settings) -> usize {
-    let [depth, height, width] = pooling.grid().axes();
-    let shared = |axis: &Axis| axis.stride() == 1 && axis.kernel() == 3;
-    let average = matches!(reduction, Reduction::Average(_));
-    let shared = depth.kernel() == 1 && shared(height) && shared(width);
-    let two =
-        !settings.runs && average && shared && pixel_channels(pooling) > 1 && width.input() > 1;
-    if two { 2 } else { 1 }
-}
-
 /// Refuses problems that this kernel does not support.
-pub(super) fn fits(pooling: &Pooling, strip: usize, columns: usize) -> Result<(), PlanError> {
+pub(super) fn fits(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
     only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    let blocks = blocks_of(pooling, strip, columns, 1);
+    let blocks = blocks_of(pooling, strip, 1);
     let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
     only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
     only_if(
@@ -75,16 +62,12 @@ impl Form {
         settings: &Settings,
         strip: usize,
     ) -> Self {
-        let columns = columns_of(pooling, gradient.reduction(), settings);
         let lanes = if settings.across { settings.lanes } else { 1 };
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
         let window_lanes = if settings.across { window_lanes } else { 1 };
         Self {
-            axes: blocks_of(pooling, strip, columns, window_lanes),
-            fold: match gradient {
-                Gradient::Max(_) => Fold::Max,
-                Gradient::Average(divisor) => Fold::average(divisor),
-            },
+            axes: blocks_of(pooling, strip, window_lanes),
+            fold: Fold::of(gradient.reduction()),
             reciprocal: dtype != DType::F64,
             rounds: settings.rounds,
             widened: settings.widening(dtype),
@@ -109,9 +92,9 @@ impl Form {
     }
 
     /// Whether a warp crosses the edges of the width, so that its units away from them would wait for the others: if a
-    /// pixel is one vector, or if blocks have several columns.
+    /// pixel is one vector.
     pub(super) fn crosses(&self) -> bool {
-        !self.channels || self.axes[AXES - 1].snug
+        !self.channels
     }
 
     /// Whether the divisor of a window's gradient is found by comparisons. Windows then have so few taps that the
@@ -133,7 +116,7 @@ impl Form {
 
     /// Whether each gradient is divided by its own window's divisor.
     pub(super) fn divides_each(&self) -> bool {
-        !self.fold.is_max() && !self.divides_once()
+        !self.fold.is_extremum() && !self.divides_once()
     }
 
     /// The vectors of windows over a block on each axis: the first one, and how many.

@@ -10,7 +10,6 @@ use super::{BlockAxis, Blocks};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
 use crate::pool::common::blocks::Block;
-use crate::pool::common::runs::written;
 use crate::pool::common::tiles::tiled;
 use crate::pool::common::window::split;
 
@@ -30,7 +29,7 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
     }
     let place = place_of(problem, unit, form);
     // On a width without channels, a warp would cross the edges and run both paths.
-    let inner = if comptime!(form.channels || !form.fold.is_max()) {
+    let inner = if comptime!(form.channels || !form.fold.is_extremum()) {
         is_interior(problem, &place, form)
     } else {
         false.runtime()
@@ -60,8 +59,6 @@ pub(super) struct Place {
 pub(super) struct Corner {
     pub(super) window: i32,
     pub(super) input: i32,
-    /// The first input that belongs to this block only.
-    aside: u32,
 }
 
 #[cube]
@@ -79,28 +76,22 @@ fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
     Place {
         sample: sample as i32,
         lane: lane as i32,
-        depth: corner(&problem.depth, d as i32, form.axes[0], 1u32, 1u32),
-        height: corner(&problem.height, h as i32, form.axes[1], 1u32, 1u32),
-        width: corner(&problem.width, w as i32, form.axes[2], form.window_lanes, form.lanes),
+        depth: corner(d as i32, form.axes[0], 1u32, 1u32),
+        height: corner(h as i32, form.axes[1], 1u32, 1u32),
+        width: corner(w as i32, form.axes[2], form.window_lanes, form.lanes),
     }
 }
 
 #[cube]
 fn corner(
-    args: &BlockAxis,
     place: i32,
     #[comptime] block: Block,
     #[comptime] windows: u32,
     #[comptime] lanes: u32,
 ) -> Corner {
-    let input = place * comptime!((block.inputs / lanes) as i32);
-    if comptime!(block.snug) {
-        // With stride 1, a window and the input at which it starts have the same number.
-        let there = min(input, args.inputs - comptime!(block.inputs as i32));
-        Corner { window: there, input: there, aside: (input - there) as u32 }
-    } else {
-        let window = place * comptime!((block.inputs / block.stride / windows) as i32);
-        Corner { window, input, aside: 0u32.runtime() }
+    Corner {
+        window: place * comptime!((block.inputs / block.stride / windows) as i32),
+        input: place * comptime!((block.inputs / lanes) as i32),
     }
 }
 
@@ -109,7 +100,7 @@ fn corner(
 fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool {
     let [depth, height, width] = comptime!(form.windows());
     let inputs = comptime!(form.inputs());
-    let counts = comptime!(!form.fold.is_max());
+    let counts = comptime!(!form.fold.is_extremum());
     let inner = is_inner(&problem.depth, &place.depth, depth, inputs[0], form.axes[0], counts)
         && is_inner(&problem.height, &place.height, height, inputs[1], form.axes[1], counts);
     if comptime!(form.crosses()) {
@@ -165,7 +156,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     } else {
         windows
     };
-    let lines = if comptime!(form.fold.is_max()) {
+    let lines = if comptime!(form.fold.is_extremum()) {
         Sequence::<Vector<A, N>>::new()
     } else {
         lines::<A, M, N>(&windows, form)
@@ -175,8 +166,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
         let x = comptime!(split(form.inputs(), i));
         let d = place.depth.input + comptime!(x[0] as i32);
         let h = place.height.input + comptime!(x[1] as i32);
-        let column = written(x[2], place.width.aside, form.inputs()[2]);
-        let w = place.width.input + column as i32;
+        let w = place.width.input + comptime!(x[2] as i32);
         let there = is_below(d, problem.depth.inputs, form.axes[0])
             && is_below(h, problem.height.inputs, form.axes[1])
             && is_below(w, problem.width.inputs, form.axes[2]);
@@ -184,7 +174,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
             let line = (place.sample * problem.depth.inputs + d) * problem.height.inputs + h;
             let pixel = line * problem.width.inputs + w;
             let index = index_of::<N>(problem, place, d, h, w, form);
-            let mut sum = if comptime!(form.fold.is_max()) {
+            let mut sum = if comptime!(form.fold.is_extremum()) {
                 gather::<A, M, N>(&windows, index, x, form)
             } else {
                 gather_lines::<A, N>(&lines, x, form)
@@ -201,7 +191,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
 /// Whether an input of a block exists.
 #[cube]
 fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
-    if comptime!(block.whole || block.snug) { true.runtime() } else { x < inputs }
+    if comptime!(block.whole) { true.runtime() } else { x < inputs }
 }
 
 /// The index by which a window names this input as its winner.

@@ -1,7 +1,7 @@
 //! Gradients in blocks: one unit per block of inputs, which reads the windows over it once.
 //!
 //! ```text
-//! for each block of inputs:                      s on each axis, or a strip of them, or two columns
+//! for each block of inputs:                      s on each axis, or a strip of them
 //!     for each window o over the block:          ⌊(k−1)/s⌋ + 1 on each axis, or a few more
 //!         load dy[o], and the winner or the divisor
 //!     for each input x of the block:
@@ -43,7 +43,7 @@ use crate::pool::common::window::{full_divisor, indexing, pixel_vectors};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, Reduction, outermost};
 
-use form::{Form, columns_of, fits};
+use form::{Form, fits};
 
 const NAME: &str = "gather_tile";
 
@@ -73,12 +73,13 @@ impl Kernel for Config {
         only_if(NAME, !norm, "it computes no gradients of norms")?;
         let own = Settings::new(problem, device);
         let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
-        let columns = columns_of(pooling, reduction, &own);
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         // If no strip fits, the check reports why a block of one stride does not.
-        let strip = strips.find(|&strip| fits(pooling, strip, columns).is_ok()).unwrap_or(1);
+        let strip = strips.find(|&strip| fits(pooling, strip).is_ok()).unwrap_or(1);
         let across = lanes_across(pooling, widest_load(dtype, device), true);
-        let own = if columns > 1 { own.narrowed(device) } else { own };
+        // The indices of all windows over several steps would not fit in registers.
+        let many = strip > 1 && reduction.is_extremum();
+        let own = if many { own.narrowed(device) } else { own };
         let settings = own.with_lanes(across);
         let config = Self { strip };
         config.check(&settings, problem, device)?;
@@ -92,9 +93,8 @@ impl Kernel for Config {
         problem: Problem<'_>,
         _device: &Capabilities,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, .. } = problem;
         check_strip(self.strip)?;
-        fits(pooling, self.strip, columns_of(pooling, reduction, settings))?;
+        fits(problem.pooling, self.strip)?;
         settings.check_lanes(problem)
     }
 

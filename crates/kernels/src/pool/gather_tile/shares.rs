@@ -28,7 +28,7 @@ pub(super) fn shared_out<A: Float, N: Size>(
     #[unroll]
     for i in 0..columns {
         let w = place.width.window + comptime!(width.0 + i as i32);
-        let w = moved(&problem.width, w, comptime!(form.axes[2].always(i as u32))) * lanes as i32;
+        let w = moved(&problem.width, w, comptime!(form.axes[2].whole)) * lanes as i32;
         #[unroll]
         for lane in 0..lanes {
             let o = (w + lane as i32) as u32;
@@ -46,9 +46,9 @@ pub(super) fn shared_out<A: Float, N: Size>(
     for line in 0..comptime!(depth.1 * height.1) {
         let d = place.depth.window + comptime!(depth.0 + (line / height.1) as i32);
         let h = place.height.window + comptime!(height.0 + (line % height.1) as i32);
-        let always = comptime!(form.axes[0].always(line / height.1));
+        let always = comptime!(form.axes[0].whole);
         let d = moved(&problem.depth, d, always);
-        let always = comptime!(form.axes[1].always(line % height.1));
+        let always = comptime!(form.axes[1].whole);
         let h = moved(&problem.height, h, always);
         let taps = counted_at(&problem.depth.axis, d as u32, form.axes[0].form, form.fold)
             * counted_at(&problem.height.axis, h as u32, form.axes[1].form, form.fold);

@@ -32,7 +32,7 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     let d = place.depth.window + comptime!(windows[0].0 + at[0] as i32);
     let h = place.height.window + comptime!(windows[1].0 + at[1] as i32);
     let w = place.width.window + comptime!(windows[2].0 + at[2] as i32);
-    let [always_d, always_h, always_w] = comptime!([0, 1, 2].map(|i| form.axes[i].always(at[i])));
+    let [always_d, always_h, always_w] = comptime!(form.axes.map(|block| block.whole));
     let there = is_there(&problem.depth, d, always_d)
         && is_there(&problem.height, h, always_h)
         && is_there(&problem.width, w, always_w);

@@ -56,7 +56,7 @@ fn is_proper<A: Float, N: Size>(
     #[comptime] form: NormForm,
 ) -> Vector<bool, N> {
     if comptime!(form.double) {
-        let infinity = Vector::new(-problem.lowest.get::<A>());
+        let infinity = Vector::new(-problem.empty.get::<A>());
         largest.greater_than(&Vector::new(A::from_int(0))).vec_and(largest.less_than(&infinity))
     } else {
         let bits = size_bits::<A, N>(largest);

@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 use super::Strips;
 use super::kernel::{Place, outputs_along, site_at, site_of};
 use crate::cube::axis::{AxisForm, coordinate};
-use crate::cube::convert::{MaximumForm, narrow, widen};
+use crate::cube::convert::{Comparison, narrow, widen};
 use crate::pool::common::reach::lanes_of;
 use crate::pool::common::strips::Form;
 use crate::pool::common::taps::{Line, TapForm, step};
@@ -22,7 +22,7 @@ impl Form {
     /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
     /// positions over a loop, and graphics devices have such vectors with at most four lanes.
     fn folds_nans(&self) -> bool {
-        !(self.tap.across && self.tap.maximum == MaximumForm::Native)
+        !(self.tap.across && self.tap.extremum.by == Comparison::Native)
     }
 }
 
@@ -76,7 +76,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     has_nan
 }
 
-/// Whether the maximum of some window is NaN, if NaN is searched for separately.
+/// Whether the extremum of some window is NaN, if NaN is searched for separately.
 #[cube]
 fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] form: Form) -> bool {
     if comptime!(!form.folds_nans()) {
@@ -267,7 +267,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
     folded
 }
 
-/// The vectors of a line along which the lanes lie; a vector outside the input is less than every number.
+/// The vectors of a line along which the lanes lie; every number beats a vector outside the input.
 #[cube]
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
@@ -279,8 +279,8 @@ fn vectors_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let width = comptime!(form.reach);
-    let lowest = Vector::<A, M>::new(problem.lowest.get::<A>());
-    let outside = narrow::<A, S, M>(lowest, form.tap.widened);
+    let empty = Vector::<A, M>::new(problem.empty.get::<A>());
+    let outside = narrow::<A, S, M>(empty, form.tap.widened);
     let count = strips.width_vectors as i32;
     let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
     let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
@@ -289,7 +289,7 @@ fn vectors_of<S: Float, A: Float, M: Size>(
     #[unroll]
     for v in 0..width.vectors() {
         if comptime!(!width.touches(v)) {
-            vectors.push(lowest);
+            vectors.push(empty);
         } else if comptime!(form.may_miss(v)) {
             let at = first + v as i32;
             let there = min(max(at, 0i32), count - 1);

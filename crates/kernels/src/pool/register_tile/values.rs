@@ -61,7 +61,7 @@ impl Form {
     fn scales(&self) -> bool {
         let axes = [0, 1, 2].map(|i| self.axis(i));
         let empty = axes.iter().any(|axis| axis.may_be_empty);
-        !self.tap.fold.is_max() && self.tap.reciprocal && !self.tap.across && !empty
+        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.across && !empty
     }
 
     /// Whether all windows of a column have the same divisor.
@@ -71,7 +71,7 @@ impl Form {
 
     /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
     fn drops(&self, j: u32, v: u32) -> bool {
-        !self.tap.across && !self.tap.fold.is_max() && self.read(j, v).drops
+        !self.tap.across && !self.tap.fold.is_extremum() && self.read(j, v).drops
     }
 }
 
@@ -242,7 +242,7 @@ fn line_of<S: Float, A: Float, M: Size>(
         problem.width.input as u32 * problem.pixel_vectors
     };
     let first = row as u32 * vectors;
-    let drops = comptime!(!form.tap.fold.is_max() && line.drops());
+    let drops = comptime!(!form.tap.fold.is_extremum() && line.drops());
     let inside = depth.inside && height.inside;
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
@@ -325,7 +325,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let fold = *folds.index(comptime!((v * count) as usize + own));
             let value = Vector::<A, N>::cast_from(fold);
             // A maximum does not depend on the order, so it may be written twice.
-            let column = if comptime!(form.tap.fold.is_max()) {
+            let column = if comptime!(form.tap.fold.is_extremum()) {
                 v.runtime()
             } else {
                 written(v, place.aside, form.columns)

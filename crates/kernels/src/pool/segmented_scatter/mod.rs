@@ -38,7 +38,7 @@ use crate::pool::common::pieces::pieces;
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::indexing;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction, pixel_channels};
+use crate::pool::problem::{Problem, pixel_channels};
 
 const NAME: &str = "segmented_scatter";
 
@@ -403,12 +403,11 @@ struct ScatterArgs {
 fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, gradient, .. } = problem;
     let [depth, height, width] = pooling.grid().axes();
-    let maximum = matches!(reduction, Reduction::Max(_));
     let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
     let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
     only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
     only_if(NAME, gradient, "it only computes gradients")?;
-    only_if(NAME, maximum, "it only computes gradients of maxima")?;
+    only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
     only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
     only_if(NAME, height.kernel() > 1, "windows have one row")?;
     only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;

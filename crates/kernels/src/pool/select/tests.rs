@@ -52,7 +52,7 @@ fn with(mut plan: Plan, change: impl FnOnce(&mut Settings)) -> Plan {
 }
 
 fn lanes(channels: usize, layout: Layout, dtype: DType, device: &Capabilities) -> usize {
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     Plan::new(&pooling(1, channels, layout), max, dtype, device).unwrap().settings.lanes
 }
 
@@ -70,7 +70,7 @@ fn lanes_are_as_wide_as_loads_and_channels_allow() {
 /// Vectors that are read and vectors that are written each have as many lanes as divide their own rows.
 #[test]
 fn strips_read_and_write_in_lanes_of_their_own() {
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let plan = |extent: usize, kernel, padding, dtype, device: &Capabilities| {
         let shape = Shape::new(2, 3, Extents::from([extent; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([2; 2]).padding([padding; 2]);
@@ -136,7 +136,7 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
     let shape = Shape::new(1, 1, Extents::from([12, 12])).unwrap();
     let window = Window::new([4, 4]).stride([4, 4]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let plan = Plan::gradient(&pooling, max, DType::F32, &GPU).unwrap();
     assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::GatherTile, 4));
     let check = |lanes| {
@@ -171,7 +171,7 @@ fn a_tile_has_units_for_its_columns() {
     let window = Window::new([57, 57]).stride([1, 1]).padding([28, 28]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (max, device) =
-        (Reduction::Max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
+        (Reduction::max(Output::Values), Capabilities { shared_bytes: 1 << 18, ..GPU });
     let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F32, &device).unwrap();
     assert_eq!(plan.config, Config::VanHerk(van_herk::Config { fused: true }));
     assert_eq!(plan.check(&pooling, max, DType::F32, &device), Ok(()));
@@ -197,10 +197,14 @@ fn teams_share_windows_of_many_taps() {
         (Algorithm::BlockReduce, 4, true)
     );
     assert_eq!(teams(&deep), (8, 1, 0));
+    // Planes that no vector divides are copied to shared memory together.
     let odd = plan(256, 2048, 7, Layout::ChannelsFirst);
-    assert_eq!((odd.algorithm(), odd.settings.lanes), (Algorithm::Plane, 4));
+    assert_eq!((odd.algorithm(), odd.settings.lanes), (Algorithm::BlockReduce, 4));
+    assert!(matches!(odd.config, Config::BlockReduce(own) if own.planes == 80), "{odd:?}");
     // There are enough units, so each has a window of its own.
     assert_eq!(plan(256, 2048, 7, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);
+    // One unit loads few taps at once, even if there are few units.
+    assert_eq!(plan(1, 64, 7, Layout::ChannelsLast).algorithm(), Algorithm::RegisterTile);
     // The channels of one sample are too few units; with one channel there is a single window.
     let few = plan(1, 64, 256, Layout::ChannelsLast);
     assert_eq!((few.algorithm(), few.settings.lanes), (Algorithm::BlockReduce, 4));
@@ -233,9 +237,9 @@ fn columns_that_share_most_of_their_taps_are_one_units() {
     assert_eq!(columns(3, 1, 64, last, &PROCESSOR), 1);
 }
 
-/// Two-byte types with channels last, when there are many; otherwise in strips.
+/// Averages of 3×3 with channels last in wide vectors; otherwise in strips.
 #[test]
-fn rows_are_walked_down_where_there_are_many() {
+fn rows_are_walked_down_in_wide_vectors() {
     let mean = Reduction::Average(Divisor::Valid);
     let algorithms = |samples, channels, dtype, device: &Capabilities| {
         let shape = Shape::new(samples, channels, Extents::from([35; 2])).unwrap();
@@ -252,21 +256,24 @@ fn rows_are_walked_down_where_there_are_many() {
         }
         forward.algorithm()
     };
-    let weak = SHADING;
-    assert_eq!(algorithms(64, 288, DType::BF16, &GPU), Algorithm::StencilRolling);
-    assert_eq!(algorithms(64, 288, DType::F16, &GPU), Algorithm::StencilRolling);
-    // Wide type, few elements, no vector of eight bytes, another compiler, a processor.
-    assert_eq!(algorithms(64, 288, DType::F32, &GPU), Algorithm::RegisterTile);
-    assert_eq!(algorithms(8, 288, DType::BF16, &GPU), Algorithm::RegisterTile);
+    for (samples, dtype, device) in [
+        (64, DType::BF16, &GPU),
+        (64, DType::F32, &GPU),
+        (1, DType::F16, &GPU),
+        (64, DType::F16, &SHADING),
+    ] {
+        assert_eq!(algorithms(samples, 288, dtype, device), Algorithm::StencilRolling);
+    }
+    // No vector of eight bytes, a type that the kernel does not compute, a processor.
     assert_eq!(algorithms(256, 66, DType::BF16, &GPU), Algorithm::RegisterTile);
-    assert_eq!(algorithms(64, 288, DType::F16, &weak), Algorithm::RegisterTile);
+    assert_eq!(algorithms(64, 288, DType::F64, &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithms(64, 288, DType::BF16, &PROCESSOR), Algorithm::RegisterTile);
 }
 
 /// With channels last and many of them; otherwise one unit per block.
 #[test]
 fn windows_over_volumes_are_laid_down_where_there_are_many() {
-    let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let max = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let algorithm = |samples, channels, stride: usize, dtype, device: &Capabilities| {
         let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
         let window = Window::new([3; 3]).stride([stride; 3]).padding([1; 3]);
@@ -290,7 +297,7 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
 }
 
 #[test]
-fn planes_that_no_vector_divides_are_held_whole() {
+fn planes_that_no_vector_divides_are_one_run() {
     let mean = Reduction::Average(Divisor::Valid);
     let pooling = |extent: usize, kernel: usize, padding: usize| {
         let shape = Shape::new(8, 288, Extents::from([extent; 2])).unwrap();
@@ -298,29 +305,20 @@ fn planes_that_no_vector_divides_are_held_whole() {
         Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap()
     };
     let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
-    // Planes that keep their extents are treated as one run; the others are staged.
-    for (dtype, lanes, staged) in [(DType::F32, 4, 4), (DType::BF16, 8, 4)] {
+    for (dtype, lanes) in [(DType::F32, 4), (DType::BF16, 8)] {
         let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
         assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
         assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
         let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
         assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
-        let plan = Plan::new(&shrinking, mean, dtype, &GPU).unwrap();
-        assert_eq!(plan.algorithm(), Algorithm::Plane);
-        assert_eq!(plan.check(&shrinking, mean, dtype, &GPU), Ok(()));
-        let plan = Plan::gradient(&shrinking, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Plane, staged));
     }
     let algorithm = |pooling: &Pooling, device: &Capabilities| {
         Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
     };
-    assert_eq!(algorithm(&pooling(7, 7, 0), &GPU), Algorithm::Plane);
-    // Rows are long; the planes are too large; there is no shared memory.
     assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::StencilFlat);
+    // Rows are long; planes do not keep their extents; a processor has another kernel.
     assert_eq!(algorithm(&pooling(512, 3, 1), &GPU), Algorithm::RegisterTile);
-    assert_eq!(algorithm(&pooling(111, 3, 0), &GPU), Algorithm::RegisterTile);
-    let bare = Capabilities { shared_bytes: 0, ..GPU };
-    assert_eq!(algorithm(&shrinking, &bare), Algorithm::RegisterTile);
+    assert_eq!(algorithm(&shrinking, &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithm(&inception, &PROCESSOR), Algorithm::RegisterTile);
 }
 
@@ -331,7 +329,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
         let window = Window::new([kernel; 2]).stride([1, 1]).padding([kernel / 2; 2]);
         Pooling::new(shape, &window, layout).unwrap()
     };
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let plan = |kernel, reduction, layout, device: &Capabilities| {
         let pooling = huge(kernel, layout);
         let plan = Plan::new(&pooling, reduction, DType::BF16, device).unwrap();
@@ -358,7 +356,7 @@ fn both_axes_of_large_windows_are_walked_at_once() {
     let sliding = |reduction, layout, device| {
         assert_eq!(plan(31, reduction, layout, device).config, separate);
     };
-    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     sliding(indexed, Layout::ChannelsFirst, &GPU);
     sliding(max, Layout::ChannelsLast, &GPU);
     sliding(max, Layout::ChannelsFirst, &PROCESSOR);
@@ -376,7 +374,7 @@ fn gradients_of_large_windows_do_not_read_every_window() {
         assert_eq!(check_backward(&plan, &pooling, reduction, DType::F32, device), Ok(()));
         plan.algorithm()
     };
-    let max = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let max = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let mean = Reduction::Average(Divisor::Valid);
     for layout in [Layout::ChannelsFirst, Layout::ChannelsLast] {
         assert_eq!(algorithm(3, max, layout, &GPU), Algorithm::GatherTile);
@@ -393,7 +391,7 @@ fn rows_are_walked_in_tiles() {
     let plan = |kernel: usize, layout| {
         let shape = Shape::new(16, 96, Extents::from([24_000])).unwrap();
         let pooling = Pooling::new(shape, &Window::new([kernel]).stride([1]), layout).unwrap();
-        let plan = Plan::new(&pooling, Reduction::Max(Output::Values), DType::F32, &GPU).unwrap();
+        let plan = Plan::new(&pooling, Reduction::max(Output::Values), DType::F32, &GPU).unwrap();
         plan.config
     };
     let [fused, separate] = [true, false].map(|fused| Config::VanHerk(van_herk::Config { fused }));
@@ -404,9 +402,9 @@ fn rows_are_walked_in_tiles() {
 
 #[test]
 fn threads_of_a_processor_walk_along_rows() {
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let mean = Reduction::Average(Divisor::Valid);
-    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let plan = |kernel: usize, stride, reduction, layout, device: &Capabilities| {
         let shape = Shape::new(8, 64, Extents::from([56; 2])).unwrap();
         let window = Window::new([kernel; 2]).stride([stride; 2]).padding([kernel / 2; 2]);
@@ -437,7 +435,7 @@ fn threads_of_a_processor_walk_along_rows() {
 
 #[test]
 fn a_problem_that_no_kernel_can_hold_is_refused() {
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let large = pooling(1 << 20, 64, Layout::ChannelsLast);
     let plan = Plan::new(&large, max, DType::I8, &GPU);
     assert!(matches!(plan, Err(PlanError::TooManyElements { .. })), "{plan:?}");
@@ -455,7 +453,7 @@ fn strides_over_padding_do_not_slide() {
     let shape = Shape::new(3, 8, Extents::from([4, 2])).unwrap();
     let window = Window::new([1, 2]).stride([2, 1]).padding([(1, 2), (0, 0)]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let plan = Plan::with(Algorithm::VanHerk, &pooling, max, DType::F64, &GPU);
     assert!(matches!(plan, Err(PlanError::NotFor { .. })), "{plan:?}");
 }
@@ -463,7 +461,7 @@ fn strides_over_padding_do_not_slide() {
 #[test]
 fn an_override_that_cannot_run_is_refused() {
     let pooling = pooling(1, 6, Layout::ChannelsLast);
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     let plan = Plan::new(&pooling, max, DType::F32, &GPU).unwrap();
     assert_eq!(plan.check(&pooling, max, DType::F32, &GPU), Ok(()));
     for lanes in [0, 3, 4] {
@@ -488,7 +486,7 @@ fn an_override_that_cannot_run_is_refused() {
 #[test]
 fn what_a_plan_was_made_for_stays() {
     let pooling = pooling(1, 8, Layout::ChannelsLast);
-    let (max, mean) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
+    let (max, mean) = (Reduction::max(Output::Values), Reduction::Average(Divisor::Valid));
     let of = |algorithm| Plan::with(algorithm, &pooling, max, DType::F32, &GPU).unwrap();
     let check = |plan: Plan, dtype| plan.check(&pooling, max, dtype, &GPU);
     for algorithm in [Algorithm::Direct, Algorithm::RegisterTile] {
@@ -518,7 +516,7 @@ fn far_steps_are_not_unrolled() {
     let shape = Shape::new(1, 2, Extents::from([8, 1 << 16])).unwrap();
     let window = Window::new([2, 2]).stride([2, 4096]);
     let far = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
-    let max = Reduction::Max(Output::Values);
+    let max = Reduction::max(Output::Values);
     assert_eq!(Plan::new(&far, max, DType::F32, &GPU).unwrap().settings.lanes, 1);
     let shape = Shape::new(1, 4, Extents::from([1 << 13, 8])).unwrap();
     let window = Window::new([2, 2]).stride([512, 1]);
@@ -563,8 +561,8 @@ fn no_samples_are_planned_as_some_are() {
 #[test]
 fn a_plan_of_another_reduction_is_refused() {
     let weak = SHADING;
-    let (max, average) = (Reduction::Max(Output::Values), Reduction::Average(Divisor::Valid));
-    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let (max, average) = (Reduction::max(Output::Values), Reduction::Average(Divisor::Valid));
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let pooling = pooling(2, 8, Layout::ChannelsLast);
     for (device, dtype) in [(&weak, DType::F32), (&weak, DType::BF16), (&GPU, DType::BF16)] {
         for max in [max, indexed] {
@@ -583,7 +581,7 @@ fn a_plan_of_another_reduction_is_refused() {
 /// A processor's vectors are wider than a GPU's.
 #[test]
 fn runs_are_of_the_device() {
-    let (pooling, max) = (pooling(2, 16, Layout::ChannelsLast), Reduction::Max(Output::Values));
+    let (pooling, max) = (pooling(2, 16, Layout::ChannelsLast), Reduction::max(Output::Values));
     let mut refused = 0;
     for device in [GPU, PROCESSOR] {
         for &algorithm in Algorithm::ALL {
@@ -609,7 +607,7 @@ fn runs_are_of_the_device() {
 fn any_numbers_are_checked() {
     const NUMBERS: [usize; 11] =
         [0, 1, 2, 3, 4, 8, 128, 1 << 20, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
-    let fields: [fn(&mut Plan, usize); 8] = [
+    let fields: [fn(&mut Plan, usize); 9] = [
         |plan, n| plan.settings.lanes = n,
         |plan, n| plan.settings.across = n.is_multiple_of(2),
         |plan, n| plan.settings.units = n as u32,
@@ -629,14 +627,19 @@ fn any_numbers_are_checked() {
             Config::RegisterTile(own) => own.columns = n,
             _ => {}
         },
+        |plan, n| {
+            if let Config::BlockReduce(own) = &mut plan.config {
+                own.planes = n;
+            }
+        },
     ];
     let global = Shape::new(2, 8, Extents::from([56, 56])).unwrap();
     let global = |layout| Pooling::new(global, &Window::adaptive([1, 1]), layout).unwrap();
     let poolings = [Layout::ChannelsLast, Layout::ChannelsFirst]
         .map(|layout| [pooling(2, 8, layout), pooling(2, 3, layout), global(layout)]);
     let reductions = [
-        Reduction::Max(Output::Values),
-        Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::max(Output::Values),
+        Reduction::max(Output::ValuesAndIndices(IndexBase::Plane)),
         Reduction::Average(Divisor::Padded),
     ];
     let (mut checked, mut accepted) = (0, 0);
@@ -670,8 +673,8 @@ fn any_numbers_are_checked() {
 /// Every kernel has one verdict, and the chosen one is the plan's.
 #[test]
 fn every_kernel_is_explained() {
-    let max = Reduction::Max(Output::Values);
-    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let max = Reduction::max(Output::Values);
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let (mean, norm) = (Reduction::Average(Divisor::Valid), Reduction::Norm(Exponent::new(2.0)));
     for (reduction, gradient) in
         [(max, false), (indexed, true), (mean, false), (mean, true), (norm, false), (norm, true)]
@@ -700,8 +703,8 @@ fn every_kernel_is_explained() {
 /// A kernel that does not compute a problem has a printable reason.
 #[test]
 fn a_kernel_that_does_not_apply_has_a_reason() {
-    let values = Reduction::Max(Output::Values);
-    let indexed = Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane));
+    let values = Reduction::max(Output::Values);
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let (mean, norm) = (Reduction::Average(Divisor::Valid), Reduction::Norm(Exponent::new(2.0)));
     let small = Window::new([3, 3]).stride([2, 2]).padding([1, 1]);
     let large = Window::new([31, 31]).stride([1, 1]).padding([15, 15]);
@@ -745,7 +748,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
         "does not apply: it is for processors"
     );
     assert_eq!(
-        of(Algorithm::Plane, &small, values, false, &PROCESSOR),
+        of(Algorithm::SegmentedScatter, &small, indexed, true, &PROCESSOR),
         "does not apply: it is for GPUs"
     );
     assert_eq!(
@@ -776,7 +779,7 @@ fn known_devices_have_plans_within_their_limits() {
         Window::adaptive([1, 1]),
     ];
     let reductions = [
-        Reduction::Max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::max(Output::ValuesAndIndices(IndexBase::Plane)),
         Reduction::Average(Divisor::Valid),
         Reduction::Norm(Exponent::new(2.0)),
     ];

@@ -102,13 +102,9 @@ impl Kernel for Config {
         let elements = pooling.input().elements();
         let vectors = elements / settings.lanes;
         let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
-        let fold = match reduction {
-            Reduction::Average(divisor) => Fold::average(divisor),
-            _ => return Err(PlanError::Foreign { kernel: NAME }),
-        };
         let (cubes, dim) = grid(client, settings.units, vectors);
         let form = Form {
-            fold,
+            fold: Fold::of(reduction),
             gradient,
             rounds: settings.rounds,
             widened: settings.widening(dtype),

@@ -98,12 +98,8 @@ impl Kernel for Config {
         let pixel = pixel_vectors(pooling, settings);
         let (blocks, strips) = (columns.div_ceil(COLUMNS), rows.div_ceil(self.rows));
         let units = units(pooling, settings, self);
-        let fold = match reduction {
-            Reduction::Average(divisor) => Fold::average(divisor),
-            _ => return Err(PlanError::Foreign { kernel: NAME }),
-        };
         let form = Form {
-            fold,
+            fold: Fold::of(reduction),
             gradient,
             rounds: settings.rounds,
             widened: settings.widening(dtype),
@@ -211,7 +207,7 @@ impl Form {
 }
 
 /// The number of units of a problem.
-pub(super) fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
+fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
     let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
     let vectors = pooling.input().elements() / settings.lanes / (rows * columns).max(1);
     vectors * columns.div_ceil(COLUMNS) * rows.div_ceil(config.rows)

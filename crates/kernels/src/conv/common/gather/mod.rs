@@ -23,13 +23,15 @@ use windowpane_geometry::{AXES, Axis, Convolution};
 
 use crate::conv::problem::Pass;
 
+mod phases;
 mod point;
 
-use point::SweepArgsLaunch;
+pub(in crate::conv) use phases::{Phase, Phases, PhasesArgs, has_result, only_phase, phase};
 pub(in crate::conv) use point::{
-    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, placed, read, read_at,
-    reads_inside, result, row_place, row_point, row_result, tap_point, term_point,
+    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, placed, reach, read,
+    read_at, reads_inside, result, row_place, row_point, row_result, tap_point, term_point,
 };
+use point::{SweepArgs, SweepArgsLaunch};
 
 /// One axis of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +155,20 @@ impl Gather {
         })
     }
 
+    /// The product with the most rows and the most terms, and the phases if it is one of several.
+    pub(in crate::conv) fn largest(conv: &Convolution, pass: Pass) -> (Self, Option<Phases>) {
+        let phases = Phases::new(conv).filter(|_| pass == Pass::Data);
+        let axes = conv.grid().axes();
+        let gather = match (phases, pass) {
+            (Some(phases), _) => phases.gather(conv),
+            (None, Pass::Data) => {
+                Self { axes: axes.each_ref().map(|axis| Sweep::data(axis, 0)), pass }
+            }
+            _ => Self { axes: axes.each_ref().map(Sweep::forward), pass },
+        };
+        (gather, phases)
+    }
+
     /// The number of rows of the product.
     pub(in crate::conv) fn rows(&self, conv: &Convolution) -> usize {
         conv.input().batch() * self.axes.iter().map(|axis| axis.rows).product::<usize>()
@@ -265,7 +281,13 @@ mod tests {
     use super::*;
     use windowpane_geometry::{Extents, Window};
 
-    fn axis(input: usize, kernel: usize, stride: usize, dilation: usize, before: usize) -> Axis {
+    pub(super) fn axis(
+        input: usize,
+        kernel: usize,
+        stride: usize,
+        dilation: usize,
+        before: usize,
+    ) -> Axis {
         let window = Window::new([kernel]).stride([stride]).dilation([dilation]);
         let window = window.padding([(before, kernel * dilation)]);
         *window.over(Extents::from([input])).unwrap().axis(0)

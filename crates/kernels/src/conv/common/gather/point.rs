@@ -27,7 +27,8 @@ pub(in crate::conv) struct SweepArgs {
 }
 
 /// A product, as run-time values.
-#[derive(CubeType, CubeLaunch)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(in crate::conv) struct GatherArgs {
     pub(in crate::conv) depth: SweepArgs,
     pub(in crate::conv) height: SweepArgs,
@@ -92,6 +93,12 @@ pub(in crate::conv) fn row_place(
 #[cube]
 pub(in crate::conv) fn read(sweep: &SweepArgs, q: u32) -> i32 {
     sweep.start + q as i32 * sweep.step
+}
+
+/// The distance from the smallest coordinate that a row of a data gradient reads to that of its first tap.
+#[cube]
+pub(in crate::conv) fn reach(sweep: &SweepArgs) -> i32 {
+    (1 - sweep.taps_count as i32) * sweep.tap_step
 }
 
 /// The offset of a row's result.

@@ -42,7 +42,8 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
         ALIGNMENT,
     );
 
-    let place = place_of(block, form.tile);
+    let place = place_of(gather, block, form.tile, form.product);
+    let gather = &place.phase.gather;
     let lines = lines_of(gather, block, &place, form);
     let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A)));
     let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B)));

@@ -37,7 +37,7 @@ use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::PlanError;
-use crate::conv::implicit_gemm::blocks::{Product, launches};
+use crate::conv::implicit_gemm::blocks::{Product, launch_of};
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, fragment, operands, results};
@@ -113,30 +113,29 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
-    for launch in launches(conv, pass, splits, &tile, epilogue.slope()) {
-        // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
-        // too, and reads outside the tensors are moved inside.
-        unsafe {
-            kernel::mma::launch_unchecked(
-                client,
-                launch.cubes,
-                CubeDim::new_1d(form.units()),
-                a_lanes,
-                b_lanes,
-                out_lanes,
-                buffer(a, a_len / a_lanes),
-                buffer(b, b_len / b_lanes),
-                epilogue.bias(conv.filter().count(), out_lanes),
-                epilogue.residual(results, out_lanes),
-                buffer(out, results * splits / out_lanes),
-                launch.gather,
-                launch.block,
-                form,
-                elem(dtype),
-                factor,
-                elem(accumulator(dtype)),
-                elem(stored),
-            )
-        }
+    let launch = launch_of(conv, pass, splits, &tile, epilogue.slope());
+    // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
+    // too, and reads outside the tensors are moved inside.
+    unsafe {
+        kernel::mma::launch_unchecked(
+            client,
+            launch.cubes,
+            CubeDim::new_1d(form.units()),
+            a_lanes,
+            b_lanes,
+            out_lanes,
+            buffer(a, a_len / a_lanes),
+            buffer(b, b_len / b_lanes),
+            epilogue.bias(conv.filter().count(), out_lanes),
+            epilogue.residual(results, out_lanes),
+            buffer(out, results * splits / out_lanes),
+            launch.gather,
+            launch.block,
+            form,
+            elem(dtype),
+            factor,
+            elem(accumulator(dtype)),
+            elem(stored),
+        )
     }
 }

@@ -77,7 +77,7 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     let elems_per_thread = widest_load(request.dtype, device);
     // A weight gradient may have few lines.
     let low = match request.pass {
-        Pass::Filter if block_m == 128 => low_block(rules::lines(conv, request.pass)),
+        Pass::Filter if block_m == 128 => low_block(rules::longest_product(conv, request.pass).0),
         _ => block_m,
     };
     let (block_m, ratio_m) = (low, ratio_m.min(low / 32));

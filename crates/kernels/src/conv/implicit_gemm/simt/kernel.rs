@@ -36,7 +36,8 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     let mut shared_b =
         Shared::<[Vector<A, Const<4>>]>::new_slice(comptime!((stage_b * stages) as usize));
 
-    let place = place_of(block, form.tile);
+    let place = place_of(gather, block, form.tile, form.product);
+    let gather = &place.phase.gather;
     let lines = lines_of(gather, block, &place, form);
     let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A) * form.loads(Factor::A)));
     let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B) * form.loads(Factor::B)));

@@ -180,7 +180,7 @@ fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usi
     let cost = |splits: &usize| cost(product, tile, *splits, device);
     let most = worthwhile_splits(product, tile, device);
     // With few tiles, as many parts as give each multiprocessor one or two of them.
-    let tiles = |walk: Walk| product.tiles(&walk, tile).iter().product::<usize>();
+    let tiles = |walk: Walk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
     let tiles = product.walks(tile).map(tiles).max().unwrap_or(1) * product.groups();
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let filling = [all, 2 * all].map(|cubes| cubes / tiles.max(1));
@@ -301,23 +301,34 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
     let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
     let mut cycles = 0.0;
     for walk in product.walks(tile) {
-        // Rows that taps share are loaded once for all of them.
-        let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
-        let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
-        let copied = parts * (rows_brought + n * LINE as f64);
-        let step = times * products(tile);
-        let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
         let [tiles_m, tiles_n] = product.tiles(&walk, tile);
         let tiles = tiles_m * tiles_n * splits * product.groups();
         let cubes = cubes(product, tile, &walk, device);
-        let steps = product.steps_a_part(&walk, splits);
-        let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
-        // With two cubes on a multiprocessor, one stores while the other multiplies.
-        let wave = match cubes > all {
-            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
-            false => sum + store,
+        // The time of a wave of a product's tiles.
+        let wave = |nth: usize| {
+            // Rows that taps share are loaded once for all of them.
+            let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
+            let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
+            let copied = parts * (rows_brought + n * LINE as f64);
+            let step = times * products(tile);
+            let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
+            let steps = product.steps_a_part(&walk, nth, splits);
+            let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
+            // With two cubes on a multiprocessor, one stores while the other multiplies.
+            match cubes > all {
+                true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
+                false => sum + store,
+            }
         };
-        cycles += waves(tiles, cubes, tile) * wave + LAUNCHED;
+        let mut waves: Vec<(usize, f64)> = Vec::new();
+        for nth in 0..walk.products() {
+            let (end, wave) = ((nth + 1) * tiles, wave(nth));
+            match waves.last_mut() {
+                Some((last, same)) if *same == wave => *last = end,
+                _ => waves.push((end, wave)),
+            }
+        }
+        cycles += slowest(&waves, cubes, tile) + LAUNCHED;
     }
     if splits > 1 {
         cycles += LAUNCHED + (2 * splits * product.results() * 4) as f64 / MEMORY;
@@ -325,12 +336,33 @@ fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) ->
     cycles
 }
 
-/// The number of waves of tiles. A shared last wave counts as less than one.
-fn waves(tiles: usize, cubes: usize, tile: &Tile) -> f64 {
-    match whole(tiles, cubes, tile) {
-        whole if whole < tiles => (whole / cubes) as f64 + SHARED_TILE,
-        _ => tiles.div_ceil(cubes) as f64,
-    }
+/// The time of the cube that takes longest, where `waves` are the last tile of each kind, and the time of a wave of that
+/// kind. Every other wave goes backwards over the cubes, as in the kernel.
+fn slowest(waves: &[(usize, f64)], cubes: usize, tile: &Tile) -> f64 {
+    let whole = whole(waves.last().map_or(0, |(all, _)| *all), cubes, tile);
+    // The cube of the tile before `end`, and the next cube of its wave.
+    let around = |end: usize| {
+        let nth = [end.saturating_sub(1) % cubes, end % cubes];
+        if (end / cubes).is_multiple_of(2) { nth } else { nth.map(|nth| cubes - 1 - nth) }
+    };
+    let time = |cube: usize| {
+        let tiles = |end: usize| {
+            let (waves, rest) = (end / cubes, end % cubes);
+            let nth = if waves.is_multiple_of(2) { cube } else { cubes - 1 - cube };
+            waves + usize::from(nth < rest)
+        };
+        let mut before = 0;
+        let times = waves.iter().map(|(end, wave)| {
+            let done = tiles(*end.min(&whole));
+            (done - core::mem::replace(&mut before, done)) as f64 * wave
+        });
+        times.sum::<f64>()
+    };
+    // Cubes between two such places have as many tiles of each kind.
+    let ends = waves.iter().flat_map(|(end, _)| around(*end.min(&whole)));
+    let slowest = [0, cubes - 1].into_iter().chain(ends).map(time).fold(0.0, f64::max);
+    let shared = waves.iter().find(|(end, _)| *end > whole);
+    slowest + shared.map_or(0.0, |(_, wave)| SHARED_TILE * wave)
 }
 
 /// The time of a shared tile, as a fraction of the time of a whole tile.
@@ -415,4 +447,40 @@ pub(in crate::conv) fn workspace(
     splits: usize,
 ) -> usize {
     Product::new(conv, request).map_or(0, |product| product.workspace(tile, splits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The closed form is the longest of all cubes' times, each added up tile by tile.
+    #[test]
+    fn the_slowest_cube_is_found() {
+        // Tiles of one warpgroup are not shared.
+        let [block_m, block_n, block_k] = [64; 3];
+        let tile = Tile {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m: 1,
+            ratio_n: 1,
+            elems_per_thread: 8,
+            stages: 3,
+        };
+        let kinds = [4.5, 2.25, 1.0, 0.125];
+        for (cubes, each) in (1..=9).flat_map(|cubes| (1..=40).map(move |each| (cubes, each))) {
+            for ends in [[1, 2, 3, 4], [1, 3, 4, 7], [2, 2, 5, 5], [3, 4, 4, 4]] {
+                let waves: Vec<_> = ends.map(|end| end * each).into_iter().zip(kinds).collect();
+                let mut times = vec![0.0; cubes];
+                for nth in 0..waves[3].0 {
+                    let cube = nth % cubes;
+                    let cube =
+                        if (nth / cubes).is_multiple_of(2) { cube } else { cubes - 1 - cube };
+                    times[cube] += waves.iter().find(|(end, _)| nth < *end).unwrap().1;
+                }
+                let expected = times.into_iter().fold(0.0, f64::max);
+                assert_eq!(slowest(&waves, cubes, &tile), expected, "{cubes} {waves:?}");
+            }
+        }
+    }
 }

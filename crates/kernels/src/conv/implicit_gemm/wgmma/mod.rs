@@ -52,9 +52,12 @@
 //! With one tap and channels first, the planes of samples are matrices already (`pointwise`). In a weight gradient of
 //! small groups, several groups are multiplied as one, and the results between two groups are not stored.
 //!
-//! A data gradient with strides is one such product for each phase (`Gather`). Where tiles are few, sums are
-//! split into parts, which a separate launch (`split_k`) adds; where factors are split or the image is repacked, only
-//! those of a weight gradient.
+//! A data gradient with strides is one such product for each phase (`Gather`). One launch computes all of them: the copy
+//! engine walks the same coordinates for each, and its taps are at different offsets (`Walk::over`). Only where results
+//! may have to be recomputed, each phase is a launch of its own.
+//!
+//! Where tiles are few, sums are split into parts, which a separate launch (`split_k`) adds; where factors are split or
+//! the image is repacked, only those of a weight gradient.
 //!
 //! Some operands are repacked first (`repack`). Pixels with few channels, which the engine cannot read or which would
 //! fill only a fraction of a line, become lines that hold all that a window reads of a row. Pixels of an output gradient
@@ -172,7 +175,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
         // Results that warps rearrange are stored as words of 32 bits.
         let (word, words) = match form.packed {
             true => (ElemType::UInt(UIntKind::U32), CHUNK / PAIR),
-            false => (elem(stored), 1),
+            false => (elem(stored), form.stored_at_once()),
         };
         let cubes = config::cubes(&product, tile, &walk, device);
         let numbers = Numbers::launch(&product, &walk, &form, splits, cubes, epilogue);

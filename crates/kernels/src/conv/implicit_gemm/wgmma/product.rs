@@ -5,8 +5,8 @@ use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout,
 use super::pointwise::Pointwise;
 use super::repack::fold::{COMB_LINE, Comb, Fold, PLANES};
 use super::tile::{CHUNK_BYTES, LINE, ROWS, bands, is_narrow};
-use super::walk::{Walk, fits};
-use crate::conv::common::gather::{self, Gather, WeightSteps, weight_steps};
+use super::walk::Walk;
+use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
 
 /// The fewest terms of a sum whose factors may be split.
@@ -105,7 +105,7 @@ impl Product {
             && (parts == 1 || terms >= LEAST_TERMS)
             && product.image_elements().max(product.flat_elements()) <= LIMIT
             && (product.comb().is_some()
-                || product.gathers().all(|gather| fits(&gather, conv.grid().rank())));
+                || product.bare_walks().all(|walk| walk.fits(conv.grid().rank())));
         can.then_some(product)
     }
 
@@ -159,27 +159,30 @@ impl Product {
     /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
     pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
         let rank = self.conv.grid().rank();
-        let fold = self.fold;
         let shares = self.pass != Pass::Filter && !self.is_checked();
         let narrow = is_narrow(tile);
-        self.gathers().map(move |gather| {
-            let [_, height, width] = gather.axes;
-            let (plane_rows, line_rows) = match fold.filter(|fold| !fold.pads) {
-                Some(fold) => (fold.window_rows, fold.windows),
-                None => (height.rows, width.rows),
-            };
-            let alone = Walk { line_rows, plane_rows, gather, reach: 0 };
-            let shared = Walk::shared(gather).filter(|walk| fits(&walk.gather, rank));
-            shared.filter(|walk| shares && (narrow || walk.has_few_zeros())).unwrap_or(alone)
+        self.bare_walks().map(move |walk| {
+            let shared = walk.shared().filter(|walk| walk.fits(rank));
+            shared.filter(|walk| shares && (narrow || walk.has_few_zeros())).unwrap_or(walk)
         })
     }
 
-    /// The same products for any tile.
-    fn gathers(&self) -> impl Iterator<Item = Gather> + use<> {
-        let (fold, pointwise) = (self.fold, self.pointwise);
-        Gather::all(&self.conv, self.pass)
-            .map(move |gather| fold.map_or(gather, |fold| fold.over(gather)))
-            .map(move |gather| pointwise.map_or(gather, |pointwise| pointwise.over(gather)))
+    /// The same without shared pixels: a walk over all phases of a data gradient, or one for each product. Results
+    /// that may have to be recomputed are recomputed one phase after the other.
+    fn bare_walks(&self) -> impl Iterator<Item = Walk> + use<> {
+        let Self { conv, fold, pointwise, .. } = *self;
+        let phased = self.pass == Pass::Data && !self.is_checked();
+        let phases = Phases::new(&conv).filter(|phases| phased && phases.fits());
+        let lines = self.lines();
+        let alone = phases.is_none().then(|| Gather::all(&conv, self.pass));
+        let alone = alone.into_iter().flatten().map(move |gather| {
+            let gather = fold.map_or(gather, |fold| fold.over(gather));
+            let walk = Walk::new(pointwise.map_or(gather, |pointwise| pointwise.over(gather)));
+            let rows = lines.map(|fold| (fold.window_rows, fold.windows));
+            let (plane_rows, line_rows) = rows.unwrap_or((walk.plane_rows, walk.line_rows));
+            Walk { line_rows, plane_rows, ..walk }
+        });
+        phases.map(|phases| Walk::over(phases, &conv)).into_iter().chain(alone)
     }
 
     /// The number of elements of a line in shared memory.
@@ -376,7 +379,7 @@ impl Product {
         }
     }
 
-    /// The number of tiles along the rows and along the columns.
+    /// The number of tiles of a product along the rows and along the columns.
     pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
@@ -386,19 +389,23 @@ impl Product {
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
     }
 
-    /// The number of steps of each sum, with one line of terms per step.
+    /// The number of steps of the longest sum, with one line of terms per step.
     pub(super) fn steps(&self, walk: &Walk) -> usize {
-        let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
+        self.steps_of(walk.taps(0))
+    }
+
+    fn steps_of(&self, taps: [usize; AXES]) -> usize {
         match self.pass {
             Pass::Filter => windows(&self.conv).div_ceil(self.line()),
-            _ => taps * self.slices(),
+            _ => taps.iter().product::<usize>() * self.slices(),
         }
     }
 
-    /// The number of steps of each of `splits` parts of a sum. Taps that share pixels stay together.
-    pub(super) fn steps_a_part(&self, walk: &Walk, splits: usize) -> usize {
-        let taps = if walk.reach > 0 { walk.gather.axes[AXES - 1].taps } else { 1 };
-        self.steps(walk).div_ceil(splits).next_multiple_of(taps)
+    /// The number of steps of each of `splits` parts of a product's sums. Taps that share pixels stay together.
+    pub(super) fn steps_a_part(&self, walk: &Walk, nth: usize, splits: usize) -> usize {
+        let taps = walk.taps(nth);
+        let together = if walk.reach > 0 { taps[AXES - 1].max(1) } else { 1 };
+        self.steps_of(taps).div_ceil(splits).next_multiple_of(together)
     }
 
     /// Whether a cube uses the same columns in all steps of all its tiles. They are then loaded only once.
@@ -407,6 +414,7 @@ impl Product {
             && self.parts == 1
             && self.groups() == 1
             && self.steps(walk) == 1
+            && (walk.phases.is_none() || self.conv.filter().taps() == 1)
             && self.columns() <= tile.block_n as usize
     }
 

@@ -4,13 +4,15 @@ use cubecl::prelude::*;
 
 use super::{Fold, Form, ProblemArgs, Site, plane_position};
 use crate::cube::axis::coordinate;
-use crate::cube::convert::{MaximumForm, is_leveled_nan, leveled, maximum, wins_later};
+use crate::cube::convert::{
+    Comparison, ExtremumForm, beats, extremum, is_leveled_nan, leveled, wins_later,
+};
 
-/// The reduction so far: a maximum and its position, or a sum.
+/// The reduction so far: an extremum and its position, or a sum.
 #[derive(CubeType)]
 pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
     pub(in crate::pool) value: Vector<A, N>,
-    /// The plane position of the maximum.
+    /// The plane position of the extremum.
     pub(in crate::pool) position: Vector<i32, N>,
 }
 
@@ -20,8 +22,8 @@ pub(in crate::pool) fn neutral<A: Float, N: Size>(
     problem: &ProblemArgs,
     #[comptime] fold: Fold,
 ) -> Vector<A, N> {
-    if comptime!(fold.is_max()) {
-        Vector::new(problem.lowest.get::<A>())
+    if comptime!(fold.is_extremum()) {
+        Vector::new(problem.empty.get::<A>())
     } else {
         Vector::new(A::from_int(0))
     }
@@ -44,8 +46,8 @@ pub(in crate::pool) fn prefixes<A: Float, N: Size>(
     prefixes
 }
 
-/// The initial accumulator. A maximum starts with the identity element at the position of the first tap inside, which
-/// remains the result if all taps are −∞.
+/// The initial accumulator. An extremum starts with the identity element at the position of the first tap inside, which
+/// remains the result if no tap beats it.
 #[cube]
 pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
     problem: &ProblemArgs,
@@ -53,7 +55,7 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let value = neutral::<A, N>(problem, form.fold);
-    if comptime!(form.fold.is_max()) {
+    if comptime!(form.fold.is_extremum()) {
         let first = plane_position(
             problem,
             coordinate(&problem.depth, &site.depth, site.depth.first, form.depth),
@@ -68,7 +70,7 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
 
 /// Combines the accumulator with elements that come later in row-major order.
 ///
-/// Among equal values the first keeps its index; the last NaN takes it, because nothing is greater than a NaN. If
+/// Among equal values the first keeps its index; the last NaN takes it, because nothing beats a NaN. If
 /// `nans` is false, NaNs are not tested here: the caller handles them separately.
 #[cube]
 pub(in crate::pool) fn fold_with<A: Float, N: Size>(
@@ -77,12 +79,16 @@ pub(in crate::pool) fn fold_with<A: Float, N: Size>(
     #[comptime] nans: bool,
     #[comptime] form: Form,
 ) {
-    if comptime!(form.fold == Fold::MaxAndIndex) {
+    if comptime!(form.fold == Fold::ExtremumAndIndex) {
         let wins = if comptime!(form.widened.is_keys()) {
             wins_later::<A, N>(next.value, folded.value)
         } else {
-            let greater = next.value.greater_than(&folded.value);
-            if comptime!(form.float && nans) { greater.or(next.value.is_nan()) } else { greater }
+            let beats = beats::<A, N>(next.value, folded.value, form.extremum);
+            if comptime!(nans && form.extremum.has_nan()) {
+                beats.or(next.value.is_nan())
+            } else {
+                beats
+            }
         };
         folded.position = select_many(wins, next.position, folded.position);
     }
@@ -106,32 +112,30 @@ pub(in crate::pool) fn together<A: Float, N: Size>(
     b: Vector<A, N>,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.fold.is_max()) { maximum::<A, N>(a, b, form.maximum) } else { a + b }
+    if comptime!(form.fold.is_extremum()) { extremum::<A, N>(a, b, form.extremum) } else { a + b }
 }
 
-/// Combines two accumulators, whatever the order of their taps. Among equal maxima the one at the lower position wins,
+/// Combines two accumulators, whatever the order of their taps. Among equal extrema the one at the lower position wins,
 /// among NaNs the one at the higher.
 #[cube]
 pub(in crate::pool) fn merge<A: Float, N: Size>(
     a: &Accumulator<A, N>,
     b: &Accumulator<A, N>,
     #[comptime] fold: Fold,
-    #[comptime] form: MaximumForm,
-    #[comptime] float: bool,
+    #[comptime] form: ExtremumForm,
 ) -> Accumulator<A, N> {
-    if comptime!(fold == Fold::MaxAndIndex) {
+    if comptime!(fold == Fold::ExtremumAndIndex) {
         let earlier = b.position.less_than(&a.position);
-        // Floats that are compared as integers are stored as keys.
-        let keys = comptime!(float && form == MaximumForm::Integers);
-        let wins = if comptime!(keys) {
+        let wins = if comptime!(form.by == Comparison::Keys) {
             let (before, after) = (leveled::<A, N>(a.value), leveled::<A, N>(b.value));
             let later = b.position.greater_than(&a.position);
             let first = select_many(is_leveled_nan::<N>(after), later, earlier);
             after.greater_than(&before).or(after.equal(&before).vec_and(first))
         } else {
-            b.value.greater_than(&a.value).or(b.value.equal(&a.value).vec_and(earlier))
+            let beats = beats::<A, N>(b.value, a.value, form);
+            beats.or(b.value.equal(&a.value).vec_and(earlier))
         };
-        let wins = if comptime!(float && !keys) {
+        let wins = if comptime!(form.has_nan()) {
             let stays = a.value.is_nan().vec_and(earlier);
             let never = b.value.greater_than(&b.value);
             wins.or(select_many(stays, never, b.value.is_nan()))
@@ -139,11 +143,11 @@ pub(in crate::pool) fn merge<A: Float, N: Size>(
             wins
         };
         Accumulator::<A, N> {
-            value: maximum::<A, N>(a.value, b.value, form),
+            value: extremum::<A, N>(a.value, b.value, form),
             position: select_many(wins, b.position, a.position),
         }
-    } else if comptime!(fold.is_max()) {
-        let value = maximum::<A, N>(a.value, b.value, form);
+    } else if comptime!(fold.is_extremum()) {
+        let value = extremum::<A, N>(a.value, b.value, form);
         Accumulator::<A, N> { value, position: a.position }
     } else {
         Accumulator::<A, N> { value: a.value + b.value, position: a.position }

@@ -7,10 +7,10 @@ mod site;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
-use crate::cube::convert::{MaximumForm, Widening, elem};
+use crate::cube::convert::{Comparison, ExtremumForm, Widening, elem};
 use crate::pool::common::settings::Settings;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Output, Reduction, pixel_channels};
@@ -40,8 +40,8 @@ pub(in crate::pool) struct ProblemArgs {
     pub(in crate::pool) index_batch: u32,
     pub(in crate::pool) index_position: u32,
     pub(in crate::pool) index_lane: u32,
-    /// Less than every number: the maximum of an empty window.
-    pub(in crate::pool) lowest: InputScalar,
+    /// The extremum of an empty window, which every number beats.
+    pub(in crate::pool) empty: InputScalar,
 }
 
 pub(in crate::pool) fn problem_args(
@@ -70,7 +70,7 @@ pub(in crate::pool) fn problem_args(
         index_batch,
         index_position,
         index_lane,
-        lowest(dtype, settings.accumulator),
+        empty(dtype, settings),
     )
 }
 
@@ -120,16 +120,20 @@ pub(in crate::pool) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
     [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
 }
 
-/// The value of an empty window, in the accumulator's type.
-fn lowest(dtype: DType, accumulator: DType) -> InputScalar {
-    let accumulator = elem(accumulator);
-    match dtype {
-        DType::I32 => InputScalar::new(i32::MIN, accumulator),
-        DType::I8 => InputScalar::new(i8::MIN, accumulator),
-        DType::U8 => InputScalar::new(u8::MIN, accumulator),
-        _ if !accumulator.is_float() => InputScalar::new(i32::MIN, accumulator),
-        _ => InputScalar::new(f64::NEG_INFINITY, accumulator),
-    }
+/// The extremum of an empty window, in the accumulator's type.
+fn empty(dtype: DType, settings: &Settings) -> InputScalar {
+    let accumulator = elem(settings.accumulator);
+    let is_max = settings.extremum.of_compared() == Extremum::Max;
+    let (least, most) = match (settings.extremum.by, dtype) {
+        (Comparison::Native | Comparison::Select, _) => {
+            let infinity = if is_max { f64::NEG_INFINITY } else { f64::INFINITY };
+            return InputScalar::new(infinity, accumulator);
+        }
+        (Comparison::Integers, DType::I8) => (i8::MIN.into(), i8::MAX.into()),
+        (Comparison::Integers, DType::U8) => (u8::MIN.into(), u8::MAX.into()),
+        (Comparison::Integers | Comparison::Keys, _) => (i32::MIN, i32::MAX),
+    };
+    InputScalar::new(if is_max { least } else { most }, accumulator)
 }
 
 /// The parameters that change the kernel's code.
@@ -139,8 +143,7 @@ pub(in crate::pool) struct Form {
     pub(in crate::pool) height: AxisForm,
     pub(in crate::pool) width: AxisForm,
     pub(in crate::pool) fold: Fold,
-    pub(in crate::pool) maximum: MaximumForm,
-    pub(in crate::pool) float: bool,
+    pub(in crate::pool) extremum: ExtremumForm,
     pub(in crate::pool) rounds: bool,
     /// How elements are converted to the accumulator's type.
     pub(in crate::pool) widened: Widening,
@@ -160,8 +163,8 @@ pub(in crate::pool) struct Form {
 /// How taps are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::pool) enum Fold {
-    Max,
-    MaxAndIndex,
+    Extremum,
+    ExtremumAndIndex,
     AveragePadded,
     AverageValid,
     AverageFixed,
@@ -170,8 +173,8 @@ pub(in crate::pool) enum Fold {
 }
 
 impl Fold {
-    pub(in crate::pool) fn is_max(self) -> bool {
-        matches!(self, Self::Max | Self::MaxAndIndex)
+    pub(in crate::pool) fn is_extremum(self) -> bool {
+        matches!(self, Self::Extremum | Self::ExtremumAndIndex)
     }
 
     pub(in crate::pool) fn is_fixed(self) -> bool {
@@ -180,27 +183,21 @@ impl Fold {
 
     /// Whether a window's sum is divided by the number of taps that it counts.
     pub(in crate::pool) fn counts(self) -> bool {
-        !self.is_max() && !self.is_fixed()
+        !self.is_extremum() && !self.is_fixed()
     }
 
     pub(in crate::pool) fn has_index(self) -> bool {
-        self == Self::MaxAndIndex
+        self == Self::ExtremumAndIndex
     }
 
     pub(in crate::pool) fn of(reduction: Reduction) -> Self {
         match reduction {
-            Reduction::Max(Output::Values) => Self::Max,
-            Reduction::Max(Output::ValuesAndIndices(_)) => Self::MaxAndIndex,
-            Reduction::Average(divisor) => Self::average(divisor),
+            Reduction::Extremum(_, Output::Values) => Self::Extremum,
+            Reduction::Extremum(_, Output::ValuesAndIndices(_)) => Self::ExtremumAndIndex,
+            Reduction::Average(Divisor::Padded) => Self::AveragePadded,
+            Reduction::Average(Divisor::Valid) => Self::AverageValid,
+            Reduction::Average(Divisor::Fixed(_)) => Self::AverageFixed,
             Reduction::Norm(_) => Self::Norm,
-        }
-    }
-
-    pub(in crate::pool) fn average(divisor: Divisor) -> Self {
-        match divisor {
-            Divisor::Padded => Self::AveragePadded,
-            Divisor::Valid => Self::AverageValid,
-            Divisor::Fixed(_) => Self::AverageFixed,
         }
     }
 }
@@ -219,8 +216,7 @@ impl Form {
             height,
             width,
             fold: Fold::of(reduction),
-            maximum: settings.maximum,
-            float: dtype.is_float(),
+            extremum: settings.extremum,
             rounds: settings.rounds,
             widened: settings.widening(dtype),
             runs: settings.runs,

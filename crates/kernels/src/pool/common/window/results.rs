@@ -18,8 +18,8 @@ pub(in crate::pool) fn finish<S: Float, A: Float, N: Size>(
     #[comptime] form: Form,
 ) {
     let empty = is_empty(site, form);
-    if comptime!(form.fold.is_max()) {
-        let value = if empty { Vector::new(problem.lowest.get::<A>()) } else { folded.value };
+    if comptime!(form.fold.is_extremum()) {
+        let value = if empty { Vector::new(problem.empty.get::<A>()) } else { folded.value };
         output[vector as usize] = narrow::<A, S, N>(value, form.widened);
         #[comptime]
         match indices {

@@ -100,7 +100,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     let first = (block * form.block) as i32 - pass.axis.before;
     let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
     // A maximum drops nothing, so a second path would only hold more addresses in registers.
-    if comptime!(!form.fold.is_max()) && inside {
+    if comptime!(!form.fold.is_extremum()) && inside {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, true, form);
     } else {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, false, form);
@@ -151,7 +151,7 @@ pub(super) fn fetched<S: Float, A: Float, N: Size>(
     for j in 0..form.block {
         let x = first + j as i32;
         let come = next.index(comptime!(j as usize)).read();
-        let element = if comptime!(form.fold.is_max()) {
+        let element = if comptime!(form.fold.is_extremum()) {
             come
         } else {
             select(x >= 0 && x < pass.axis.input, come, Vector::new(S::from_int(0)))
@@ -212,7 +212,7 @@ fn load<S: Float, A: Float, N: Size>(
         let x = first + j as i32;
         let there = if comptime!(inside) { x } else { min(max(x, 0i32), pass.axis.input - 1) };
         let at = (line.input + there as u32 * pass.inner_vectors) as usize;
-        let element = if comptime!(inside || form.fold.is_max()) {
+        let element = if comptime!(inside || form.fold.is_extremum()) {
             input[at]
         } else {
             select(x == there, input[at], Vector::new(S::from_int(0)))
@@ -245,5 +245,5 @@ pub(super) fn both<A: Float, N: Size>(
     b: &Accumulator<A, N>,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    merge::<A, N>(a, b, form.fold, form.maximum, form.float)
+    merge::<A, N>(a, b, form.fold, form.extremum)
 }

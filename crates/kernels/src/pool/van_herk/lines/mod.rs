@@ -17,7 +17,7 @@ use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
 use super::Tensors;
 use super::axes::block;
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
-use crate::cube::convert::{MaximumForm, Widening, elem};
+use crate::cube::convert::{ExtremumForm, Widening, elem};
 use crate::cube::unit::grid;
 use crate::pool::common::buffers::{optional_vectors, vectors};
 use crate::pool::common::settings::Settings;
@@ -145,8 +145,7 @@ struct Form {
     depth: AxisForm,
     height: AxisForm,
     fold: Fold,
-    maximum: MaximumForm,
-    float: bool,
+    extremum: ExtremumForm,
     reciprocal: bool,
     rounds: bool,
     /// How elements are converted to the accumulator's type.
@@ -185,8 +184,7 @@ impl Form {
             depth: AxisForm::new(&axes[0], false),
             height: AxisForm::new(&axes[1], false),
             fold: Fold::of(reduction),
-            maximum: settings.maximum,
-            float: dtype.is_float(),
+            extremum: settings.extremum,
             reciprocal: dtype != DType::F64,
             rounds: settings.rounds && walk.last,
             widened: settings.widening(walk.dtypes[0]),

@@ -57,7 +57,7 @@ fn write<T: Float, A: Float, M: Size>(
     position: Vector<i32, M>,
     #[comptime] form: Form,
 ) {
-    output[at as usize] = if comptime!(form.fold.is_max()) {
+    output[at as usize] = if comptime!(form.fold.is_extremum()) {
         narrow::<A, T, M>(value, form.widened)
     } else {
         round::<A, T, M>(value, form.rounds)
@@ -114,9 +114,9 @@ fn finished<A: Float, N: Size>(
     #[comptime] whole: bool,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    if comptime!(!form.last || form.fold == Fold::Max) {
+    if comptime!(!form.last || form.fold == Fold::Extremum) {
         same::<A, N>(folded)
-    } else if comptime!(form.fold.is_max()) {
+    } else if comptime!(form.fold.is_extremum()) {
         let lane =
             if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };
         let lane = lane * N::value() as u32 * pass.index_lane;

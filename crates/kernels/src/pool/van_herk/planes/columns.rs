@@ -146,7 +146,7 @@ pub(super) fn fetch<S: Float, N: Size>(
         for j in 0..form.height.block {
             elements.index(j as usize).store(input[(at + j * place.line) as usize]);
         }
-    } else if comptime!(form.tap.fold.is_max())
+    } else if comptime!(form.tap.fold.is_extremum())
         || (first + comptime!(form.height.block as i32) > 0 && first < args.input_height)
     {
         #[unroll]
@@ -154,7 +154,7 @@ pub(super) fn fetch<S: Float, N: Size>(
             let y = first + j as i32;
             let there = min(max(y, 0i32), args.input_height - 1);
             let element = input[(place.input + there as u32 * place.line) as usize];
-            elements.index(j as usize).store(if comptime!(form.tap.fold.is_max()) {
+            elements.index(j as usize).store(if comptime!(form.tap.fold.is_extremum()) {
                 element
             } else {
                 select(y == there, element, Vector::new(S::from_int(0)))

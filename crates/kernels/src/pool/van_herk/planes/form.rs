@@ -5,7 +5,7 @@ use windowpane_geometry::{Axis, DType, Pooling};
 
 use super::between;
 use crate::cube::axis::AxisForm;
-use crate::cube::convert::{MaximumForm, accumulator};
+use crate::cube::convert::{Comparison, accumulator};
 use crate::device::Capabilities;
 use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::settings::Settings;
@@ -93,7 +93,7 @@ pub(in crate::pool::van_herk) fn pays(problem: Problem<'_>, units: u32) -> bool 
 
 /// The settings of this pass: 16-bit maxima are computed in the type in which sums are computed.
 pub(super) fn settings(problem: Problem<'_>, settings: &Settings) -> Settings {
-    let widens = problem.dtype.is_float() && settings.maximum == MaximumForm::Native;
+    let widens = problem.dtype.is_float() && settings.extremum.by == Comparison::Native;
     let own = if widens { accumulator(problem.dtype) } else { settings.accumulator };
     Settings { accumulator: own, ..*settings }
 }
@@ -134,7 +134,7 @@ impl Plane {
 /// The number of rows in a block of rows, and of columns in a block of a row.
 fn blocks(problem: Problem<'_>) -> [usize; 2] {
     let [_, height, width] = problem.pooling.grid().axes();
-    let wide = matches!(problem.reduction, Reduction::Max(_)) && problem.dtype.size() == 4;
+    let wide = problem.reduction.is_extremum() && problem.dtype.size() == 4;
     let block = |axis: &Axis, short: usize| {
         let short = short.min(axis.kernel() - 1);
         let most = match axis.output() / axis.kernel() {

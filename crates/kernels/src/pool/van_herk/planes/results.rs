@@ -105,7 +105,7 @@ fn stored<A: Float, T: Float, M: Size>(
     value: Vector<A, M>,
     #[comptime] form: Form,
 ) -> Vector<T, M> {
-    if comptime!(form.tap.fold.is_max()) {
+    if comptime!(form.tap.fold.is_extremum()) {
         narrow::<A, T, M>(value, form.tap.widened)
     } else {
         round::<A, T, M>(value, form.tap.rounds)
@@ -128,7 +128,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     #[comptime] form: Form,
 ) {
     let h = rows * form.height.block + item.row;
-    let factors = if comptime!(form.tap.fold.is_max()) {
+    let factors = if comptime!(form.tap.fold.is_extremum()) {
         Sequence::<Vector<A, One>>::new()
     } else {
         factors_of::<A>(problem, tables, h, item.block, form)
@@ -136,7 +136,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     let mut values = Sequence::<Vector<A, P>>::new();
     #[unroll]
     for j in 0..folds.len() {
-        values.push(if comptime!(form.tap.fold.is_max()) {
+        values.push(if comptime!(form.tap.fold.is_extremum()) {
             *folds.index(j)
         } else {
             let own = comptime!(if form.counts() { j } else { 0 });

@@ -5,10 +5,11 @@ use cubecl::prelude::*;
 use super::super::tile::{ROWS, WARP, WARPGROUP};
 use super::form::Form;
 use super::numbers::Numbers;
-use super::order::{Work, speaks_for_warp, work};
+use super::order::{Work, first_stride, next_stride, speaks_for_warp, work};
 use super::results::Results;
 use super::ring::{Ring, Turn, following};
 use super::sums::{Sums, multiply, multiply_all, started, values, zeros};
+use crate::conv::common::gather::reach;
 
 #[cube]
 pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
@@ -22,6 +23,7 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     let mut run = 0u32.runtime();
     let mut turn = Turn::first();
     let mut tile = CUBE_POS_X;
+    let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     let mine = select(first_row == 0, numbers.tiles, numbers.whole);
     while tile < mine {
         let work = work(tile, numbers, form);
@@ -35,7 +37,8 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
             let row = work.row + first_row + i * ROWS;
             results.keep(sums.index(comptime!(i as usize)), row, &work, numbers, form);
         }
-        tile += CUBE_COUNT_X;
+        tile += stride;
+        stride = next_stride(stride, CUBE_COUNT_X, form);
     }
     // Only the first warpgroup computes a share of a tile. The others release its stages without multiplying.
     if tile < numbers.tiles {
@@ -70,11 +73,14 @@ fn sums<E: Float>(
     let sums = zeros(form);
     let mut held = 0u32.runtime();
     let mut tap = 0u32.runtime();
+    let width = &work.phase.gather.width;
+    // Where the first of the taps that share a run reads it.
+    let begin = if comptime!(form.phased) { reach(width) } else { numbers.width_first };
     for step in work.first..work.end {
         ring.wait_full(*turn);
         let (place, first) = if comptime!(form.shares()) {
             // At each further tap the same rows are offset by some pixels.
-            let shift = tap as i32 * numbers.gather.width.tap_step + numbers.width_first;
+            let shift = tap as i32 * width.tap_step + begin;
             (*run, first_row + shift as u32)
         } else {
             (turn.slot, first_row)
@@ -99,7 +105,7 @@ fn sums<E: Float>(
         turn.advance(form.tile.stages);
         if comptime!(form.shares()) {
             let next = tap + 1;
-            let ends = next == numbers.gather.width.taps_count;
+            let ends = next == width.taps_count;
             tap = select(ends, 0u32, next);
             *run = select(ends, following(*run, form.runs), *run);
         }

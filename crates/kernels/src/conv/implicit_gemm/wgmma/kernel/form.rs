@@ -70,6 +70,8 @@ pub(in super::super) struct Form {
     pub(super) parts: u32,
     /// The number of axes of an image's map.
     pub(super) rank: usize,
+    /// Whether all phases of a data gradient are computed.
+    pub(super) phased: bool,
     /// Whether the weight gradient is computed: rows are filters, columns are taps and channels, and the terms are
     /// windows.
     pub(super) filter: bool,
@@ -95,6 +97,8 @@ pub(in super::super) struct Form {
     pub(super) stored: u32,
     /// Whether the results of neighbouring columns are contiguous in whole chunks. Warps then rearrange them.
     pub(in super::super) packed: bool,
+    /// Whether they are at least contiguous in pairs. Units then store pairs.
+    paired: bool,
     /// Whether columns are loaded once for all tiles of a cube.
     pub(super) stays: bool,
     /// Whether non-finite sums are flagged.
@@ -115,11 +119,14 @@ impl Form {
         let lines = product.pass == Pass::Filter && product.lines().is_some();
         // A chunk of results must not extend into the next group.
         let together = width / product.merged;
+        let contiguous =
+            |columns: u32| !lines && column_step == 1 && together.is_multiple_of(columns as usize);
         Self {
             tile,
             size: product.size as u32,
             parts: product.parts as u32,
             rank: product.rank(),
+            phased: walk.phases.is_some(),
             filter: product.pass == Pass::Filter,
             lines,
             merges: product.merged > 1,
@@ -131,7 +138,8 @@ impl Form {
             tap_first: product.flat.tap_first,
             flat_across: product.flat.across,
             stored: stored.size() as u32,
-            packed: !lines && column_step == 1 && together.is_multiple_of(CHUNK as usize),
+            packed: contiguous(CHUNK),
+            paired: contiguous(PAIR),
             stays: product.stays(walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
@@ -165,11 +173,11 @@ impl Form {
 
     /// The number of neighbouring columns that are finished at once, and the number that are stored at once.
     pub(in super::super) fn finished(&self) -> u32 {
-        if self.packed { PAIR } else { 1 }
+        if self.paired { PAIR } else { 1 }
     }
 
     pub(in super::super) fn stored_at_once(&self) -> u32 {
-        if self.packed { CHUNK_BYTES as u32 / self.stored } else { 1 }
+        if self.packed { CHUNK_BYTES as u32 / self.stored } else { self.finished() }
     }
 
     /// The vectors of shared memory in which warps rearrange results: of all warps, of one warp, and of a panel row.

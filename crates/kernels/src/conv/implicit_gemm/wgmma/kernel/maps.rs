@@ -10,7 +10,7 @@ use windowpane_geometry::AXES;
 use super::super::product::Product;
 use super::super::repack::fold::COMB_LINE;
 use super::super::tile::CHUNK_BYTES;
-use super::super::walk::{Walk, corners};
+use super::super::walk::Walk;
 use super::form::Form;
 
 /// The map with which the copy engine walks the windows over an image.
@@ -35,8 +35,9 @@ pub(in super::super) fn image_map(
         };
         return map(args, Swizzle::None);
     }
-    let axes = &walk.gather.axes[AXES - product.rank()..];
-    let (lower, upper): (Vec<_>, Vec<_>) = axes.iter().map(corners).unzip();
+    let first = AXES - product.rank();
+    let axes = &walk.gather.axes[first..];
+    let (lower, upper): (Vec<_>, Vec<_>) = (first..AXES).map(|axis| walk.corners(axis)).unzip();
     let args = Im2colArgs {
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),

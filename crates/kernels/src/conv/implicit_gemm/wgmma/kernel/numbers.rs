@@ -7,15 +7,17 @@ use windowpane_geometry::AXES;
 use super::super::product::Product;
 use super::super::tile::bands;
 use super::super::tile::whole;
-use super::super::walk::{Walk, first_offset};
+use super::super::walk::Walk;
 use super::form::Form;
 use crate::conv::common::epilogue::Epilogue;
-use crate::conv::common::gather::GatherArgs;
+use crate::conv::common::gather::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
 
 #[derive(CubeType, CubeLaunch)]
 pub(in super::super) struct Numbers {
+    /// The product; that of phase 0 where there are several.
     pub(super) gather: GatherArgs,
+    pub(super) phased: ComptimeOption<PhasedNumbers>,
     /// The number of work items (whole tiles, and shares of tiles), of tiles that are not shared, of tiles along the
     /// columns and along the rows, and of parts.
     pub(in super::super) tiles: u32,
@@ -30,22 +32,13 @@ pub(in super::super) struct Numbers {
     pub(super) rows: u32,
     pub(super) line_rows: u32,
     pub(super) plane_rows: u32,
-    /// The pixels of a line of a comb, and the distance between rows of pixels that are in the same plane.
-    pub(super) comb_line: u32,
-    pub(super) comb_deals: FastDivmod<u32>,
     pub(super) columns: u32,
+    pub(super) comb: ComptimeOption<CombNumbers>,
+    pub(super) lines: ComptimeOption<LineNumbers>,
     /// The memory steps between rows of the weight gradient, between its taps, and between the columns of any pass.
     pub(super) row_step: u32,
     pub(super) tap_step: u32,
     pub(super) column_step: u32,
-    /// Where the columns of the weight gradient are the elements of lines: the elements of a pixel and its image
-    /// rows, the pixels from tap to tap, the taps along two axes, and the memory step from tap to tap.
-    pub(super) line_pixel: FastDivmod<u32>,
-    pub(super) line_image_rows: u32,
-    pub(super) line_dilation: FastDivmod<u32>,
-    pub(super) line_taps: u32,
-    pub(super) line_tap_rows: u32,
-    pub(super) line_tap_step: u32,
     /// The channels and the filters of a group, also where several groups are multiplied as one.
     pub(super) own_channels: FastDivmod<u32>,
     pub(super) own_filters: FastDivmod<u32>,
@@ -75,6 +68,38 @@ pub(in super::super) struct Numbers {
     pub(super) slope: f32,
 }
 
+/// The further numbers of an image that is a comb.
+#[derive(CubeType, CubeLaunch)]
+pub(in super::super) struct CombNumbers {
+    /// The pixels of a line.
+    pub(super) line: u32,
+    /// The distance between rows of pixels that are in the same plane.
+    pub(super) deals: FastDivmod<u32>,
+}
+
+/// The further numbers of a weight gradient whose columns are the elements of lines.
+#[derive(CubeType, CubeLaunch)]
+pub(in super::super) struct LineNumbers {
+    /// The elements of a pixel, and its image rows.
+    pub(super) pixel: FastDivmod<u32>,
+    pub(super) image_rows: u32,
+    /// The pixels from tap to tap.
+    pub(super) dilation: FastDivmod<u32>,
+    /// The taps along the width and along the height, and the memory step from tap to tap.
+    pub(super) taps: u32,
+    pub(super) tap_rows: u32,
+    pub(super) tap_step: u32,
+}
+
+/// The further numbers of a launch that computes several phases.
+#[derive(CubeType, CubeLaunch)]
+pub(in super::super) struct PhasedNumbers {
+    pub(super) phases: PhasesArgs,
+    pub(super) groups: FastDivmod<u32>,
+    /// The number of slices of a tap.
+    pub(super) slices: u32,
+}
+
 impl Numbers {
     /// The arguments for a walk whose sums are split into `splits` parts, on a device that holds `cubes` cubes at once.
     pub(in super::super) fn launch(
@@ -90,7 +115,7 @@ impl Numbers {
         let [tiles_m, tiles_n] = product.tiles(walk, &form.tile);
         let [column_step, width] = product.result_columns();
         let strides = conv.filter().strides(conv.filter_layout());
-        let tiles = tiles_m * tiles_n * splits * product.groups();
+        let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
         let whole = whole(tiles, cubes, &form.tile);
         let rows = match filter {
             true => product.columns(),
@@ -102,11 +127,27 @@ impl Numbers {
         let [_, taps_height, taps_width] = conv.filter().kernel().three(1);
         let [_, _, along] = conv.grid().axes();
         let step = strides.kernel[AXES - 1];
-        let image_rows = lines.map_or(1, |fold| fold.rows);
-        let [depth_first, height_first, width_first] =
-            walk.gather.axes.each_ref().map(first_offset);
+        let [depth_first, height_first, width_first] = walk.first;
+        let comb = product.comb().map(|comb| CombNumbersLaunch {
+            line: walk.gather.axes[AXES - 1].rows as u32,
+            deals: comb.deals as u32,
+        });
+        let line_numbers = lines.filter(|_| filter).map(|fold| LineNumbersLaunch {
+            pixel: fold.pixel as u32,
+            image_rows: fold.rows as u32,
+            dilation: along.dilation() as u32,
+            taps: taps_width as u32,
+            tap_rows: taps_height as u32,
+            tap_step: step as u32,
+        });
+        let phased = walk.phases.map(|phases| PhasedNumbersLaunch {
+            phases: phases.args(conv, &product.tap_numbers()),
+            groups: product.groups() as u32,
+            slices: product.slices() as u32,
+        });
         NumbersLaunch {
             gather: walk.gather.args(conv, &product.tap_numbers()),
+            phased: phased.into(),
             tiles: (whole + (tiles - whole) * form.warpgroups() as usize) as u32,
             whole: whole as u32,
             tiles_n: tiles_n as u32,
@@ -117,22 +158,16 @@ impl Numbers {
             rows: rows as u32,
             line_rows: walk.line_rows as u32,
             plane_rows: walk.plane_rows as u32,
-            comb_line: walk.gather.axes[AXES - 1].rows as u32,
-            comb_deals: product.comb().map_or(1, |comb| comb.deals) as u32,
             columns: width as u32,
+            comb: comb.into(),
+            lines: line_numbers.into(),
             row_step: strides.count as u32,
-            tap_step: (step * lines.map_or(1, |_| image_rows * taps_width)) as u32,
+            tap_step: (step * lines.map_or(1, |fold| fold.rows * taps_width)) as u32,
             column_step: column_step as u32,
-            line_pixel: lines.map_or(1, |fold| fold.pixel) as u32,
-            line_image_rows: image_rows as u32,
-            line_dilation: along.dilation() as u32,
-            line_taps: taps_width as u32,
-            line_tap_rows: taps_height as u32,
-            line_tap_step: step as u32,
             own_channels: conv.filter().channels() as u32,
             own_filters: (conv.filter().count() / conv.groups()) as u32,
             steps: product.steps(walk) as u32,
-            steps_a_part: product.steps_a_part(walk, splits) as u32,
+            steps_a_part: product.steps_a_part(walk, 0, splits) as u32,
             slices: product.slices() as u32,
             taps: walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>() as u32,
             image_group: if apart { 0 } else { product.inner() } as u32,

@@ -1,18 +1,22 @@
 //! The tile scheduler: which tile a cube computes next, and the steps of its sums.
 //!
 //! ```text
-//! tile = cube, cube + cubes, ..        tile = ((group · parts + part) · tiles_m + m) · tiles_n + n
+//! tile = cube, cube + cubes, ..        tile = (((phase · groups + group) · parts + part) · tiles_m + m) · tiles_n + n
 //! ```
 //!
 //! Tiles are ordered by column first, so that cubes that run at the same time read the same rows. If the last wave
 //! would leave most cubes without a tile, each of its tiles is divided among several cubes: the first warpgroup of each
 //! cube computes the rows of one warpgroup of the tile.
+//!
+//! The phases of a data gradient come in order of falling numbers of taps. There every other wave goes backwards
+//! over the cubes, so that a cube with a long tile in one wave has a short one in the next.
 
 use cubecl::prelude::*;
 
 use super::super::tile::WARP;
 use super::form::Form;
 use super::numbers::Numbers;
+use crate::conv::common::gather::{Phase, only_phase, phase};
 
 /// A tile of the product, or a share of one.
 #[derive(CubeType, Clone, Copy)]
@@ -22,6 +26,7 @@ pub(super) struct Work {
     pub(super) row: u32,
     pub(super) column: u32,
     pub(super) group: u32,
+    pub(super) phase: Phase,
     /// The part of its sums that is computed, where they are split, and the steps of that part.
     pub(super) part: u32,
     pub(super) first: u32,
@@ -36,15 +41,39 @@ pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work 
     let (tile, n) = numbers.tiles_n.div_mod(tile);
     let (tile, m) = numbers.tiles_m.div_mod(tile);
     let (group, part) = numbers.parts.div_mod(tile);
-    let first = part * numbers.steps_a_part;
-    Work {
-        row: m * comptime!(form.tile.block_m) + share * comptime!(form.rows()),
-        column: n * comptime!(form.tile.block_n),
-        group,
-        part,
-        first,
-        end: max(first, min(first + numbers.steps_a_part, numbers.steps)),
-    }
+    let (group, phase, first, end) = if comptime!(form.phased) {
+        let phased = numbers.phased.as_ref().unwrap();
+        let (nth, group) = phased.groups.div_mod(group);
+        let phase = phase(&numbers.gather, &phased.phases, nth, form.gather);
+        let lines = phase.gather.depth.taps_count * phase.gather.height.taps_count * phased.slices;
+        let taps = phase.gather.width.taps_count;
+        // Taps that share pixels stay together.
+        let (runs, together) =
+            if comptime!(form.shares()) { (lines, taps) } else { (lines * taps, 1u32.runtime()) };
+        let runs_a_part = numbers.parts.div(runs + numbers.parts_count - 1);
+        let first = min(part * runs_a_part, runs);
+        let end = min(first + runs_a_part, runs);
+        (group, phase, first * together, end * together)
+    } else {
+        let first = part * numbers.steps_a_part;
+        let end = max(first, min(first + numbers.steps_a_part, numbers.steps));
+        (group, only_phase(&numbers.gather), first, end)
+    };
+    let row = m * comptime!(form.tile.block_m) + share * comptime!(form.rows());
+    let column = n * comptime!(form.tile.block_n);
+    Work { row, column, group, phase, part, first, end }
+}
+
+/// How far the first tile of a cube is before its second one.
+#[cube]
+pub(super) fn first_stride(cube: u32, cubes: u32, #[comptime] form: Form) -> u32 {
+    if comptime!(form.phased) { 2 * (cubes - cube) - 1 } else { cubes }
+}
+
+/// The same for the tile after one that is `stride` tiles after the tile before it.
+#[cube]
+pub(super) fn next_stride(stride: u32, cubes: u32, #[comptime] form: Form) -> u32 {
+    if comptime!(form.phased) { 2 * cubes - stride } else { cubes }
 }
 
 /// Whether this unit is the one that acts for its warp, for example by arriving at a barrier.

@@ -17,9 +17,9 @@ use cubecl::prelude::*;
 use super::super::repack::fold::{COMB_LINE, PLANES};
 use super::form::Form;
 use super::numbers::Numbers;
-use super::order::{Work, work};
+use super::order::{Work, first_stride, next_stride, work};
 use super::ring::{Ring, Turn, following};
-use crate::conv::common::gather::{Point, Position, read, row_place, tap_point};
+use crate::conv::common::gather::{GatherArgs, Point, Position, reach, read, row_place, tap_point};
 
 #[cube]
 pub(super) fn produce<E: Float>(
@@ -32,11 +32,12 @@ pub(super) fn produce<E: Float>(
     let mut run = 0u32.runtime();
     let mut turn = Turn::first();
     let mut tile = CUBE_POS_X;
+    let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     while tile < numbers.tiles {
         let work = work(tile, numbers, form);
-        let windows = row_place(&numbers.gather, work.row, form.gather);
+        let windows = row_place(&work.phase.gather, work.row, form.gather);
         for step in work.first..work.end {
-            let term = term(step, numbers, form);
+            let term = term(step, &work, numbers, form);
             let barrier = ring.wait_empty(turn);
             // Columns that stay are loaded with the first rows.
             let (place, whole) = if comptime!(form.stays) {
@@ -68,7 +69,8 @@ pub(super) fn produce<E: Float>(
             turn.advance(form.tile.stages);
             run = select(term.ends, following(run, form.runs), run);
         }
-        tile += CUBE_COUNT_X;
+        tile += stride;
+        stride = next_stride(stride, CUBE_COUNT_X, form);
     }
 }
 
@@ -84,27 +86,28 @@ struct Term {
 }
 
 #[cube]
-fn term(step: u32, numbers: &Numbers, #[comptime] form: Form) -> Term {
+fn term(step: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) -> Term {
+    let gather = &work.phase.gather;
     if comptime!(form.shares()) {
         // The taps along the width follow one another, so that all of them read the pixels that were loaded for the
         // first.
-        let (rest, tw) = numbers.gather.width.taps.div_mod(step);
+        let (rest, tw) = gather.width.taps.div_mod(step);
         let (rest, slice) = numbers.slices.div_mod(rest);
-        let (td, th) = numbers.gather.height.taps.div_mod(rest);
-        let tap = tap_point(&numbers.gather, td, th, tw);
-        Term { tap, slice, starts: tw == 0, ends: tw + 1 == numbers.gather.width.taps_count }
+        let (td, th) = gather.height.taps.div_mod(rest);
+        let tap = tap_point(gather, td, th, tw);
+        Term { tap, slice, starts: tw == 0, ends: tw + 1 == gather.width.taps_count }
     } else {
         let (tap, slice) = numbers.slices.div_mod(step);
-        lone_term(tap, slice, numbers)
+        lone_term(tap, slice, gather)
     }
 }
 
 /// Terms that share no pixels with others, given the index of their tap.
 #[cube]
-fn lone_term(tap: u32, slice: u32, numbers: &Numbers) -> Term {
-    let (tap, tw) = numbers.gather.width.taps.div_mod(tap);
-    let (td, th) = numbers.gather.height.taps.div_mod(tap);
-    let tap = tap_point(&numbers.gather, td, th, tw);
+fn lone_term(tap: u32, slice: u32, gather: &GatherArgs) -> Term {
+    let (tap, tw) = gather.width.taps.div_mod(tap);
+    let (td, th) = gather.height.taps.div_mod(tap);
+    let tap = tap_point(gather, td, th, tw);
     Term { tap, slice, starts: true.runtime(), ends: true.runtime() }
 }
 
@@ -138,7 +141,7 @@ fn bring_windows<E: Float>(
         let column = work.column / comptime!(form.line()) + comptime!(panel as u32);
         let (tap, slice) = numbers.slices.div_mod(column);
         // Columns past the last tap are not stored.
-        let term = lone_term(min(tap, numbers.taps - 1), slice, numbers);
+        let term = lone_term(min(tap, numbers.taps - 1), slice, &numbers.gather);
         #[unroll]
         for part in 0..form.parts {
             let at = comptime!((part * form.columns_part()) as usize + panel * size);
@@ -202,13 +205,19 @@ fn load_image<E: Float>(
     #[comptime] form: Form,
 ) {
     // The start of the window, and the offset of this tap, as the map defines them.
-    let h = read(&numbers.gather.height, windows.height) - numbers.height_first;
-    let w = read(&numbers.gather.width, windows.width) - numbers.width_first;
-    let th = term.tap.height + numbers.height_first;
-    let tw = if comptime!(form.shares()) {
-        0i32.runtime()
+    let phase = &work.phase;
+    let height_first = numbers.height_first - phase.height.back;
+    let width_first = numbers.width_first - phase.width.back;
+    let h = read(&phase.gather.height, windows.height) - height_first;
+    let w = read(&phase.gather.width, windows.width) - width_first;
+    let th = term.tap.height + height_first;
+    let tw = if comptime!(!form.shares()) {
+        term.tap.width + width_first
+    } else if comptime!(form.phased) {
+        // The run begins with the pixel of the last tap.
+        width_first - reach(&phase.gather.width)
     } else {
-        term.tap.width + numbers.width_first
+        0i32.runtime()
     };
     let sample = if comptime!(form.sums_samples) {
         term.tap.other as i32
@@ -217,8 +226,9 @@ fn load_image<E: Float>(
     };
     let channel = (work.group * numbers.image_group + term.slice * comptime!(form.line())) as i32;
     if comptime!(form.rank > 2) {
-        let d = read(&numbers.gather.depth, windows.depth) - numbers.depth_first;
-        let td = term.tap.depth + numbers.depth_first;
+        let depth_first = numbers.depth_first - phase.depth.back;
+        let d = read(&phase.gather.depth, windows.depth) - depth_first;
+        let td = term.tap.depth + depth_first;
         barrier.tma_load_im2col_5d(
             image, to, sample, d, h, w, channel, td as u16, th as u16, tw as u16,
         );
@@ -240,8 +250,9 @@ fn load_comb<E: Float>(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
-    let (down, deal) = numbers.comb_deals.div_mod(term.tap.height as u32);
-    let first = work.row + down * numbers.comb_line;
+    let comb = numbers.comb.as_ref().unwrap();
+    let (down, deal) = comb.deals.div_mod(term.tap.height as u32);
+    let first = work.row + down * comb.line;
     let line = (first / comptime!(COMB_LINE as u32)) as i32;
     let within = (first % comptime!(COMB_LINE as u32)) as i32;
     let size = comptime!(form.plane() as usize);

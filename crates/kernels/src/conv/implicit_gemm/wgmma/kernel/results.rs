@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time (`turn_over`).
-//! Results that are not contiguous in whole chunks are stored one by one (`store`).
+//! Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -102,7 +102,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         }
     }
 
-    /// Stores the results one by one, as the units hold them.
+    /// Stores the results in pairs or one by one, as the units hold them.
     fn store(
         &mut self,
         sums: &Sums,
@@ -120,13 +120,14 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             #[unroll]
             for chunk in 0..comptime!(form.tile.block_n / CHUNK) {
                 #[unroll]
-                for lane in 0..PAIR {
+                for lane in range_stepped(0, PAIR, comptime!(form.finished())) {
                     let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
                     let to = target(row, column, base, there, work, numbers, form);
                     let nth = comptime!(nth(chunk, half) + lane as usize);
                     let value = self.finished(sums, nth, &to, numbers, form);
                     if to.there {
-                        self.out[to.at as usize] = Vector::<W, O>::cast_from(value);
+                        let at = to.at / comptime!(form.stored_at_once());
+                        self.out[at as usize] = Vector::<W, O>::cast_from(value);
                     }
                 }
             }
@@ -400,16 +401,17 @@ fn target(
             let (group, channel) = numbers.own_channels.div_mod(column);
             (channel, base, there && group == numbers.own_filters.div(row))
         } else if comptime!(form.lines) {
-            let (pixel, element) = numbers.line_pixel.div_mod(column);
+            let lines = numbers.lines.as_ref().unwrap();
+            let (pixel, element) = lines.pixel.div_mod(column);
             let (image_row, channel) = numbers.own_channels.div_mod(element);
-            let (tw, between) = numbers.line_dilation.div_mod(pixel);
-            let th = numbers.gather.height.taps.modulo(tap) * numbers.line_image_rows + image_row;
-            let has_tap = image_row < numbers.line_image_rows
+            let (tw, between) = lines.dilation.div_mod(pixel);
+            let th = numbers.gather.height.taps.modulo(tap) * lines.image_rows + image_row;
+            let has_tap = image_row < lines.image_rows
                 && between == 0
-                && tw < numbers.line_taps
-                && th < numbers.line_tap_rows;
-            let tap = image_row * numbers.line_taps + tw;
-            (channel, base + tap * numbers.line_tap_step, there && has_tap)
+                && tw < lines.taps
+                && th < lines.tap_rows;
+            let tap = image_row * lines.taps + tw;
+            (channel, base + tap * lines.tap_step, there && has_tap)
         } else {
             (column, base, there)
         }
@@ -432,13 +434,19 @@ fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) ->
     if comptime!(form.filter) {
         (base + row * numbers.row_step, row < numbers.rows)
     } else {
-        let place = row_place(&numbers.gather, row, form.gather);
+        let phase = &work.phase;
+        let place = row_place(&phase.gather, row, form.gather);
         let there = row < numbers.rows && place.width < numbers.line_rows;
         let there = if comptime!(form.comb.is_some()) {
             there && place.height < numbers.plane_rows
+        } else if comptime!(form.phased) {
+            there
+                && place.width < phase.width.rows
+                && place.height < phase.height.rows
+                && place.depth < phase.depth.rows
         } else {
             there
         };
-        (base + row_result(&numbers.gather, &place), there)
+        (base + row_result(&phase.gather, &place), there)
     }
 }

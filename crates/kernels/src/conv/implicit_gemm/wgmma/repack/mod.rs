@@ -69,21 +69,19 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
         splits: product.parts > 1,
         dealt: product.comb().map(|_| input.channels()),
     };
-    let laid = client.empty(product.image_elements() * product.size);
     let chunks = product.image_elements() / product.parts / form.chunk;
-    let units = CubeDim::new_1d(UNITS);
-    let cubes = cubecl::calculate_cube_count_elemwise(client, chunks, units);
-    let out = buffer(&laid, product.image_elements() / form.chunk);
     let Some(fold) = product.fold else {
+        let laid = client.empty(product.image_elements() * product.size);
+        let units = CubeDim::new_1d(UNITS);
         // SAFETY: a unit past the last chunk terminates, and the parts follow one another.
         unsafe {
             split_image::launch_unchecked(
                 client,
-                cubes,
+                cubecl::calculate_cube_count_elemwise(client, chunks, units),
                 units,
                 form.chunk,
                 buffer(x, chunks),
-                out,
+                buffer(&laid, product.image_elements() / form.chunk),
                 chunks as u32,
                 form,
                 elem(dtype),
@@ -96,35 +94,52 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     let [_, image_height, image_width] = input.space().three(1);
     let plane = image_height * image_width * input.channels();
     let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
-    let first_column = if fold.pads { 0 } else { width.start(0) };
-    // SAFETY: as above, and a pixel is only used where there is one; other reads are moved to element 0.
+    let args = FoldArgsLaunch {
+        chunks: chunks as u32,
+        pixel: (fold.pixel / form.chunk) as u32,
+        width: fold.width as u32,
+        height: fold.height as u32,
+        channels: input.channels() as u32,
+        rows: fold.rows as u32,
+        pixels: fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
+        deals: fold.comb.map_or(1, |comb| comb.deals) as u32,
+        step: fold.comb.map_or(1, |_| fold.step) as u32,
+        first_row: if lays_all_rows { height.start(0) as i32 } else { 0 },
+        first_column: if fold.pads { 0 } else { width.start(0) as i32 },
+        planes: (input.elements() / plane) as u32,
+        image_height: image_height as u32,
+        image_width: image_width as u32,
+        plane_step: plane as u32,
+        row_step: source.space[1] as u32,
+        column_step: source.space[2] as u32,
+    };
+    lines(client, product, dtype, buffer(x, input.elements()), args, form)
+}
+
+/// Rows of pixels as lines, with all their parts.
+fn lines(
+    client: &Client,
+    product: &Product,
+    dtype: DType,
+    x: BufferArg,
+    args: FoldArgsLaunch,
+    form: Form,
+) -> Handle {
+    let chunks = args.chunks as usize;
+    let laid_chunks = chunks * product.parts;
+    let laid = client.empty(laid_chunks * CHUNK_BYTES);
+    let units = CubeDim::new_1d(UNITS);
+    // SAFETY: a unit past the last chunk terminates, the parts follow one another, and a pixel is only used where there
+    // is one; other reads are moved to element 0.
     unsafe {
         fold_image::launch_unchecked(
             client,
-            cubes,
+            cubecl::calculate_cube_count_elemwise(client, chunks, units),
             units,
             form.chunk,
-            buffer(x, input.elements()),
-            out,
-            FoldArgsLaunch::new(
-                chunks as u32,
-                (fold.pixel / form.chunk) as u32,
-                fold.width as u32,
-                fold.height as u32,
-                input.channels() as u32,
-                fold.rows as u32,
-                fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
-                fold.comb.map_or(1, |comb| comb.deals) as u32,
-                fold.comb.map_or(1, |_| fold.step) as u32,
-                if lays_all_rows { height.start(0) as i32 } else { 0 },
-                first_column as i32,
-                (input.elements() / plane) as u32,
-                image_height as u32,
-                image_width as u32,
-                plane as u32,
-                source.space[1] as u32,
-                source.space[2] as u32,
-            ),
+            x,
+            buffer(&laid, laid_chunks),
+            args,
             form,
             elem(dtype),
         )
@@ -170,42 +185,27 @@ fn pad(client: &Client, product: &Product, dtype: DType, dy: &Handle) -> Handle 
     let form = Form { chunk: CHUNK_BYTES / product.size, splits: false, dealt: None };
     let [windows, _, padded] = product.flat.dimensions;
     let count = product.conv.output().channels();
-    let laid = client.empty(windows * padded * product.size);
-    let chunks = windows * padded / form.chunk;
-    let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last chunk terminates, and an element is only used where there is one.
-    unsafe {
-        fold_image::launch_unchecked(
-            client,
-            cubecl::calculate_cube_count_elemwise(client, chunks, units),
-            units,
-            form.chunk,
-            buffer(dy, windows * count),
-            buffer(&laid, chunks),
-            FoldArgsLaunch::new(
-                chunks as u32,
-                (padded / form.chunk) as u32,
-                windows as u32,
-                1,
-                count as u32,
-                1,
-                chunks as u32,
-                1,
-                1,
-                0,
-                0,
-                1,
-                1,
-                windows as u32,
-                0,
-                0,
-                count as u32,
-            ),
-            form,
-            elem(dtype),
-        )
-    }
-    laid
+    let chunks = (windows * padded / form.chunk) as u32;
+    let args = FoldArgsLaunch {
+        chunks,
+        pixel: (padded / form.chunk) as u32,
+        width: windows as u32,
+        height: 1,
+        channels: count as u32,
+        rows: 1,
+        pixels: chunks,
+        deals: 1,
+        step: 1,
+        first_row: 0,
+        first_column: 0,
+        planes: 1,
+        image_height: 1,
+        image_width: windows as u32,
+        plane_step: 0,
+        row_step: 0,
+        column_step: count as u32,
+    };
+    lines(client, product, dtype, buffer(dy, windows * count), args, form)
 }
 
 /// The filters of one tap as a matrix of the columns of a pass by its terms.
@@ -215,50 +215,33 @@ pub(super) fn matrix(
     Request { pass, dtype, .. }: Request,
     w: &Handle,
 ) -> Handle {
-    let elements = conv.filter().elements();
-    let (columns, terms) = (gather::columns(conv, pass), gather::inner(conv, pass));
+    let (columns, terms) = (gather::columns(conv, pass), gather::inner(conv, pass) as u32);
     let steps = gather::weight_steps(conv, pass);
-    let laid = client.empty(elements * dtype.size());
-    let units = CubeDim::new_1d(UNITS);
-    // SAFETY: a unit past the last element terminates, and there is a weight for each element.
-    unsafe {
-        pack_filters::launch_unchecked(
-            client,
-            cubecl::calculate_cube_count_elemwise(client, elements, units),
-            units,
-            buffer(w, elements),
-            buffer(&laid, elements),
-            PackArgsLaunch::new(
-                elements as u32,
-                terms as u32,
-                1,
-                1,
-                1,
-                columns as u32,
-                terms as u32,
-                terms as u32,
-                terms as u32,
-                1,
-                1,
-                1,
-                1,
-                steps.inner as u32,
-                steps.column as u32,
-                steps.group as u32,
-                0,
-                0,
-                0,
-            ),
-            Form { chunk: 1, splits: false, dealt: None },
-            elem(dtype),
-        )
-    }
-    laid
+    let args = PackArgsLaunch {
+        elements: conv.filter().elements() as u32,
+        inner: terms,
+        taps: 1,
+        width: 1,
+        height: 1,
+        columns: columns as u32,
+        pixel: terms,
+        row: terms,
+        terms,
+        rows: 1,
+        dilation: 1,
+        kernel_height: 1,
+        kernel_width: 1,
+        inner_step: steps.inner as u32,
+        column_step: steps.column as u32,
+        group_step: steps.group as u32,
+        depth_step: 0,
+        height_step: 0,
+        width_step: 0,
+    };
+    pack(client, conv, dtype, w, args, 1)
 }
 
 fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Handle {
-    let laid = client.empty(product.flat_elements() * product.size);
-    let elements = product.flat_elements() / product.parts;
     let conv = &product.conv;
     let [_, _, inner] = product.flat.dimensions;
     let kernel = conv.filter().kernel().three(1);
@@ -267,6 +250,41 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
     let [_, _, along] = conv.grid().axes();
     let fold = product.fold;
     let steps = product.weights();
+    let args = PackArgsLaunch {
+        elements: (product.flat_elements() / product.parts) as u32,
+        inner: inner as u32,
+        taps: (depth * height * width) as u32,
+        width: width as u32,
+        height: height as u32,
+        columns: product.columns() as u32,
+        pixel: fold.map_or(inner, |fold| fold.pixel) as u32,
+        row: fold.map_or(inner, |_| terms) as u32,
+        terms: terms as u32,
+        rows: fold.map_or(1, |fold| fold.rows) as u32,
+        dilation: fold.map_or(1, |_| along.dilation()) as u32,
+        kernel_height: kernel[1] as u32,
+        kernel_width: kernel[2] as u32,
+        inner_step: steps.inner as u32,
+        column_step: steps.column as u32,
+        group_step: steps.group as u32,
+        depth_step: steps.kernel[0] as u32,
+        height_step: steps.kernel[1] as u32,
+        width_step: steps.kernel[2] as u32,
+    };
+    pack(client, conv, dtype, w, args, product.parts)
+}
+
+/// Filters as lines along the terms, in one or two parts.
+fn pack(
+    client: &Client,
+    conv: &Convolution,
+    dtype: DType,
+    w: &Handle,
+    args: PackArgsLaunch,
+    parts: usize,
+) -> Handle {
+    let elements = args.elements as usize;
+    let laid = client.empty(parts * elements * dtype.size());
     let units = CubeDim::new_1d(UNITS);
     // SAFETY: a unit past the last element terminates; a weight is only used where there is one, and other reads are
     // moved to element 0.
@@ -276,29 +294,9 @@ fn filters(client: &Client, product: &Product, dtype: DType, w: &Handle) -> Hand
             cubecl::calculate_cube_count_elemwise(client, elements, units),
             units,
             buffer(w, conv.filter().elements()),
-            buffer(&laid, product.flat_elements()),
-            PackArgsLaunch::new(
-                elements as u32,
-                inner as u32,
-                (depth * height * width) as u32,
-                width as u32,
-                height as u32,
-                product.columns() as u32,
-                fold.map_or(inner, |fold| fold.pixel) as u32,
-                fold.map_or(inner, |_| terms) as u32,
-                terms as u32,
-                fold.map_or(1, |fold| fold.rows) as u32,
-                fold.map_or(1, |_| along.dilation()) as u32,
-                kernel[1] as u32,
-                kernel[2] as u32,
-                steps.inner as u32,
-                steps.column as u32,
-                steps.group as u32,
-                steps.kernel[0] as u32,
-                steps.kernel[1] as u32,
-                steps.kernel[2] as u32,
-            ),
-            Form { chunk: 1, splits: product.parts > 1, dealt: None },
+            buffer(&laid, parts * elements),
+            args,
+            Form { chunk: 1, splits: parts > 1, dealt: None },
             elem(dtype),
         )
     }

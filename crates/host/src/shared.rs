@@ -1,0 +1,100 @@
+//! Memory that several threads write, each its own part.
+
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
+
+use rayon::prelude::*;
+
+/// A slice that tasks write at the same time, each at other elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    of: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: it is a slice, whose users promise not to touch each other's elements.
+unsafe impl<T: Send> Send for Shared<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T: Copy> Shared<'a, T> {
+    pub(crate) fn new(all: &'a mut [MaybeUninit<T>]) -> Self {
+        Self { start: all.as_mut_ptr().cast(), len: all.len(), of: PhantomData }
+    }
+
+    /// A slice that has been written.
+    pub(crate) fn of(all: &'a mut [T]) -> Self {
+        Self { start: all.as_mut_ptr(), len: all.len(), of: PhantomData }
+    }
+
+    /// The address of an element, for a matrix of `last + 1` elements from there on.
+    pub(crate) fn pointer(self, at: usize, last: usize) -> *mut T {
+        assert!(at + last < self.len, "{at} + {last} of {}", self.len);
+        // SAFETY: it is inside the slice.
+        unsafe { self.start.add(at) }
+    }
+
+    /// The number of the element at an address.
+    pub(crate) fn offset(self, address: *mut T) -> usize {
+        (address as usize - self.start as usize) / size_of::<T>()
+    }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    /// Nobody else uses the element meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn write(self, at: usize, value: T) {
+        assert!(at < self.len);
+        // SAFETY: it is inside the slice, and nobody else uses it.
+        unsafe { self.start.add(at).write(value) }
+    }
+
+    /// Some elements.
+    ///
+    /// # Safety
+    /// They have been written, or are only written, and nobody else uses them meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn slice(self, at: usize, len: usize) -> &'a mut [T] {
+        assert!(at + len <= self.len, "{at} + {len} of {}", self.len);
+        // SAFETY: they are inside the slice, and nobody else uses them.
+        unsafe { core::slice::from_raw_parts_mut(self.start.add(at), len) }
+    }
+}
+
+/// A list of `len` elements, all of which `write` writes.
+///
+/// # Safety
+/// `write` writes every element.
+pub(crate) unsafe fn written<T: Copy>(len: usize, write: impl FnOnce(Shared<'_, T>)) -> Vec<T> {
+    let mut list = Vec::with_capacity(len);
+    write(Shared::new(&mut list.spare_capacity_mut()[..len]));
+    // SAFETY: the caller guarantees that every element was written.
+    unsafe { list.set_len(len) };
+    list
+}
+
+/// Runs tasks on all cores, or on this thread if `is_small`. Each gets the scratch memory of its thread, `len`
+/// elements that hold anything.
+pub(crate) fn run<S: Copy + Default + Send>(
+    tasks: usize,
+    len: usize,
+    is_small: bool,
+    task: impl Fn(usize, &mut [S]) + Sync,
+) {
+    if is_small || tasks < 2 {
+        let mut scratch = vec![S::default(); len];
+        return (0..tasks).for_each(|i| task(i, &mut scratch));
+    }
+    let threads = rayon::current_num_threads();
+    let scratches: Vec<Mutex<Vec<S>>> = (0..threads).map(|_| Mutex::default()).collect();
+    (0..tasks).into_par_iter().for_each(|i| {
+        // A task does not wait for other tasks, so its thread runs no other meanwhile.
+        let own = &scratches[rayon::current_thread_index().unwrap_or(0) % threads];
+        let mut scratch = own.lock().unwrap_or_else(PoisonError::into_inner);
+        scratch.resize(len, S::default());
+        task(i, &mut scratch);
+    });
+}

@@ -1,0 +1,118 @@
+//! Checks that the bound on memory is never less than the bytes that are allocated.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use common::{Numbers, convolutions};
+use proptest::prelude::*;
+use windowpane_geometry::{
+    Convolution, Extents, Filter, FilterLayout, Layout, Pass, Shape, Window,
+};
+use windowpane_host::{Element, bias_gradient, bytes, data_gradient, filter_gradient, forward};
+use windowpane_reference::conv::Epilogue;
+
+/// The system's allocator, which also counts the bytes in use and their maximum.
+struct Counting;
+
+static USED: AtomicUsize = AtomicUsize::new(0);
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is forwarded to the system's allocator with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
+        MOST.fetch_max(USED.fetch_add(memory.size(), SeqCst) + memory.size(), SeqCst);
+        // SAFETY: the caller guarantees what the system's allocator requires.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn alloc_zeroed(&self, memory: Memory) -> *mut u8 {
+        MOST.fetch_max(USED.fetch_add(memory.size(), SeqCst) + memory.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(memory) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, memory: Memory) {
+        USED.fetch_sub(memory.size(), SeqCst);
+        // SAFETY: as above.
+        unsafe { System.dealloc(place, memory) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most bytes that `work` allocates in addition to those already in use.
+fn most<R>(work: impl FnOnce() -> R) -> usize {
+    let before = USED.load(SeqCst);
+    MOST.store(before, SeqCst);
+    let result = work();
+    let most = MOST.load(SeqCst) - before;
+    drop(result);
+    most
+}
+
+fn check<T: Element>(conv: &Convolution) -> Result<(), TestCaseError> {
+    let numbers = Numbers(5);
+    let (x, w) =
+        (numbers.of::<T>(1, conv.input().elements()), numbers.of::<T>(2, conv.filter().elements()));
+    let dy = numbers.of::<T>(3, conv.output().elements());
+    for (pass, found) in [
+        (Pass::Forward, most(|| forward(conv, &x, &w, Epilogue::NONE))),
+        (Pass::Data, most(|| data_gradient(conv, &dy, &w))),
+        (Pass::Filter, most(|| filter_gradient(conv, &dy, &x))),
+        (Pass::Bias, most(|| bias_gradient(conv, &dy))),
+    ] {
+        let said = bytes::<T>(pass, conv);
+        prop_assert!(found <= said, "{pass}: {found} bytes, not {said}, {conv:?}");
+    }
+    Ok(())
+}
+
+/// One test, because it counts the bytes of the whole program.
+#[test]
+fn memory_is_never_less_than_what_is_allocated() {
+    for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+        let problem = |[channels, filters, groups]: [usize; 3],
+                       space: [usize; 2],
+                       window: Window| {
+            let shape = Shape::new(2, channels, Extents::from(space)).unwrap();
+            let filter = Filter::new(filters, channels / groups, window.kernel().unwrap()).unwrap();
+            Convolution::new(shape, filter, &window, groups, layout, FilterLayout::Hwcf).unwrap()
+        };
+        let same = |k: usize| Window::new([k, k]).padding([k / 2, k / 2]);
+        for conv in [
+            problem([24, 16, 1], [64, 64], same(3)),
+            problem([512, 512, 1], [7, 7], same(3)),
+            problem([3, 64, 1], [90, 90], same(7).stride([2, 2])),
+            problem([96, 96, 96], [50, 50], same(7)),
+            problem([64, 64, 8], [40, 40], same(3).stride([3, 3])),
+            problem([1, 700, 1], [30, 30], Window::new([1, 1])),
+            problem([1, 1, 1], [300, 300], same(31)),
+        ] {
+            check::<f32>(&conv).unwrap();
+            check::<f64>(&conv).unwrap();
+            check::<half::f16>(&conv).unwrap();
+        }
+    }
+    let runner = &mut proptest::test_runner::TestRunner::default();
+    runner.run(&convolutions(30), |conv| check::<f32>(&conv)).unwrap();
+    problems_without_memory_are_counted();
+}
+
+fn problems_without_memory_are_counted() {
+    let line = |batch, channels| {
+        let input = Shape::new(batch, channels, Extents::from([1 << 30])).unwrap();
+        let filter = Filter::new(channels, channels, Extents::from([1])).unwrap();
+        let (window, layout) = (Window::new([1]), Layout::ChannelsLast);
+        Convolution::new(input, filter, &window, 1, layout, FilterLayout::Fhwc).unwrap()
+    };
+    assert!(bytes::<f64>(Pass::Forward, &line(1, 1)) >= 8 << 30);
+    assert_eq!(bytes::<f64>(Pass::Data, &line(1 << 31, 1)), usize::MAX);
+    let long = Filter::new(1, 1, Extents::from([1 << 30])).unwrap();
+    let input = Shape::new(1, 1, Extents::from([1 << 30])).unwrap();
+    let (window, layout) = (Window::new([1 << 30]), Layout::ChannelsLast);
+    let conv = Convolution::new(input, long, &window, 1, layout, FilterLayout::Fhwc).unwrap();
+    assert!(bytes::<f32>(Pass::Filter, &conv) >= 4 << 30);
+}

@@ -1,0 +1,65 @@
+//! Padding in memory: a tensor larger than its input, whose additional positions are zeros or copies.
+//!
+//! ```text
+//! y[n, o, c] = x[n, source(o), c], or 0        source by the mode, as windowpane-geometry says
+//! ```
+
+use rayon::prelude::*;
+use windowpane_geometry::{Layout, Padded};
+
+use crate::total::Accumulator;
+use crate::{Scalar, Total, check_length, taps};
+
+/// The input with its padding.
+pub fn pad<T: Scalar>(padded: &Padded, x: &[T]) -> Vec<T> {
+    check_length("the input", x.len(), padded.input().elements());
+    let output = padded.output();
+    let x_steps = padded.input().strides(padded.layout());
+    (0..output.elements())
+        .into_par_iter()
+        .map(|i| {
+            let (channels, plane) = (output.channels(), output.plane());
+            let (n, c, o) = match padded.layout() {
+                Layout::ChannelsLast => (i / channels / plane, i % channels, i / channels % plane),
+                Layout::ChannelsFirst => (i / plane / channels, i / plane % channels, i % plane),
+            };
+            let source = padded.source(taps::position(o, output.space().three(1)));
+            source.map_or(T::ZERO, |position| x[x_steps.offset(n, c, position)])
+        })
+        .collect()
+}
+
+/// The gradient with respect to the input: `dx[n, source(o), c] += dy[n, o, c]` for every position that has a source.
+pub fn pad_gradient<T: Scalar>(padded: &Padded, dy: &[T]) -> Vec<T> {
+    scatter(padded, dy, T::ZERO, |sum: f64| T::from_f64(sum))
+}
+
+/// The gradient, unrounded, with the data for an error bound.
+pub fn pad_gradient_totals<T: Scalar>(padded: &Padded, dy: &[T]) -> Vec<Total> {
+    scatter(padded, dy, Total::default(), |sum: Total| sum)
+}
+
+fn scatter<T: Scalar, A: Accumulator, Y: Copy + Send>(
+    padded: &Padded,
+    dy: &[T],
+    zero: Y,
+    finish: impl Fn(A) -> Y + Send + Sync,
+) -> Vec<Y> {
+    let (input, output) = (padded.input(), padded.output());
+    check_length("the output gradient", dy.len(), output.elements());
+    let dx_steps = input.strides(padded.layout());
+    let dy_steps = output.strides(padded.layout());
+    let mut dx = vec![zero; input.elements()];
+    dx.par_chunks_mut(dx_steps.batch).enumerate().for_each(|(n, dx)| {
+        let mut sums = vec![A::default(); dx.len()];
+        for o in 0..output.plane() {
+            let o = taps::position(o, output.space().three(1));
+            let Some(position) = padded.source(o) else { continue };
+            for c in 0..input.channels() {
+                sums[dx_steps.offset(0, c, position)].add(dy[dy_steps.offset(n, c, o)].to_f64());
+            }
+        }
+        dx.iter_mut().zip(sums).for_each(|(dx, sum)| *dx = finish(sum));
+    });
+    dx
+}
