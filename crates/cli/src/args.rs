@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::geometry::LIMIT;
 use windowpane::{
     Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
-    LpPool, MaxPool, Padding, Plan, Rounding, Same, Window,
+    LpPool, MaxPool, MinPool, Padding, Plan, Rounding, Same, Window,
 };
 
 use crate::failure::Failure;
@@ -36,12 +36,22 @@ impl On {
     }
 }
 
+/// How a command that prints one thing prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    // No help texts: they would make clap print every flag's help on separate lines.
+    Table,
+    Json,
+}
+
 /// How a window is reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Op {
     // No help texts: they would make clap print every flag's help on separate lines.
     Max,
+    Min,
     Avg,
+    Sum,
     Lp,
 }
 
@@ -89,7 +99,7 @@ pub(crate) struct PoolArgs {
     pub(crate) layout: Layout,
     /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
     /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), block_reduce (many
-    /// threads per window), plane (small planes in shared memory), stencil_flat (all planes as one run),
+    /// threads per window), stencil_flat (all planes as one run),
     /// stencil_rolling (threads move down the rows), cpu_rows (CPU threads keep what neighbouring windows
     /// share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
     /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
@@ -121,8 +131,16 @@ pub(crate) fn common_type(
 /// An operator with its options.
 #[derive(Clone, Copy)]
 pub(crate) enum Operator {
-    Max { pool: MaxPool, with_indices: bool },
-    Average(AvgPool),
+    Max {
+        pool: MaxPool,
+        with_indices: bool,
+    },
+    Min {
+        pool: MinPool,
+        with_indices: bool,
+    },
+    /// An average, or a sum, whose divisor is 1.
+    Average(AvgPool, Divisor),
     Norm(LpPool, Exponent),
 }
 
@@ -137,7 +155,9 @@ impl Operator {
         match self {
             Self::Max { pool, with_indices: false } => pool.plan(device, dtype, dims),
             Self::Max { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
-            Self::Average(pool) => pool.plan(device, dtype, dims),
+            Self::Min { pool, with_indices: false } => pool.plan(device, dtype, dims),
+            Self::Min { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
+            Self::Average(pool, _) => pool.plan(device, dtype, dims),
             Self::Norm(pool, _) => pool.plan(device, dtype, dims),
         }
     }
@@ -151,7 +171,8 @@ impl Operator {
     ) -> windowpane::Result<Plan> {
         match self {
             Self::Max { pool, .. } => pool.plan_backward(device, dtype, dims),
-            Self::Average(pool) => pool.plan_backward(device, dtype, dims),
+            Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims),
+            Self::Average(pool, _) => pool.plan_backward(device, dtype, dims),
             Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims),
         }
     }
@@ -172,25 +193,34 @@ impl PoolArgs {
     pub(crate) fn operator(&self, indices: Option<IndexBase>) -> Result<Operator, Failure> {
         let window = self.window()?;
         let (layout, algorithm) = (self.layout, self.algorithm.0);
-        let only_for = |is_set: bool, flag: &str, op: Op, name: &str| match is_set && self.op != op
+        let only_for = |is_set: bool, flag: &str, ops: &[Op], names: &str| match is_set
+            && !ops.contains(&self.op)
         {
             true => Err(Failure::Arguments(format!(
-                "--{flag} applies only to --op {name}; leave it out"
+                "--{flag} applies only to --op {names}; leave it out"
             ))),
             false => Ok(()),
         };
-        only_for(self.divisor.is_some(), "divisor", Op::Avg, "avg")?;
-        only_for(indices.is_some(), "indices", Op::Max, "max")?;
-        only_for(self.p.is_some(), "p", Op::Lp, "lp")?;
+        only_for(self.divisor.is_some(), "divisor", &[Op::Avg], "avg")?;
+        only_for(indices.is_some(), "indices", &[Op::Max, Op::Min], "max and --op min")?;
+        only_for(self.p.is_some(), "p", &[Op::Lp], "lp")?;
+        let (base, with_indices) = (indices.unwrap_or_default(), indices.is_some());
         Ok(match self.op {
             Op::Max => {
                 let pool = pool_over!(MaxPool; window).layout(layout).algorithm(algorithm);
-                let pool = pool.index_base(indices.unwrap_or_default());
-                Operator::Max { pool, with_indices: indices.is_some() }
+                Operator::Max { pool: pool.index_base(base), with_indices }
             }
-            Op::Avg => {
+            Op::Min => {
+                let pool = pool_over!(MinPool; window).layout(layout).algorithm(algorithm);
+                Operator::Min { pool: pool.index_base(base), with_indices }
+            }
+            Op::Avg | Op::Sum => {
                 let pool = pool_over!(AvgPool; window).layout(layout).algorithm(algorithm);
-                Operator::Average(pool.divisor(self.divisor.unwrap_or_default()))
+                let divisor = match self.op {
+                    Op::Sum => Divisor::Fixed(1),
+                    _ => self.divisor.unwrap_or_default(),
+                };
+                Operator::Average(pool.divisor(divisor), divisor)
             }
             Op::Lp => {
                 let p = self.p.unwrap_or(Exponent::new(2));
@@ -359,6 +389,11 @@ pub(crate) fn padding(text: &str) -> Result<Padding, String> {
 /// 1, 2 or 3 numbers of at least 1, separated by commas.
 pub(crate) fn positive(text: &str) -> Result<Extents, String> {
     extents(&numbers(text)?, 1)
+}
+
+/// 1, 2 or 3 numbers of at least 0, separated by commas.
+pub(crate) fn counts(text: &str) -> Result<Extents, String> {
+    extents(&numbers(text)?, 0)
 }
 
 /// 1, 2 or 3 numbers, each at least `least` and at most the largest supported extent.

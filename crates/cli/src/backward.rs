@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use windowpane::{Device, Extents, IndexBase, Layout, Tensor};
+use windowpane::{Extents, IndexBase, Layout, Tensor};
 use windowpane_reference::pool::backward::check_indices;
 
 use crate::args::{On, Operator, PoolArgs, common_type, index_base, positive};
+use crate::array;
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
 use crate::pool::summary;
-use crate::progress::{Progress, say};
+use crate::progress::Progress;
 use crate::unpool::read_indices;
 
 const EXAMPLE: &str = "\
@@ -36,13 +37,13 @@ pub(crate) struct PoolBackward {
     /// The input of the pooling
     #[arg(long, value_name = "X.npy")]
     input: Option<PathBuf>,
-    /// The input's spatial extents, in place of it: enough for an average, or with --indices
+    /// The input's spatial extents, in place of it: enough for averages and sums, or with --indices
     #[arg(long, value_name = "L,…", value_parser = positive)]
     input_size: Option<Extents>,
     /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// The indices of the maxima, as pool wrote them [default: located in --input]
+    /// The indices of the maxima or minima, as pool wrote them [default: located in --input]
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
     /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
@@ -63,7 +64,7 @@ impl PoolBackward {
 
         let name = self.gradient.display().to_string();
         let progress = Progress::new(self.on.quiet, format!("reading {name}"));
-        let gradient = Tensor::read_npy(&Device::host(), &self.gradient)?;
+        let gradient = array::read(&self.gradient)?;
         self.pool.check_dims(&name, gradient.dims())?;
         let (input, dims) = self.input(gradient.dims())?;
         let input_type = input.iter().zip(&self.input).map(|(x, path)| (path.display(), x.dtype()));
@@ -99,18 +100,19 @@ impl PoolBackward {
         let dx = match (operator, &winners, &x) {
             (Operator::Max { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
             (Operator::Max { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
+            (Operator::Min { pool, .. }, Some(winners), _) => pool.backward_as(&plan, &dy, winners),
+            (Operator::Min { pool, .. }, None, Some(x)) => pool.backward_from_input(&dy, x),
             (Operator::Norm(pool, _), _, Some(x)) => pool.backward_as(&plan, &dy, x),
-            (Operator::Average(pool), _, _) => pool.backward_as(&plan, &dy),
-            (Operator::Max { .. } | Operator::Norm(..), _, _) => {
+            (Operator::Average(pool, _), _, _) => pool.backward_as(&plan, &dy),
+            (Operator::Max { .. } | Operator::Min { .. } | Operator::Norm(..), _, _) => {
                 unreachable!("`check_sources` refused a gradient without its sources")
             }
         }?;
 
         let summary = summary(&plan, [dy.dims(), dx.dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
-        write_all(&[(output, dx)])?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(&[(output, dx)], (!self.on.quiet).then_some(summary))
     }
 
     /// Refuses a gradient whose sources are missing.
@@ -118,6 +120,7 @@ impl PoolBackward {
         let missing = match operator {
             _ if self.input.is_some() => return Ok(()),
             Operator::Max { with_indices: false, .. } => "--op max needs --indices or --input",
+            Operator::Min { with_indices: false, .. } => "--op min needs --indices or --input",
             Operator::Norm(..) => "--op lp needs --input",
             _ => return Ok(()),
         };
@@ -127,7 +130,7 @@ impl PoolBackward {
     /// The input, if given, and its dimensions.
     fn input(&self, gradient: &[usize]) -> Result<(Option<Tensor>, Vec<usize>), Failure> {
         if let Some(path) = &self.input {
-            let input = Tensor::read_npy(&Device::host(), path)?;
+            let input = array::read(path)?;
             self.pool.check_dims(&path.display().to_string(), input.dims())?;
             let dims = input.dims().to_vec();
             return Ok((Some(input), dims));

@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::Args;
+use windowpane::geometry::Extremum;
 use windowpane::{
-    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, Padding, Plan,
-    Tensor, Window,
+    AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, Padding,
+    Plan, Tensor, Window,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::{direct, lp};
+use windowpane_reference::pool::{Algorithm, direct, extremum, lp};
 
 use crate::args::{On, Op, Operator, count, counted, natural, number};
 use crate::element::{self, Comparable, with_element};
@@ -222,7 +223,14 @@ impl Run {
             Op::Max => {
                 Operator::Max { pool: MaxPool::over(window).layout(layout), with_indices: false }
             }
-            Op::Avg => Operator::Average(AvgPool::over(window).layout(layout)),
+            Op::Min => {
+                Operator::Min { pool: MinPool::over(window).layout(layout), with_indices: false }
+            }
+            Op::Avg | Op::Sum => {
+                let divisor =
+                    if self.op == Op::Sum { Divisor::Fixed(1) } else { Divisor::default() };
+                Operator::Average(AvgPool::over(window).layout(layout).divisor(divisor), divisor)
+            }
             Op::Lp => {
                 let p = Exponent::new(2);
                 Operator::Norm(LpPool::over(p.get(), window).layout(layout), p)
@@ -240,7 +248,8 @@ impl Run {
         let x = element::input::<T>(device, plan.pooling())?;
         let launch = || match operator {
             Operator::Max { pool, .. } => pool.forward_as(plan, &x),
-            Operator::Average(pool) => pool.forward_as(plan, &x),
+            Operator::Min { pool, .. } => pool.forward_as(plan, &x),
+            Operator::Average(pool, _) => pool.forward_as(plan, &x),
             Operator::Norm(pool, _) => pool.forward_as(plan, &x),
         };
 
@@ -291,9 +300,12 @@ fn difference<T: Comparable>(
     let (pooling, x, y) = (plan.pooling(), x.to_vec::<T>()?, y.to_vec::<T>()?);
     Ok(match operator {
         Operator::Max { .. } => element::first_other(&y, &direct::max(pooling, &x)),
-        Operator::Average(_) => {
-            let totals = direct::average_totals(pooling, Divisor::default(), &x);
-            element::first_far(&y, &totals)
+        Operator::Min { .. } => {
+            let expected = extremum(Extremum::Min, Algorithm::Direct, pooling, &x);
+            element::first_other(&y, &expected)
+        }
+        Operator::Average(_, divisor) => {
+            element::first_far(&y, &direct::average_totals(pooling, divisor, &x))
         }
         Operator::Norm(_, p) => element::first_far(&y, &lp::norm_totals(pooling, p, &x)),
     })

@@ -10,14 +10,15 @@ use crate::conv_args::{ConvArgs, File, activation, axes_of, output_dims, read_op
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
-use crate::progress::{Progress, say};
+use crate::progress::Progress;
 
 const EXAMPLE: &str = "\
 Example: 3×3 filters (NF,H,W,C) over an image batch (N,H,W,C), a bias and a ReLU
   windowpane conv images.npy filters.npy -o out.npy --padding 1,1 --bias b.npy --activation relu
 
-Files may hold float64, float32 or float16. With --dtype bf16, bf16 is read from and written to
-float32 files. The output file appears complete or not at all.";
+Files may hold float64, float32 or float16; a .npy file holds bf16 as float32, for --dtype bf16. A
+file is .npy or .safetensors, where x.safetensors#NAME is one of several tensors, or - for standard
+input or output, as .npy. The output file appears complete or not at all.";
 
 /// The arguments of `conv`.
 #[derive(Args)]
@@ -77,8 +78,7 @@ impl Conv {
         let y = conv.forward_as(&plan, &x, &w, bias.as_ref(), residual.as_ref())?;
         let summary = summary(&plan, dtype, &y);
         progress.now(format!("writing {}", self.output.display()));
-        write_all(&[(output, y)])?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(&[(output, y)], (!self.on.quiet).then_some(summary))
     }
 }

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use windowpane::{
     Activation, Conv, ConvAlgorithm, DType, Device, Extents, FilterLayout, Layout, Padding,
-    Precision, Tensor, Tiling, Window,
+    PaddingMode, Precision, Tensor, Tiling, Window,
 };
 
 use crate::args::{natural, padding, positive};
+use crate::array::{self, Place};
 use crate::failure::Failure;
 use crate::tuned;
 
@@ -21,6 +22,9 @@ pub(crate) struct ConvArgs {
     /// Padding per axis: 1,1, or 1:2,0:1 as before:after, or same-upper, same-lower, valid
     #[arg(long, value_name = "P,…", value_parser = padding, default_value = "valid")]
     padding: Padding,
+    /// What is outside the input: zeros, reflect, replicate or circular
+    #[arg(long, value_name = "MODE", default_value = "zeros")]
+    padding_mode: PaddingMode,
     /// Step between the taps of a window, one number per axis [default: 1]
     #[arg(long, value_name = "D,…", value_parser = positive)]
     dilation: Option<Extents>,
@@ -128,6 +132,7 @@ impl ConvArgs {
             .groups(self.groups)
             .layout(layouts.data)
             .filter_layout(layouts.filters)
+            .padding_mode(self.padding_mode)
             .precision(self.precision)
             .tile(self.tile.unwrap_or_default())
             .algorithm(self.algorithm.0))
@@ -199,8 +204,8 @@ pub(crate) struct File {
 
 impl File {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let tensor = Tensor::read_npy(&Device::host(), path)?;
-        Ok(Self { name: path.display().to_string(), tensor })
+        let tensor = array::read(path)?;
+        Ok(Self { name: Place::of(path).to_string(), tensor })
     }
 
     pub(crate) fn dims(&self) -> &[usize] {

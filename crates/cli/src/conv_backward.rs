@@ -10,7 +10,7 @@ use crate::conv_args::{ConvArgs, File, axes_of, output_dims, summary};
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
-use crate::progress::{Progress, say};
+use crate::progress::Progress;
 
 const DATA_EXAMPLE: &str = "\
 Example: the data gradient of `windowpane conv x.npy w.npy -o y.npy --padding 1,1`
@@ -107,9 +107,8 @@ impl Data {
         let (dy, w) = (dy.upload(dtype, &device)?, w.upload(dtype, &device)?);
         let dx = conv.backward_data_as(&plan, &dy, &w)?;
         let summary = summary(&plan, dtype, &dx);
-        write_all(&[(output, dx)])?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(&[(output, dx)], (!self.on.quiet).then_some(summary))
     }
 }
 
@@ -133,9 +132,8 @@ impl Weight {
         let (dy, x) = (dy.upload(dtype, &device)?, x.upload(dtype, &device)?);
         let dw = conv.backward_filter_as(&plan, &dy, &x)?;
         let summary = summary(&plan, dtype, &dw);
-        write_all(&[(output, dw)])?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(&[(output, dw)], (!self.on.quiet).then_some(summary))
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::DType;
 
-use crate::args::{On, Shape, filters, shape};
+use crate::args::{Format, On, Shape, filters, shape};
 use crate::conv_args::{ConvArgs, File, axes_of};
 use crate::failure::Failure;
+use crate::plan::json;
 use crate::progress::say;
 use crate::table;
 
@@ -41,6 +42,9 @@ pub(crate) struct PlanConv {
     /// List every kernel and why it was chosen or not
     #[arg(long)]
     why: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
     #[command(flatten)]
     conv: ConvArgs,
     #[command(flatten)]
@@ -68,6 +72,9 @@ impl PlanConv {
             Pass::Data => conv.plan_backward_data(&device, dtype, &x, &w)?,
             Pass::Weight => conv.plan_backward_filter(&device, dtype, &x, &w)?,
         };
+        if self.format == Format::Json {
+            return say(json(plan.rows(), self.why.then(|| plan.why())));
+        }
         let mut table = table::new();
         for (name, value) in plan.rows() {
             table.add_row([name, &value]);

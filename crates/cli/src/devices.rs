@@ -2,9 +2,10 @@
 
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment};
+use serde_json::{Value, json};
 use windowpane::{Backend, DType, Device, Error, Unit};
 
-use crate::args::On;
+use crate::args::{Format, On};
 use crate::failure::Failure;
 use crate::progress::{Progress, say};
 use crate::table;
@@ -28,6 +29,9 @@ every kernel that reads and writes memory (an emulated GPU may exceed it).";
     mut_arg("quiet", |arg| arg.help("Print only the table: no progress"))
 )]
 pub(crate) struct Devices {
+    /// Output format; json is one object a line, with the speeds in operations and bytes a second
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
     #[command(flatten)]
     on: On,
 }
@@ -37,6 +41,27 @@ enum Row {
     Found(Device),
     /// A backend without a device, and why.
     Missing(Backend, String),
+}
+
+impl Row {
+    fn json(&self) -> Value {
+        let device = match self {
+            Self::Missing(backend, reason) => {
+                return json!({"backend": backend.name(), "missing": reason});
+            }
+            Self::Found(device) => device,
+        };
+        let speed = |dtype, unit| device.arithmetic_ceiling(dtype, unit).ok().flatten();
+        json!({
+            "backend": device.backend().name(),
+            "device": device.index(),
+            "name": device.name(),
+            "dtypes": device.dtypes().map(DType::name).collect::<Vec<_>>(),
+            "f32_flops": speed(DType::F32, Unit::Vector),
+            "f16_matrix_flops": speed(DType::F16, Unit::Matrix),
+            "copy_bytes": device.copy_ceiling().ok(),
+        })
+    }
 }
 
 impl Devices {
@@ -50,6 +75,10 @@ impl Devices {
             }
             (_, Some(_)) => vec![Row::Found(self.on.open()?)],
         };
+        if self.format == Format::Json {
+            let progress = Progress::new(self.on.quiet, "measuring");
+            return rows.iter().try_for_each(|row| progress.say(row.json()));
+        }
         let mut table = table::new();
         table.set_header(["device", "name", "types", "TFLOP/s", "read+write GB/s"]);
         for column in table.column_iter_mut().skip(3) {

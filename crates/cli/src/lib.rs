@@ -9,6 +9,7 @@
 //! `windowpane`.
 
 mod args;
+mod array;
 mod backward;
 mod bench;
 mod composable_kernel;
@@ -16,10 +17,12 @@ mod conv;
 mod conv_args;
 mod conv_backward;
 mod conv_plan;
+mod conv_transpose;
 mod devices;
 mod element;
 mod failure;
 mod interrupt;
+mod manual;
 mod memory;
 mod negative;
 mod output;
@@ -51,11 +54,11 @@ struct Cli {
 enum Command {
     /// List the backends of this build, their devices, and the measured speed of each.
     Devices(devices::Devices),
-    /// Pool a .npy file.
+    /// Pool an array in a file.
     Pool(pool::Pool),
-    /// Compute the gradient of a pooling, from .npy files.
+    /// Compute the gradient of a pooling, from files.
     PoolBackward(backward::PoolBackward),
-    /// Write the maxima of a .npy file back to the positions they came from.
+    /// Write the maxima in a file back to the positions they came from.
     Unpool(unpool::Unpool),
     /// Run, check and time one 2-D pooling, with the flags of Composable Kernel's example.
     #[command(name = "pool2d")]
@@ -69,12 +72,19 @@ enum Command {
     Verify(bench::Verify),
     /// Join recorded runs, ours and other libraries', into tables and pictures.
     Report(bench::Report),
-    /// Convolve a .npy file with filters from another.
+    /// Convolve an array in a file with filters from another.
     Conv(conv::Conv),
-    /// Compute the gradients of a convolution, from .npy files.
+    /// Compute the gradients of a convolution, from files.
     ConvBackward(conv_backward::ConvBackward),
+    /// Apply a transposed convolution, which enlarges an array, with filters from another file.
+    ConvTranspose(conv_transpose::ConvTranspose),
     /// Show which kernel would run, its tile sizes and its symbol table, without running it.
     Plan(plan::Plan),
+    /// Print the completions of a shell.
+    Completions(manual::Completions),
+    /// Write the manual pages.
+    #[command(hide = true)]
+    Man(manual::Man),
 }
 
 /// The last panic, reported as one line.
@@ -141,6 +151,9 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::Conv(conv) => conv.run(),
         Command::ConvBackward(conv) => conv.run(),
         Command::Plan(plan) => plan.run(),
+        Command::ConvTranspose(conv) => conv.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
     }
 }
 

@@ -7,14 +7,19 @@ use std::path::{Path, PathBuf};
 
 use windowpane::{Error, Tensor};
 
+use crate::array::Place;
 use crate::failure::Failure;
 use crate::interrupt;
+use crate::progress::{print_bytes, say};
 
 /// The longest chain of symbolic links that is followed, as on Linux.
 const MOST_LINKS: u32 = 40;
 
-/// A file that will be written: first completely, to a temporary file next to its destination, and then renamed.
+/// A file that will be written: first completely, to a temporary file next to its destination, and then renamed. Or
+/// standard output, which is written last.
 pub(crate) struct Output {
+    /// The format.
+    array: Place,
     /// The path as the user gave it.
     path: PathBuf,
     /// The destination, with symbolic links resolved.
@@ -28,7 +33,13 @@ pub(crate) struct Output {
 
 impl Output {
     /// Checks, before any work is done, that a file can be written there.
-    pub(crate) fn new(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn new(argument: &Path) -> Result<Self, Failure> {
+        let array = Place::of(argument);
+        let Some(path) = array.path().map(Path::to_path_buf) else {
+            let (path, place, part) = (argument.into(), PathBuf::new(), PathBuf::new());
+            return Ok(Self { array, path, place, part, permissions: None });
+        };
+        let path = &*path;
         let cannot = |reason: String| Error::File {
             path: path.display().to_string(),
             reason: format!("cannot be written: {reason}"),
@@ -63,7 +74,7 @@ impl Output {
             true => cannot(format!("it leads to {}: {error}", place.display())),
             false => cannot(error.to_string()),
         })?;
-        Ok(Self { path: path.into(), place, part, permissions })
+        Ok(Self { array, path: path.into(), place, part, permissions })
     }
 
     /// The path as the user gave it.
@@ -71,8 +82,16 @@ impl Output {
         &self.path
     }
 
+    /// Whether it is standard output.
+    fn is_standard(&self) -> bool {
+        self.array == Place::Standard
+    }
+
     /// Whether both have the same destination.
     pub(crate) fn is(&self, other: &Self) -> bool {
+        if self.is_standard() || other.is_standard() {
+            return self.is_standard() && other.is_standard();
+        }
         let place = |output: &Self| {
             let folder = output.place.parent().filter(|folder| *folder != Path::new(""));
             let folder = fs::canonicalize(folder.unwrap_or(Path::new("."))).ok();
@@ -84,7 +103,7 @@ impl Output {
     /// Writes the temporary file, with its final contents and permissions.
     fn write(&self, tensor: &Tensor) -> Result<(), Failure> {
         let file = self.begin()?;
-        tensor.write_npy_to(&file).map_err(|error| match error {
+        self.array.write(tensor, &file).map_err(|error| match error {
             // The error must name the path that the user gave, not the temporary file.
             Error::File { reason, .. } => self.failed(reason),
             error => error,
@@ -138,19 +157,28 @@ fn followed(path: PathBuf) -> Result<PathBuf, String> {
 
 impl Drop for Output {
     fn drop(&mut self) {
+        if self.is_standard() {
+            return;
+        }
         // It exists only if something failed.
         let _ = fs::remove_file(&self.part);
         interrupt::forget(&self.part);
     }
 }
 
-/// Writes every tensor to its file. No file is replaced before all temporary files are complete.
-pub(crate) fn write_all(outputs: &[(Output, Tensor)]) -> Result<(), Failure> {
-    for (output, tensor) in outputs {
+/// Writes every tensor to its file, and then says what was done unless standard output holds an array. No file is
+/// replaced before all temporary files are complete.
+pub(crate) fn write_all(
+    outputs: &[(Output, Tensor)],
+    summary: Option<String>,
+) -> Result<(), Failure> {
+    let (standard, files): (Vec<_>, Vec<_>) =
+        outputs.iter().partition(|(output, _)| output.is_standard());
+    for (output, tensor) in &files {
         output.write(tensor)?;
     }
-    for (i, (output, _)) in outputs.iter().enumerate() {
-        output.place().map_err(|error| match (error, &outputs[..i]) {
+    for (i, (output, _)) in files.iter().enumerate() {
+        output.place().map_err(|error| match (error, &files[..i]) {
             (Error::File { path, reason }, [.., (placed, _)]) => {
                 let placed = placed.path.display();
                 Error::File { path, reason: format!("{reason}; {placed} was written before it") }
@@ -158,7 +186,15 @@ pub(crate) fn write_all(outputs: &[(Output, Tensor)]) -> Result<(), Failure> {
             (error, _) => error,
         })?;
     }
-    Ok(())
+    for (output, tensor) in &standard {
+        let mut bytes = Vec::new();
+        output.array.write(tensor, &mut bytes)?;
+        print_bytes(&bytes)?;
+    }
+    match summary {
+        Some(summary) if standard.is_empty() => say(summary),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +213,7 @@ mod tests {
         let output = |path: &Path| (Output::new(path).expect("it can be written"), x.clone());
         let outputs = [output(&first), output(&second)];
         fs::create_dir(&second).expect("a folder for the test");
-        let message = write_all(&outputs).expect_err("a folder is in the way").to_string();
+        let message = write_all(&outputs, None).expect_err("a folder is in the way").to_string();
         assert!(message.contains("at.npy: cannot be written"), "{message}");
         assert!(message.contains("y.npy was written before it"), "{message}");
         drop(outputs);

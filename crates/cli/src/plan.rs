@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
-use windowpane::{DType, Device, IndexBase, Tensor};
+use serde_json::{Map, Value, json};
+use windowpane::{DType, IndexBase};
 
-use crate::args::{On, PoolArgs, Shape, index_base, shape};
+use crate::args::{Format, On, PoolArgs, Shape, index_base, shape};
+use crate::array::{self, Place};
 use crate::conv_plan::PlanConv;
 use crate::failure::Failure;
 use crate::progress::say;
@@ -42,7 +44,7 @@ struct PlanPool {
     /// The array's dimensions in memory order, in place of a file
     #[arg(long, value_name = "N,…", value_parser = shape)]
     shape: Option<Shape>,
-    /// Include the indices of the maxima
+    /// Include the indices of the maxima or minima
     #[arg(long)]
     indices: bool,
     /// What an index counts: plane, tensor or memory
@@ -51,6 +53,9 @@ struct PlanPool {
     /// Print every kernel too: whether it is chosen, or why not
     #[arg(long)]
     why: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value = "table")]
+    format: Format,
     #[command(flatten)]
     pool: PoolArgs,
     #[command(flatten)]
@@ -72,8 +77,8 @@ impl PlanPool {
         let device = self.on.open()?;
         let (whose, dims, dtype) = match (&self.input, &self.shape) {
             (Some(path), _) => {
-                let file = Tensor::read_npy(&Device::host(), path)?;
-                (path.display().to_string(), file.dims().to_vec(), file.dtype())
+                let file = array::read(path)?;
+                (Place::of(path).to_string(), file.dims().to_vec(), file.dtype())
             }
             (None, shape) => {
                 let Shape(dims) = shape.clone().unwrap_or(Shape(Vec::new()));
@@ -82,6 +87,9 @@ impl PlanPool {
         };
         self.pool.check_dims(&whose, &dims)?;
         let plan = operator.plan(&device, self.pool.dtype.unwrap_or(dtype), &dims)?;
+        if self.format == Format::Json {
+            return say(json(plan.rows(), self.why.then(|| plan.why())));
+        }
         let mut table = table::new();
         for (name, value) in plan.rows() {
             table.add_row([name, &value]);
@@ -93,4 +101,21 @@ impl PlanPool {
         }
         say(table)
     }
+}
+
+/// The rows of a plan as one JSON object, with numbers as numbers, and the reasons for its kernel as a list.
+pub(crate) fn json(
+    rows: Vec<(&'static str, String)>,
+    why: Option<Vec<(&'static str, String)>>,
+) -> Value {
+    let value = |text: String| text.parse::<u64>().map_or(Value::from(text), Value::from);
+    let mut object: Map<String, Value> =
+        rows.into_iter().map(|(name, text)| (name.into(), value(text))).collect();
+    if let Some(why) = why {
+        let reasons = why.into_iter();
+        let reasons: Vec<_> =
+            reasons.map(|(kernel, reason)| json!({"kernel": kernel, "reason": reason})).collect();
+        object.insert("why".into(), reasons.into());
+    }
+    object.into()
 }

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use windowpane::{DType, Device, IndexBase, Plan, Tensor};
+use windowpane::{DType, IndexBase, Plan};
 
 use crate::args::{On, Operator, PoolArgs, index_base};
+use crate::array;
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
-use crate::progress::{Progress, say};
+use crate::progress::Progress;
 
 const EXAMPLE: &str = "\
 Example: the maxima of an image batch (N,H,W,C), and their positions
@@ -17,8 +18,9 @@ Example: the maxima of an image batch (N,H,W,C), and their positions
 Example: average pooling to 7×7 outputs, whatever the size of the images
   windowpane pool images.npy -o pooled.npy --op avg --adaptive 7,7
 
-Files may hold float64, float32, float16, int32, int8 or uint8. With --dtype bf16, bf16 is read from
-and written to float32 files. Output files appear complete or not at all.";
+Files may hold float64, float32, float16, int32, int8 or uint8; a .npy file holds bf16 as float32,
+for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of several
+tensors, or - for standard input or output, as .npy. Output files appear complete or not at all.";
 
 /// The arguments of `pool`.
 #[derive(Args)]
@@ -30,7 +32,7 @@ pub(crate) struct Pool {
     /// File for the result
     #[arg(short, long, value_name = "OUT.npy")]
     output: PathBuf,
-    /// File for the indices of the maxima, as int32; only for --op max
+    /// File for the indices of the maxima or minima, as int32
     #[arg(long, value_name = "IDX.npy")]
     indices: Option<PathBuf>,
     /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
@@ -50,7 +52,7 @@ impl Pool {
 
         let name = self.input.display().to_string();
         let progress = Progress::new(self.on.quiet, format!("reading {name}"));
-        let file = Tensor::read_npy(&Device::host(), &self.input)?;
+        let file = array::read(&self.input)?;
         self.pool.check_dims(&name, file.dims())?;
         let dtype = self.pool.dtype.unwrap_or(file.dtype());
         let plan = operator.plan(&device, dtype, file.dims())?;
@@ -64,15 +66,22 @@ impl Pool {
                 let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
                 vec![y, indices]
             }
-            Operator::Average(pool) => vec![pool.forward_as(&plan, &x)?],
+            Operator::Min { pool, with_indices: false } => vec![pool.forward_as(&plan, &x)?],
+            Operator::Min { pool, with_indices: true } => {
+                let (y, indices) = pool.forward_with_indices_as(&plan, &x)?;
+                vec![y, indices]
+            }
+            Operator::Average(pool, _) => vec![pool.forward_as(&plan, &x)?],
             Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
         };
 
         let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
-        write_all(&outputs.into_iter().zip(results).collect::<Vec<_>>())?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(
+            &outputs.into_iter().zip(results).collect::<Vec<_>>(),
+            (!self.on.quiet).then_some(summary),
+        )
     }
 
     /// The files to write, checked before any work is done.

@@ -58,8 +58,13 @@ impl Drop for Progress {
 /// Prints a line. If the reader is gone (for example `head`), output stops but the work continues,
 /// because its exit status still matters.
 pub(crate) fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
+    print_bytes(format!("{text}\n").as_bytes())
+}
+
+/// Writes bytes to standard output, on the same terms.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use windowpane::{DType, Device, Extents, IndexBase, Layout, MaxUnpool, Tensor};
+use windowpane::{DType, Extents, IndexBase, Layout, MaxUnpool, Tensor};
 
 use crate::args::{On, check_dims, index_base, layout, positive};
+use crate::array;
 use crate::failure::Failure;
 use crate::memory;
 use crate::output::{Output, write_all};
 use crate::pool::summary;
-use crate::progress::{Progress, say};
+use crate::progress::Progress;
 
 const EXAMPLE: &str = "\
 Example: the maxima of 8×8 images, written back to their positions
@@ -58,7 +59,7 @@ impl Unpool {
 
         let name = self.input.display().to_string();
         let progress = Progress::new(self.on.quiet, format!("reading {name}"));
-        let file = Tensor::read_npy(&Device::host(), &self.input)?;
+        let file = array::read(&self.input)?;
         check_dims(&name, file.dims(), "--output-size", self.output_size.rank(), self.layout)?;
         let indices = read_indices(&self.indices, &name, file.dims())?.to_device(&device)?;
         let dtype = self.dtype.unwrap_or(file.dtype());
@@ -71,15 +72,14 @@ impl Unpool {
 
         let summary = summary(&plan, [y.dims(), x.dims()], dtype);
         progress.now(format!("writing {}", self.output.display()));
-        write_all(&[(output, x)])?;
         drop(progress);
-        if self.on.quiet { Ok(()) } else { say(summary) }
+        write_all(&[(output, x)], (!self.on.quiet).then_some(summary))
     }
 }
 
 /// Reads the indices of the elements of the file `whose`, which has these dimensions.
 pub(crate) fn read_indices(path: &Path, whose: &str, dims: &[usize]) -> Result<Tensor, Failure> {
-    let indices = Tensor::read_npy(&Device::host(), path)?;
+    let indices = array::read(path)?;
     let name = path.display();
     if indices.dtype() != DType::I32 {
         let found = indices.dtype();

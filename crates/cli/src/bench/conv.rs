@@ -10,7 +10,7 @@ use windowpane_reference::conv::{
 use windowpane_reference::{Scalar, Total};
 
 use super::case::Case;
-use super::sliding::{Sliding, channel_axis, planes, select, spread};
+use super::sliding::{Sliding, Spread, channel_axis, planes, select};
 use super::{Checked, Forced, Held, Weight, Work};
 use crate::element::{self, Comparable, Comparison, poisoned, with_element};
 use crate::failure::Failure;
@@ -216,7 +216,7 @@ impl<T: Comparable> Held for Verified<'_, T> {
 /// The samples, filters and channels that the reference computes, by their numbers in the whole problem.
 #[derive(Debug, PartialEq)]
 struct Part {
-    samples: Vec<usize>,
+    samples: Spread,
     groups: usize,
     filters: Vec<usize>,
     channels: Vec<usize>,
@@ -226,16 +226,16 @@ impl Part {
     /// At most `most` results per window, from first to last; sums always run over all terms.
     fn of(fields: &Fields, operator: Operator, most: usize) -> Self {
         let Fields { groups, cout, sliding, .. } = fields;
-        let kept = spread(*groups, most);
+        let kept = Spread::new(*groups, most);
         let each = (most / kept.len().max(1)).max(1);
         let of_group = |all: usize, summed: bool| {
             let all = all / (*groups).max(1);
-            let own = if summed { spread(all, all) } else { spread(all, each) };
-            let of = |group: &usize| own.iter().map(|i| group * all + i).collect::<Vec<_>>();
-            kept.iter().flat_map(of).collect()
+            let own = Spread::new(all, if summed { all } else { each });
+            let of = |group: usize| own.positions().map(move |i| group * all + i);
+            kept.positions().flat_map(of).collect()
         };
         Self {
-            samples: spread(sliding.n, sliding.n),
+            samples: Spread::new(sliding.n, sliding.n),
             groups: kept.len(),
             filters: of_group(*cout, operator == Operator::Data),
             channels: of_group(sliding.c, operator == Operator::Forward),
@@ -332,7 +332,7 @@ impl Fields {
         if !long {
             let each = part.products(plane, taps).max(1);
             let samples = usize::try_from(most / each).unwrap_or(usize::MAX).max(1);
-            part.samples = spread(self.sliding.n, samples);
+            part.samples = Spread::new(self.sliding.n, samples);
         }
         Ok(part)
     }
@@ -401,7 +401,7 @@ impl Fields {
             let Ok((_, smaller)) = halved.plan(case, device, forced) else { break };
             (fields, plan) = (halved, smaller);
         }
-        part.samples = spread(fields.sliding.n, fields.sliding.n);
+        part.samples = Spread::new(fields.sliding.n, fields.sliding.n);
         Ok((fields, part))
     }
 
@@ -507,7 +507,7 @@ impl Part {
         picks: &[usize],
         case: &Case,
     ) -> Result<Vec<T>, Failure> {
-        planes(tensor, case.layout()?, &self.samples, picks)
+        planes(tensor, case.layout()?, self.samples, picks)
     }
 
     /// The part's filters, each with the part's channels of its own group.

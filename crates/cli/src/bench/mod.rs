@@ -227,22 +227,21 @@ const LARGEST_SLICE: u64 = 1 << 26;
 /// Prepares a case on a device.
 fn ready(case: &Case, device: &Device, forced: Forced) -> Result<Box<dyn Work>, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" | "lppool" => pool::ready(case, device, forced),
+        kind if pool::KINDS.contains(&kind) => pool::ready(case, device, forced),
         "conv" => conv::ready(case, device, forced),
         other => Err(no_kind(other)),
     }
 }
 
 fn no_kind(other: &str) -> Failure {
-    Failure::Failed(format!(
-        "there is no kind `{other}`; use one of maxpool, avgpool, lppool, conv"
-    ))
+    let pools = pool::KINDS.join(", ");
+    Failure::Failed(format!("there is no kind `{other}`; use one of {pools}, conv"))
 }
 
 /// Runs as much of a case as has at most `taps` taps and compares the results with the reference.
 fn check(case: &Case, device: &Device, forced: Forced, taps: u64) -> Result<Checked, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" | "lppool" => pool::check(case, device, forced, taps),
+        kind if pool::KINDS.contains(&kind) => pool::check(case, device, forced, taps),
         "conv" => conv::check(case, device, forced, taps),
         other => Err(no_kind(other)),
     }
@@ -252,7 +251,7 @@ fn check(case: &Case, device: &Device, forced: Forced, taps: u64) -> Result<Chec
 pub(crate) fn plan_cases(text: &str) -> Result<(), Failure> {
     let host = Device::host();
     Case::parse("cases", text)?.iter().try_for_each(|case| match &*case.kind {
-        "maxpool" | "avgpool" => pool::plan(case, &host, quick(case)),
+        kind if pool::KINDS.contains(&kind) => pool::plan(case, &host, quick(case)),
         "conv" => conv::plan(case, &host, quick(case)),
         other => Err(no_kind(other)),
     })
@@ -266,7 +265,7 @@ fn held<'a>(
     taps: u64,
 ) -> Result<Box<dyn Held + 'a>, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" | "lppool" => pool::held(case, device, forced, taps),
+        kind if pool::KINDS.contains(&kind) => pool::held(case, device, forced, taps),
         "conv" => conv::held(case, device, forced, taps),
         other => Err(no_kind(other)),
     }
@@ -275,7 +274,7 @@ fn held<'a>(
 /// The memory and the work of a case.
 fn weigh(case: &Case) -> Result<Weight, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" | "lppool" => pool::weigh(case),
+        kind if pool::KINDS.contains(&kind) => pool::weigh(case),
         "conv" => conv::weigh(case),
         other => Err(no_kind(other)),
     }
@@ -284,7 +283,7 @@ fn weigh(case: &Case) -> Result<Weight, Failure> {
 /// The kernels that can compute a case on a device, the plan's choice first.
 fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
     match &*case.kind {
-        "maxpool" | "avgpool" | "lppool" => pool::kernels(case, device),
+        kind if pool::KINDS.contains(&kind) => pool::kernels(case, device),
         "conv" => conv::kernels(case, device),
         other => Err(no_kind(other)),
     }

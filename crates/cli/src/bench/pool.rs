@@ -1,19 +1,26 @@
-//! Pooling as a case: the kinds `maxpool`, `avgpool` and `lppool`.
+//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool` and `lppool`.
 
 use serde::Deserialize;
 use serde_json::Value;
+use windowpane::geometry::Extremum;
 use windowpane::{
-    Algorithm, AvgPool, Device, Divisor, Exponent, IndexBase, LpPool, MaxPool, Plan, Result, Tensor,
+    Algorithm, AvgPool, Device, Divisor, Exponent, IndexBase, LpPool, MaxPool, MinPool, Plan,
+    Result, Tensor,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::{backward, direct, lp};
+use windowpane_reference::pool::{
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp,
+};
 
 use super::case::Case;
-use super::sliding::{Sliding, planes, spread};
+use super::sliding::{Sliding, Spread, planes};
 use super::{Checked, Forced, Held, Weight, Work};
 use crate::element::{self, Comparable, Comparison, poisoned, with_element};
 use crate::failure::Failure;
 use crate::memory;
+
+/// The kinds of cases that are poolings.
+pub(super) const KINDS: [&str; 5] = ["maxpool", "minpool", "avgpool", "sumpool", "lppool"];
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
@@ -31,11 +38,11 @@ struct Fields {
 /// The operator of a pooling.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Operator {
-    Max,
-    MaxWithIndices,
-    MaxGradient,
-    Average,
-    AverageGradient,
+    Extremum(Extremum),
+    ExtremumWithIndices(Extremum),
+    ExtremumGradient(Extremum),
+    Average(Divisor),
+    AverageGradient(Divisor),
     Norm,
     NormGradient,
 }
@@ -121,7 +128,7 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
     let fields = case.fields::<Fields>()?;
     let (operator, plan) = fields.plan(case, &Device::host(), Forced::default())?;
     let (pooling, taps) = (plan.pooling(), plan.pooling().grid().taps() as u64);
-    let gradient = matches!(operator, Operator::MaxGradient | Operator::NormGradient);
+    let gradient = matches!(operator, Operator::ExtremumGradient(_) | Operator::NormGradient);
     let bytes = plan.bytes().saturating_mul(if gradient { 2 } else { 1 });
     let slice = (pooling.output().plane() as u64).saturating_mul(taps);
     Ok(Weight { bytes, slice, work: arithmetic(&plan) })
@@ -141,7 +148,7 @@ pub(super) fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>,
 
 /// The planes that are compared: those of some channels of some samples.
 struct Planes {
-    samples: Vec<usize>,
+    samples: Spread,
     channels: Vec<usize>,
 }
 
@@ -153,8 +160,8 @@ impl Planes {
         let Sliding { n, c, .. } = fields.sliding;
         let planes = usize::try_from(most / taps.max(1)).unwrap_or(usize::MAX).max(1);
         let channels = c.min(planes.min((planes / n.max(1)).max(CHANNELS)));
-        let samples = spread(n, (planes / channels.max(1)).max(1));
-        Self { samples, channels: spread(c, channels) }
+        let samples = Spread::new(n, (planes / channels.max(1)).max(1));
+        Self { samples, channels: Spread::new(c, channels).positions().collect() }
     }
 }
 
@@ -211,18 +218,32 @@ impl Fields {
         let algorithm = forced.of_pooling()?;
         let (window, dims) = (self.sliding.window()?, self.sliding.dims(layout));
         let max = MaxPool::over(window).layout(layout).algorithm(algorithm);
-        let average = AvgPool::over(window).layout(layout).divisor(self.divisor());
-        let average = average.algorithm(algorithm);
+        let min = MinPool::over(window).layout(layout).algorithm(algorithm);
+        let divisor = if case.kind == "sumpool" { Divisor::Fixed(1) } else { self.divisor() };
+        let average = AvgPool::over(window).layout(layout).divisor(divisor).algorithm(algorithm);
         let norm = LpPool::over(self.exponent(), window).layout(layout).algorithm(algorithm);
+        let extremum = if case.kind == "minpool" { Extremum::Min } else { Extremum::Max };
         Ok(match (&*case.kind, &*case.pass) {
-            ("maxpool", "fwd") if self.indices => {
-                (Operator::MaxWithIndices, max.plan_with_indices(device, dtype, &dims)?)
+            (kind @ ("maxpool" | "minpool"), "fwd") if self.indices => {
+                let plan = match kind {
+                    "maxpool" => max.plan_with_indices(device, dtype, &dims)?,
+                    _ => min.plan_with_indices(device, dtype, &dims)?,
+                };
+                (Operator::ExtremumWithIndices(extremum), plan)
             }
-            ("maxpool", "fwd") => (Operator::Max, max.plan(device, dtype, &dims)?),
-            ("maxpool", "bwd") => (Operator::MaxGradient, max.plan_backward(device, dtype, &dims)?),
-            ("avgpool", "fwd") => (Operator::Average, average.plan(device, dtype, &dims)?),
-            ("avgpool", "bwd") => {
-                (Operator::AverageGradient, average.plan_backward(device, dtype, &dims)?)
+            ("maxpool", "fwd") => (Operator::Extremum(extremum), max.plan(device, dtype, &dims)?),
+            ("minpool", "fwd") => (Operator::Extremum(extremum), min.plan(device, dtype, &dims)?),
+            ("maxpool", "bwd") => {
+                (Operator::ExtremumGradient(extremum), max.plan_backward(device, dtype, &dims)?)
+            }
+            ("minpool", "bwd") => {
+                (Operator::ExtremumGradient(extremum), min.plan_backward(device, dtype, &dims)?)
+            }
+            ("avgpool" | "sumpool", "fwd") => {
+                (Operator::Average(divisor), average.plan(device, dtype, &dims)?)
+            }
+            ("avgpool" | "sumpool", "bwd") => {
+                (Operator::AverageGradient(divisor), average.plan_backward(device, dtype, &dims)?)
             }
             ("lppool", "fwd") => (Operator::Norm, norm.plan(device, dtype, &dims)?),
             ("lppool", "bwd") => {
@@ -280,19 +301,28 @@ impl Fields {
         let layout = case.layout()?;
         let output: Vec<usize> = plan.pooling().output().dims(layout).collect();
         let inputs = match operator {
-            Operator::Max | Operator::MaxWithIndices | Operator::Average | Operator::Norm => {
+            Operator::Extremum(_)
+            | Operator::ExtremumWithIndices(_)
+            | Operator::Average(_)
+            | Operator::Norm => {
                 vec![fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::NormGradient => {
                 vec![fill(&output, 2)?, fill(&self.sliding.dims(layout), 1)?]
             }
-            Operator::MaxGradient => {
-                let pool = MaxPool::over(self.sliding.window()?).layout(layout);
-                let (_, winners) =
-                    pool.forward_with_indices(&fill(&self.sliding.dims(layout), 1)?)?;
+            Operator::ExtremumGradient(extremum) => {
+                let (window, x) = (self.sliding.window()?, fill(&self.sliding.dims(layout), 1)?);
+                let (_, winners) = match extremum {
+                    Extremum::Max => {
+                        MaxPool::over(window).layout(layout).forward_with_indices(&x)?
+                    }
+                    Extremum::Min => {
+                        MinPool::over(window).layout(layout).forward_with_indices(&x)?
+                    }
+                };
                 vec![fill(&output, 2)?, winners]
             }
-            Operator::AverageGradient => vec![fill(&output, 2)?],
+            Operator::AverageGradient(_) => vec![fill(&output, 2)?],
         };
         Ok(Pooling { operator, plan, inputs, results: Vec::new() })
     }
@@ -313,21 +343,24 @@ impl Pooling {
         let (pooling, base) = (plan.pooling(), IndexBase::default());
         let x = planes.cut::<T>(&self.inputs[0], case)?;
         Ok(match self.operator {
-            Operator::Max => Expected::Same(direct::max(pooling, &x)),
-            Operator::MaxWithIndices => {
-                let (values, indices) = direct::max_with_indices(pooling, base, &x);
+            Operator::Extremum(which) => {
+                Expected::Same(extremum(which, Reference::Direct, pooling, &x))
+            }
+            Operator::ExtremumWithIndices(which) => {
+                let (values, indices) =
+                    extremum_with_indices(which, Reference::Direct, pooling, base, &x);
                 Expected::Indexed(values, indices)
             }
-            Operator::MaxGradient => {
+            Operator::ExtremumGradient(_) => {
                 let winners = planes.cut::<i32>(&self.inputs[1], case)?;
                 let totals = backward::max_backward_totals(pooling, base, &x, &winners);
                 Expected::Sums(totals.map_err(windowpane::Error::from)?)
             }
-            Operator::Average => {
-                Expected::Sums(direct::average_totals(pooling, fields.divisor(), &x))
+            Operator::Average(divisor) => {
+                Expected::Sums(direct::average_totals(pooling, divisor, &x))
             }
-            Operator::AverageGradient => {
-                Expected::Sums(backward::average_backward_totals(pooling, fields.divisor(), &x))
+            Operator::AverageGradient(divisor) => {
+                Expected::Sums(backward::average_backward_totals(pooling, divisor, &x))
             }
             Operator::Norm => {
                 Expected::Sums(lp::norm_totals(pooling, Exponent::new(fields.exponent()), &x))
@@ -363,14 +396,14 @@ impl Pooling {
     fn poison<T: Comparable>(&mut self, case: &Case) -> Result<(), Failure> {
         let (pooling, layout) = (self.plan.pooling(), case.layout()?);
         let dims: Vec<usize> = match self.operator {
-            Operator::MaxGradient | Operator::AverageGradient | Operator::NormGradient => {
-                pooling.input().dims(layout).collect()
-            }
+            Operator::ExtremumGradient(_)
+            | Operator::AverageGradient(_)
+            | Operator::NormGradient => pooling.input().dims(layout).collect(),
             _ => pooling.output().dims(layout).collect(),
         };
         let device = self.plan.device();
         let mut results = vec![poisoned::<T>(device, &dims)?];
-        if self.operator == Operator::MaxWithIndices {
+        if matches!(self.operator, Operator::ExtremumWithIndices(_)) {
             results.push(poisoned::<i32>(device, &dims)?);
         }
         self.results = results;
@@ -381,7 +414,7 @@ impl Pooling {
 impl Planes {
     /// These planes of a tensor.
     fn cut<T: Comparable>(&self, tensor: &Tensor, case: &Case) -> Result<Vec<T>, Failure> {
-        planes(tensor, case.layout()?, &self.samples, &self.channels)
+        planes(tensor, case.layout()?, self.samples, &self.channels)
     }
 }
 
@@ -436,7 +469,7 @@ mod tests {
     #[test]
     fn right_kernels_are_right() {
         for (kind, pass) in
-            [("maxpool", "fwd"), ("maxpool", "bwd"), ("avgpool", "fwd"), ("avgpool", "bwd")]
+            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
         {
             let checked = check(&case(kind, pass), &Device::host(), Forced::default(), u64::MAX)
                 .expect("it runs");
@@ -505,14 +538,9 @@ mod tests {
     #[test]
     fn planes_of_whole_cases_are_compared() {
         let host = Device::host();
-        for (kind, pass) in [
-            ("maxpool", "fwd"),
-            ("maxpool", "bwd"),
-            ("avgpool", "fwd"),
-            ("avgpool", "bwd"),
-            ("lppool", "fwd"),
-            ("lppool", "bwd"),
-        ] {
+        for (kind, pass) in
+            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
+        {
             let case = case(kind, pass);
             let mut held = held(&case, &host, Forced::default(), 2 * 25 * 9).expect("it is ready");
             let checked = held.run(Forced::default()).expect("it runs");

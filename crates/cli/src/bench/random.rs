@@ -49,7 +49,7 @@ struct Sort {
     kind: &'static str,
     pass: &'static str,
     dtype: DType,
-    /// Whether a maximum writes indices, and whether products are rounded to tf32.
+    /// Whether an extremum writes indices, and whether products are rounded to tf32.
     indices: bool,
     tf32: bool,
 }
@@ -144,15 +144,20 @@ fn sorts(device: &Device) -> Vec<Sort> {
         let mut add = |kind, pass, indices, tf32| {
             sorts.push(Sort { kind, pass, dtype, indices, tf32 });
         };
-        add("maxpool", "fwd", false, false);
-        add("maxpool", "fwd", true, false);
+        for kind in ["maxpool", "minpool"] {
+            add(kind, "fwd", false, false);
+            add(kind, "fwd", true, false);
+        }
         if !dtype.is_float() {
             continue;
         }
         for (kind, pass) in [
             ("maxpool", "bwd"),
+            ("minpool", "bwd"),
             ("avgpool", "fwd"),
             ("avgpool", "bwd"),
+            ("sumpool", "fwd"),
+            ("sumpool", "bwd"),
             ("lppool", "fwd"),
             ("lppool", "bwd"),
         ] {
@@ -395,7 +400,10 @@ mod tests {
             assert_eq!(first.len(), 120);
             assert_eq!(first, lines(7));
             assert_ne!(first, lines(8));
-            for word in ["maxpool", "avgpool", "lppool", "wgrad", "bias", "hwcf", "nchw", "u8"] {
+            for word in [
+                "maxpool", "minpool", "avgpool", "sumpool", "lppool", "wgrad", "bias", "hwcf",
+                "nchw", "u8",
+            ] {
                 assert!(first.iter().any(|line| line.contains(word)), "no {word}: {first:?}");
             }
         }

@@ -56,12 +56,29 @@ impl Sliding {
     }
 }
 
-/// At most `most` of the positions below `all`, with the first and the last.
-pub(super) fn spread(all: usize, most: usize) -> Vec<usize> {
-    if all <= most {
-        return (0..all).collect();
+/// Some of the positions below a number, evenly spread, with the first and the last. Not a list: a case may have more
+/// samples than memory holds positions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spread {
+    all: usize,
+    kept: usize,
+}
+
+impl Spread {
+    /// At most `most` of the positions below `all`.
+    pub(super) fn new(all: usize, most: usize) -> Self {
+        Self { all, kept: all.min(most) }
     }
-    (0..most).map(|i| i * (all - 1) / (most - 1).max(1)).collect()
+
+    pub(super) fn len(self) -> usize {
+        self.kept
+    }
+
+    pub(super) fn positions(self) -> impl Iterator<Item = usize> {
+        let Self { all, kept } = self;
+        // All positions, or the first and the last and those between them.
+        (0..kept).map(move |i| if kept == all { i } else { i * (all - 1) / (kept - 1).max(1) })
+    }
 }
 
 /// The elements of an array at these positions of an axis.
@@ -85,16 +102,16 @@ pub(super) fn channel_axis(layout: Layout, dims: &[usize]) -> usize {
 pub(super) fn planes<T: Element>(
     tensor: &Tensor,
     layout: Layout,
-    samples: &[usize],
+    samples: Spread,
     channels: &[usize],
 ) -> Result<Vec<T>, Failure> {
     let (elements, mut dims) = (tensor.to_vec::<T>()?, tensor.dims().to_vec());
     let channel = channel_axis(layout, &dims);
-    let whole = |picks: &[usize], all: usize| picks.len() == all;
-    if whole(samples, dims[0]) && whole(channels, dims[channel]) {
+    if (samples.len(), channels.len()) == (dims[0], dims[channel]) {
         return Ok(elements);
     }
-    let elements = select(&elements, &dims, 0, samples);
+    let picks: Vec<_> = samples.positions().collect();
+    let elements = select(&elements, &dims, 0, &picks);
     dims[0] = samples.len();
     Ok(select(&elements, &dims, channel, channels))
 }
@@ -104,6 +121,16 @@ mod tests {
     use windowpane::Device;
 
     use super::*;
+
+    #[test]
+    fn positions_are_spread_from_the_first_to_the_last() {
+        let positions = |all, most| Spread::new(all, most).positions().collect::<Vec<_>>();
+        assert_eq!(positions(10, 4), [0, 3, 6, 9]);
+        assert_eq!(positions(3, 9), [0, 1, 2]);
+        assert_eq!(positions(5, 1), [0]);
+        assert_eq!(positions(0, 4), [0; 0]);
+        assert_eq!(Spread::new(usize::MAX, usize::MAX).len(), usize::MAX);
+    }
 
     #[test]
     fn arrays_are_cut_along_an_axis() {
@@ -117,7 +144,7 @@ mod tests {
         let elements: Vec<i32> = (0..3 * 2 * 4).collect();
         let cut = |dims, layout| {
             let tensor = Tensor::from_slice(&Device::host(), &elements, dims).expect("a tensor");
-            planes::<i32>(&tensor, layout, &[0, 2], &[1]).expect("numbers")
+            planes::<i32>(&tensor, layout, Spread::new(3, 2), &[1]).expect("numbers")
         };
         assert_eq!(cut([3, 2, 4], Layout::ChannelsFirst), [4, 5, 6, 7, 20, 21, 22, 23]);
         assert_eq!(cut([3, 2, 4], Layout::ChannelsLast), [1, 5, 17, 21]);

@@ -406,7 +406,7 @@ mod tests {
             "n": 1, "c": 2, "size": [6], "k": [2], "s": [1], "p": [0], "d": [1],
         }))
         .expect("a case");
-        let kernels = vec!["direct", "plane", "sliding"];
+        let kernels = vec!["direct", "gather_staged", "sliding"];
         let (host, progress) = (Device::host(), Progress::new(true, ""));
         let (mut tally, mut summary) = (Tally::default(), Summary::default());
         let drawn = Drawn { case, kernels };
@@ -421,7 +421,7 @@ mod tests {
         run.expect("the device is there");
         assert_eq!((summary.problems, summary.cases, summary.failures), (1, 3, 1));
         assert_eq!(tally.seen(&drawn.case, "direct"), 1);
-        assert_eq!(tally.seen(&drawn.case, "plane"), 0);
+        assert_eq!(tally.seen(&drawn.case, "gather_staged"), 0);
         assert_eq!(tally.seen(&drawn.case, "sliding"), 1);
         let closed = summary.close(Format::Table).expect_err("one has failed").to_string();
         assert!(closed.starts_with("1 of 3 cases are wrong or did not run"), "{closed}");

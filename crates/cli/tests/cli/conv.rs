@@ -12,7 +12,7 @@ fn a_convolution_by_hand() {
     let r = folder.write("r.npy", &[1, 2, 2, 1], &[1.0f32, 1.0, 1.0, 1.0]);
     let y = folder.name("y.npy");
     let ran = run(&["conv", &x, &w, "-o", &y]).succeeded();
-    assert!(ran.out.contains("[1, 2, 2, 1] on host:0, direct"), "{ran:?}");
+    assert!(ran.out.contains("[1, 2, 2, 1] on host:0, depthwise"), "{ran:?}");
     folder.holds("y.npy", &[1, 2, 2, 1], &[5421.0f32, 6532.0, 8754.0, 9865.0]);
     let more = ["--bias", &b, "--residual", &r, "--activation", "relu", "--quiet"];
     let ran = run(&[&["conv", &x, &w, "-o", &y], &more[..]].concat()).succeeded();

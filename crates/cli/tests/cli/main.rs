@@ -8,6 +8,7 @@ mod example;
 mod faults;
 #[cfg(unix)]
 mod files;
+mod formats;
 mod help;
 mod plan;
 mod pool;

@@ -80,7 +80,7 @@ fn a_plan_of_a_convolution_prints_its_symbols() {
 fn a_plan_of_a_convolution_says_why() {
     let plan = ["plan", "conv", "--shape", "2,9,8,6", "--weight-shape", "4,3,3,6", "--why"];
     let host = run(&plan).succeeded().out;
-    assert!(host.contains("chosen: there is no other on this device"), "{host}");
+    assert!(host.contains("chosen: this device has no faster one"), "{host}");
     for backend in ["wgpu", "cpu"] {
         let Ok(device) = Device::new(backend.parse().expect("a backend"), 0) else { continue };
         let on = ["--backend", backend];

@@ -145,6 +145,35 @@ fn windows_are_fitted_to_the_input() {
     });
 }
 
+/// Minima of bytes, whose order negation would not reverse, and of an empty window; sums.
+#[test]
+fn minima_and_sums_are_pooled() {
+    let folder = Folder::new();
+    let (y, at) = (folder.name("y.npy"), folder.name("at.npy"));
+    let x = folder.write("x.npy", &[1, 4, 1], &[255u8, 0, 7, 7]);
+    let min = ["pool", &x, "-o", &y, "--kernel", "2", "--op", "min", "--indices", &at];
+    on_every_backend(&min, || {
+        folder.holds("y.npy", &[1, 2, 1], &[0u8, 7]);
+        folder.holds("at.npy", &[1, 2, 1], &[1i32, 2]);
+    });
+    let ran = run(&min).succeeded();
+    assert!(ran.out.contains("min pooling with indices"), "{ran:?}");
+    let x = folder.write("x.npy", &[1, 4, 1], &[i8::MIN, 0, 7, i8::MAX]);
+    let min = ["pool", &x, "-o", &y, "--kernel", "1", "--op", "min", "--padding", "1:0"];
+    on_every_backend(&min, || {
+        folder.holds("y.npy", &[1, 5, 1], &[i8::MAX, i8::MIN, 0, 7, i8::MAX]);
+    });
+    let x = folder.write("x.npy", &[1, 4, 1], &[0.0f32, -0.0, f32::NEG_INFINITY, 3.0]);
+    run(&["pool", &x, "-o", &y, "--global", "--op", "min"]).succeeded();
+    folder.holds("y.npy", &[1, 1, 1], &[f32::NEG_INFINITY]);
+    let x = folder.write("x.npy", &[1, 4, 1], &[1.0f32, 2.0, 3.0, 4.5]);
+    let sum = ["pool", &x, "-o", &y, "--kernel", "3", "--stride", "1", "--op", "sum"];
+    on_every_backend(&[&sum[..], &["--padding", "1"]].concat(), || {
+        folder.holds("y.npy", &[1, 4, 1], &[3.0f32, 6.0, 9.5, 7.5]);
+    });
+    assert!(run(&sum).succeeded().out.contains("sum pooling f32"));
+}
+
 #[test]
 fn norms_are_pooled() {
     let folder = Folder::new();

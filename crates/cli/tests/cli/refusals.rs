@@ -277,9 +277,9 @@ fn bad_input_is_refused_in_one_line() {
         ),
         (
             "an unknown operator",
-            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "sum"],
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "median"],
             2,
-            "sum",
+            "median",
         ),
         (
             "an unknown type",

@@ -1,0 +1,120 @@
+//! The files that hold arrays: `.npy`, `.safetensors`, and `-` for standard input and output, which hold a `.npy` file.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use windowpane::{Device, Error, Tensor};
+
+use crate::failure::Failure;
+
+/// The name of an output tensor in a safetensors file whose path does not say one.
+const UNNAMED: &str = "result";
+
+/// Where an array is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Standard input or output.
+    Standard,
+    /// A `.npy` file.
+    Npy(PathBuf),
+    /// A `.safetensors` file, and the name after `#` of a tensor in it.
+    Safetensors(PathBuf, Option<String>),
+}
+
+impl Place {
+    /// The place that an argument names.
+    pub(crate) fn of(argument: &Path) -> Self {
+        let is_safetensors = |path: &Path| path.extension() == Some(OsStr::new("safetensors"));
+        if argument == Path::new("-") {
+            return Self::Standard;
+        }
+        if is_safetensors(argument) {
+            return Self::Safetensors(argument.into(), None);
+        }
+        match argument.to_str().and_then(|text| text.rsplit_once('#')) {
+            Some((path, name)) if is_safetensors(path.as_ref()) => {
+                Self::Safetensors(path.into(), Some(name.into()))
+            }
+            _ => Self::Npy(argument.into()),
+        }
+    }
+
+    /// The file; `None` for standard input and output.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Standard => None,
+            Self::Npy(path) | Self::Safetensors(path, _) => Some(path),
+        }
+    }
+
+    /// Writes a tensor in the format of the place.
+    pub(crate) fn write(&self, tensor: &Tensor, to: impl io::Write) -> windowpane::Result<()> {
+        match self {
+            Self::Standard | Self::Npy(_) => tensor.write_npy_to(to),
+            Self::Safetensors(_, name) => {
+                let name = name.as_deref().unwrap_or(UNNAMED);
+                Tensor::write_safetensors_to(to, [(name, tensor)])
+            }
+        }
+    }
+}
+
+/// As a user names it in a sentence.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Standard => f.write_str("standard input"),
+            Self::Npy(path) | Self::Safetensors(path, None) => path.display().fmt(f),
+            Self::Safetensors(path, Some(name)) => write!(f, "{}#{name}", path.display()),
+        }
+    }
+}
+
+/// The array that an argument names, on `host`.
+pub(crate) fn read(argument: &Path) -> Result<Tensor, Failure> {
+    let (host, place) = (Device::host(), Place::of(argument));
+    match &place {
+        Place::Npy(path) => Ok(Tensor::read_npy(&host, path)?),
+        Place::Standard => {
+            Ok(Tensor::read_npy_from(&host, io::stdin().lock()).map_err(|error| match error {
+                Error::File { reason, .. } => Error::File { path: place.to_string(), reason },
+                error => error,
+            })?)
+        }
+        Place::Safetensors(path, name) => {
+            let mut tensors = Tensor::read_safetensors(&host, path)?;
+            let found = match name {
+                Some(name) => tensors.remove(name),
+                None if tensors.len() == 1 => tensors.pop_first().map(|(_, tensor)| tensor),
+                None => None,
+            };
+            found.ok_or_else(|| {
+                let names: Vec<_> = tensors.keys().map(String::as_str).collect();
+                let names = if names.is_empty() { "nothing".into() } else { names.join(", ") };
+                let path = path.display();
+                Failure::Failed(format!(
+                    "{place}: the file holds {names}; name one of them, as in {path}#NAME"
+                ))
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_told_from_their_names() {
+        let of = |argument: &str| Place::of(argument.as_ref());
+        assert_eq!(of("-"), Place::Standard);
+        assert_eq!(of("x.npy"), Place::Npy("x.npy".into()));
+        assert_eq!(of("a#b.npy"), Place::Npy("a#b.npy".into()));
+        assert_eq!(of("x.safetensors"), Place::Safetensors("x.safetensors".into(), None));
+        let named = Place::Safetensors("a#b.safetensors".into(), Some("conv1.weight".into()));
+        assert_eq!(of("a#b.safetensors#conv1.weight"), named);
+        assert_eq!(named.to_string(), "a#b.safetensors#conv1.weight");
+    }
+}
