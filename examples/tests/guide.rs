@@ -1,0 +1,112 @@
+//! Compares the guide with the code: its pages with those that are compiled, its tables of types with the library.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use windowpane::{
+    AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MinPool, Pad,
+    SumPool, Tensor,
+};
+
+fn docs() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs"))
+}
+
+/// Each page is in the summary and among those whose snippets are run.
+#[test]
+fn every_page_is_read() {
+    let summary = std::fs::read_to_string(docs().join("SUMMARY.md")).expect("the summary");
+    let mut pages: Vec<String> = std::fs::read_dir(docs().join("guide"))
+        .expect("the guide")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    pages.sort();
+    let mut compiled = windowpane_examples::PAGES.to_vec();
+    compiled.sort_unstable();
+    assert_eq!(pages, compiled, "docs/guide, and the pages in examples/src/lib.rs");
+    for page in pages {
+        assert!(summary.contains(&format!("(guide/{page})")), "SUMMARY.md lacks {page}");
+    }
+}
+
+/// A table of the page about types: the cells of each row by type.
+fn table(name: &str) -> BTreeMap<String, Vec<(DType, String)>> {
+    let page = std::fs::read_to_string(docs().join("guide/types.md")).expect("the page");
+    let (_, rest) = page.split_once(&format!("<!-- {name} -->")).expect("the table");
+    let mut lines = rest.trim_start().lines().take_while(|line| line.starts_with('|'));
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let types = cells(lines.next().expect("a heading"));
+    let types: Vec<DType> =
+        types[1..].iter().map(|name| name.parse().expect("the name of a type")).collect();
+    assert_eq!(types.len(), DType::ALL.len(), "the table has every type");
+    let rows = lines.skip(1).map(cells);
+    rows.map(|row| (row[0].clone(), types.iter().copied().zip(row[1..].iter().cloned()).collect()))
+        .collect()
+}
+
+#[test]
+fn operators_take_the_types_of_the_table() {
+    let host = Device::host();
+    let table = table("operators");
+    let takes = |operator: &str, dtype: DType| {
+        let image = [1, 4, 4, 2];
+        let x = Tensor::random(&host, dtype, image, 1).expect("host has every type");
+        let (w, plain) = ([2, 3, 3, 2], Conv::new(3));
+        match operator {
+            "`MaxPool`" => MaxPool::new(2).forward(&x).is_ok(),
+            "`MinPool`" => MinPool::new(2).forward(&x).is_ok(),
+            "`MaxUnpool`" => MaxUnpool::new(8).plan(&host, dtype, &image).is_ok(),
+            "`AvgPool`" => AvgPool::new(2).forward(&x).is_ok(),
+            "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
+            "`LpPool`" => LpPool::new(2, 2).forward(&x).is_ok(),
+            "`Pad`" => Pad::new(1).forward(&x).is_ok(),
+            "`Conv`" => plain.plan(&host, dtype, &image, &w).is_ok(),
+            "`ConvTranspose`" => ConvTranspose::new(3).plan(&host, dtype, &image, &w).is_ok(),
+            "gradients of all" => {
+                let all = [
+                    MaxPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
+                    MinPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
+                    MaxUnpool::new(8).plan_backward(&host, dtype, &image).is_ok(),
+                    AvgPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
+                    SumPool::new(2).plan_backward(&host, dtype, &image).is_ok(),
+                    LpPool::new(2, 2).plan_backward(&host, dtype, &image).is_ok(),
+                    Pad::new(1).backward(&x, &[1, 2, 2, 2]).is_ok(),
+                    plain.plan_backward_data(&host, dtype, &image, &w).is_ok(),
+                    plain.plan_backward_filter(&host, dtype, &image, &w).is_ok(),
+                    plain.plan_backward_bias(&host, dtype, &image).is_ok(),
+                ];
+                assert!(all.iter().all(|takes| *takes == all[0]), "{dtype}: {all:?}");
+                all[0]
+            }
+            other => panic!("the table has the unknown operator {other}"),
+        }
+    };
+    assert_eq!(table.len(), 10, "every operator has a row");
+    for (operator, cells) in &table {
+        for (dtype, cell) in cells {
+            let expected = if takes(operator, *dtype) { "yes" } else { "–" };
+            assert_eq!(cell, expected, "{operator} of {dtype}");
+        }
+    }
+}
+
+/// The devices of this machine have what the table says about their backends.
+#[test]
+fn backends_have_the_types_of_the_table() {
+    let table = table("backends");
+    assert_eq!(table.len(), Backend::ALL.len(), "every backend has a row");
+    for device in Device::all() {
+        let cells = &table[&format!("`{}`", device.backend())];
+        for (dtype, cell) in cells {
+            let has = device.supports(*dtype);
+            match &**cell {
+                "yes" => assert!(has, "{device} has no {dtype}"),
+                "–" => assert!(!has, "{device} has {dtype}"),
+                "some" => {}
+                other => panic!("the table says `{other}`"),
+            }
+        }
+    }
+}
