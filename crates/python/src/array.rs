@@ -1,5 +1,6 @@
 //! Reads and returns arrays through DLPack.
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use dlpark::ffi::{DLDataType, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
@@ -13,11 +14,23 @@ use pyo3::types::{PyDict, PyTuple};
 use windowpane::geometry::LIMIT;
 use windowpane::{DType, Tensor};
 
-/// The elements of an array in row-major order.
+#[cfg(feature = "cuda")]
+use crate::cuda;
+
+/// An array that an operator reads.
 pub(crate) struct Input {
     pub(crate) dtype: DType,
     pub(crate) dims: Vec<usize>,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) data: Data,
+}
+
+/// The elements of an array in row-major order.
+pub(crate) enum Data {
+    /// A copy in the memory of the CPU.
+    Bytes(Vec<u8>),
+    /// The memory of the caller's array on a CUDA device.
+    #[cfg(feature = "cuda")]
+    Shared(cuda::Shared),
 }
 
 impl Input {
@@ -39,29 +52,32 @@ impl Input {
     }
 }
 
-/// Copies the elements of any object that supports DLPack, with any strides.
+/// Reads any object that supports DLPack, with any strides.
 pub(crate) fn read(x: &Bound<'_, PyAny>) -> PyResult<Input> {
     read_as(x, |found| dtype_of(found).map(|dtype| (dtype, dtype.size())))
 }
 
 /// Reads positions, which numpy and PyTorch store in 64 bits, as the 32 bits that kernels use.
 pub(crate) fn read_indices(x: &Bound<'_, PyAny>) -> PyResult<Input> {
-    let input = read_as(x, |found| match found {
+    let mut input = read_as(x, |found| match found {
         found if found.is::<i64>() => Ok((DType::I32, size_of::<i64>())),
         found => dtype_of(found).map(|dtype| (dtype, dtype.size())),
     })?;
-    if input.bytes.len() == input.dims.iter().product::<usize>() * input.dtype.size() {
-        return Ok(input);
+    let elements = input.dims.iter().product::<usize>();
+    if let Data::Bytes(bytes) = &mut input.data
+        && bytes.len() != elements * input.dtype.size()
+    {
+        let mut narrow = Vec::with_capacity(bytes.len() / 2);
+        for wide in bytes.chunks_exact(size_of::<i64>()) {
+            let wide = i64::from_ne_bytes(wide.try_into().unwrap_or_default());
+            let index = i32::try_from(wide).map_err(|_| {
+                PyValueError::new_err(format!("the index {wide} is outside of every plane"))
+            })?;
+            narrow.extend(index.to_ne_bytes());
+        }
+        *bytes = narrow;
     }
-    let mut bytes = Vec::with_capacity(input.bytes.len() / 2);
-    for wide in input.bytes.chunks_exact(size_of::<i64>()) {
-        let wide = i64::from_ne_bytes(wide.try_into().unwrap_or_default());
-        let index = i32::try_from(wide).map_err(|_| {
-            PyValueError::new_err(format!("the index {wide} is outside of every plane"))
-        })?;
-        bytes.extend(index.to_ne_bytes());
-    }
-    Ok(Input { bytes, ..input })
+    Ok(input)
 }
 
 /// Like [`read`], with a type and an element size that `dtype_of` derives from the array's type.
@@ -71,22 +87,14 @@ fn read_as(
 ) -> PyResult<Input> {
     if x.getattr_opt("requires_grad")?.is_some_and(|it| it.is_truthy().unwrap_or(false)) {
         return Err(PyTypeError::new_err(
-            "windowpane computes no gradients for PyTorch yet; call detach() on the tensor first",
+            "gradients are computed by windowpane.torch; use it, or call detach() on the tensor first",
         ));
     }
     let imported = import(x)?;
     let tensor = imported.validate().map_err(refused)?;
     let device = tensor.device().device_type;
-    if device != DLDeviceType::CPU {
-        let name = match device {
-            DLDeviceType::CUDA => "a CUDA device".into(),
-            DLDeviceType::CUDAHOST => "pinned memory".into(),
-            DLDeviceType::ROCM => "a ROCm device".into(),
-            other => format!("DLPack's device type {}", other.0),
-        };
-        return Err(PyBufferError::new_err(format!(
-            "arrays in {name} cannot be read yet; copy the array to the CPU first"
-        )));
+    if device != DLDeviceType::CPU && !(cfg!(feature = "cuda") && device == DLDeviceType::CUDA) {
+        return Err(unreachable_memory(device));
     }
     let (dtype, size) = dtype_of(tensor.dtype())?;
     let dims = tensor.shape().iter().map(|&extent| usize::try_from(extent).ok());
@@ -98,6 +106,13 @@ fn read_as(
             "an array has at most {LIMIT} elements; split the batch"
         )));
     };
+    #[cfg(feature = "cuda")]
+    if device == DLDeviceType::CUDA {
+        if size != dtype.size() {
+            return Err(PyTypeError::new_err("indices on a CUDA device have to be int32"));
+        }
+        return Ok(Input { dtype, dims, data: Data::Shared(cuda::share(x, imported)?) });
+    }
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(elements * size).is_err() {
         return Err(PyMemoryError::new_err(format!(
@@ -112,26 +127,49 @@ fn read_as(
         let base = tensor.offset_bytes_ptr().map_err(refused)?.cast::<u8>();
         gather(&mut bytes, base, size, &dims, &strides);
     }
-    Ok(Input { dtype, dims, bytes })
+    Ok(Input { dtype, dims, data: Data::Bytes(bytes) })
 }
 
-fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
+fn unreachable_memory(device: DLDeviceType) -> PyErr {
+    let name = match device {
+        DLDeviceType::CUDA => "a CUDA device, which this build was made without,".into(),
+        DLDeviceType::CUDAHOST => "pinned memory".into(),
+        DLDeviceType::ROCM => "a ROCm device".into(),
+        other => format!("DLPack's device type {}", other.0),
+    };
+    PyBufferError::new_err(format!(
+        "arrays in {name} cannot be read; copy the array to the CPU first"
+    ))
+}
+
+/// The memory of an array. Where that is on a CUDA device, the caller orders its work: see [`cuda`](crate::cuda).
+pub(crate) fn import(x: &Bound<'_, PyAny>) -> PyResult<ImportedDlpack> {
     if !x.hasattr("__dlpack__")? {
         let found = x.get_type().qualname()?;
         return Err(PyTypeError::new_err(format!(
             "an array of numpy, torch, jax or another library with `__dlpack__` is needed; found {found}"
         )));
     }
-    match ImportRequest::new(x.as_borrowed())?.import(None, None) {
-        // Producers older than DLPack 1 do not accept `max_version`.
-        Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => {
-            let none = PyDict::new(x.py());
-            none.set_item("stream", x.py().None())?;
-            let capsule = x.call_method("__dlpack__", (), Some(&none))?;
-            ImportRequest::new(capsule.as_borrowed())?.import(None, None)
-        }
+    let request = ImportRequest::new(x.as_borrowed())?;
+    let device = request.device().unwrap_or(DLDevice::CPU);
+    match device.device_type {
+        DLDeviceType::CPU => {}
+        #[cfg(feature = "cuda")]
+        DLDeviceType::CUDA => return cuda::import(x, request, device),
+        other => return Err(unreachable_memory(other)),
+    }
+    match request.import(None, None) {
+        Err(error) if error.is_instance_of::<PyTypeError>(x.py()) => import_old(x, x.py().None()),
         done => done,
     }
+}
+
+/// The memory of an array of a library older than DLPack 1, which does not accept `max_version`.
+pub(crate) fn import_old(x: &Bound<'_, PyAny>, stream: Py<PyAny>) -> PyResult<ImportedDlpack> {
+    let options = PyDict::new(x.py());
+    options.set_item("stream", stream)?;
+    let capsule = x.call_method("__dlpack__", (), Some(&options))?;
+    ImportRequest::new(capsule.as_borrowed())?.import(None, None)
 }
 
 /// Appends the elements in row-major order.
@@ -214,41 +252,65 @@ fn name_of(dtype: DLDataType) -> String {
 #[derive(Clone, Copy)]
 struct Line([u8; 64]);
 
-#[derive(Clone)]
 struct Storage {
-    lines: Vec<Line>,
+    memory: Memory,
     shape: Vec<i64>,
     dtype: DLDataType,
 }
 
-/// A result in the memory of the CPU. Any library that speaks DLPack takes it without a copy: `numpy.from_dlpack(result)`.
+enum Memory {
+    Cpu(Vec<Line>),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Memory),
+}
+
+impl Memory {
+    fn copied(&self) -> PyResult<Self> {
+        match self {
+            Self::Cpu(lines) => Ok(Self::Cpu(lines.clone())),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Err(PyBufferError::new_err(
+                "an array on a CUDA device is given without a copy; copy it in your library",
+            )),
+        }
+    }
+}
+
+impl Storage {
+    fn device(&self) -> DLDevice {
+        match &self.memory {
+            Memory::Cpu(_) => DLDevice::CPU,
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.device(),
+        }
+    }
+
+    fn address(&self) -> *mut c_void {
+        match &self.memory {
+            Memory::Cpu(lines) => lines.as_ptr().cast_mut().cast(),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.address(),
+        }
+    }
+}
+
+/// A result. Any library that speaks DLPack takes it without a copy: `numpy.from_dlpack(result)`.
 #[pyclass(frozen, module = "windowpane")]
 pub(crate) struct Array(Arc<Storage>);
 
 impl Array {
     /// Waits for the elements of a tensor; the batch axis is removed if the input had none.
     pub(crate) fn of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
-        let dtype = match tensor.dtype() {
-            DType::F64 => f64::DTYPE,
-            DType::F32 => f32::DTYPE,
-            DType::F16 => f16::DTYPE,
-            DType::BF16 => bf16::DTYPE,
-            DType::I32 => i32::DTYPE,
-            DType::I8 => i8::DTYPE,
-            DType::U8 => u8::DTYPE,
-            // The enum may grow; this crate grows with it.
-            other => unreachable!("{other} has no type in DLPack"),
-        };
-        Ok(Self::new(&tensor.to_bytes()?, &tensor.dims()[usize::from(alone)..], dtype))
+        Ok(Self::new(&tensor.to_bytes()?, tensor.dims(), alone, dlpack_type(tensor.dtype())))
     }
 
     /// Like [`of`](Self::of), for indices, which become 64-bit as in NumPy and PyTorch.
     pub(crate) fn indices_of(tensor: &Tensor, alone: bool) -> windowpane::Result<Self> {
         let wide = tensor.to_vec::<i32>()?.into_iter().flat_map(|i| i64::from(i).to_ne_bytes());
-        Ok(Self::new(&wide.collect::<Vec<u8>>(), &tensor.dims()[usize::from(alone)..], i64::DTYPE))
+        Ok(Self::new(&wide.collect::<Vec<u8>>(), tensor.dims(), alone, i64::DTYPE))
     }
 
-    fn new(bytes: &[u8], dims: &[usize], dtype: DLDataType) -> Self {
+    fn new(bytes: &[u8], dims: &[usize], alone: bool, dtype: DLDataType) -> Self {
         // At least one line is allocated, so that an empty array has an address too.
         let mut lines = Vec::with_capacity(bytes.len().div_ceil(64).max(1));
         lines.extend(bytes.chunks(64).map(|chunk| {
@@ -256,12 +318,36 @@ impl Array {
             line.0[..chunk.len()].copy_from_slice(chunk);
             line
         }));
-        let shape = dims.iter().map(|&extent| extent as i64).collect();
-        Self(Arc::new(Storage { lines, shape, dtype }))
+        Self::over(Memory::Cpu(lines), dims, alone, dtype)
+    }
+
+    /// A result that stays on its CUDA device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_cuda(memory: cuda::Memory, tensor: &Tensor, alone: bool) -> Self {
+        Self::over(Memory::Cuda(memory), tensor.dims(), alone, dlpack_type(tensor.dtype()))
+    }
+
+    fn over(memory: Memory, dims: &[usize], alone: bool, dtype: DLDataType) -> Self {
+        let shape = dims[usize::from(alone)..].iter().map(|&extent| extent as i64).collect();
+        Self(Arc::new(Storage { memory, shape, dtype }))
     }
 }
 
-fn refused(error: impl std::fmt::Display) -> PyErr {
+fn dlpack_type(dtype: DType) -> DLDataType {
+    match dtype {
+        DType::F64 => f64::DTYPE,
+        DType::F32 => f32::DTYPE,
+        DType::F16 => f16::DTYPE,
+        DType::BF16 => bf16::DTYPE,
+        DType::I32 => i32::DTYPE,
+        DType::I8 => i8::DTYPE,
+        DType::U8 => u8::DTYPE,
+        // The enum may grow; this crate grows with it.
+        other => unreachable!("{other} has no type in DLPack"),
+    }
+}
+
+pub(crate) fn refused(error: impl std::fmt::Display) -> PyErr {
     PyBufferError::new_err(error.to_string())
 }
 
@@ -272,9 +358,7 @@ fn managed<M: ManagedTensorBase>(
     let mut new = Dynamic::compact(storage.shape.as_slice())
         .initialize_as::<M>(storage.clone())
         .map_err(refused)?;
-    new.set_data(storage.lines.as_ptr().cast_mut().cast())
-        .set_device(DLDevice::CPU)
-        .set_dtype(storage.dtype);
+    new.set_data(storage.address()).set_device(storage.device()).set_dtype(storage.dtype);
     new.set_flags(flags).map_err(refused)?;
     // SAFETY: the memory belongs to the storage, which the new tensor shares ownership of, and contains all elements
     // of the shape.
@@ -283,7 +367,7 @@ fn managed<M: ManagedTensorBase>(
 
 impl DlpackExporter for Array {
     fn device(&self) -> DLDevice {
-        DLDevice::CPU
+        self.0.device()
     }
 
     fn flags(&self) -> DlpackFlags {
@@ -291,6 +375,10 @@ impl DlpackExporter for Array {
     }
 
     fn prepare_export(&self, _: Python<'_>, request: &ExportRequest<'_>) -> PyResult<()> {
+        if self.0.device() != DLDevice::CPU {
+            // What is launched on any stream from now on waits for the result; only the argument is checked.
+            return request.cuda_stream().map(drop);
+        }
         match request.stream() {
             None => Ok(()),
             Some(_) => {
@@ -320,16 +408,15 @@ impl Array {
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
         if copy == Some(true) {
-            let own = Arc::new(Storage::clone(&self.0));
+            let (memory, shape) = (self.0.memory.copied()?, self.0.shape.clone());
+            let own = Arc::new(Storage { memory, shape, dtype: self.0.dtype });
             let request = ExportRequest::parse(stream.as_ref(), max_version, dl_device, None)?;
             if max_version.is_none_or(|(major, _)| major < 1) {
                 return export_dlpack(&Self(own), py, request);
             }
             let mut new =
                 Dynamic::compact(own.shape.as_slice()).initialize(own.clone()).map_err(refused)?;
-            new.set_data(own.lines.as_ptr().cast_mut().cast())
-                .set_device(DLDevice::CPU)
-                .set_dtype(own.dtype);
+            new.set_data(own.address()).set_device(DLDevice::CPU).set_dtype(own.dtype);
             // SAFETY: this is a copy, and the new tensor owns its memory.
             unsafe { new.set_flags_unchecked(DlpackFlags::IS_COPIED) };
             // SAFETY: as in `managed`.
@@ -340,7 +427,8 @@ impl Array {
     }
 
     fn __dlpack_device__(&self) -> (u32, i32) {
-        (DLDeviceType::CPU.0, 0)
+        let device = self.0.device();
+        (device.device_type.0, device.device_id)
     }
 
     /// The extent of each axis.

@@ -1,10 +1,12 @@
 //! The operators on arrays of any Python library, through DLPack: the native part of the Python package `windowpane`.
 //!
-//! An array in CPU memory is copied to the device that computes, and the result is copied back. The package's own
-//! modules
-//! (`python/windowpane`) give these functions the names, order and defaults that Python users know.
+//! An array in CPU memory is copied to the device that computes, and the result is copied back. An array on a CUDA device
+//! is used where it is. The package's own modules (`python/windowpane`) give these functions the names, order and
+//! defaults that Python users know.
 
 mod array;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod operators;
 mod wait;
 
@@ -17,7 +19,9 @@ mod _native {
     use super::array::Array;
     #[pymodule_export]
     use super::operators::{
-        avg_pool, convolve, convolve_transposed, devices, lp_pool, max_pool, max_unpool,
+        avg_pool, avg_pool_backward, convolve, convolve_backward_filter, convolve_transposed,
+        devices, lp_pool, lp_pool_backward, max_pool, max_pool_backward, max_unpool,
+        max_unpool_backward,
     };
 
     use super::*;

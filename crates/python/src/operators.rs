@@ -11,7 +11,9 @@ use windowpane::{
     MaxUnpool, Rounding, Scalar, Tensor, UnknownBackend, Window,
 };
 
-use crate::array::{Array, Input, read, read_indices};
+use crate::array::{Array, Data, Input, read, read_indices};
+#[cfg(feature = "cuda")]
+use crate::cuda;
 use crate::wait::{exception, wait};
 
 /// A window, with a number for each axis.
@@ -57,11 +59,28 @@ impl Options {
     fn rank(&self) -> usize {
         self.kernel.len()
     }
+
+    fn max_pool(&self) -> PyResult<MaxPool> {
+        Ok(MaxPool::over(self.window()?).layout(Layout::ChannelsFirst))
+    }
+
+    fn avg_pool(&self, counts: bool, divisor: Option<u32>) -> PyResult<AvgPool> {
+        let divisor = match divisor {
+            Some(fixed) => Divisor::Fixed(fixed),
+            None if counts => Divisor::Padded,
+            None => Divisor::Valid,
+        };
+        Ok(AvgPool::over(self.window()?).divisor(divisor).layout(Layout::ChannelsFirst))
+    }
+
+    fn conv(&self, groups: usize) -> PyResult<Conv> {
+        let conv = Conv::over(self.window()?).groups(groups);
+        Ok(conv.layout(Layout::ChannelsFirst).filter_layout(FilterLayout::Fchw))
+    }
 }
 
 /// The device with this name, such as `cuda` or `vulkan:1`. Without a name it is the best device that computes with
-/// elements
-/// of this type.
+/// elements of this type.
 ///
 /// A device remembers its plans, so each is opened once.
 fn device(name: Option<&str>, dtype: DType) -> PyResult<Device> {
@@ -95,7 +114,15 @@ fn open(name: Option<&str>) -> PyResult<Device> {
 
 impl Input {
     fn upload(&self, device: &Device) -> PyResult<Tensor> {
-        Tensor::from_bytes(device, self.dtype, &self.bytes, &self.dims).map_err(exception)
+        match &self.data {
+            Data::Bytes(bytes) => {
+                Tensor::from_bytes(device, self.dtype, bytes, &self.dims).map_err(exception)
+            }
+            #[cfg(feature = "cuda")]
+            Data::Shared(_) => Err(PyValueError::new_err(
+                "some arrays are on a CUDA device and some are not; move them to one device",
+            )),
+        }
     }
 
     /// Refuses an array whose type differs from the input's.
@@ -108,6 +135,56 @@ impl Input {
             self.dtype, input.dtype
         )))
     }
+
+    /// The dimensions of an array with the batch and the channels of this one, and other axes.
+    fn with_space(&self, space: &[usize]) -> Vec<usize> {
+        [&self.dims[..2], space].concat()
+    }
+}
+
+/// What an operator made.
+pub(crate) enum Made {
+    Values(Tensor),
+    /// Positions, which leave the CPU's memory in 64 bits and that of a GPU in 32.
+    Indices(Tensor),
+}
+
+/// Runs an operator where its inputs are if that is a CUDA device, else on the named device or the best one.
+fn compute(
+    py: Python<'_>,
+    inputs: Vec<Input>,
+    name: Option<String>,
+    alone: bool,
+    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Vec<Made>> + Send + 'static,
+) -> PyResult<Vec<Array>> {
+    #[cfg(feature = "cuda")]
+    if let Some(gpu) = cuda::place(&inputs, name.as_deref())? {
+        return gpu.compute(py, inputs, alone, work);
+    }
+    wait(py, move || {
+        let device = device(name.as_deref(), inputs[0].dtype)?;
+        let tensors: Vec<_> =
+            inputs.iter().map(|input| input.upload(&device)).collect::<PyResult<_>>()?;
+        let made = work(&tensors).map_err(exception)?;
+        let arrays = made.iter().map(|made| match made {
+            Made::Values(tensor) => Array::of(tensor, alone),
+            Made::Indices(tensor) => Array::indices_of(tensor, alone),
+        });
+        arrays.collect::<windowpane::Result<_>>().map_err(exception)
+    })
+}
+
+/// The same for an operator with one result.
+fn compute_one(
+    py: Python<'_>,
+    inputs: Vec<Input>,
+    name: Option<String>,
+    alone: bool,
+    work: impl FnOnce(&[Tensor]) -> windowpane::Result<Tensor> + Send + 'static,
+) -> PyResult<Array> {
+    let work = move |inputs: &[Tensor]| Ok(vec![Made::Values(work(inputs)?)]);
+    let mut made = compute(py, inputs, name, alone, work)?;
+    Ok(made.remove(0))
 }
 
 /// The names of the devices of this machine, the preferred first.
@@ -126,17 +203,34 @@ pub(crate) fn max_pool(
     name: Option<String>,
 ) -> PyResult<(Array, Option<Array>)> {
     let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = MaxPool::over(options.window()?).layout(Layout::ChannelsFirst);
-    wait(py, move || {
-        let x = x.upload(&device(name.as_deref(), x.dtype)?)?;
-        let compute = || {
-            if !indices {
-                return Ok((Array::of(&pool.forward(&x)?, alone)?, None));
-            }
-            let (y, winners) = pool.forward_with_indices(&x)?;
-            Ok((Array::of(&y, alone)?, Some(Array::indices_of(&winners, alone)?)))
-        };
-        compute().map_err(exception)
+    let pool = options.max_pool()?;
+    let mut made = compute(py, vec![x], name, alone, move |inputs| {
+        if !indices {
+            return Ok(vec![Made::Values(pool.forward(&inputs[0])?)]);
+        }
+        let (y, winners) = pool.forward_with_indices(&inputs[0])?;
+        Ok(vec![Made::Values(y), Made::Indices(winners)])
+    })?;
+    let y = made.remove(0);
+    Ok((y, made.pop()))
+}
+
+/// The gradient of [`max_pool`] with respect to an input with axes of these extents.
+#[pyfunction]
+pub(crate) fn max_pool_backward(
+    py: Python<'_>,
+    dy: &Bound<'_, PyAny>,
+    indices: &Bound<'_, PyAny>,
+    size: Vec<usize>,
+    options: Options,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let rank = options.rank();
+    let ((dy, alone), (indices, _)) =
+        (read(dy)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
+    let (pool, dims) = (options.max_pool()?, dy.with_space(&size));
+    compute_one(py, vec![dy, indices], name, alone, move |inputs| {
+        pool.backward(&inputs[0], &inputs[1], &dims)
     })
 }
 
@@ -151,16 +245,24 @@ pub(crate) fn avg_pool(
     name: Option<String>,
 ) -> PyResult<Array> {
     let (x, alone) = read(x)?.batched(options.rank())?;
-    let divisor = match divisor {
-        Some(fixed) => Divisor::Fixed(fixed),
-        None if counts => Divisor::Padded,
-        None => Divisor::Valid,
-    };
-    let pool = AvgPool::over(options.window()?).divisor(divisor).layout(Layout::ChannelsFirst);
-    wait(py, move || {
-        let x = x.upload(&device(name.as_deref(), x.dtype)?)?;
-        pool.forward(&x).and_then(|y| Array::of(&y, alone)).map_err(exception)
-    })
+    let pool = options.avg_pool(counts, divisor)?;
+    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
+}
+
+/// The gradient of [`avg_pool`] with respect to an input with axes of these extents.
+#[pyfunction]
+pub(crate) fn avg_pool_backward(
+    py: Python<'_>,
+    dy: &Bound<'_, PyAny>,
+    size: Vec<usize>,
+    options: Options,
+    counts: bool,
+    divisor: Option<u32>,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let (dy, alone) = read(dy)?.batched(options.rank())?;
+    let (pool, dims) = (options.avg_pool(counts, divisor)?, dy.with_space(&size));
+    compute_one(py, vec![dy], name, alone, move |inputs| pool.backward(&inputs[0], &dims))
 }
 
 /// The norms `(Σ|x|^p)^(1/p)`.
@@ -174,10 +276,24 @@ pub(crate) fn lp_pool(
 ) -> PyResult<Array> {
     let (x, alone) = read(x)?.batched(options.rank())?;
     let pool = LpPool::over(p, options.window()?).layout(Layout::ChannelsFirst);
-    wait(py, move || {
-        let x = x.upload(&device(name.as_deref(), x.dtype)?)?;
-        pool.forward(&x).and_then(|y| Array::of(&y, alone)).map_err(exception)
-    })
+    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
+}
+
+/// The gradient of [`lp_pool`] with respect to its input `x`.
+#[pyfunction]
+pub(crate) fn lp_pool_backward(
+    py: Python<'_>,
+    dy: &Bound<'_, PyAny>,
+    x: &Bound<'_, PyAny>,
+    p: f64,
+    options: Options,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let rank = options.rank();
+    let ((dy, alone), (x, _)) = (read(dy)?.batched(rank)?, read(x)?.batched(rank)?);
+    dy.same_type_as(&x, "gradient")?;
+    let pool = LpPool::over(p, options.window()?).layout(Layout::ChannelsFirst);
+    compute_one(py, vec![dy, x], name, alone, move |inputs| pool.backward(&inputs[0], &inputs[1]))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.
@@ -193,16 +309,29 @@ pub(crate) fn max_unpool(
     let ((y, alone), (indices, _)) =
         (read(y)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
     let unpool = MaxUnpool::new(extents(&output)?).layout(Layout::ChannelsFirst);
-    wait(py, move || {
-        let device = device(name.as_deref(), y.dtype)?;
-        let (y, indices) = (y.upload(&device)?, indices.upload(&device)?);
-        unpool.forward(&y, &indices).and_then(|x| Array::of(&x, alone)).map_err(exception)
+    compute_one(py, vec![y, indices], name, alone, move |inputs| {
+        let x = unpool.forward(&inputs[0], &inputs[1])?;
+        // A device reports an index that is out of range only to whoever waits for the result.
+        x.wait()?;
+        Ok(x)
     })
 }
 
-fn conv(options: &Options, groups: usize) -> PyResult<Conv> {
-    let conv = Conv::over(options.window()?).groups(groups);
-    Ok(conv.layout(Layout::ChannelsFirst).filter_layout(FilterLayout::Fchw))
+/// The gradient of [`max_unpool`] with respect to the maxima.
+#[pyfunction]
+pub(crate) fn max_unpool_backward(
+    py: Python<'_>,
+    dx: &Bound<'_, PyAny>,
+    indices: &Bound<'_, PyAny>,
+    rank: usize,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let ((dx, alone), (indices, _)) =
+        (read(dx)?.batched(rank)?, read_indices(indices)?.batched(rank)?);
+    let unpool = MaxUnpool::new(extents(&dx.dims[2..])?).layout(Layout::ChannelsFirst);
+    compute_one(py, vec![dx, indices], name, alone, move |inputs| {
+        unpool.backward(&inputs[0], &inputs[1])
+    })
 }
 
 /// The convolution with filters in PyTorch's layout, and a bias.
@@ -223,16 +352,15 @@ pub(crate) fn convolve(
         bias.same_type_as(&x, "bias")?;
         check_bias(bias, w.dims.first().copied().unwrap_or(0))?;
     }
-    let conv = conv(&options, groups)?;
-    wait(py, move || {
-        let device = device(name.as_deref(), x.dtype)?;
-        let (x, w) = (x.upload(&device)?, w.upload(&device)?);
-        let bias = bias.map(|bias| bias.upload(&device)).transpose()?;
-        conv.forward(&x, &w, bias.as_ref()).and_then(|y| Array::of(&y, alone)).map_err(exception)
+    let conv = options.conv(groups)?;
+    let inputs = [x, w].into_iter().chain(bias).collect();
+    compute_one(py, inputs, name, alone, move |inputs| {
+        conv.forward(&inputs[0], &inputs[1], inputs.get(2))
     })
 }
 
-/// The transposed convolution, which has outputs of this size; the bias is added to its rounded result.
+/// The transposed convolution, which has outputs of this size; the bias is added to its rounded result. It is also the
+/// gradient of [`convolve`] with respect to an input of this size.
 #[pyfunction]
 #[allow(clippy::too_many_arguments, reason = "they are the arguments of a Python function")]
 pub(crate) fn convolve_transposed(
@@ -255,22 +383,45 @@ pub(crate) fn convolve_transposed(
         bias.same_type_as(&x, "bias")?;
         check_bias(bias, channels)?;
     }
-    let (conv, dims) = (conv(&options, groups)?, [vec![x.dims[0], channels], size].concat());
-    wait(py, move || {
-        let device = device(name.as_deref(), x.dtype)?;
-        let y = conv.backward_data(&x.upload(&device)?, &w.upload(&device)?, &dims);
-        let y = y.map_err(exception)?;
-        let y = match &bias {
-            None => y,
-            Some(bias) => match bias.dtype {
-                DType::F64 => with_bias::<f64>(&y, bias),
-                DType::F32 => with_bias::<f32>(&y, bias),
-                DType::F16 => with_bias::<half::f16>(&y, bias),
-                _ => with_bias::<half::bf16>(&y, bias),
-            }
-            .map_err(exception)?,
-        };
-        Array::of(&y, alone).map_err(exception)
+    let bias = match bias.map(|bias| (bias.dtype, bias.data)) {
+        None => None,
+        Some((dtype, Data::Bytes(bytes))) => Some((dtype, bytes)),
+        #[cfg(feature = "cuda")]
+        Some((_, Data::Shared(_))) => {
+            return Err(PyValueError::new_err(
+                "on a CUDA device the bias of a transposed convolution is added by your library",
+            ));
+        }
+    };
+    let (conv, dims) = (options.conv(groups)?, [vec![x.dims[0], channels], size].concat());
+    compute_one(py, vec![x, w], name, alone, move |inputs| {
+        let y = conv.backward_data(&inputs[0], &inputs[1], &dims)?;
+        match bias {
+            None => Ok(y),
+            Some((DType::F64, bias)) => with_bias::<f64>(&y, &bias),
+            Some((DType::F32, bias)) => with_bias::<f32>(&y, &bias),
+            Some((DType::F16, bias)) => with_bias::<half::f16>(&y, &bias),
+            Some((_, bias)) => with_bias::<half::bf16>(&y, &bias),
+        }
+    })
+}
+
+/// The gradient of [`convolve`] with respect to its filters.
+#[pyfunction]
+pub(crate) fn convolve_backward_filter(
+    py: Python<'_>,
+    dy: &Bound<'_, PyAny>,
+    x: &Bound<'_, PyAny>,
+    options: Options,
+    groups: usize,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let rank = options.rank();
+    let ((dy, _), (x, _)) = (read(dy)?.batched(rank)?, read(x)?.batched(rank)?);
+    dy.same_type_as(&x, "gradient")?;
+    let conv = options.conv(groups)?;
+    compute_one(py, vec![dy, x], name, false, move |inputs| {
+        conv.backward_filter(&inputs[0], &inputs[1])
     })
 }
 
@@ -286,9 +437,10 @@ fn check_bias(bias: &Input, channels: usize) -> PyResult<()> {
 }
 
 /// A channels-first tensor with a number added to each channel, on the host.
-fn with_bias<T: Element + Scalar>(y: &Tensor, bias: &Input) -> windowpane::Result<Tensor> {
+fn with_bias<T: Element + Scalar>(y: &Tensor, bias: &[u8]) -> windowpane::Result<Tensor> {
     let host = Device::host();
-    let bias = Tensor::from_bytes(&host, T::DTYPE, &bias.bytes, &bias.dims)?.to_vec::<T>()?;
+    let channels = [bias.len() / T::DTYPE.size()];
+    let bias = Tensor::from_bytes(&host, T::DTYPE, bias, channels)?.to_vec::<T>()?;
     let plane = Shape::from_dims(y.dims(), Layout::ChannelsFirst)?.plane();
     let mut elements = y.to_vec::<T>()?;
     for (plane, bias) in elements.chunks_mut(plane).zip(bias.iter().cycle()) {

@@ -30,19 +30,11 @@ pub(crate) fn wait<T: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> PyResult<T> + Send + 'static,
 ) -> PyResult<T> {
-    let known = PROCESS.compare_exchange(0, process::id(), Ordering::AcqRel, Ordering::Acquire);
-    if known.is_err_and(|known| known != process::id()) {
-        return Err(PyRuntimeError::new_err(
-            "windowpane cannot be used in a process that was forked from one that has used it; start processes with \
-             the method `spawn`",
-        ));
-    }
+    refuse_forks()?;
     let (sender, receiver) = channel();
     submit(Box::new(move || {
-        let done =
-            catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(broken(&*panic)));
         // After Ctrl-C nothing receives the result.
-        let _ = sender.send(done);
+        let _ = sender.send(guarded(work));
     }))?;
     // A lock, because `detach` requires that what it uses may be shared.
     let receiver = Mutex::new(receiver);
@@ -55,6 +47,23 @@ pub(crate) fn wait<T: Send + 'static>(
             }
         }
     }
+}
+
+/// Refuses to work in a process that has lost the threads of its parent.
+pub(crate) fn refuse_forks() -> PyResult<()> {
+    let known = PROCESS.compare_exchange(0, process::id(), Ordering::AcqRel, Ordering::Acquire);
+    if known.is_err_and(|known| known != process::id()) {
+        return Err(PyRuntimeError::new_err(
+            "windowpane cannot be used in a process that was forked from one that has used it; start processes with \
+             the method `spawn`",
+        ));
+    }
+    Ok(())
+}
+
+/// Does work whose panics become exceptions.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(broken(&*panic)))
 }
 
 /// Gives a job to a thread that waits for one, or to a new thread.

@@ -41,7 +41,8 @@ def converter(x: object) -> Callable[[Any], Any]:
         from_dlpack = getattr(sys.modules.get(name), "from_dlpack", None)
         if from_dlpack is not None:
             found: Callable[[Any], Any] = from_dlpack
-            return found
+            # A capsule needs no negotiation about streams, which are ordered already, and PyTorch takes one.
+            return found if library != "torch" else lambda result: found(result.__dlpack__())
     return lambda result: result
 
 
@@ -57,7 +58,7 @@ def space_of(x: SupportsDLPack, rank: int, name: str = "input") -> list[int]:
         raise ValueError(
             f"{name} needs {rank + 2} axes, or {rank + 1} without a batch; found {len(shape)} axes"
         )
-    return [int(extent) for extent in shape][-rank:]
+    return list(shape[-rank:])
 
 
 def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
@@ -73,3 +74,26 @@ def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     if min(found) < least:
         raise ValueError(f"{name} needs numbers of at least {least}; found {min(found)}")
     return found
+
+
+def output_size(space: Any, options: Options) -> list[Any]:
+    """The extents of the output of a window: section 1 of docs/SEMANTICS.md."""
+    if options["adaptive"]:
+        return options["kernel"]
+    if not options["padding"]:
+        return [-(-extent // step) for extent, step in zip(space, options["stride"], strict=True)]
+    size = []
+    for extent, taps, step, pad, spread in zip(
+        space,
+        options["kernel"],
+        options["stride"],
+        options["padding"],
+        options["dilation"],
+        strict=True,
+    ):
+        room = extent + 2 * pad - spread * (taps - 1) - 1
+        count = (room + step - 1) // step + 1 if options["ceil"] else room // step + 1
+        if options["ceil"] and (count - 1) * step >= extent + pad:
+            count -= 1
+        size.append(count)
+    return size

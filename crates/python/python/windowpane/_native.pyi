@@ -8,18 +8,23 @@ __all__ = [
     "Array",
     "__version__",
     "avg_pool",
+    "avg_pool_backward",
     "convolve",
+    "convolve_backward_filter",
     "convolve_transposed",
     "devices",
     "lp_pool",
+    "lp_pool_backward",
     "max_pool",
+    "max_pool_backward",
     "max_unpool",
+    "max_unpool_backward",
 ]
 __version__: str
 
 @final
 class Array:
-    """A result in the memory of the CPU, for any library that speaks DLPack."""
+    """A result, for any library that speaks DLPack: in the memory of the CPU, or where its inputs are."""
 
     def __dlpack__(
         self,
@@ -39,12 +44,33 @@ def devices() -> list[str]:
 def max_pool(
     x: SupportsDLPack, options: Options, indices: bool, name: str | None
 ) -> tuple[Array, Array | None]: ...
+def max_pool_backward(
+    dy: SupportsDLPack,
+    indices: SupportsDLPack,
+    size: list[int],
+    options: Options,
+    name: str | None,
+) -> Array: ...
 def avg_pool(
     x: SupportsDLPack, options: Options, counts: bool, divisor: int | None, name: str | None
 ) -> Array: ...
+def avg_pool_backward(
+    dy: SupportsDLPack,
+    size: list[int],
+    options: Options,
+    counts: bool,
+    divisor: int | None,
+    name: str | None,
+) -> Array: ...
 def lp_pool(x: SupportsDLPack, p: float, options: Options, name: str | None) -> Array: ...
+def lp_pool_backward(
+    dy: SupportsDLPack, x: SupportsDLPack, p: float, options: Options, name: str | None
+) -> Array: ...
 def max_unpool(
     y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None
+) -> Array: ...
+def max_unpool_backward(
+    dx: SupportsDLPack, indices: SupportsDLPack, rank: int, name: str | None
 ) -> Array: ...
 def convolve(
     x: SupportsDLPack,
@@ -62,4 +88,7 @@ def convolve_transposed(
     options: Options,
     groups: int,
     name: str | None,
+) -> Array: ...
+def convolve_backward_filter(
+    dy: SupportsDLPack, x: SupportsDLPack, options: Options, groups: int, name: str | None
 ) -> Array: ...

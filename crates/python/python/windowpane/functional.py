@@ -2,7 +2,8 @@
 
 Arrays are channels first: a batch of samples, or one sample without the batch axis. A result has the type of the first
 argument. Work runs on the best device of the machine that computes with the type of the elements, or on the one that
-`device` names (see `windowpane.devices()`).
+`device` names (see `windowpane.devices()`). Arrays on a CUDA device stay there. Importing `windowpane.torch` or
+`windowpane.jax` adds gradients.
 
 What differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
 that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in
@@ -14,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
-from windowpane import _native
-from windowpane._arrays import Numbers, Options, SupportsDLPack, converter, numbers, space_of
+from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of
+from windowpane._engines import engine_of
 
 
 def _options(
@@ -69,9 +70,9 @@ def _max_pool(
     rank: int, x: SupportsDLPack, options: Options, indices: bool, device: str | None
 ) -> Any:
     space_of(x, rank)
-    convert = converter(x)
-    y, winners = _native.max_pool(x, options, indices, device)
-    return convert(y) if winners is None else (convert(y), convert(winners))
+    if indices:
+        return engine_of(x).max_pool_with_indices(x, options, device)
+    return engine_of(x).max_pool(x, options, device)
 
 
 def max_pool1d(
@@ -138,8 +139,7 @@ def _avg_pool(
     space_of(x, rank)
     if divisor is not None and divisor < 1:
         raise ValueError(f"divisor_override is at least 1; found {divisor}")
-    convert = converter(x)
-    return convert(_native.avg_pool(x, options, counts, divisor, device))
+    return engine_of(x).avg_pool(x, options, counts, divisor, device)
 
 
 def avg_pool1d(
@@ -193,8 +193,7 @@ def _lp_pool(
     rank: int, x: SupportsDLPack, p: float, options: Options, device: str | None
 ) -> Any:
     space_of(x, rank)
-    convert = converter(x)
-    return convert(_native.lp_pool(x, float(p), options, device))
+    return engine_of(x).lp_pool(x, float(p), options, device)
 
 
 def lp_pool1d(
@@ -333,8 +332,8 @@ def _max_unpool(
                 raise ValueError(
                     f"output_size is between {own - step} and {own + step} on each axis; found {size}"
                 )
-    convert = converter(x)
-    return convert(_native.max_unpool(x, indices, numbers(sizes, rank, "the output", 1), device))
+    whole = numbers(sizes, rank, "the output", 1)
+    return engine_of(x).max_unpool(x, indices, whole, device)
 
 
 def max_unpool1d(
@@ -410,8 +409,7 @@ def _conv(
             raise ValueError("padding='same' needs a stride of 1")
         options["padding"] = []
     (group_count,) = numbers(groups, 1, "groups", 1)
-    convert = converter(x)
-    return convert(_native.convolve(x, weight, bias, options, group_count, device))
+    return engine_of(x).conv(x, weight, bias, options, group_count, device)
 
 
 def conv1d(
@@ -491,10 +489,7 @@ def _conv_transpose(
     ]
     size = numbers(sizes, rank, "the output", 1)
     (group_count,) = numbers(groups, 1, "groups", 1)
-    convert = converter(x)
-    return convert(
-        _native.convolve_transposed(x, weight, bias, size, options, group_count, device)
-    )
+    return engine_of(x).conv_transpose(x, weight, bias, size, options, group_count, device)
 
 
 def conv_transpose1d(

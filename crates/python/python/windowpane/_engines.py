@@ -1,0 +1,107 @@
+"""Who computes with an array: the native module, unless its library has more to ask for, such as gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from windowpane import _native
+from windowpane._arrays import Options, SupportsDLPack, converter
+
+
+class Engine(Protocol):
+    """The operators on arrays of one library; results are arrays of that library."""
+
+    def max_pool(self, x: Any, options: Options, device: str | None) -> Any: ...
+    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any: ...
+    def avg_pool(
+        self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
+    ) -> Any: ...
+    def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any: ...
+    def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any: ...
+    def conv(
+        self, x: Any, w: Any, bias: Any, options: Options, groups: int, device: str | None
+    ) -> Any: ...
+    def conv_transpose(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any,
+        size: list[int],
+        options: Options,
+        groups: int,
+        device: str | None,
+    ) -> Any: ...
+
+
+class Native:
+    """The native module, for arrays of any library."""
+
+    def max_pool(self, x: Any, options: Options, device: str | None) -> Any:
+        return converter(x)(_native.max_pool(x, options, False, device)[0])
+
+    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any:
+        convert = converter(x)
+        y, winners = _native.max_pool(x, options, True, device)
+        # On a GPU they have 32 bits.
+        return convert(y), _cast(convert(winners), "int64") if on_gpu(x) else convert(winners)
+
+    def avg_pool(
+        self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
+    ) -> Any:
+        return converter(x)(_native.avg_pool(x, options, counts, divisor, device))
+
+    def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
+        return converter(x)(_native.lp_pool(x, p, options, device))
+
+    def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any:
+        if on_gpu(indices):
+            indices = _cast(indices, "int32")
+        return converter(x)(_native.max_unpool(x, indices, size, device))
+
+    def conv(
+        self, x: Any, w: Any, bias: Any, options: Options, groups: int, device: str | None
+    ) -> Any:
+        return converter(x)(_native.convolve(x, w, bias, options, groups, device))
+
+    def conv_transpose(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any,
+        size: list[int],
+        options: Options,
+        groups: int,
+        device: str | None,
+    ) -> Any:
+        convert = converter(x)
+        if bias is None or not on_gpu(x):
+            return convert(
+                _native.convolve_transposed(x, w, bias, size, options, groups, device)
+            )
+        y = convert(_native.convolve_transposed(x, w, None, size, options, groups, device))
+        return y + bias.reshape((-1, *[1] * len(size)))
+
+
+_NATIVE = Native()
+#: Engines for arrays of a type, which the modules for a library add.
+ENGINES: dict[type[Any], Engine] = {}
+
+
+def engine_of(x: SupportsDLPack) -> Engine:
+    """The engine for an array."""
+    for kind, engine in ENGINES.items():
+        if isinstance(x, kind):
+            return engine
+    return _NATIVE
+
+
+def on_gpu(x: SupportsDLPack) -> bool:
+    """Whether an array is in the memory of a CUDA device."""
+    return int(x.__dlpack_device__()[0]) == 2
+
+
+def _cast(indices: Any, dtype: str) -> Any:
+    """Indices in another type, by their own library."""
+    if hasattr(indices, "astype"):
+        return indices.astype(dtype)
+    return {"int32": indices.int, "int64": indices.long}[dtype]()

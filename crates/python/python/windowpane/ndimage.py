@@ -1,0 +1,932 @@
+"""Filters of images and volumes with SciPy's names, order and defaults.
+
+Arrays are numpy's, cupy's, jax's or dask's, of any number of axes. Results are those of `scipy.ndimage`: identical, except
+that averages of floating-point numbers are rounded once per pass and not after each axis. `device` names who computes,
+as in `windowpane.functional`.
+
+Time does not grow with the size of a rectangular window. A footprint of another shape costs a pass for each length of its
+runs along the last axis, and a comparison for each run.
+
+A dask array is computed in its chunks, with halos as wide as the window reaches, and the result is the same. Elements
+are those of numpy up to 32 bits, and float64; 64-bit integers that a float64 cannot hold are refused.
+
+>>> import numpy
+>>> maximum_filter(numpy.array([[1, 5, 2, 4]], dtype="uint8"), (1, 3))
+array([[5, 5, 5, 4]], dtype=uint8)
+>>> block_reduce(numpy.array([[1, 1, 7, 8], [1, 3, 7, 9]]), 2, "mode")
+array([[1, 7]])
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from windowpane._arrays import Options
+from windowpane._engines import engine_of
+
+Reduction = Literal["mean", "max", "min", "mode"]
+#: How many axes a kernel works on at once.
+_AXES = 3
+_MODES = {
+    "reflect": "reflect",
+    "grid-mirror": "reflect",
+    "mirror": "mirror",
+    "nearest": "nearest",
+    "wrap": "wrap",
+    "grid-wrap": "wrap",
+    "constant": "constant",
+    "grid-constant": "constant",
+}
+
+
+def _library(x: Any) -> Any:
+    """The module with numpy's functions for an array."""
+    for base in type(x).__mro__:
+        name = base.__module__.partition(".")[0]
+        if name in ("jax", "jaxlib"):
+            return sys.modules["jax.numpy"]
+        if name in ("numpy", "cupy"):
+            return sys.modules[name]
+        if name == "dask":
+            return sys.modules["dask.array"]
+        if name == "torch":
+            raise TypeError("an image is an array of numpy, cupy, jax or dask; found one of torch")
+    return np
+
+
+def _image(x: Any) -> tuple[Any, Any]:
+    """An array, and the module with its library's functions."""
+    library = _library(x)
+    x = np.asarray(x) if library is np else x
+    if x.dtype.kind not in "biuf":
+        raise TypeError(f"elements are real numbers; found {x.dtype}")
+    return x, library
+
+
+def _is_dask(x: Any) -> bool:
+    return type(x).__module__.partition(".")[0] == "dask"
+
+
+def _axes_of(axes: Any, ndim: int) -> list[int]:
+    if axes is None:
+        return list(range(ndim))
+    wanted = [operator.index(axis) for axis in (axes if isinstance(axes, Iterable) else [axes])]
+    found = [axis + ndim if axis < 0 else axis for axis in wanted]
+    if any(not 0 <= axis < ndim for axis in found) or len(set(found)) != len(found):
+        raise ValueError(f"axes name each of {ndim} axes at most once; found {wanted}")
+    return found
+
+
+def _each(value: Any, count: int, name: str) -> list[Any]:
+    """A value for each axis."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return [value] * count
+    found = list(value)
+    if len(found) != count:
+        raise RuntimeError(f"{name} needs {count} values, or one for all axes; found {len(found)}")
+    return found
+
+
+def _reach(sizes: Sequence[int], origins: Sequence[int]) -> list[tuple[int, int]]:
+    """How far windows reach before and after their element."""
+    for size, origin in zip(sizes, origins, strict=True):
+        if size < 1:
+            raise RuntimeError(f"a window has a size of at least 1; found {size}")
+        if not 0 <= size // 2 + origin < size:
+            raise ValueError(f"invalid origin: {origin} for a window of {size}")
+    return [
+        (size // 2 + origin, size - 1 - size // 2 - origin)
+        for size, origin in zip(sizes, origins, strict=True)
+    ]
+
+
+def _pad(
+    x: Any, library: Any, axis: int, reach: tuple[int, int], mode: str, cval: Any
+) -> Any:
+    """An array with more elements before and after on an axis."""
+    before, after = reach
+    extent = x.shape[axis]
+    if before == after == 0:
+        return x
+    if mode == "constant":
+        widths = [(0, 0)] * x.ndim
+        widths[axis] = reach
+        return library.pad(x, widths, mode="constant", constant_values=cval)
+    at = np.arange(-before, extent + after)
+    if mode == "nearest" or extent == 1:
+        at = at.clip(0, extent - 1)
+    elif mode == "wrap":
+        at %= extent
+    else:
+        period = 2 * extent - 2 * (mode == "mirror")
+        at %= period
+        # The edge is seen twice by "reflect", and once by "mirror".
+        at = np.minimum(at, period - (mode == "reflect") - at)
+    return library.take(x, library.asarray(at), axis=axis)
+
+
+def _extended(
+    x: Any, library: Any, axes: list[int], reach: Any, modes: Any, cval: Any
+) -> Any:
+    for axis, own, mode in zip(axes, reach, modes, strict=True):
+        if mode not in _MODES:
+            raise RuntimeError(f"boundary mode not supported: {mode!r}")
+        x = _pad(x, library, axis, own, _MODES[mode], cval)
+    return x
+
+
+def _code(x: Any, library: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The elements in a type that kernels compute with, in the same order, and the way back."""
+    dtype = x.dtype
+    if dtype.kind == "f" and dtype.itemsize <= 8 or dtype in (np.int32, np.int8, np.uint8):
+        return x, lambda y: y
+    if dtype.kind == "f":
+        raise TypeError(f"elements have at most 64 bits; found {dtype}")
+    if dtype == np.bool_:
+        to: Any = np.uint8
+    elif dtype.itemsize < 4:
+        to = np.int32
+    elif dtype == np.uint32:
+        top = np.uint32(1 << 31)
+        flipped = (x ^ top).view(np.int32)
+        return flipped, lambda y: y.view(np.uint32) ^ top
+    else:
+        most = 1 << 53
+        if x.size and (int(x.min()) < -most or int(x.max()) > most):
+            raise ValueError("64-bit integers are filtered where a float64 holds them: within 2**53")
+        to = np.float64
+    return x.astype(to), lambda y: y.astype(dtype)
+
+
+def _planes(
+    x: Any, library: Any, axes: Sequence[int], work: Callable[[Any], Any]
+) -> Any:
+    """Does work on the last axes of an array with a batch and channels, and puts the axes back."""
+    rank = len(axes)
+    last = tuple(range(-rank, 0))
+    moved = library.moveaxis(x, tuple(axes), last)
+    lead, space = moved.shape[:-rank], moved.shape[-rank:]
+    y = work(moved.reshape(1, -1, *space))
+    return library.moveaxis(y.reshape(*lead, *y.shape[-rank:]), last, tuple(axes))
+
+
+def _window(sizes: Sequence[int], stride: Sequence[int], ceil: bool = False) -> Options:
+    rank = len(sizes)
+    return {
+        "kernel": list(sizes),
+        "stride": list(stride),
+        "padding": [0] * rank,
+        "dilation": [1] * rank,
+        "ceil": ceil,
+        "adaptive": False,
+    }
+
+
+def _groups(axes: Sequence[int], sizes: Sequence[int]) -> Iterable[tuple[list[int], list[int]]]:
+    """Axes and sizes of the windows that do something, as many at once as a kernel takes."""
+    left = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size > 1]
+    for at in range(0, len(left), _AXES):
+        part = left[at : at + _AXES]
+        yield [axis for axis, _ in part], [size for _, size in part]
+
+
+def _maximum(
+    x: Any,
+    library: Any,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int] | None = None,
+    ceil: bool = False,
+    device: str | None = None,
+) -> Any:
+    """The maximum of each window, without borders."""
+    if x.size == 0:
+        return x
+    x, back = _code(x, library)
+    for group, extents in _groups(axes, sizes):
+        options = _window(extents, extents if strides else [1] * len(group), ceil)
+
+        def pool(planes: Any, options: Options = options) -> Any:
+            return engine_of(planes).max_pool(planes, options, device)
+
+        x = _planes(x, library, group, pool)
+    return back(x)
+
+
+def _reversed(x: Any) -> Any:
+    """The elements in the reverse order, so that minima are maxima. The same again restores them."""
+    return ~x if x.dtype.kind in "iub" else -x
+
+
+def _runs(footprint: Any) -> Iterable[tuple[tuple[int, ...], int, int]]:
+    """The runs of a footprint along its last axis: where they start, and their lengths."""
+    for row in np.ndindex(footprint.shape[:-1]):
+        edges = np.flatnonzero(np.diff(footprint[row].astype(np.int8), prepend=0, append=0))
+        for start, end in edges.reshape(-1, 2):
+            yield row, int(start), int(end - start)
+
+
+def _moved(x: Any, axes: Sequence[int], offsets: Sequence[int], space: Sequence[int]) -> Any:
+    """The part of an extended array that is seen at an offset."""
+    part = [slice(None)] * x.ndim
+    for axis, offset, extent in zip(axes, offsets, space, strict=True):
+        part[axis] = slice(offset, offset + extent)
+    return x[tuple(part)]
+
+
+def _over_footprint(
+    x: Any, library: Any, axes: list[int], footprint: Any, space: list[int], device: str | None
+) -> Any:
+    """The maximum under a footprint of an extended array."""
+    found: Any = None
+    runs = sorted(_runs(footprint), key=lambda run: run[2])
+    for length, same in itertools.groupby(runs, key=lambda run: run[2]):
+        pooled = _maximum(x, library, axes[-1:], [length], device=device)
+        for row, start, _ in same:
+            seen = _moved(pooled, axes, (*row, start), space)
+            found = seen if found is None else library.maximum(found, seen)
+    return found.copy() if library is np else found
+
+
+def _over_structure(
+    x: Any, library: Any, axes: list[int], footprint: Any, structure: Any, space: list[int], minimum: bool
+) -> Any:
+    """The extremum of an extended array with heights added, as SciPy computes it: in float64."""
+    found: Any = None
+    choose = library.minimum if minimum else library.maximum
+    x = x.astype(np.float64)
+    for tap in np.argwhere(footprint):
+        height = float(structure[tuple(tap)])
+        seen = _moved(x, axes, tap.tolist(), space) + (-height if minimum else height)
+        found = seen if found is None else choose(found, seen)
+    return found
+
+
+def _holds(dtype: Any, number: float) -> bool:
+    """Whether a type has a number."""
+    if dtype.kind == "f":
+        return True
+    if dtype.kind == "b":
+        return number in (0, 1)
+    limits = np.iinfo(dtype)
+    return limits.min <= number <= limits.max and number == int(number)
+
+
+def _delivered(result: Any, output: Any, library: Any) -> Any:
+    """A result in the array or the type that the caller asked for."""
+    if output is None:
+        return result
+    if isinstance(output, type | np.dtype | str):
+        return result.astype(np.dtype(output))
+    if library is not np and library.__name__ != "cupy":
+        raise TypeError("output is a type here: arrays of this library cannot be written to")
+    if output.shape != result.shape:
+        raise RuntimeError(f"output shape not correct: {output.shape} for {result.shape}")
+    output[...] = result
+    return output
+
+
+def _in_chunks(
+    x: Any, work: Callable[[Any], Any], axes: list[int], reach: Any, modes: Any
+) -> Any:
+    """Filters each chunk of a dask array with a halo."""
+    wraps = [_MODES.get(mode) == "wrap" for mode in modes]
+    depth: dict[int, Any] = {axis: 0 for axis in range(x.ndim)}
+    boundary: dict[int, str] = {axis: "none" for axis in range(x.ndim)}
+    for axis, own, wrap in zip(axes, reach, wraps, strict=True):
+        # At the edges of the whole the filter itself sees no further, but where it wraps around.
+        depth[axis] = max(own) if wrap else own
+        boundary[axis] = "periodic" if wrap else "none"
+    module = sys.modules["dask.array"]
+    return module.map_overlap(work, x, depth=depth, boundary=boundary, meta=x._meta)
+
+
+def _extremum(
+    x: Any,
+    size: Any,
+    footprint: Any,
+    structure: Any,
+    output: Any,
+    mode: Any,
+    cval: float,
+    origin: Any,
+    axes: Any,
+    minimum: bool,
+    device: str | None,
+) -> Any:
+    if size is not None and footprint is not None:
+        warnings.warn("ignoring size because footprint is set", UserWarning, stacklevel=3)
+    x, library = _image(x)
+    axes = _axes_of(axes, x.ndim)
+    origins = [operator.index(own) for own in _each(origin, len(axes), "origin")]
+    modes = _each(mode, len(axes), "mode")
+    if structure is not None:
+        structure = np.asarray(structure, dtype=np.float64)
+        footprint = np.ones(structure.shape, bool) if footprint is None else footprint
+    if footprint is not None:
+        footprint = np.asarray(footprint, dtype=bool)
+        if footprint.ndim != len(axes):
+            raise RuntimeError(
+                f"footprint.ndim ({footprint.ndim}) must match len(axes) ({len(axes)})"
+            )
+        if not footprint.any():
+            raise ValueError("All-zero footprint is not supported.")
+        sizes = list(footprint.shape)
+    elif size is None:
+        raise RuntimeError("no footprint provided")
+    else:
+        sizes = [int(own) for own in _each(size, len(axes), "size")]
+    # A whole footprint is a window.
+    if footprint is not None and structure is None and footprint.all():
+        footprint = None
+    reach = _reach(sizes, origins)
+    if _is_dask(x):
+        own = functools.partial(
+            _extremum,
+            size=None if footprint is not None else sizes,
+            footprint=footprint,
+            structure=structure,
+            output=None,
+            mode=modes,
+            cval=cval,
+            origin=origins,
+            axes=axes,
+            minimum=minimum,
+            device=device,
+        )
+        return _delivered(_in_chunks(x, own, axes, reach, modes), output, library)
+    if x.size == 0:
+        return _delivered(x.copy(), output, library)
+    if "constant" in {_MODES.get(own) for own in modes} and not _holds(x.dtype, cval):
+        raise ValueError(f"cval is a number that {x.dtype} holds; found {cval}")
+    space = [x.shape[axis] for axis in axes]
+    wide = _extended(x, library, axes, reach, modes, cval)
+    if structure is not None:
+        heights = _over_structure(wide, library, axes, footprint, structure, space, minimum)
+        return _delivered(heights.astype(x.dtype), output, library)
+    wide = _reversed(wide) if minimum else wide
+    if footprint is None:
+        found = _maximum(wide, library, axes, sizes, device=device)
+    else:
+        found = _over_footprint(wide, library, axes, footprint, space, device)
+    if found is x:
+        found = x.copy()
+    return _delivered(_reversed(found) if minimum else found, output, library)
+
+
+def maximum_filter(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The maximum under a window, or under a footprint."""
+    return _extremum(
+        input, size, footprint, None, output, mode, cval, origin, axes, False, device
+    )
+
+
+
+def minimum_filter(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The minimum under a window, or under a footprint."""
+    return _extremum(
+        input, size, footprint, None, output, mode, cval, origin, axes, True, device
+    )
+
+
+
+def uniform_filter(
+    input: Any,
+    size: Any = 3,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The average under a window. Averages of integers are cut off after each axis, as SciPy's are."""
+    x, library = _image(input)
+    axes = _axes_of(axes, x.ndim)
+    sizes = [int(own) for own in _each(size, len(axes), "size")]
+    origins = [operator.index(own) for own in _each(origin, len(axes), "origin")]
+    modes = _each(mode, len(axes), "mode")
+    reach = _reach(sizes, origins)
+    if _is_dask(x):
+        filter = functools.partial(
+            uniform_filter,
+            size=sizes,
+            mode=modes,
+            cval=cval,
+            origin=origins,
+            axes=axes,
+            device=device,
+        )
+        return _delivered(_in_chunks(x, filter, axes, reach, modes), output, library)
+    if x.size == 0:
+        return _delivered(x.copy(), output, library)
+    if x.dtype.kind == "f":
+        wide = _extended(x, library, axes, reach, modes, cval)
+        return _delivered(_average(wide, library, axes, sizes, device=device), output, library)
+    for axis, size, own, mode in zip(axes, sizes, reach, modes, strict=True):
+        wide = _extended(x.astype(np.float64), library, [axis], [own], [mode], cval)
+        x = _average(wide, library, [axis], [size], device=device).astype(x.dtype)
+    return _delivered(x, output, library)
+
+
+def _average(
+    x: Any,
+    library: Any,
+    axes: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int] | None = None,
+    ceil: bool = False,
+    device: str | None = None,
+) -> Any:
+    """The average of each window, without borders. A window that is cut off has fewer elements."""
+    for group, extents in _groups(axes, sizes):
+        options = _window(extents, extents if strides else [1] * len(group), ceil)
+
+        def pool(planes: Any, options: Options = options) -> Any:
+            return engine_of(planes).avg_pool(planes, options, False, None, device)
+
+        x = _planes(x, library, group, pool)
+    return x
+
+
+def _dilation(
+    x: Any,
+    size: Any,
+    footprint: Any,
+    structure: Any,
+    output: Any,
+    mode: Any,
+    cval: float,
+    origin: Any,
+    axes: Any,
+    device: str | None,
+) -> Any:
+    """The maximum under the mirrored window."""
+    if size is None and footprint is None and structure is None:
+        raise ValueError("size, footprint, or structure must be specified")
+    count = len(_axes_of(axes, _image(x)[0].ndim))
+    footprint, structure = _mirrored(footprint), _mirrored(structure)
+    shape = next((own.shape for own in (footprint, structure) if own is not None), None)
+    sizes = _each(size, count, "size") if shape is None else shape
+    origins = _each(origin, count, "origin")
+    # An even window has no middle, and mirroring moves it by one.
+    origins = [-own - (extent % 2 == 0) for own, extent in zip(origins, sizes, strict=True)]
+    return _extremum(
+        x, size, footprint, structure, output, mode, cval, origins, axes, False, device
+    )
+
+
+def _mirrored(shape: Any) -> Any:
+    return None if shape is None else np.flip(np.asarray(shape))
+
+
+def _erosion(
+    x: Any,
+    size: Any,
+    footprint: Any,
+    structure: Any,
+    output: Any,
+    mode: Any,
+    cval: float,
+    origin: Any,
+    axes: Any,
+    device: str | None,
+) -> Any:
+    """The minimum under the window."""
+    if size is None and footprint is None and structure is None:
+        raise ValueError("size, footprint, or structure must be specified")
+    return _extremum(
+        x, size, footprint, structure, output, mode, cval, origin, axes, True, device
+    )
+
+
+def grey_erosion(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The minimum under a window, less the heights of the structure if it has some."""
+    return _erosion(input, size, footprint, structure, output, mode, cval, origin, axes, device)
+
+
+
+def grey_dilation(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The maximum under the mirrored window, plus the heights of the structure if it has some."""
+    return _dilation(input, size, footprint, structure, output, mode, cval, origin, axes, device)
+
+
+
+def grey_opening(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The dilation of the erosion, which removes what is bright and narrower than the window."""
+    low = _erosion(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    return _dilation(low, size, footprint, structure, output, mode, cval, origin, axes, device)
+
+
+
+def grey_closing(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The erosion of the dilation, which fills what is dark and narrower than the window."""
+    high = _dilation(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    return _erosion(high, size, footprint, structure, output, mode, cval, origin, axes, device)
+
+
+
+def morphological_gradient(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The dilation less the erosion."""
+    high = _dilation(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    low = _erosion(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    return _delivered(high - low, output, _library(low))
+
+
+
+def white_tophat(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The input less its opening: what is bright and narrower than the window."""
+    low = _erosion(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    opened = _dilation(low, size, footprint, structure, None, mode, cval, origin, axes, device)
+    return _delivered(_less(_image(input)[0], opened), output, _library(low))
+
+
+
+def black_tophat(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    structure: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The closing less the input: what is dark and narrower than the window."""
+    high = _dilation(input, size, footprint, structure, None, mode, cval, origin, axes, device)
+    closed = _erosion(high, size, footprint, structure, None, mode, cval, origin, axes, device)
+    return _delivered(_less(closed, _image(input)[0]), output, _library(high))
+
+
+
+def _less(a: Any, b: Any) -> Any:
+    return a ^ b if a.dtype == np.bool_ else a - b
+
+
+def _binary(
+    x: Any,
+    structure: Any,
+    iterations: Any,
+    mask: Any,
+    output: Any,
+    border: Any,
+    origin: Any,
+    axes: Any,
+    dilate: bool,
+    device: str | None,
+) -> Any:
+    x, library = _image(x)
+    axes = _axes_of(axes, x.ndim)
+    x = x != 0
+    if structure is None:
+        # An element and its neighbours along the axes.
+        centred = np.indices([3] * len(axes)) - 1
+        structure = np.abs(centred).sum(axis=0) <= 1
+    structure = np.asarray(structure, dtype=bool)
+    origins = _each(origin, len(axes), "origin")
+    if dilate:
+        structure = np.flip(structure)
+        even = [extent % 2 == 0 for extent in structure.shape]
+        origins = [-own - moved for own, moved in zip(origins, even, strict=True)]
+    if mask is not None and tuple(mask.shape) != tuple(x.shape):
+        raise RuntimeError("mask and input must have equal sizes")
+    rounds = operator.index(iterations)
+    if rounds < 1 and _is_dask(x):
+        raise ValueError("a dask array needs a number of iterations")
+    for done in itertools.count(1):
+        before = x
+        x = _extremum(
+            x, None, structure, None, None, "constant", bool(border), origins, axes, not dilate, device
+        )
+        if mask is not None:
+            x = library.where(mask, x, before)
+        if done == rounds or rounds < 1 and bool((x == before).all()):
+            break
+    return _delivered(x, output, library)
+
+
+def binary_erosion(
+    input: Any,
+    structure: Any = None,
+    iterations: int = 1,
+    mask: Any = None,
+    output: Any = None,
+    border_value: int = 0,
+    origin: Any = 0,
+    brute_force: bool = False,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """Whether all elements under the structure are set, repeatedly; below one iteration, until nothing changes.
+
+    `brute_force` changes nothing here.
+    """
+    return _binary(
+        input, structure, iterations, mask, output, border_value, origin, axes, False, device
+    )
+
+
+def binary_dilation(
+    input: Any,
+    structure: Any = None,
+    iterations: int = 1,
+    mask: Any = None,
+    output: Any = None,
+    border_value: int = 0,
+    origin: Any = 0,
+    brute_force: bool = False,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """Whether an element under the mirrored structure is set, repeatedly; see `binary_erosion`."""
+    return _binary(
+        input, structure, iterations, mask, output, border_value, origin, axes, True, device
+    )
+
+
+def binary_opening(
+    input: Any,
+    structure: Any = None,
+    iterations: int = 1,
+    output: Any = None,
+    origin: Any = 0,
+    mask: Any = None,
+    border_value: int = 0,
+    brute_force: bool = False,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The dilation of the erosion; see `binary_erosion`."""
+    rest = (border_value, origin, axes)
+    low = _binary(input, structure, iterations, mask, None, *rest, False, device)
+    return _binary(low, structure, iterations, mask, output, *rest, True, device)
+
+
+def binary_closing(
+    input: Any,
+    structure: Any = None,
+    iterations: int = 1,
+    output: Any = None,
+    origin: Any = 0,
+    mask: Any = None,
+    border_value: int = 0,
+    brute_force: bool = False,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The erosion of the dilation; see `binary_erosion`."""
+    rest = (border_value, origin, axes)
+    high = _binary(input, structure, iterations, mask, None, *rest, True, device)
+    return _binary(high, structure, iterations, mask, output, *rest, False, device)
+
+
+def block_reduce(
+    image: Any,
+    block_size: Any = 2,
+    func: Reduction = "mean",
+    cval: float = 0,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The reduction of disjoint blocks, as `skimage.measure.block_reduce`; `cval` fills blocks at the end.
+
+    `mode` is the most frequent element of a block, and the least of several; it is computed by the array's own library.
+    """
+    x, library = _image(image)
+    sizes = _blocks(block_size, x.ndim, func)
+    if _is_dask(x):
+        return _reduced_in_chunks(
+            x, sizes, functools.partial(block_reduce, block_size=sizes, func=func, cval=cval, device=device), func
+        )
+    widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
+    if any(after for _, after in widths):
+        x = library.pad(x, widths, mode="constant", constant_values=cval)
+    return _reduced(x, library, sizes, func, device)
+
+
+def pyramid(
+    image: Any,
+    factor: Any = 2,
+    func: Reduction = "mean",
+    levels: int | None = None,
+    *,
+    device: str | None = None,
+) -> list[Any]:
+    """The image, its reduction by `factor`, the reduction of that, and so on.
+
+    There are `levels` images at most; the last has one element on each axis that has a factor. A block that the image's end cuts
+    off has fewer elements, unlike one of `block_reduce`. Averages have the type of the image; those of integers are
+    rounded to the nearest, to even ones in the middle.
+    """
+    x, library = _image(image)
+    sizes = _blocks(factor, x.ndim, func)
+    found = [x]
+    while levels is None or len(found) < levels:
+        if all(size == 1 or extent <= 1 for extent, size in zip(x.shape, sizes, strict=True)):
+            break
+        own = functools.partial(_level, sizes=sizes, func=func, device=device)
+        x = _reduced_in_chunks(x, sizes, own, func, x.dtype) if _is_dask(x) else own(x)
+        found.append(x)
+    return found
+
+
+def _level(x: Any, sizes: list[int], func: Reduction, device: str | None) -> Any:
+    x, library = _image(x)
+    y = _reduced(x, library, sizes, func, device)
+    return (y if x.dtype.kind == "f" or y.dtype == x.dtype else library.rint(y)).astype(x.dtype)
+
+
+def _blocks(size: Any, ndim: int, func: Reduction) -> list[int]:
+    if func not in ("mean", "max", "min", "mode"):
+        raise ValueError(f"func is 'mean', 'max', 'min' or 'mode'; found {func!r}")
+    sizes = [operator.index(own) for own in _each(size, ndim, "block_size")]
+    if min(sizes, default=1) < 1:
+        raise ValueError(f"a block has a size of at least 1; found {sizes}")
+    return sizes
+
+
+def _reduced(
+    x: Any, library: Any, sizes: list[int], func: Reduction, device: str | None
+) -> Any:
+    """The reduction of disjoint blocks, which the end of the array may cut off."""
+    if func == "mode":
+        return _mode(x, library, sizes)
+    axes = list(range(x.ndim))
+    # A block that is longer than its axis is the whole axis.
+    sizes = [min(size, extent) for size, extent in zip(sizes, x.shape, strict=True)]
+    if func == "mean":
+        x = x if x.dtype.kind == "f" else x.astype(np.float64)
+        return _average(x, library, axes, sizes, sizes, True, device)
+    y = _reversed(x) if func == "min" else x
+    y = _maximum(y, library, axes, sizes, sizes, True, device)
+    return _reversed(y) if func == "min" else y
+
+
+def _mode(x: Any, library: Any, sizes: list[int]) -> Any:
+    """The most frequent element of each block."""
+    widths = [(0, -extent % size) for extent, size in zip(x.shape, sizes, strict=True)]
+    split = [part for extent, size, (_, more) in zip(x.shape, sizes, widths, strict=True)
+             for part in ((extent + more) // size, size)]
+    order = (*range(0, 2 * x.ndim, 2), *range(1, 2 * x.ndim, 2))
+
+    def blocks(array: Any) -> Any:
+        padded = library.pad(array, widths, mode="constant", constant_values=0)
+        turned = padded.reshape(split).transpose(order)
+        return turned.reshape(*split[::2], -1)
+
+    values, counts = blocks(x), blocks(library.ones(x.shape, dtype=np.int32))
+    places = library.argsort(values, axis=-1)
+    values = library.take_along_axis(values, places, axis=-1)
+    counts = library.take_along_axis(counts, places, axis=-1)
+    best, most, run = values[..., 0], counts[..., 0], counts[..., 0]
+    for at in range(1, values.shape[-1]):
+        same = values[..., at] == values[..., at - 1]
+        run = library.where(same, run, 0) + counts[..., at]
+        best = library.where(run > most, values[..., at], best)
+        most = library.maximum(most, run)
+    return best
+
+
+def _reduced_in_chunks(
+    x: Any, sizes: list[int], work: Callable[[Any], Any], func: Reduction, dtype: Any = None
+) -> Any:
+    """Reduces each chunk of a dask array, after moving their borders to those of blocks."""
+    chunks = []
+    for own, size, extent in zip(x.chunks, sizes, x.shape, strict=True):
+        borders = {at - at % size for at in itertools.accumulate(own[:-1])} - {0}
+        edges = [0, *sorted(borders), extent]
+        chunks.append(tuple(end - start for start, end in zip(edges, edges[1:])))
+    smaller = [tuple(-(-own // size) for own in axis) for axis, size in zip(chunks, sizes, strict=True)]
+    if dtype is None:
+        dtype = np.float64 if func == "mean" and x.dtype.kind != "f" else x.dtype
+    return x.rechunk(tuple(chunks)).map_blocks(work, chunks=tuple(smaller), dtype=dtype, meta=x._meta.astype(dtype))
+
+
+__all__ = [
+    "binary_closing",
+    "binary_dilation",
+    "binary_erosion",
+    "binary_opening",
+    "black_tophat",
+    "block_reduce",
+    "grey_closing",
+    "grey_dilation",
+    "grey_erosion",
+    "grey_opening",
+    "maximum_filter",
+    "minimum_filter",
+    "morphological_gradient",
+    "pyramid",
+    "uniform_filter",
+    "white_tophat",
+]

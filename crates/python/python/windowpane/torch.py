@@ -1,0 +1,738 @@
+"""PyTorch: gradients, compilation, modules, and `patch`, which replaces a model's own.
+
+Importing this module gives the functions of `windowpane.functional` gradients on PyTorch's tensors. They are operators
+of `torch.library`, so `torch.compile(fullgraph=True)` takes them as they are.
+
+    import torch
+    import windowpane.functional as F
+    import windowpane.torch
+
+    model = windowpane.torch.patch(model)          # its poolings and convolutions
+    y = F.max_pool2d(x, 3, stride=2, padding=1)    # or single functions
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from windowpane import _native
+from windowpane import functional as F
+from windowpane._arrays import Options, output_size
+from windowpane._engines import ENGINES
+
+# A window as the arguments of an operator, and the device that computes with what is in the memory of the CPU.
+_WINDOW = "SymInt[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil, bool adaptive"
+
+
+def _arguments(options: Options) -> tuple[Any, ...]:
+    return (
+        options["kernel"],
+        options["stride"],
+        options["padding"],
+        options["dilation"],
+        options["ceil"],
+        options["adaptive"],
+    )
+
+
+def _options(
+    kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, adaptive: bool
+) -> Options:
+    return {
+        "kernel": list(kernel),
+        "stride": list(stride),
+        "padding": list(padding),
+        "dilation": list(dilation),
+        "ceil": ceil,
+        "adaptive": adaptive,
+    }
+
+
+def _size(x: Any, window: Any) -> list[Any]:
+    """The extents of the output."""
+    return output_size(x.shape[-len(window[0]) :], _options(*window))
+
+
+def _take(result: Any) -> Any:
+    """A result as a tensor. As a capsule it needs no negotiation about streams: they are ordered already."""
+    return torch.from_dlpack(result.__dlpack__())
+
+
+def _lead(x: Any, rank: int) -> list[Any]:
+    """The batch, if there is one, and the channels."""
+    return list(x.shape[:-rank])
+
+
+def _max_pool(x: Any, *rest: Any) -> Any:
+    *window, device = rest
+    return _take(_native.max_pool(x.detach(), _options(*window), False, device)[0])
+
+
+def _max_pool_fake(x: Any, *rest: Any) -> Any:
+    *window, _ = rest
+    return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
+
+
+def _max_pool_with_indices(x: Any, *rest: Any) -> Any:
+    *window, device = rest
+    y, winners = _native.max_pool(x.detach(), _options(*window), True, device)
+    # Those from the memory of the CPU have 64 bits, of which kernels use 32.
+    return _take(y), _take(winners).to(torch.int32)
+
+
+def _max_pool_with_indices_fake(x: Any, *rest: Any) -> Any:
+    y = _max_pool_fake(x, *rest)
+    return y, torch.empty_like(y, dtype=torch.int32)
+
+
+def _max_pool_backward(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
+    *window, device = rest
+    dx = _native.max_pool_backward(
+        dy.detach(), winners, list(size), _options(*window), device
+    )
+    return _take(dx)
+
+
+def _max_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
+    return dy.new_empty(_lead(dy, len(size)) + list(size))
+
+
+def _avg_pool(x: Any, *rest: Any) -> Any:
+    *window, counts, divisor, device = rest
+    return _take(_native.avg_pool(x.detach(), _options(*window), counts, divisor, device))
+
+
+def _avg_pool_fake(x: Any, *rest: Any) -> Any:
+    *window, _, _, _ = rest
+    return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
+
+
+def _avg_pool_backward(dy: Any, size: Any, *rest: Any) -> Any:
+    *window, counts, divisor, device = rest
+    options = _options(*window)
+    return _take(
+        _native.avg_pool_backward(dy.detach(), list(size), options, counts, divisor, device)
+    )
+
+
+def _avg_pool_backward_fake(dy: Any, size: Any, *rest: Any) -> Any:
+    return dy.new_empty(_lead(dy, len(size)) + list(size))
+
+
+def _lp_pool(x: Any, p: float, *rest: Any) -> Any:
+    *window, device = rest
+    return _take(_native.lp_pool(x.detach(), p, _options(*window), device))
+
+
+def _lp_pool_fake(x: Any, p: float, *rest: Any) -> Any:
+    return _max_pool_fake(x, *rest)
+
+
+def _lp_pool_backward(dy: Any, x: Any, p: float, *rest: Any) -> Any:
+    *window, device = rest
+    return _take(_native.lp_pool_backward(dy.detach(), x.detach(), p, _options(*window), device))
+
+
+def _lp_pool_backward_fake(dy: Any, x: Any, p: float, *rest: Any) -> Any:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _max_unpool(y: Any, winners: Any, size: Any, device: Any) -> Any:
+    return _take(_native.max_unpool(y.detach(), winners, list(size), device))
+
+
+def _max_unpool_fake(y: Any, winners: Any, size: Any, device: Any) -> Any:
+    return y.new_empty(_lead(y, len(size)) + list(size))
+
+
+def _max_unpool_backward(dx: Any, winners: Any, rank: int, device: Any) -> Any:
+    return _take(_native.max_unpool_backward(dx.detach(), winners, rank, device))
+
+
+def _max_unpool_backward_fake(dx: Any, winners: Any, rank: int, device: Any) -> Any:
+    return dx.new_empty(winners.shape)
+
+
+def _conv(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
+    *window, groups, device = rest
+    bias = None if bias is None else bias.detach()
+    options = _options(*window)
+    return _take(_native.convolve(x.detach(), w.detach(), bias, options, groups, device))
+
+
+def _conv_fake(x: Any, w: Any, bias: Any, *rest: Any) -> Any:
+    *window, _, _ = rest
+    return x.new_empty(_lead(x, len(window[0]))[:-1] + [w.shape[0]] + _size(x, window))
+
+
+def _conv_transpose(x: Any, w: Any, size: Any, *rest: Any) -> Any:
+    *window, groups, device = rest
+    return _take(
+        _native.convolve_transposed(
+            x.detach(), w.detach(), None, list(size), _options(*window), groups, device
+        )
+    )
+
+
+def _conv_transpose_fake(x: Any, w: Any, size: Any, *rest: Any) -> Any:
+    groups = rest[-2]
+    return x.new_empty(_lead(x, len(size))[:-1] + [w.shape[1] * groups] + list(size))
+
+
+def _conv_filter(dy: Any, x: Any, *rest: Any) -> Any:
+    *window, groups, device = rest
+    return _take(
+        _native.convolve_backward_filter(
+            dy.detach(), x.detach(), _options(*window), groups, device
+        )
+    )
+
+
+def _conv_filter_fake(dy: Any, x: Any, *rest: Any) -> Any:
+    kernel, groups = rest[0], rest[-2]
+    channel = -len(kernel) - 1
+    return dy.new_empty([dy.shape[channel], x.shape[channel] // groups, *kernel])
+
+
+# PyTorch leaves out arguments with their defaults, so there are none.
+_END = "str? device) -> Tensor"
+_SCHEMAS = {
+    "max_pool": f"(Tensor x, {_WINDOW}, {_END}",
+    "max_pool_with_indices": f"(Tensor x, {_WINDOW}, str? device) -> (Tensor, Tensor)",
+    "max_pool_backward": f"(Tensor dy, Tensor indices, SymInt[] size, {_WINDOW}, {_END}",
+    "avg_pool": f"(Tensor x, {_WINDOW}, bool counts, int? divisor, {_END}",
+    "avg_pool_backward": f"(Tensor dy, SymInt[] size, {_WINDOW}, bool counts, int? divisor, {_END}",
+    "lp_pool": f"(Tensor x, float p, {_WINDOW}, {_END}",
+    "lp_pool_backward": f"(Tensor dy, Tensor x, float p, {_WINDOW}, {_END}",
+    "max_unpool": f"(Tensor y, Tensor indices, SymInt[] size, {_END}",
+    "max_unpool_backward": f"(Tensor dx, Tensor indices, int rank, {_END}",
+    "conv": f"(Tensor x, Tensor w, Tensor? bias, {_WINDOW}, int groups, {_END}",
+    "conv_transpose": f"(Tensor x, Tensor w, SymInt[] size, {_WINDOW}, int groups, {_END}",
+    "conv_filter": f"(Tensor dy, Tensor x, {_WINDOW}, int groups, {_END}",
+}
+
+
+def _define() -> None:
+    tags = [torch.Tag.pt2_compliant_tag]
+    # Compilers then leave these operators out of CUDA graphs.
+    if hasattr(torch.Tag, "cudagraph_unsafe"):
+        tags.append(torch.Tag.cudagraph_unsafe)
+    for name, schema in _SCHEMAS.items():
+        operator = f"windowpane::{name}"
+        torch.library.define(operator, schema, tags=tags)
+        torch.library.impl(operator, ("cpu", "cuda"))(globals()[f"_{name}"])
+        torch.library.register_fake(operator)(globals()[f"_{name}_fake"])
+
+
+_define()
+_OPS = torch.ops.windowpane
+
+
+def _gradient(
+    name: str, save: Callable[[Any, Any, Any], None], backward: Callable[..., Any]
+) -> None:
+    """Registers the gradient of an operator: `backward` returns those of its first arguments."""
+
+    def padded(context: Any, *gradients: Any) -> Any:
+        found = backward(context, *gradients)
+        return (*found, *[None] * (context.count - len(found)))
+
+    def setup(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.count = len(inputs)
+        save(ctx, inputs, output)
+
+    torch.library.register_autograd(f"windowpane::{name}", padded, setup_context=setup)
+
+
+def _save_max_pool(context: Any, inputs: Any, output: Any) -> None:
+    x, *context.rest = inputs
+    context.save_for_backward(x)
+
+
+def _max_pool_gradient(context: Any, dy: Any) -> Any:
+    (x,) = context.saved_tensors
+    _, winners = _OPS.max_pool_with_indices(x, *context.rest)
+    size = x.shape[-len(context.rest[0]) :]
+    return (_OPS.max_pool_backward(dy, winners, size, *context.rest),)
+
+
+def _save_max_pool_with_indices(context: Any, inputs: Any, output: Any) -> None:
+    x, *context.rest = inputs
+    context.size = x.shape[-len(context.rest[0]) :]
+    context.save_for_backward(output[1])
+
+
+def _max_pool_with_indices_gradient(context: Any, dy: Any, _: Any) -> Any:
+    (winners,) = context.saved_tensors
+    return (_OPS.max_pool_backward(dy, winners, context.size, *context.rest),)
+
+
+def _save_max_pool_backward(context: Any, inputs: Any, output: Any) -> None:
+    context.save_for_backward(inputs[1])
+    context.rank = len(inputs[2])
+
+
+def _max_pool_backward_gradient(context: Any, ddx: Any) -> Any:
+    # Each gradient came from the position of its maximum; a window without elements has none.
+    (winners,) = context.saved_tensors
+    flat = winners.flatten(-context.rank)
+    taken = ddx.flatten(-context.rank).gather(-1, flat.clamp(min=0).long())
+    return (taken.where(flat >= 0, 0).reshape(winners.shape),)
+
+
+def _save_avg_pool(context: Any, inputs: Any, output: Any) -> None:
+    x, *context.rest = inputs
+    context.size = x.shape[-len(context.rest[0]) :]
+
+
+def _avg_pool_gradient(context: Any, dy: Any) -> Any:
+    return (_OPS.avg_pool_backward(dy, context.size, *context.rest),)
+
+
+def _save_avg_pool_backward(context: Any, inputs: Any, output: Any) -> None:
+    _, _, *context.rest = inputs
+
+
+def _avg_pool_backward_gradient(context: Any, ddx: Any) -> Any:
+    return (_OPS.avg_pool(ddx, *context.rest),)
+
+
+def _save_lp_pool(context: Any, inputs: Any, output: Any) -> None:
+    x, *context.rest = inputs
+    context.save_for_backward(x)
+
+
+def _lp_pool_gradient(context: Any, dy: Any) -> Any:
+    (x,) = context.saved_tensors
+    return (_OPS.lp_pool_backward(dy, x, *context.rest),)
+
+
+def _save_max_unpool(context: Any, inputs: Any, output: Any) -> None:
+    _, winners, size, context.device = inputs
+    context.rank = len(size)
+    context.save_for_backward(winners)
+
+
+def _max_unpool_gradient(context: Any, dx: Any) -> Any:
+    (winners,) = context.saved_tensors
+    return (_OPS.max_unpool_backward(dx, winners, context.rank, context.device),)
+
+
+def _save_conv(context: Any, inputs: Any, output: Any) -> None:
+    x, w, bias, *context.rest = inputs
+    context.save_for_backward(x, w)
+
+
+def _conv_gradient(context: Any, dy: Any) -> Any:
+    x, w = context.saved_tensors
+    rank = len(context.rest[0])
+    dx = dw = dbias = None
+    if context.needs_input_grad[0]:
+        dx = _OPS.conv_transpose(dy, w, x.shape[-rank:], *context.rest)
+    if context.needs_input_grad[1]:
+        dw = _OPS.conv_filter(dy, x, *context.rest)
+    if context.needs_input_grad[2]:
+        axes = [axis for axis in range(dy.ndim) if axis != dy.ndim - rank - 1]
+        dbias = dy.sum(axes)
+    return dx, dw, dbias
+
+
+def _save_conv_transpose(context: Any, inputs: Any, output: Any) -> None:
+    x, w, _, *context.rest = inputs
+    context.save_for_backward(x, w)
+
+
+def _conv_transpose_gradient(context: Any, dy: Any) -> Any:
+    x, w = context.saved_tensors
+    dx = dw = None
+    if context.needs_input_grad[0]:
+        dx = _OPS.conv(dy, w, None, *context.rest)
+    if context.needs_input_grad[1]:
+        dw = _OPS.conv_filter(x, dy, *context.rest)
+    return dx, dw
+
+
+def _save_conv_filter(context: Any, inputs: Any, output: Any) -> None:
+    dy, x, *context.rest = inputs
+    context.save_for_backward(dy, x)
+
+
+def _conv_filter_gradient(context: Any, ddw: Any) -> Any:
+    dy, x = context.saved_tensors
+    rank = len(context.rest[0])
+    ddy = dx = None
+    if context.needs_input_grad[0]:
+        ddy = _OPS.conv(x, ddw, None, *context.rest)
+    if context.needs_input_grad[1]:
+        dx = _OPS.conv_transpose(dy, ddw, x.shape[-rank:], *context.rest)
+    return ddy, dx
+
+
+_gradient("max_pool", _save_max_pool, _max_pool_gradient)
+_gradient(
+    "max_pool_with_indices", _save_max_pool_with_indices, _max_pool_with_indices_gradient
+)
+_gradient("max_pool_backward", _save_max_pool_backward, _max_pool_backward_gradient)
+_gradient("avg_pool", _save_avg_pool, _avg_pool_gradient)
+_gradient("avg_pool_backward", _save_avg_pool_backward, _avg_pool_backward_gradient)
+_gradient("lp_pool", _save_lp_pool, _lp_pool_gradient)
+_gradient("max_unpool", _save_max_unpool, _max_unpool_gradient)
+_gradient("conv", _save_conv, _conv_gradient)
+_gradient("conv_transpose", _save_conv_transpose, _conv_transpose_gradient)
+_gradient("conv_filter", _save_conv_filter, _conv_filter_gradient)
+
+
+def _autocast(*tensors: Any) -> tuple[Any, ...]:
+    """The tensors in the type that autocasting wants for convolutions."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(None if tensor is None else tensor.to(dtype) for tensor in tensors)
+
+
+class _Engine:
+    """The operators on tensors."""
+
+    def max_pool(self, x: Any, options: Options, device: str | None) -> Any:
+        # The gradient needs the indices, which are cheaper now than later.
+        if torch.is_grad_enabled() and x.requires_grad:
+            return _OPS.max_pool_with_indices(x, *_arguments(options), device)[0]
+        return _OPS.max_pool(x, *_arguments(options), device)
+
+    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any:
+        y, winners = _OPS.max_pool_with_indices(x, *_arguments(options), device)
+        return y, winners.to(torch.int64)
+
+    def avg_pool(
+        self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
+    ) -> Any:
+        return _OPS.avg_pool(x, *_arguments(options), counts, divisor, device)
+
+    def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
+        return _OPS.lp_pool(x, p, *_arguments(options), device)
+
+    def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any:
+        return _OPS.max_unpool(x, indices.to(torch.int32), size, device)
+
+    def conv(
+        self, x: Any, w: Any, bias: Any, options: Options, groups: int, device: str | None
+    ) -> Any:
+        x, w, bias = _autocast(x, w, bias)
+        return _OPS.conv(x, w, bias, *_arguments(options), groups, device)
+
+    def conv_transpose(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any,
+        size: list[int],
+        options: Options,
+        groups: int,
+        device: str | None,
+    ) -> Any:
+        x, w, bias = _autocast(x, w, bias)
+        y = _OPS.conv_transpose(x, w, size, *_arguments(options), groups, device)
+        return y if bias is None else y + bias.reshape(-1, *[1] * len(size))
+
+
+ENGINES[torch.Tensor] = _Engine()
+
+
+class _MaxPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        return self._function(
+            input,
+            m.kernel_size,
+            m.stride,
+            m.padding,
+            m.dilation,
+            ceil_mode=m.ceil_mode,
+            return_indices=m.return_indices,
+        )
+
+
+class _AvgPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        options = {}
+        # Signals have no such option.
+        if getattr(m, "divisor_override", None) is not None:
+            options["divisor_override"] = m.divisor_override
+        return self._function(
+            input, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad, **options
+        )
+
+
+class _LPPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        return self._function(input, m.norm_type, m.kernel_size, m.stride, m.ceil_mode)
+
+
+class _AdaptiveMaxPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        return self._function(input, m.output_size, m.return_indices)
+
+
+class _AdaptiveAvgPool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any) -> Any:
+        m: Any = self
+        return self._function(input, m.output_size)
+
+
+class _MaxUnpool:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        m: Any = self
+        return self._function(
+            input, indices, m.kernel_size, m.stride, m.padding, output_size=output_size
+        )
+
+
+class _Conv:
+    _function: Callable[..., Any]
+
+    def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
+        m: Any = self
+        padding = m.padding
+        if m.padding_mode != "zeros":
+            around = m._reversed_padding_repeated_twice
+            input, padding = nn.functional.pad(input, around, mode=m.padding_mode), 0
+        return self._function(input, weight, bias, m.stride, padding, m.dilation, m.groups)
+
+
+class _ConvTranspose:
+    _function: Callable[..., Any]
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        m: Any = self
+        further = m._output_padding(
+            input,
+            output_size,
+            m.stride,
+            m.padding,
+            m.kernel_size,
+            len(m.kernel_size),
+            m.dilation,
+        )
+        return self._function(
+            input, m.weight, m.bias, m.stride, m.padding, further, m.groups, m.dilation
+        )
+
+
+class MaxPool1d(_MaxPool, nn.MaxPool1d):
+    """`torch.nn.MaxPool1d`."""
+
+    _function = staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool, nn.MaxPool2d):
+    """`torch.nn.MaxPool2d`."""
+
+    _function = staticmethod(F.max_pool2d)
+
+
+class MaxPool3d(_MaxPool, nn.MaxPool3d):
+    """`torch.nn.MaxPool3d`."""
+
+    _function = staticmethod(F.max_pool3d)
+
+
+class AvgPool1d(_AvgPool, nn.AvgPool1d):
+    """`torch.nn.AvgPool1d`."""
+
+    _function = staticmethod(F.avg_pool1d)
+
+
+class AvgPool2d(_AvgPool, nn.AvgPool2d):
+    """`torch.nn.AvgPool2d`."""
+
+    _function = staticmethod(F.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool, nn.AvgPool3d):
+    """`torch.nn.AvgPool3d`."""
+
+    _function = staticmethod(F.avg_pool3d)
+
+
+class LPPool1d(_LPPool, nn.LPPool1d):
+    """`torch.nn.LPPool1d`."""
+
+    _function = staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool, nn.LPPool2d):
+    """`torch.nn.LPPool2d`."""
+
+    _function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool, nn.LPPool3d):
+    """`torch.nn.LPPool3d`."""
+
+    _function = staticmethod(F.lp_pool3d)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, nn.AdaptiveMaxPool1d):
+    """`torch.nn.AdaptiveMaxPool1d`."""
+
+    _function = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, nn.AdaptiveMaxPool2d):
+    """`torch.nn.AdaptiveMaxPool2d`."""
+
+    _function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, nn.AdaptiveMaxPool3d):
+    """`torch.nn.AdaptiveMaxPool3d`."""
+
+    _function = staticmethod(F.adaptive_max_pool3d)
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, nn.AdaptiveAvgPool1d):
+    """`torch.nn.AdaptiveAvgPool1d`."""
+
+    _function = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, nn.AdaptiveAvgPool2d):
+    """`torch.nn.AdaptiveAvgPool2d`."""
+
+    _function = staticmethod(F.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, nn.AdaptiveAvgPool3d):
+    """`torch.nn.AdaptiveAvgPool3d`."""
+
+    _function = staticmethod(F.adaptive_avg_pool3d)
+
+
+class MaxUnpool1d(_MaxUnpool, nn.MaxUnpool1d):
+    """`torch.nn.MaxUnpool1d`."""
+
+    _function = staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool, nn.MaxUnpool2d):
+    """`torch.nn.MaxUnpool2d`."""
+
+    _function = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool, nn.MaxUnpool3d):
+    """`torch.nn.MaxUnpool3d`."""
+
+    _function = staticmethod(F.max_unpool3d)
+
+
+class Conv1d(_Conv, nn.Conv1d):
+    """`torch.nn.Conv1d`."""
+
+    _function = staticmethod(F.conv1d)
+
+
+class Conv2d(_Conv, nn.Conv2d):
+    """`torch.nn.Conv2d`."""
+
+    _function = staticmethod(F.conv2d)
+
+
+class Conv3d(_Conv, nn.Conv3d):
+    """`torch.nn.Conv3d`."""
+
+    _function = staticmethod(F.conv3d)
+
+
+class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
+    """`torch.nn.ConvTranspose1d`."""
+
+    _function = staticmethod(F.conv_transpose1d)
+
+
+class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
+    """`torch.nn.ConvTranspose2d`."""
+
+    _function = staticmethod(F.conv_transpose2d)
+
+
+class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
+    """`torch.nn.ConvTranspose3d`."""
+
+    _function = staticmethod(F.conv_transpose3d)
+
+
+_MODULES = {
+    base: ours
+    for ours in list(globals().values())
+    if isinstance(ours, type) and issubclass(ours, nn.Module)
+    for base in ours.__bases__
+    if issubclass(base, nn.Module)
+}
+
+
+def patch(model: Any) -> Any:
+    """Replaces the poolings and convolutions in a model by those of this module, and returns the model.
+
+    Parameters, hooks and names stay. Subclasses of PyTorch's modules are left alone, and so is an `LPPool` whose results
+    would differ: with an odd power, or with windows that `ceil_mode` cuts off.
+    """
+    for module in model.modules():
+        ours = _MODULES.get(type(module))
+        if ours is not None and not (issubclass(ours, _LPPool) and _differs(module)):
+            module.__class__ = ours
+    return model
+
+
+def _differs(module: Any) -> bool:
+    return module.ceil_mode or math.fmod(module.norm_type, 2) != 0 or module.norm_type < 1
+
+
+__all__ = [
+    "AdaptiveAvgPool1d",
+    "AdaptiveAvgPool2d",
+    "AdaptiveAvgPool3d",
+    "AdaptiveMaxPool1d",
+    "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d",
+    "AvgPool1d",
+    "AvgPool2d",
+    "AvgPool3d",
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
+    "ConvTranspose3d",
+    "LPPool1d",
+    "LPPool2d",
+    "LPPool3d",
+    "MaxPool1d",
+    "MaxPool2d",
+    "MaxPool3d",
+    "MaxUnpool1d",
+    "MaxUnpool2d",
+    "MaxUnpool3d",
+    "patch",
+]

@@ -1,0 +1,64 @@
+"""The operators on JAX's arrays: values, gradients, and calls from traced functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp
+import windowpane.functional as F
+import windowpane.jax
+from jax.test_util import check_grads
+
+
+def distinct(*shape: int) -> Any:
+    numbers = np.random.default_rng(0).permutation(int(np.prod(shape)))
+    return jnp.asarray(numbers.reshape(shape) / numbers.size, jnp.float32)
+
+
+CASES = {
+    "max_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}),
+    "avg_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 3, "stride": 2, "padding": 1, "count_include_pad": False}),
+    "avg_pool1d": ((3, 9), [], {"kernel_size": 2}),
+    "lp_pool2d": ((2, 3, 8, 8), [], {"norm_type": 2, "kernel_size": 2}),
+    "adaptive_avg_pool3d": ((1, 2, 5, 4, 6), [], {"output_size": 2}),
+    "adaptive_max_pool1d": ((1, 2, 9), [], {"output_size": 4}),
+    "conv2d": ((2, 4, 8, 7), [(6, 2, 3, 3), (6,)], {"stride": 2, "padding": 1, "groups": 2}),
+    "conv1d": ((1, 2, 9), [(3, 2, 3)], {"padding": "same"}),
+    "conv_transpose2d": ((2, 4, 4, 5), [(4, 3, 3, 3), (6,)], {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name: str) -> None:
+    shape, others, options = CASES[name]
+    arrays = [distinct(*shape), *(distinct(*other) - 0.5 for other in others)]
+
+    def work(*arrays: Any) -> Any:
+        return getattr(F, name)(*arrays, **options, device="host")
+
+    y = work(*arrays)
+    expected = getattr(F, name)(*map(np.asarray, arrays), **options, device="host")
+    assert isinstance(y, jax.Array)
+    np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(work)(*arrays), expected, rtol=1e-6, atol=1e-6)
+    check_grads(work, arrays, order=1, modes=["rev"], atol=0.05, rtol=0.05, eps=1e-3)
+    total = jax.grad(lambda *arrays: (work(*arrays) ** 2).sum())
+    np.testing.assert_allclose(jax.jit(total)(*arrays), total(*arrays), rtol=1e-5)
+
+
+def test_unpooling() -> None:
+    x = distinct(2, 3, 8, 8)
+
+    def work(x: Any) -> Any:
+        y, indices = F.max_pool2d(x, 2, return_indices=True)
+        return F.max_unpool2d(y, indices, 2)
+
+    expected = work(np.asarray(x))
+    for call in (work, jax.jit(work)):
+        np.testing.assert_array_equal(call(x), expected)
+        np.testing.assert_array_equal(jax.grad(lambda x: call(x).sum())(x), expected != 0)

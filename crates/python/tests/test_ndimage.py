@@ -1,0 +1,231 @@
+"""The filters beside SciPy's, the reductions beside scikit-image's, and chunks beside the whole."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import windowpane
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from windowpane import ndimage as W
+
+S = pytest.importorskip("scipy.ndimage")
+measure = pytest.importorskip("skimage.measure")
+
+DEVICES = sorted({"host", windowpane.devices()[0].replace("host:0", "host")})
+TYPES = ["uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "float32", "float64", "bool"]
+MODES = ["reflect", "mirror", "nearest", "wrap", "constant"]
+FLAT = ["maximum_filter", "minimum_filter"]
+GREY = ["grey_erosion", "grey_dilation", "grey_opening", "grey_closing", "white_tophat", "black_tophat", "morphological_gradient"]
+BINARY = ["binary_erosion", "binary_dilation", "binary_opening", "binary_closing"]
+
+
+@st.composite
+def images(draw: Any, types: Any = TYPES) -> Any:
+    shape = draw(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+    dtype = np.dtype(draw(st.sampled_from(types)))
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32 - 1))).integers(-100, 100, shape)
+    return (numbers % 2 == 0) if dtype == bool else numbers.astype(dtype)
+
+
+@st.composite
+def windows(draw: Any, x: Any, names: Any) -> Any:
+    """A filter and its options, for an image."""
+    axes = draw(st.lists(st.integers(0, x.ndim - 1), min_size=1, max_size=3, unique=True).map(sorted))
+    sizes = [draw(st.integers(1, 6)) for _ in axes]
+    options: dict[str, Any] = {"axes": tuple(axes)}
+    if draw(st.booleans()):
+        shape = np.random.default_rng(draw(st.integers(0, 99))).random(sizes) < 0.6
+        shape[tuple(size // 2 for size in sizes)] = True
+        options["footprint"] = shape
+        options["mode"] = draw(st.sampled_from(MODES))
+    else:
+        options["size"] = tuple(sizes)
+        options["mode"] = [draw(st.sampled_from(MODES)) for _ in axes]
+    options["origin"] = [draw(st.integers(-(size // 2), (size - 1) // 2)) for size in sizes]
+    # As it is mirrored, an even window may not be moved as far.
+    if draw(st.sampled_from(names)) not in FLAT:
+        options["origin"] = 0
+    options["cval"] = draw(st.integers(0, 1)) if x.dtype == bool else draw(st.integers(0, 100))
+    return options
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=120)
+@given(st.data())
+def test_extrema_are_those_of_scipy(device: str, data: Any) -> None:
+    name = data.draw(st.sampled_from(FLAT + GREY))
+    x = data.draw(images([kind for kind in TYPES if kind != "bool" or name != "morphological_gradient"]))
+    options = data.draw(windows(x, [name]))
+    expected = getattr(S, name)(x, **options)
+    found = getattr(W, name)(x, **options, device=device if x.dtype != np.float64 else "host")
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_heights_are_those_of_scipy(data: Any) -> None:
+    name = data.draw(st.sampled_from(GREY))
+    x = data.draw(images(["int32", "float64", "int16"]))
+    shape = [data.draw(st.integers(1, 3)) for _ in range(x.ndim)]
+    structure = np.random.default_rng(data.draw(st.integers(0, 99))).integers(-5, 6, shape)
+    expected = getattr(S, name)(x, structure=structure)
+    np.testing.assert_array_equal(getattr(W, name)(x, structure=structure), expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_averages_are_those_of_scipy(data: Any) -> None:
+    x = data.draw(images([kind for kind in TYPES if kind != "bool"]))
+    options = data.draw(windows(x, FLAT))
+    shape = options.pop("footprint", None)
+    if shape is not None:
+        options["size"] = shape.shape
+    expected = S.uniform_filter(x, **options)
+    found = W.uniform_filter(x, **options)
+    assert found.dtype == expected.dtype
+    if x.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.data())
+def test_binary_filters_are_those_of_scipy(data: Any) -> None:
+    x = data.draw(images(["bool", "uint8"]))
+    structure = None
+    if data.draw(st.booleans()):
+        shape = [data.draw(st.integers(1, 4)) for _ in range(x.ndim)]
+        structure = np.random.default_rng(data.draw(st.integers(0, 99))).random(shape) < 0.7
+        structure[tuple(size // 2 for size in shape)] = True
+    options = {"iterations": data.draw(st.integers(1, 3)), "border_value": data.draw(st.integers(0, 1))}
+    if data.draw(st.booleans()):
+        options["mask"] = np.random.default_rng(1).random(x.shape) < 0.7
+    for name in BINARY:
+        expected = getattr(S, name)(x, structure, **options, brute_force=True)
+        np.testing.assert_array_equal(getattr(W, name)(x, structure, **options), expected, err_msg=name)
+    seed = x & False
+    seed.flat[0] = True
+    grown = S.binary_dilation(seed, iterations=-1, mask=x)
+    np.testing.assert_array_equal(W.binary_dilation(seed, iterations=-1, mask=x != 0), grown)
+
+
+def test_large_windows_and_discs() -> None:
+    x = np.random.default_rng(3).integers(0, 2**16, (150, 130)).astype(np.uint16)
+    at = np.hypot(*np.indices((31, 31)) - 15) <= 15
+    np.testing.assert_array_equal(W.maximum_filter(x, 101), S.maximum_filter(x, 101))
+    np.testing.assert_array_equal(W.minimum_filter(x, footprint=at), S.minimum_filter(x, footprint=at))
+
+
+def test_output_and_views() -> None:
+    x = np.random.default_rng(4).random((12, 10))
+    kept = np.zeros((12, 10), np.float32)
+    assert W.maximum_filter(x, 3, output=kept) is kept
+    np.testing.assert_array_equal(kept, S.maximum_filter(x, 3).astype(np.float32))
+    assert W.grey_opening(x, 3, output=np.float32).dtype == np.float32
+    same = W.maximum_filter(x, 1)
+    assert same is not x and not np.shares_memory(same, x)
+    np.testing.assert_array_equal(W.maximum_filter(x.T[::2], 3), S.maximum_filter(x.T[::2], 3))
+    assert W.maximum_filter(x[:0], 3).shape == (0, 10)
+    with pytest.warns(UserWarning, match="ignoring size"):
+        W.maximum_filter(x, 3, footprint=np.ones((3, 3)))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_reductions_are_those_of_scikit_image(data: Any) -> None:
+    x = data.draw(images([kind for kind in TYPES if kind != "bool"]))
+    sizes = tuple(data.draw(st.integers(1, 4)) for _ in range(x.ndim))
+    fill = data.draw(st.integers(0, 5))
+    for name, func in [("mean", np.mean), ("max", np.max), ("min", np.min)]:
+        expected = measure.block_reduce(x, sizes, func, fill)
+        found = W.block_reduce(x, sizes, name, fill)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6 if name == "mean" else 0, atol=1e-5 if name == "mean" else 0)
+
+    def most(block: Any, axis: Any) -> Any:
+        flat = block.reshape(*block.shape[: x.ndim], -1)
+        return np.apply_along_axis(lambda own: np.unique(own)[np.unique(own, return_counts=True)[1].argmax()], -1, flat)
+
+    found = W.block_reduce(x, sizes, "mode", fill)
+    np.testing.assert_array_equal(found, measure.block_reduce(x, sizes, most, fill))
+
+
+def test_pyramids() -> None:
+    x = np.arange(5 * 7, dtype=np.uint8).reshape(5, 7)
+    levels = W.pyramid(x, func="max")
+    assert [level.shape for level in levels] == [(5, 7), (3, 4), (2, 2), (1, 1)]
+    assert levels[1][2, 3] == 34 and levels[-1][0, 0] == 34
+    assert [level.shape for level in W.pyramid(x, (1, 2), levels=2)] == [(5, 7), (5, 4)]
+    means = W.pyramid(x.astype(np.float64))
+    assert means[1][2, 3] == 34 and means[1][2, 0] == (28 + 29) / 2
+    assert W.pyramid(x)[1].dtype == np.uint8
+    labels = np.array([[1, 1, 9], [2, 1, 9], [3, 3, 9]], np.uint16)
+    np.testing.assert_array_equal(W.pyramid(labels, func="mode", levels=2)[1], [[1, 9], [3, 9]])
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.data())
+def test_chunks_are_filtered_as_the_whole(data: Any) -> None:
+    da = pytest.importorskip("dask.array")
+    name = data.draw(st.sampled_from(FLAT + ["grey_opening", "grey_closing", "white_tophat", "uniform_filter"]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    x = rng.integers(0, 99, [data.draw(st.integers(6, 20)) for _ in range(2)]).astype(np.int16)
+    options = data.draw(windows(x, [name]))
+    if name == "uniform_filter":
+        shape = options.pop("footprint", None)
+        options.setdefault("size", None if shape is None else shape.shape)
+    chunks = tuple(data.draw(st.integers(2, 8)) for _ in range(2))
+    whole = getattr(W, name)(x, **options)
+    parts = getattr(W, name)(da.from_array(x, chunks), **options)
+    assert parts.dtype == whole.dtype
+    np.testing.assert_array_equal(parts.compute(scheduler="threads"), whole)
+    sizes = tuple(data.draw(st.integers(1, 4)) for _ in range(2))
+    for func in ("max", "min", "mode", "mean"):
+        reduced = W.block_reduce(da.from_array(x, chunks), sizes, func)
+        expected = W.block_reduce(x, sizes, func)
+        assert reduced.shape == expected.shape and reduced.dtype == expected.dtype
+        np.testing.assert_array_equal(reduced.compute(scheduler="threads"), expected)
+        for own, other in zip(W.pyramid(da.from_array(x, chunks), 2, func), W.pyramid(x, 2, func), strict=True):
+            np.testing.assert_array_equal(own.compute(scheduler="threads"), other)
+    binary = da.from_array(x > 50, chunks)
+    closed = W.binary_closing(binary, iterations=2)
+    np.testing.assert_array_equal(closed.compute(scheduler="threads"), W.binary_closing(x > 50, iterations=2))
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda x: W.maximum_filter(x), RuntimeError, "footprint"),
+        (lambda x: W.maximum_filter(x, 0), RuntimeError, "size"),
+        (lambda x: W.maximum_filter(x, 3, origin=2), ValueError, "origin"),
+        (lambda x: W.maximum_filter(x, 3, mode="round"), RuntimeError, "round"),
+        (lambda x: W.maximum_filter(x, 3, axes=(0, 0)), ValueError, "axes"),
+        (lambda x: W.maximum_filter(x, (3, 3, 3)), RuntimeError, "size"),
+        (lambda x: W.maximum_filter(x, footprint=np.zeros((3, 3))), ValueError, "All-zero"),
+        (lambda x: W.maximum_filter(x.astype(np.uint8), 3, mode="constant", cval=-1), ValueError, "cval"),
+        (lambda x: W.maximum_filter(x.astype(complex), 3), TypeError, "complex"),
+        (lambda x: W.maximum_filter(np.full((3, 3), 2**60), 3), ValueError, "2\\*\\*53"),
+        (lambda x: W.grey_erosion(x), ValueError, "structure"),
+        (lambda x: W.block_reduce(x, 2, "median"), ValueError, "median"),
+        (lambda x: W.block_reduce(x, 0), ValueError, "block"),
+        (lambda x: W.binary_erosion(x, mask=np.ones(3)), RuntimeError, "mask"),
+    ],
+)
+def test_errors_are_exceptions(call: Any, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call(np.ones((8, 8)))
+
+
+@pytest.mark.parametrize("name", FLAT + GREY + BINARY + ["uniform_filter"])
+def test_signatures_are_those_of_scipy(name: str) -> None:
+    def parts(function: Any) -> Any:
+        parameters = inspect.signature(function).parameters.values()
+        return [(p.name, p.default, p.kind) for p in parameters if p.name != "device"]
+
+    assert parts(getattr(W, name)) == parts(getattr(S, name))

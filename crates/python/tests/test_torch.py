@@ -1,0 +1,187 @@
+"""The operators in PyTorch beside PyTorch's own: values, gradients, compilation, modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import windowpane
+import windowpane.functional as F
+import windowpane.torch as wt
+from torch import nn
+from torch.nn import functional as T
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() and "cuda:0" in windowpane.devices() else [])
+
+
+def draw(*shape: int, device: str = "cpu", seed: int = 0, distinct: bool = False) -> Any:
+    """Numbers for gradients by differences: distinct ones keep every maximum where it is."""
+    generator = torch.Generator().manual_seed(seed)
+    count = torch.Size(shape).numel()
+    x = torch.randperm(count, generator=generator) if distinct else torch.randn(count, generator=generator)
+    x = x.to(torch.float64).reshape(shape)
+    return (x / count if distinct else x).to(device).requires_grad_()
+
+
+# Each case: our function, PyTorch's, the inputs, and options.
+def cases(device: str) -> list[Any]:
+    maxima = [draw(2, 3, 12, device=device, distinct=True), draw(2, 2, 7, 6, device=device, distinct=True)]
+    maxima.append(draw(1, 2, 5, 4, 6, device=device, distinct=True))
+    found: list[Any] = []
+    for rank, x in enumerate(maxima, start=1):
+        for options in ({"kernel_size": 2}, {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}):
+            found.append((f"max_pool{rank}d", [x], options))
+            found.append((f"avg_pool{rank}d", [x], options))
+            found.append((f"avg_pool{rank}d", [x], {**options, "count_include_pad": False}))
+        found.append((f"max_pool{rank}d", [x], {"kernel_size": 2, "stride": 1, "dilation": 2}))
+        found.append((f"lp_pool{rank}d", [x], {"norm_type": 2, "kernel_size": 2}))
+        found.append((f"adaptive_max_pool{rank}d", [x], {"output_size": 3}))
+        found.append((f"adaptive_avg_pool{rank}d", [x], {"output_size": [2] * rank}))
+        shape = [3] * rank
+        w, bias = draw(4, x.shape[1] // 1, *shape, device=device), draw(4, device=device)
+        found.append((f"conv{rank}d", [x, w, bias], {"stride": 2, "padding": 1}))
+        found.append((f"conv{rank}d", [x, w], {"padding": "same"}))
+        each = draw(2 * x.shape[1], 1, *shape, device=device)
+        found.append((f"conv{rank}d", [x, each], {"groups": x.shape[1], "padding": 2, "dilation": 2}))
+        turned = draw(x.shape[1], 2, *shape, device=device)
+        own = {"stride": 2, "padding": 1, "output_padding": 1}
+        found.append((f"conv_transpose{rank}d", [x, turned, draw(2, device=device)], own))
+        grouped = draw(x.shape[1], 2, *shape, device=device)
+        found.append((f"conv_transpose{rank}d", [x, grouped], {"groups": x.shape[1]}))
+    found.append(("avg_pool2d", [maxima[1]], {"kernel_size": 2, "divisor_override": 3}))
+    # A sample without the batch.
+    found.append(("max_pool2d", [draw(2, 6, 6, device=device, distinct=True)], {"kernel_size": 2}))
+    found.append(("conv2d", [draw(2, 6, 6, device=device), draw(3, 2, 3, 3, device=device)], {}))
+    return found
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_values_are_those_of_pytorch(device: str) -> None:
+    for name, inputs, options in cases(device):
+        ours = getattr(F, name)(*inputs, **options)
+        theirs = getattr(T, name)(*inputs, **options)
+        torch.testing.assert_close(ours, theirs, msg=lambda text: f"{name} {options}: {text}")
+        assert ours.device == inputs[0].device and ours.requires_grad
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_those_of_differences(device: str) -> None:
+    for name, inputs, options in cases(device):
+        assert torch.autograd.gradcheck(lambda *x: getattr(F, name)(*x, **options), inputs), (name, options)
+
+
+def test_second_gradients() -> None:
+    for name, inputs, options in cases("cpu"):
+        if "2d" in name and "lp_pool" not in name:
+            assert torch.autograd.gradgradcheck(lambda *x: getattr(F, name)(*x, **options), inputs), (name, options)
+
+
+def test_indices_and_unpooling() -> None:
+    x = draw(2, 3, 8, 8, distinct=True)
+    y, indices = F.max_pool2d(x, 2, return_indices=True)
+    expected, theirs = T.max_pool2d(x, 2, return_indices=True)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(indices, theirs)
+    back = F.max_unpool2d(y.detach().requires_grad_(), indices, 2)
+    torch.testing.assert_close(back, T.max_unpool2d(y, indices, 2))
+    pooled = y.detach().requires_grad_()
+    assert torch.autograd.gradcheck(lambda y: F.max_unpool2d(y, indices, 2), [pooled])
+    with pytest.raises(ValueError, match="index"):
+        F.max_unpool2d(y, indices + 64, 2)
+
+
+def test_operators_pass_pytorchs_own_check() -> None:
+    ops = torch.ops.windowpane
+    x, w, bias = draw(2, 4, 8, 9, distinct=True), draw(6, 2, 3, 3), draw(6)
+    window = ([3, 3], [2, 2], [1, 1], [1, 1], True, False)
+    adaptive = ([3, 4], [], [], [], False, True)
+    plain = ([3, 3], [2, 2], [1, 1], [1, 1], False, False)
+    winners = ops.max_pool_with_indices(x, *plain, None)[1]
+    dy = draw(2, 4, 4, 5)
+    torch.library.opcheck(ops.max_pool, (x, *window, None))
+    torch.library.opcheck(ops.max_pool_with_indices, (x, *window, None))
+    torch.library.opcheck(ops.max_pool_with_indices, (x, *adaptive, None))
+    torch.library.opcheck(ops.max_pool_backward, (dy, winners, [8, 9], *plain, None))
+    torch.library.opcheck(ops.avg_pool, (x, *window, False, None, None))
+    torch.library.opcheck(ops.avg_pool, (x, *adaptive, True, None, None))
+    torch.library.opcheck(ops.lp_pool, (x, 2.0, *plain, None))
+    torch.library.opcheck(ops.max_unpool, (dy, winners, [8, 9], None))
+    torch.library.opcheck(ops.conv, (x, w, bias, *plain, 2, None))
+    torch.library.opcheck(ops.conv_transpose, (draw(2, 6, 4, 5), w, [8, 9], *plain, 2, None))
+    torch.library.opcheck(ops.conv_filter, (draw(2, 6, 4, 5), x, *plain, 2, None))
+
+
+def model() -> Any:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, padding_mode="reflect"),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+        nn.Conv2d(8, 8, 3, padding="same", groups=4),
+        nn.AvgPool2d(2),
+        nn.ConvTranspose2d(8, 4, 3, 2),
+        nn.LPPool2d(2, 2),
+        nn.AdaptiveMaxPool2d((5, None)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+
+
+def test_patched_models_compute_the_same() -> None:
+    theirs, ours = model(), wt.patch(model())
+    kinds = [type(module).__module__ for module in ours]
+    assert kinds.count("windowpane.torch") == 8
+    x = torch.randn(2, 3, 20, 24)
+    torch.testing.assert_close(ours(x), theirs(x))
+    for module in (ours, theirs):
+        module(x).square().sum().backward()
+    for own, other in zip(ours.parameters(), theirs.parameters()):
+        torch.testing.assert_close(own.grad, other.grad)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+
+
+def test_patch_leaves_what_would_change() -> None:
+    odd, whole = nn.LPPool2d(3, 2), nn.Sequential(nn.LPPool2d(2, 2, ceil_mode=True), nn.MaxUnpool2d(2))
+    assert type(wt.patch(odd)) is nn.LPPool2d
+    wt.patch(whole)
+    assert type(whole[0]) is nn.LPPool2d and type(whole[1]) is wt.MaxUnpool2d
+    y, indices = T.max_pool2d(torch.randn(1, 2, 6, 6), 2, return_indices=True)
+    torch.testing.assert_close(whole[1](y, indices), nn.MaxUnpool2d(2)(y, indices))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_models_compile_without_a_break(dynamic: bool) -> None:
+    # This compiler runs everything of PyTorch's but the last, which needs a C++ compiler.
+    compiled = torch.compile(wt.patch(model()), fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    theirs = model()
+    for size in (20, 24):
+        x = torch.randn(2, 3, size, 24)
+        torch.testing.assert_close(compiled(x), theirs(x))
+    compiled(x).sum().backward()
+
+
+def test_functions_compile_without_a_break() -> None:
+    def work(x: Any) -> Any:
+        y, indices = F.max_pool2d(x, 2, return_indices=True)
+        return F.avg_pool2d(F.max_unpool2d(y, indices, 2), 3, padding=1)
+
+    x = torch.randn(1, 2, 8, 8)
+    compiled = torch.compile(work, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), work(x))
+
+
+def test_autocast_and_types() -> None:
+    x, layer = torch.randn(1, 2, 8, 8), wt.Conv2d(2, 3, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        y = F.max_pool2d(x.to(dtype), 2)
+        assert y.dtype == dtype
+        assert torch.equal(y, T.max_pool2d(x.to(dtype), 2))
+    with torch.no_grad():
+        assert not F.max_pool2d(draw(1, 2, 8, 8), 2).requires_grad
