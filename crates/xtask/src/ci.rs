@@ -6,12 +6,11 @@
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use crate::lint::lint;
 use crate::provision::{self, llvm};
 use crate::shell::{self, cargo};
 use crate::{Result, burn, conformance, deny, fuzz, test, wheel};
 
-/// The backends that any machine can run once provisioned.
-const FEATURES: &str = "cpu,wgpu,vulkan";
 /// The devices that the workspace tests may not skip.
 const REQUIRED: &str = "host,cpu,wgpu,vulkan";
 
@@ -40,7 +39,6 @@ fn steps() -> Vec<Step> {
         step("provision", provision),
         step("first command: pool3d", || first_command("pool3d")),
         step("first command: pool2d", || first_command("pool2d")),
-        step("clippy", clippy),
         step("documentation", documentation),
     ];
     steps.push(step("host alone", || check_alone(None)));
@@ -54,8 +52,8 @@ fn steps() -> Vec<Step> {
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),
         step("tests without a backend", host_tests),
         step("Python package", || wheel::build("wgpu").map(drop)),
-        step("ONNX conformance", || conformance::require(REQUIRED)),
-        step("tests on every device", || test::require(REQUIRED)),
+        step("lints, ONNX conformance", || shell::run(&mut lint(conformance::command(REQUIRED)?)?)),
+        step("tests on every device", || shell::run(&mut lint(test::required(REQUIRED))?)),
     ]);
     steps
 }
@@ -86,13 +84,9 @@ fn first_command(name: &str) -> Result<()> {
     Err(format!("`{name}` did not print `valid:y`; its result disagrees with the reference").into())
 }
 
-fn clippy() -> Result<()> {
-    let mut command = cargo(&["clippy", "--workspace", "--all-targets", "--features", FEATURES]);
-    shell::run(command.args(["--", "-D", "warnings"]))
-}
-
+/// With the default features, as the crates are published: the step `wgpu alone` compiles most of the same again.
 fn documentation() -> Result<()> {
-    let mut command = cargo(&["doc", "--workspace", "--no-deps", "--features", FEATURES]);
+    let mut command = cargo(&["doc", "--workspace", "--no-deps"]);
     shell::run(command.env("RUSTDOCFLAGS", "-Dwarnings"))
 }
 
@@ -120,14 +114,17 @@ fn check_hip() -> Result<()> {
     shell::run(&mut command)
 }
 
-/// The one peer in Rust, which no other step builds.
+/// Lints the benchmarks with the one peer in Rust, which no other step builds.
 fn check_cubek() -> Result<()> {
-    let mut command = cargo(&["check", "-p", "windowpane-benches", "--all-targets"]);
-    shell::run(command.args(["--features", "cubek"]))
+    let mut command = cargo(&["clippy", "-p", "windowpane-benches", "--all-targets"]);
+    shell::run(command.args(["--features", "cubek", "--", "-D", "warnings"]))
 }
 
+/// The library, and the guide and the examples as they are on a machine without a GPU.
 fn host_tests() -> Result<()> {
-    shell::run(&mut alone("test", None))
+    shell::run(&mut lint(alone("test", None))?)?;
+    let examples = cargo(&["test", "-p", "windowpane-examples", "--no-default-features"]);
+    shell::run(&mut lint(examples)?)
 }
 
 /// Runs the steps in order until one fails.

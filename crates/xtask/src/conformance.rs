@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use crate::machine::Machine;
 use crate::provision::wheels;
@@ -26,19 +26,19 @@ pub(crate) struct Options {
 
 /// Downloads the tests and runs them.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    require(&options.require)?;
+    shell::run(&mut command(&options.require)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// As [`run`], with these devices required.
-pub(crate) fn require(devices: &str) -> Result<()> {
+/// Downloads the tests and returns the command that runs them, with these devices required.
+pub(crate) fn command(devices: &str) -> Result<Command> {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
     let features = choice.features.join(",");
     let mut command =
         shell::cargo(&["test", "--workspace", "--features", &features, "--test", "conformance"]);
     command.args(["--", "--nocapture"]).env(FOLDER, provide()?).env(test::REQUIRE, devices);
-    shell::run(&mut command)
+    Ok(command)
 }
 
 /// The folder of the tests, which are downloaded if they are not there yet.

@@ -9,6 +9,7 @@ mod ci;
 mod conformance;
 mod deny;
 mod fuzz;
+mod lint;
 mod machine;
 mod provision;
 mod record;

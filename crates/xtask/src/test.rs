@@ -45,9 +45,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// Tests the workspace, with these devices required. A failure is returned only after every test binary has run, so
-/// that it does not hide others.
-pub(crate) fn require(devices: &str) -> Result<()> {
+/// The gate's command: it tests the workspace, with these devices required. It fails only after every test binary has
+/// run, so that a failure does not hide others.
+pub(crate) fn required(devices: &str) -> Command {
     let choice = Machine::look().backends();
     println!("{}", choice.line());
     let cargo = vec!["--no-fail-fast".into()];
@@ -57,7 +57,7 @@ pub(crate) fn require(devices: &str) -> Result<()> {
         cargo,
         harness: Vec::new(),
     };
-    shell::run(&mut command(&choice, &options))
+    command(&choice, &options)
 }
 
 fn command(choice: &Choice, options: &Options) -> Command {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! device ← cube ← error ← problem ← common ← a kernel ← select, launch, transposes, mod
-//! device ← cube ← packed, copy, random, transpose        ← select, launch, transposes, mod
+//! device ← cube ← packed, copy, pad, random, transpose   ← select, launch, transposes, mod
 //! ```
 //!
 //! A kernel never names another kernel or the selection, so that it can be read, changed and removed without them.
@@ -46,7 +46,7 @@ impl Part {
         match word(0) {
             "device" => Self::Device,
             "cube" => Self::Cube,
-            "packed" | "copy" | "random" | "transpose" => Self::Small,
+            "packed" | "copy" | "pad" | "random" | "transpose" => Self::Small,
             operator if OPERATORS.contains(&operator) => {
                 let own = word(1);
                 let operator = operator.to_string();
