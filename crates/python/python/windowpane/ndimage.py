@@ -143,7 +143,7 @@ def _extended(
     return x
 
 
-def _code(x: Any, library: Any) -> tuple[Any, Callable[[Any], Any]]:
+def _code(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The elements in a type that kernels compute with, in the same order, and the way back."""
     dtype = x.dtype
     if dtype.kind == "f" and dtype.itemsize <= 8 or dtype in (np.int32, np.int8, np.uint8):
@@ -159,10 +159,11 @@ def _code(x: Any, library: Any) -> tuple[Any, Callable[[Any], Any]]:
         flipped = (x ^ top).view(np.int32)
         return flipped, lambda y: y.view(np.uint32) ^ top
     else:
-        most = 1 << 53
-        if x.size and (int(x.min()) < -most or int(x.max()) > most):
+        least, most = (int(x.min()), int(x.max())) if x.size else (0, 0)
+        if max(-least, most) > 1 << 53:
             raise ValueError("64-bit integers are filtered where a float64 holds them: within 2**53")
-        to = np.float64
+        # Every device has 32-bit integers, and many have no float64.
+        to = np.int32 if -(1 << 31) <= least and most < 1 << 31 else np.float64
     return x.astype(to), lambda y: y.astype(dtype)
 
 
@@ -207,10 +208,9 @@ def _maximum(
     ceil: bool = False,
     device: str | None = None,
 ) -> Any:
-    """The maximum of each window, without borders."""
+    """The maximum of each window, without borders, in a type of `_code`'s."""
     if x.size == 0:
         return x
-    x, back = _code(x, library)
     for group, extents in _groups(axes, sizes):
         options = _window(extents, extents if strides else [1] * len(group), ceil)
 
@@ -218,12 +218,12 @@ def _maximum(
             return engine_of(planes).max_pool(planes, options, device)
 
         x = _planes(x, library, group, pool)
-    return back(x)
+    return x
 
 
 def _reversed(x: Any) -> Any:
     """The elements in the reverse order, so that minima are maxima. The same again restores them."""
-    return ~x if x.dtype.kind in "iub" else -x
+    return ~x if x.dtype.kind in "iu" else -x
 
 
 def _runs(footprint: Any) -> Iterable[tuple[tuple[int, ...], int, int]]:
@@ -372,14 +372,14 @@ def _extremum(
     if structure is not None:
         heights = _over_structure(wide, library, axes, footprint, structure, space, minimum)
         return _delivered(heights.astype(x.dtype), output, library)
+    wide, back = _code(wide)
     wide = _reversed(wide) if minimum else wide
     if footprint is None:
         found = _maximum(wide, library, axes, sizes, device=device)
     else:
         found = _over_footprint(wide, library, axes, footprint, space, device)
-    if found is x:
-        found = x.copy()
-    return _delivered(_reversed(found) if minimum else found, output, library)
+    found = back(_reversed(found) if minimum else found)
+    return _delivered(x.copy() if found is x else found, output, library)
 
 
 def maximum_filter(
@@ -867,9 +867,10 @@ def _reduced(
     if func == "mean":
         x = x if x.dtype.kind == "f" else x.astype(np.float64)
         return _average(x, library, axes, sizes, sizes, True, device)
-    y = _reversed(x) if func == "min" else x
+    y, back = _code(x)
+    y = _reversed(y) if func == "min" else y
     y = _maximum(y, library, axes, sizes, sizes, True, device)
-    return _reversed(y) if func == "min" else y
+    return back(_reversed(y) if func == "min" else y)
 
 
 def _mode(x: Any, library: Any, sizes: list[int]) -> Any:
