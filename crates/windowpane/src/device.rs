@@ -584,9 +584,24 @@ mod cube {
         if let Some((_, devices)) = found.iter().find(|(known, _)| *known == backend) {
             return devices.clone();
         }
+        #[cfg(feature = "kernel-cache")]
+        keep_kernels();
         let devices = quietly(|| enumerate(backend));
         found.push((backend, devices.clone()));
         devices
+    }
+
+    /// Lets CubeCL keep compiled kernels on disk, unless the user or the program decided otherwise.
+    #[cfg(feature = "kernel-cache")]
+    fn keep_kernels() {
+        use cubecl_runtime::config::{CubeClRuntimeConfig, RuntimeConfig};
+        if std::env::var_os("WINDOWPANE_KERNEL_CACHE").is_some_and(|value| value == "off") {
+            return;
+        }
+        let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+        config.compilation.cache = true;
+        // A configuration that is in use already stays.
+        CubeClRuntimeConfig::try_set(config);
     }
 
     /// Runs work that lists the devices of a graphics API, without the errors that it prints where there is no desktop.

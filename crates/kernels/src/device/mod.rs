@@ -10,8 +10,10 @@ use windowpane_geometry::{DType, Exponent};
 
 pub(crate) mod dtype;
 pub mod profiles;
+mod speeds;
 
 use dtype::{accumulator, elem};
+pub use speeds::Speeds;
 
 /// The capabilities of a device, as far as plans need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,7 +64,12 @@ pub struct Capabilities {
     /// Whether kernels can load and store 8-bit integers. If not, tensors of `i8` and `u8` are packed words, which are
     /// unpacked for kernels.
     pub bytes: bool,
+    /// How fast the device is.
+    pub speeds: Speeds,
 }
+
+/// The multiprocessors of a GPU whose driver does not report them: as many as a middle-sized one has.
+pub(crate) const MULTIPROCESSORS: u32 = 32;
 
 /// The target of a launch: a device's client, and the capabilities for which its plans are made.
 #[derive(Clone, Copy)]
@@ -177,6 +184,14 @@ impl Capabilities {
             shared_vectors: llvm,
             plane_ops: llvm && gpu,
             bytes: supports(client, DType::I8) && supports(client, DType::U8),
+            speeds: profiles::speeds(&properties.identity.name).unwrap_or_else(|| {
+                match hardware.num_cpu_cores {
+                    Some(cores) => Speeds::of_processor(cores),
+                    None => Speeds::of_gpu(
+                        hardware.num_streaming_multiprocessors.unwrap_or(MULTIPROCESSORS),
+                    ),
+                }
+            }),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Devices as data: the capabilities that plans need, without having the device.
 //!
 //! The numbers are the makers' public figures, combined with the features that CubeCL reports for such a device. They
-//! show that plans stay within a device's limits; they do not predict its speed.
+//! show that plans stay within a device's limits. The speeds of the H200 were measured; those of the others are the
+//! makers' figures too.
 
-use super::{Capabilities, Fragment, Fragments};
+use super::{Capabilities, Fragment, Fragments, Speeds};
 
 /// A device for which plans can be made without having it.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +18,12 @@ pub struct Profile {
 /// All profiles.
 pub const PROFILES: [Profile; 9] =
     [H200, A100, RTX_4090, RTX_5090, MI300X, RX_7900_XTX, APPLE_M3, ARC_A770, ADRENO_740];
+
+/// The speeds of a device of this name, if it has a profile.
+pub fn speeds(device: &str) -> Option<Speeds> {
+    let is_named = |profile: &&Profile| profile.name.split(',').next() == Some(device);
+    PROFILES.iter().find(is_named).map(|profile| profile.capabilities.speeds)
+}
 
 const SQUARE: Fragment = Fragment { m: 16, n: 16, k: 16 };
 
@@ -47,6 +54,7 @@ const CUDA: Capabilities = Capabilities {
     shared_vectors: true,
     plane_ops: true,
     bytes: true,
+    speeds: Speeds::of_gpu(32),
 };
 
 /// A GPU through ROCm.
@@ -84,6 +92,14 @@ pub const H200: Profile = Profile {
         shared_bytes: 227 << 10,
         wgmma: true,
         buffer_bytes: 35 << 30,
+        speeds: Speeds {
+            memory: 4_280_000_000_000,
+            cache: 9_000_000_000_000,
+            vector: 30_400_000_000_000,
+            matrix: 359_000_000_000_000,
+            warpgroup: 480_000_000_000_000,
+            launch: 1_100,
+        },
         ..CUDA
     },
 };
@@ -96,6 +112,14 @@ pub const A100: Profile = Profile {
         cache_bytes: Some(40 << 20),
         shared_bytes: 163 << 10,
         buffer_bytes: 20 << 30,
+        speeds: Speeds {
+            memory: 1_900_000_000_000,
+            cache: 5_000_000_000_000,
+            vector: 9_700_000_000_000,
+            matrix: 156_000_000_000_000,
+            warpgroup: 0,
+            launch: 1_500,
+        },
         ..CUDA
     },
 };
@@ -103,7 +127,19 @@ pub const A100: Profile = Profile {
 /// NVIDIA GeForce RTX 4090, through CUDA.
 pub const RTX_4090: Profile = Profile {
     name: "NVIDIA GeForce RTX 4090, cuda",
-    capabilities: Capabilities { multiprocessors: Some(128), cache_bytes: Some(72 << 20), ..CUDA },
+    capabilities: Capabilities {
+        multiprocessors: Some(128),
+        cache_bytes: Some(72 << 20),
+        speeds: Speeds {
+            memory: 1_000_000_000_000,
+            cache: 5_000_000_000_000,
+            vector: 41_000_000_000_000,
+            matrix: 82_000_000_000_000,
+            warpgroup: 0,
+            launch: 1_500,
+        },
+        ..CUDA
+    },
 };
 
 /// NVIDIA GeForce RTX 5090, through CUDA.
@@ -113,6 +149,14 @@ pub const RTX_5090: Profile = Profile {
         multiprocessors: Some(170),
         cache_bytes: Some(96 << 20),
         buffer_bytes: 8 << 30,
+        speeds: Speeds {
+            memory: 1_790_000_000_000,
+            cache: 8_000_000_000_000,
+            vector: 52_000_000_000_000,
+            matrix: 105_000_000_000_000,
+            warpgroup: 0,
+            launch: 1_500,
+        },
         ..CUDA
     },
 };
@@ -125,6 +169,14 @@ pub const MI300X: Profile = Profile {
         cache_bytes: Some(256 << 20),
         plane: Some(64),
         buffer_bytes: 48 << 30,
+        speeds: Speeds {
+            memory: 5_300_000_000_000,
+            cache: 17_000_000_000_000,
+            vector: 81_000_000_000_000,
+            matrix: 0,
+            warpgroup: 0,
+            launch: 3_000,
+        },
         ..HIP
     },
 };
@@ -136,6 +188,14 @@ pub const RX_7900_XTX: Profile = Profile {
         multiprocessors: Some(96),
         cache_bytes: Some(96 << 20),
         matrix: Fragments { f16: Some(SQUARE), bf16: Some(SQUARE), tf32: None },
+        speeds: Speeds {
+            memory: 960_000_000_000,
+            cache: 3_500_000_000_000,
+            vector: 30_000_000_000_000,
+            matrix: 61_000_000_000_000,
+            warpgroup: 0,
+            launch: 3_000,
+        },
         ..HIP
     },
 };
@@ -146,6 +206,14 @@ pub const APPLE_M3: Profile = Profile {
     capabilities: Capabilities {
         multiprocessors: Some(10),
         cache_bytes: Some(8 << 20),
+        speeds: Speeds {
+            memory: 100_000_000_000,
+            cache: 300_000_000_000,
+            vector: 1_800_000_000_000,
+            matrix: 0,
+            warpgroup: 0,
+            launch: 5_000,
+        },
         ..GRAPHICS
     },
 };
@@ -158,6 +226,14 @@ pub const ARC_A770: Profile = Profile {
         cache_bytes: Some(16 << 20),
         shared_bytes: 64 << 10,
         plane: None,
+        speeds: Speeds {
+            memory: 560_000_000_000,
+            cache: 1_500_000_000_000,
+            vector: 9_800_000_000_000,
+            matrix: 0,
+            warpgroup: 0,
+            launch: 5_000,
+        },
         ..GRAPHICS
     },
 };
@@ -169,6 +245,14 @@ pub const ADRENO_740: Profile = Profile {
         cache_bytes: Some(3 << 20),
         plane: None,
         buffer_bytes: 1 << 30,
+        speeds: Speeds {
+            memory: 67_000_000_000,
+            cache: 200_000_000_000,
+            vector: 1_700_000_000_000,
+            matrix: 0,
+            warpgroup: 0,
+            launch: 20_000,
+        },
         ..GRAPHICS
     },
 };
@@ -199,6 +283,7 @@ pub(crate) const PROCESSOR: Capabilities = Capabilities {
     load_bytes: 64,
     offset_alignment: 64,
     cores: Some(2),
+    speeds: Speeds::of_processor(2),
     plane: Some(1),
     packed_halves: false,
     plane_ops: false,

@@ -61,7 +61,8 @@ impl Layer {
 /// On the H200, the chosen kernel is within 5 % of the fastest for 95 % of the layers.
 #[test]
 fn the_choice_is_nearly_always_the_fastest() {
-    let layers: Vec<Layer> = H200.lines().map(Layer::parse).collect();
+    let is_conv = |line: &&str| line.contains("\"kind\":\"conv\"");
+    let layers: Vec<Layer> = H200.lines().filter(is_conv).map(Layer::parse).collect();
     let regrets: Vec<_> =
         layers.iter().filter_map(|layer| Some((layer.regret()?, layer))).collect();
     assert!(10 * regrets.len() >= 9 * layers.len(), "{} of {}", regrets.len(), layers.len());

@@ -3,7 +3,7 @@
 use windowpane_geometry::{DType, Extremum, Pooling};
 
 use crate::cube::convert::{ExtremumForm, Widening, accumulator};
-use crate::device::Capabilities;
+use crate::device::{Capabilities, MULTIPROCESSORS};
 use crate::pool::common::lanes::{
     UNROLLED_TAPS, divides_windows, lanes_across, widest_divisor, widest_load,
 };
@@ -18,9 +18,6 @@ pub(in crate::pool) const MOST_UNROLLED_TAPS: usize = 1024;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill all multiprocessors evenly.
 const UNITS: u32 = 128;
-
-/// The multiprocessors of a GPU whose driver does not report them: as many as a middle-sized one has.
-const MULTIPROCESSORS: u32 = 32;
 
 /// The settings that every kernel has.
 ///

@@ -1,0 +1,67 @@
+//! How fast a device is: the numbers from which the time of a kernel is estimated.
+
+/// The speeds of a device, as whole numbers so that they can be compared and hashed.
+///
+/// Those of known devices are recorded ([`profiles`](super::profiles)), those of others are estimated from what their
+/// drivers report. `windowpane calibrate` measures them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Speeds {
+    /// The bytes per second that a large copy reads and writes, together.
+    pub memory: u64,
+    /// The same for a copy that fits in the last cache before memory.
+    pub cache: u64,
+    /// The multiply-adds per second of `f32` on vector units.
+    pub vector: u64,
+    /// The multiply-adds per second of 16-bit factors on matrix units that serve one plane (warp) at a time; 0 without
+    /// such units. Factors rounded to tf32 take twice as long.
+    pub matrix: u64,
+    /// The same for products of whole warpgroups (`wgmma`).
+    pub warpgroup: u64,
+    /// The nanoseconds from the start of a launch to the start of the next one, if neither has work to do.
+    pub launch: u64,
+}
+
+/// What a multiprocessor of a GPU contributes, if the driver only reports their number: about that of a middle-sized
+/// GPU of 2022 through its vendor's own interface.
+const OF_MULTIPROCESSOR: Speeds = Speeds {
+    memory: 12_000_000_000,
+    cache: 30_000_000_000,
+    vector: 150_000_000_000,
+    matrix: 1_000_000_000_000,
+    warpgroup: 3_600_000_000_000,
+    launch: 2_000,
+};
+
+/// What a core of a processor contributes.
+const OF_CORE: Speeds = Speeds {
+    memory: 8_000_000_000,
+    cache: 40_000_000_000,
+    vector: 40_000_000_000,
+    matrix: 0,
+    warpgroup: 0,
+    launch: 10_000,
+};
+
+impl Speeds {
+    /// The estimate for a GPU with this many multiprocessors.
+    pub const fn of_gpu(multiprocessors: u32) -> Self {
+        OF_MULTIPROCESSOR.times(multiprocessors)
+    }
+
+    /// The estimate for a processor with this many cores.
+    pub const fn of_processor(cores: u32) -> Self {
+        OF_CORE.times(cores)
+    }
+
+    const fn times(self, count: u32) -> Self {
+        let count = if count == 0 { 1 } else { count as u64 };
+        Self {
+            memory: self.memory * count,
+            cache: self.cache * count,
+            vector: self.vector * count,
+            matrix: self.matrix * count,
+            warpgroup: self.warpgroup * count,
+            launch: self.launch,
+        }
+    }
+}
