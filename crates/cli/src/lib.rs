@@ -12,6 +12,7 @@ mod args;
 mod array;
 mod backward;
 mod bench;
+mod calibrate;
 mod composable_kernel;
 mod conv;
 mod conv_args;
@@ -80,6 +81,8 @@ enum Command {
     ConvTranspose(conv_transpose::ConvTranspose),
     /// Show which kernel would run, its tile sizes and its symbol table, without running it.
     Plan(plan::Plan),
+    /// Measure the speeds of a device, by which kernels are chosen.
+    Calibrate(calibrate::Calibrate),
     /// Print the completions of a shell.
     Completions(manual::Completions),
     /// Write the manual pages.
@@ -152,6 +155,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
         Command::ConvBackward(conv) => conv.run(),
         Command::Plan(plan) => plan.run(),
         Command::ConvTranspose(conv) => conv.run(),
+        Command::Calibrate(calibrate) => calibrate.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run(),
     }

@@ -1,6 +1,6 @@
 use core::fmt;
 
-use crate::{AXES, AxisName, Error, Extents, Grid, Layout, Quantity, Shape, Window};
+use crate::{AXES, Axis, AxisName, Error, Extents, Grid, Layout, Quantity, Shape, Window};
 
 /// The memory layout of filters, named by its 2-D form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -246,6 +246,41 @@ impl Convolution {
     #[must_use]
     pub fn with_layouts(self, layout: Layout, filter_layout: FilterLayout) -> Self {
         Self { layout, filter_layout, ..self }
+    }
+
+    /// The same convolution with wider pixels, if windows lie side by side along the last axis: the pixels of a row of
+    /// a window are then one pixel with as many times the channels, and every element stays where it is in memory.
+    ///
+    /// `None` if windows overlap, leave gaps or reach into padding there, or if pixels are not contiguous.
+    pub fn merged(&self) -> Option<Self> {
+        let axes = self.grid.axes();
+        let last = &axes[AXES - 1];
+        let wide = last.kernel();
+        let side_by_side = wide > 1
+            && last.stride() == wide
+            && last.dilation() == 1
+            && last.before() + last.after() == 0
+            && last.input() == last.output() * wide;
+        let contiguous = self.layout == Layout::ChannelsLast
+            && self.filter_layout != FilterLayout::Fchw
+            && self.groups == 1;
+        if !side_by_side || !contiguous {
+            return None;
+        }
+        let with_last = |of: fn(&Axis) -> usize, last: usize| {
+            let [depth, height, _] = axes.each_ref().map(of);
+            Extents::from_three(self.grid.rank(), [depth, height, last])
+        };
+        let kernel = with_last(Axis::kernel, 1);
+        let window = Window::new(kernel)
+            .stride(with_last(Axis::stride, 1))
+            .dilation(with_last(Axis::dilation, 1))
+            .padding(self.grid.padding());
+        let channels = self.filter.channels * wide;
+        let space = with_last(Axis::input, last.output());
+        let input = Shape::new(self.input.batch(), channels, space).ok()?;
+        let filter = Filter::new(self.filter.count, channels, kernel).ok()?;
+        Self::new(input, filter, &window, 1, self.layout, self.filter_layout).ok()
     }
 
     /// The first input channel that filter `f` sees.

@@ -109,6 +109,30 @@ impl Device {
     }
 }
 
+impl Device {
+    /// Measures the speeds from which the times of kernels are estimated, in some seconds, as the text of a file that
+    /// the environment variable `WINDOWPANE_SPEEDS` may name; `None` for `host`, which has no kernels to choose from.
+    ///
+    /// Speeds are recorded for known devices and estimated for others. A file of measured ones makes the choice among
+    /// kernels better on those.
+    ///
+    /// ```no_run
+    /// let device = windowpane::Device::best();
+    /// if let Some(text) = device.calibrate()? {
+    ///     std::fs::write("gpu.speeds", text)?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn calibrate(&self) -> Result<Option<String>> {
+        #[cfg(feature = "kernels")]
+        if let Some(speeds) = self.measure_speeds()? {
+            let name = format!("{} {}", self.backend(), self.name());
+            return Ok(Some(crate::speeds::print(&name, &speeds)));
+        }
+        Ok(None)
+    }
+}
+
 /// CubeCL's probes, without its file of earlier measurements.
 #[cfg(feature = "kernels")]
 mod cube {

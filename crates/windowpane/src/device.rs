@@ -572,7 +572,7 @@ mod cube {
     use cubecl::client::Client;
     use cubecl::device::{DeviceUnavailable, WgpuBackend, WgpuDevice, WgpuDeviceKind};
     use cubecl::profile::TimingMethod;
-    use windowpane_kernels::Capabilities;
+    use windowpane_kernels::{Capabilities, Speeds};
 
     use super::*;
 
@@ -692,7 +692,8 @@ mod cube {
             },
             None => client.name().into(),
         };
-        Ok(with_client(backend, index, name, client, patience))
+        let speeds = crate::speeds::asked(&format!("{backend} {name}")).map_err(no_device)?;
+        Ok(with_client(backend, index, name, client, patience, speeds))
     }
 
     /// The device of a client that was opened elsewhere.
@@ -712,7 +713,7 @@ mod cube {
         let patience = Patience::of(backend, index);
         // The program that opened it launches work too.
         patience.is_shared();
-        with_client(backend, index, name, client, patience)
+        with_client(backend, index, name, client, patience, None)
     }
 
     /// Whether a client compiles WGSL where SPIR-V is built in too: both have the same name.
@@ -742,11 +743,13 @@ mod cube {
         name: String,
         client: Client,
         patience: Arc<Patience>,
+        speeds: Option<Speeds>,
     ) -> Device {
-        let capabilities = Some(match backend {
+        let own = match backend {
             Backend::Wgpu => Capabilities::of_wgsl(&client),
             _ => Capabilities::of(&client),
-        });
+        };
+        let capabilities = Some(Capabilities { speeds: speeds.unwrap_or(own.speeds), ..own });
         let (client, deaf) = (Some(client), false.into());
         let (poolings, convolutions) = (Remembered::default(), Remembered::default());
         let inner = Inner {

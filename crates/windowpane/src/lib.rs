@@ -44,6 +44,8 @@ mod recording;
 #[cfg(feature = "kernels")]
 mod remembered;
 mod spare;
+#[cfg(feature = "kernels")]
+mod speeds;
 mod tensor;
 #[cfg(feature = "kernels")]
 mod turns;
@@ -70,6 +72,8 @@ pub use windowpane_geometry::{
 /// The crate of the kernels, whose plans can be overridden.
 #[cfg(feature = "kernels")]
 pub use windowpane_kernels as kernels;
+#[cfg(feature = "kernels")]
+pub use windowpane_kernels::Speeds;
 pub use windowpane_reference::{Scalar, pool::backward::IndexOutOfRange};
 
 /// The result type of this crate.

@@ -18,16 +18,26 @@ pub struct Request {
     pub precision: Precision,
 }
 
-/// The same problem with its tensors in another layout. A weight gradient whose taps are contiguous gets contiguous
-/// channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
+/// The problem as a kernel computes it, with its tensors in this layout. A weight gradient whose taps are contiguous gets
+/// contiguous channels instead, because it is computed from channels-last pixels. Filters that are read keep their layout.
+///
+/// Pixels of windows that lie side by side are merged, so that rows of several taps are one tap of more channels: fewer
+/// loads, and fuller ones. Pixels of few channels stay, because kernels read whole lines of these.
 pub(super) fn in_layout(conv: &Convolution, pass: Pass, layout: Layout) -> Convolution {
     let filter_layout = match (pass, layout, conv.filter_layout()) {
         _ if layout == conv.layout() => conv.filter_layout(),
         (Pass::Filter, Layout::ChannelsLast, FilterLayout::Fchw) => FilterLayout::Fhwc,
         (_, _, own) => own,
     };
-    conv.with_layouts(layout, filter_layout)
+    let conv = conv.with_layouts(layout, filter_layout);
+    match conv.input().channels() >= CHANNELS_WORTH_MERGING {
+        true => conv.merged().unwrap_or(conv),
+        false => conv,
+    }
 }
+
+/// The fewest channels of pixels that are merged: with those of two, they fill the widest load of a GPU in any type.
+const CHANNELS_WORTH_MERGING: usize = 8;
 
 /// The number of elements that a pass computes.
 pub(super) fn results(conv: &Convolution, pass: Pass) -> usize {
