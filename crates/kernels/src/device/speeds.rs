@@ -71,6 +71,9 @@ impl Speeds {
 /// The multiply-adds that the vector units of a GPU's multiprocessor start in each cycle.
 const LANES: f64 = 128.0;
 
+/// The share of the last cache that repeated accesses are sure to find again.
+const SURE: f64 = 1.0 / 3.0;
+
 /// The time of a launch that waits for the results of the previous one, relative to a launch without work.
 const WAITING: f64 = 1.7;
 
@@ -94,11 +97,13 @@ impl Capabilities {
         self.speeds.vector as f64 / (self.multiprocessor_count() as f64 * lanes)
     }
 
-    /// The seconds in which a plain copy reads and writes this many bytes together. Those that fit in the last cache are
-    /// likely to be there.
+    /// The seconds in which a plain copy reads and writes this many bytes together. All are in the last cache if they
+    /// are few, and none if they are more than it holds.
     pub(crate) fn moving(&self, bytes: f64) -> f64 {
-        let is_cached = self.cache_bytes.is_some_and(|most| bytes <= most as f64);
-        bytes / if is_cached { self.speeds.cache } else { self.speeds.memory } as f64
+        let cache = self.cache_bytes.unwrap_or(0).max(1) as f64;
+        let missed = ((bytes / cache - SURE) / (1.0 - SURE)).clamp(0.0, 1.0);
+        let Speeds { memory, cache, .. } = self.speeds;
+        bytes * (missed / memory as f64 + (1.0 - missed) / cache as f64)
     }
 
     /// The seconds of this many launches that wait for one another, without their work.

@@ -52,7 +52,9 @@ pub(super) fn seconds(
     let instructions = TERM * (ELEMENT + taps + terms) + SECTOR * spread as f64 * terms;
     let elements = (results(conv, pass) * splits) as f64;
     let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
-    let cycles = (elements * instructions / units).max(LATENCY * (taps + terms));
+    // The cores of a processor compute one element after the other.
+    let turns = device.cores.map_or(1.0, |cores| (elements / f64::from(cores)).max(1.0));
+    let cycles = (elements * instructions / units).max(turns * LATENCY * (taps + terms));
     let moving = cost::moving(cost::bytes(conv, request), device);
     device.launching(1) + moving.max(cycles / device.clock())
 }

@@ -10,8 +10,8 @@ use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The instructions of a loaded vector of pixels, and of a product.
-const PIXEL: f64 = 19.0;
-const PRODUCT: f64 = 1.8;
+const PIXEL: f64 = 16.0;
+const PRODUCT: f64 = 1.5;
 
 pub(super) fn seconds(
     config: Config,

@@ -84,7 +84,7 @@ impl Kernel for Config {
         device: &Capabilities,
     ) -> f64 {
         let product = product(conv, request, &self.tile, Epilogue::NONE.form(request.dtype));
-        let mainloop = config::mainloop(&self.tile, device);
+        let mainloop = config::mainloop(&self.tile, &product, device);
         let sizes = [config::units(&self.tile) as usize, splits];
         cost::seconds(conv, request, &self.tile, &product, mainloop, sizes, device)
     }
