@@ -6,23 +6,12 @@
 use cubecl::server::Handle;
 use windowpane_geometry::{Convolution, DType, Filter, FilterLayout, Layout, Shape};
 
-use super::problem::{Pass, in_layout, multiplications};
-use crate::device::Target;
+use super::problem::{Pass, in_layout};
+use crate::device::{Capabilities, Target};
 use crate::transpose;
 
-/// Whether transposing `moved` elements for a kernel pays off. Other kernels read them where they are, but at a seventh
-/// of the bandwidth, and take longer the more products there are for each element. Only for small tensors do the
-/// additional launches take longer.
-pub(super) fn pay(conv: &Convolution, moved: usize) -> bool {
-    let dense = multiplications(conv) >= LEAST_PRODUCTS.max(PRODUCTS_PER_ELEMENT * moved);
-    moved >= MOVED_WORTH_TRANSPOSING || dense
-}
-
-/// The fewest transposed elements for which transposing pays off; and with fewer, the fewest products, in all and for
-/// each transposed element. From times on an H200.
-const MOVED_WORTH_TRANSPOSING: usize = 1 << 22;
-const LEAST_PRODUCTS: usize = 1 << 24;
-const PRODUCTS_PER_ELEMENT: usize = 16;
+/// The time of a transpose relative to that of a plain copy.
+const TRANSPOSE: f64 = 1.7;
 
 /// Matrices to transpose, which follow one another in memory: their number, their rows and their columns.
 type Matrices = [usize; 3];
@@ -68,17 +57,25 @@ impl Transposes {
         }
     }
 
-    /// The elements of the transposed tensors, without a residual, which a plan does not know about.
-    pub(super) fn elements(&self) -> usize {
+    /// The bytes of each transposed tensor, without a residual, which a plan does not know about.
+    fn each(&self, dtype: DType) -> impl Iterator<Item = usize> + use<> {
         let ([first, second], out) = self.tensors();
-        let all = [first, second, out].into_iter().flatten();
-        let elements = |matrices: Matrices| matrices.into_iter().fold(1, usize::saturating_mul);
-        all.map(elements).fold(0, usize::saturating_add)
+        let bytes = move |matrices: Matrices| {
+            matrices.into_iter().fold(dtype.size(), usize::saturating_mul)
+        };
+        [first, second, out].into_iter().flatten().map(bytes)
     }
 
     /// The bytes of the transposed tensors.
     pub(super) fn bytes(&self, dtype: DType) -> usize {
-        self.elements().saturating_mul(dtype.size())
+        self.each(dtype).fold(0, usize::saturating_add)
+    }
+
+    /// The estimated seconds of the transposes, before or after another launch.
+    pub(super) fn seconds(&self, dtype: DType, device: &Capabilities) -> f64 {
+        let seconds =
+            |bytes: usize| device.waiting() + TRANSPOSE * device.moving(2.0 * bytes as f64);
+        self.each(dtype).map(seconds).sum()
     }
 
     /// Transposes the tensors that a kernel reads, and allocates the tensor that it writes.

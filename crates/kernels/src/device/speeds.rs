@@ -1,5 +1,7 @@
 //! How fast a device is: the numbers from which the time of a kernel is estimated.
 
+use super::{Capabilities, MULTIPROCESSORS};
+
 /// The speeds of a device, as whole numbers so that they can be compared and hashed.
 ///
 /// Those of known devices are recorded ([`profiles`](super::profiles)), those of others are estimated from what their
@@ -63,5 +65,54 @@ impl Speeds {
             warpgroup: self.warpgroup * count,
             launch: self.launch,
         }
+    }
+}
+
+/// The multiply-adds that the vector units of a GPU's multiprocessor start in each cycle.
+const LANES: f64 = 128.0;
+
+/// The share of the last cache that repeated accesses are sure to find again.
+const SURE: f64 = 1.0 / 3.0;
+
+/// The time of a launch that waits for the results of the previous one, relative to a launch without work.
+const WAITING: f64 = 1.7;
+
+impl Capabilities {
+    /// The number of multiprocessors, or of a processor's cores.
+    pub(crate) fn multiprocessor_count(&self) -> usize {
+        self.cores.or(self.multiprocessors).unwrap_or(MULTIPROCESSORS).max(1) as usize
+    }
+
+    /// The units of a multiprocessor that execute an instruction in each cycle. A core of a processor executes one.
+    pub(crate) fn units_per_cycle(&self) -> f64 {
+        if self.cores.is_some() { 1.0 } else { LANES }
+    }
+
+    /// The cycles per second, from the speed of the vector units.
+    pub(crate) fn clock(&self) -> f64 {
+        let lanes = match self.cores {
+            Some(_) => (self.load_bytes / size_of::<f32>()).max(1) as f64,
+            None => LANES,
+        };
+        self.speeds.vector as f64 / (self.multiprocessor_count() as f64 * lanes)
+    }
+
+    /// The seconds in which a plain copy reads and writes this many bytes together. All are in the last cache if they
+    /// are few, and none if they are more than it holds.
+    pub(crate) fn moving(&self, bytes: f64) -> f64 {
+        let cache = self.cache_bytes.unwrap_or(0).max(1) as f64;
+        let missed = ((bytes / cache - SURE) / (1.0 - SURE)).clamp(0.0, 1.0);
+        let Speeds { memory, cache, .. } = self.speeds;
+        bytes * (missed / memory as f64 + (1.0 - missed) / cache as f64)
+    }
+
+    /// The seconds of this many launches that wait for one another, without their work.
+    pub(crate) fn launching(&self, launches: usize) -> f64 {
+        self.speeds.launch as f64 * 1e-9 + self.waiting() * (launches as f64 - 1.0)
+    }
+
+    /// The seconds of one more launch, without its work.
+    pub(crate) fn waiting(&self) -> f64 {
+        WAITING * self.speeds.launch as f64 * 1e-9
     }
 }

@@ -163,17 +163,16 @@ impl ConvPlan {
         0
     }
 
-    /// Why its kernel was chosen, and why each of the others was not: names and reasons, in the order in which
-    /// kernels are tried.
+    /// Why its kernel was chosen, and why each of the others was not: names, and reasons or estimated times.
     pub fn why(&self) -> Vec<(&'static str, String)> {
         #[cfg(feature = "kernels")]
         if let (Choice::Kernel(plan), Some(device)) = (&self.choice, self.device.capabilities()) {
             use windowpane_kernels::conv::{Verdict, explain};
             let verdicts = explain(&self.problem, self.request(), device).unwrap_or_default();
             let reason = |algorithm, verdict| match verdict {
-                verdict if algorithm != plan.algorithm() => format!("{verdict}"),
-                Verdict::Chosen => "chosen".into(),
-                verdict => format!("asked for, or found by tuning; {verdict}"),
+                Verdict::Chosen { .. } => format!("{verdict}"),
+                _ if algorithm != plan.algorithm() => format!("{verdict}"),
+                _ => format!("asked for, or found by tuning; {verdict}"),
             };
             let rows = verdicts.into_iter();
             return rows

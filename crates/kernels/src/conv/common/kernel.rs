@@ -60,6 +60,15 @@ pub(in crate::conv) trait Kernel: Debug {
         }
     }
 
+    /// The estimated seconds of the kernel and of what it launches besides, except for the addition of the parts of sums.
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64;
+
     /// Launches the kernel.
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError>;
 }

@@ -3,6 +3,7 @@
 
 pub(super) mod arguments;
 pub(super) mod buffer;
+pub(super) mod cost;
 pub(super) mod epilogue;
 pub(super) mod gather;
 pub(super) mod kernel;

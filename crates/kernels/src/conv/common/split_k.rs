@@ -49,6 +49,17 @@ pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, device: &Capabilit
     wanted.min(windows(conv) / TERMS).clamp(1, most(conv, pass))
 }
 
+/// The estimated seconds of adding the parts, after another launch.
+pub(in crate::conv) fn seconds(
+    conv: &Convolution,
+    Request { pass, dtype, .. }: Request,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let bytes = splits * accumulator(dtype).size() + dtype.size();
+    device.waiting() + device.moving((bytes * results(conv, pass)) as f64)
+}
+
 /// Adds the parts of each sum, `[splits, results]`, and applies the epilogue.
 pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
     let Arguments { client, conv, splits, out, epilogue, .. } = *arguments;

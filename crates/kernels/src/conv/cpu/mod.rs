@@ -26,6 +26,7 @@ use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
 
 pub(in crate::conv) mod config;
+mod cost;
 pub mod filter;
 mod kernel;
 
@@ -84,6 +85,16 @@ impl Kernel for Config {
             Pass::Filter => 0,
             pass => packing(conv, pass, self.lanes as usize).bytes(request.dtype),
         }
+    }
+
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        _: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        cost::seconds(*self, conv, request, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

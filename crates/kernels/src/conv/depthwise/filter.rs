@@ -20,14 +20,15 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Convolution, DType};
 
 use super::config::Config;
+use super::cost::{PIXEL, PRODUCT, with_tensors};
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
 use crate::conv::common::gather::{
-    Gather, GatherArgs, GatherForm, Point, row_point, tap_point, weight_steps,
+    Gather, GatherArgs, GatherForm, Point, Sweep, row_point, tap_point, weight_steps,
 };
 use crate::conv::common::run::{Run, pixels_of};
 use crate::conv::common::split_k;
-use crate::conv::problem::{Pass, results};
+use crate::conv::problem::{Pass, Request, results};
 use crate::cube::convert::{accumulator, elem};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::grid;
@@ -101,6 +102,33 @@ pub(super) fn splits(
     let cubes = device.multiprocessors.map_or(CUBES, |all| all as usize * CUBES_EACH);
     let worth = blocks.runs / (blocks.strips(units).max(1) * LEAST_RUNS);
     (cubes / blocks.cubes()).min(worth).clamp(1, split_k::most(conv, Pass::Filter))
+}
+
+/// The cycles from one run of a unit to the next, besides those of its instructions.
+const RUN: f64 = 380.0;
+
+/// The estimated seconds.
+pub(super) fn seconds(
+    config: Config,
+    conv: &Convolution,
+    request: Request,
+    [units, splits]: [usize; 2],
+    device: &Capabilities,
+) -> f64 {
+    let blocks = Blocks::new(conv, config, units as u32);
+    let along = Run::new(config.rows, &Sweep::forward(&conv.grid().axes()[AXES - 1]));
+    let loaded = f64::from(along.pixels().1 + along.rows);
+    let products = f64::from(config.lines * along.rows * along.taps * config.lanes);
+    let run = PIXEL * loaded + PRODUCT * products;
+    let cubes = blocks.cubes() * splits;
+    let strips = blocks.strips(units as u32).max(1);
+    let runs = blocks.runs.div_ceil(splits).div_ceil(strips) as f64;
+    let multiprocessors = device.multiprocessor_count();
+    let most = (cubes as f64).max(multiprocessors as f64);
+    let waves = cubes.div_ceil(multiprocessors * CUBES_EACH) as f64;
+    let waiting = waves * runs * (run + RUN);
+    device.launching(1)
+        + with_tensors(most * units as f64 * runs * run, waiting, conv, request, device)
 }
 
 /// The compile-time options of the kernel.

@@ -64,6 +64,19 @@ impl Form {
         }
     }
 
+    /// The number of units of a launch, for vectors of `lanes` channels or rows.
+    pub(super) fn units(&self, conv: &Convolution, gather: &Gather, lanes: usize) -> usize {
+        let [depth, height, width] = gather.axes;
+        let channels = conv.input().channels();
+        let (rows, vectors) = match conv.layout() {
+            Layout::ChannelsLast => (width.rows, channels / lanes),
+            Layout::ChannelsFirst => (width.rows / lanes, channels),
+        };
+        let lines = height.rows.div_ceil(self.lines as usize);
+        let runs = rows.div_ceil(self.along.rows as usize);
+        conv.input().batch() * depth.rows * lines * runs * vectors
+    }
+
     /// How many vectors before its first row a unit's lines of pixels start.
     pub(super) fn lead(&self, across: Across) -> i32 {
         -(across.start + self.along.pixels().0).div_euclid(across.lanes)

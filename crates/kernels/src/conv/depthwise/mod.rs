@@ -42,6 +42,7 @@ use crate::cube::unit::grid;
 use crate::device::Capabilities;
 
 pub(in crate::conv) mod config;
+mod cost;
 mod filter;
 mod form;
 mod kernel;
@@ -112,6 +113,22 @@ impl Kernel for Config {
         }
     }
 
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        match request.pass {
+            Pass::Filter => {
+                let units = self.units(conv, request, device);
+                filter::seconds(*self, conv, request, [units as usize, splits], device)
+            }
+            _ => cost::seconds(*self, conv, request, device),
+        }
+    }
+
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         match arguments.request.pass {
             Pass::Filter => filter::launch(arguments, *self),
@@ -145,7 +162,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
         let row_runs = width.div_ceil(form.along.rows as usize);
-        let units = gather.rows(conv) / height / columns * lines * row_runs * vectors;
+        let units = form.units(conv, &gather, lanes);
         let (cubes, dim) = grid(client, arguments.units, units);
         // SAFETY: lines outside are skipped, pixels outside are skipped or their reads are moved inside, and rows past
         // the last are not stored.

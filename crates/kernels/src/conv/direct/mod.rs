@@ -24,6 +24,7 @@ use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 
+mod cost;
 mod kernel;
 
 use kernel::{Form, ProblemLaunch};
@@ -49,6 +50,16 @@ impl Kernel for Config {
 
     fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
         independent_units(UNITS, device)
+    }
+
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        cost::seconds(conv, request, splits, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

@@ -31,6 +31,7 @@ use crate::cube::unit::grid;
 use crate::device::Capabilities;
 
 pub(in crate::conv) mod config;
+mod cost;
 mod kernel;
 
 pub use config::Config;
@@ -95,6 +96,16 @@ impl Kernel for Config {
     /// The packed filters.
     fn workspace(&self, conv: &Convolution, request: Request, _: usize) -> usize {
         packing(conv, request.pass).bytes(request.dtype)
+    }
+
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        _: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        cost::seconds(*self, conv, request, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

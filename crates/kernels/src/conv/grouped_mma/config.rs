@@ -161,28 +161,6 @@ pub(in crate::conv) fn applies(
     )
 }
 
-/// Whether a plan may choose the kernel by itself. Without matrix units, every sum is computed term by term. With them,
-/// the time hardly depends on the taps, but windows of a walk that are outside the image take as long as others. The
-/// alternative for groups of one channel computes no more than it must.
-pub(in crate::conv) fn pays(conv: &Convolution, request: Request, device: &Capabilities) -> bool {
-    let taps = conv.filter().taps() as f64;
-    let is_filled = |gather: Gather| {
-        let [_, height, width] = gather.axes;
-        let (lines, across) = ((HALVES * LINES) as usize, (TILES * CHUNK) as usize);
-        let walked = |rows: usize, of: usize| rows as f64 / rows.next_multiple_of(of) as f64;
-        let used = walked(height.rows, lines) * walked(width.rows, across);
-        WALKED / used < MOVED + MULTIPLIED * taps
-    };
-    fragment(request, device).is_some()
-        && (inner(conv, request.pass) > 1 || Gather::all(conv, request.pass).all(is_filled))
-}
-
-/// The times, in microseconds for a million windows on an H200, of a walk's windows; and of `depthwise` for moving a
-/// pixel and a result, and for each tap.
-const WALKED: f64 = 1.3;
-const MOVED: f64 = 0.9;
-const MULTIPLIED: f64 = 0.09;
-
 /// Whether the kernel can compute a problem, judged by its channels, taps and layout.
 pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
     let chunk = CHUNK as usize;

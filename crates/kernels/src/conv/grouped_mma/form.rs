@@ -77,6 +77,14 @@ impl Form {
         CHUNK / self.group
     }
 
+    /// The number of cubes on each axis of a launch: chunks of channels by windows along the width, lines, and samples.
+    pub(super) fn cubes(&self, conv: &Convolution, gather: &Gather) -> [usize; 3] {
+        let [_, height, width] = gather.axes;
+        let chunks = conv.input().channels() / (CHUNK * self.chunks) as usize;
+        let across = chunks * width.rows.div_ceil(self.windows() as usize);
+        [across, height.rows.div_ceil(self.lines() as usize), conv.input().batch()]
+    }
+
     pub(super) fn units(&self) -> u32 {
         self.chunks * self.wide() / self.members * PLANE
     }

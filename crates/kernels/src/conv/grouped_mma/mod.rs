@@ -40,6 +40,7 @@ use crate::device::Capabilities;
 
 mod block;
 pub(in crate::conv) mod config;
+mod cost;
 mod form;
 mod kernel;
 mod nonfinite_fixup;
@@ -74,6 +75,16 @@ impl Kernel for Config {
         true
     }
 
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        _: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        cost::seconds(*self, conv, request, device)
+    }
+
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         launch(arguments, *self);
         Ok(())
@@ -94,11 +105,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         let form = Form::new(conv, pass, &gather, &tile, config.has_matrix, &epilogue, dtype);
         let [_, height, width] = gather.axes;
         let chunk_blocks = chunks / form.chunks as usize;
-        let cubes = CubeCount::Static(
-            (chunk_blocks * width.rows.div_ceil(form.windows() as usize)) as u32,
-            height.rows.div_ceil(form.lines() as usize) as u32,
-            conv.input().batch() as u32,
-        );
+        let [x, y, z] = form.cubes(conv, &gather).map(|cubes| cubes as u32);
+        let cubes = CubeCount::Static(x, y, z);
         let laid = if form.late { accumulator(dtype) } else { dtype };
         // SAFETY: pixels outside the tensor are not read, padding weights are read at an existing weight, and windows
         // past the last are not stored.

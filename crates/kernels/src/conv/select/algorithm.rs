@@ -2,13 +2,12 @@
 
 use core::fmt;
 
-use windowpane_geometry::{Convolution, Layout, Tiling};
+use windowpane_geometry::{Convolution, Tiling};
 
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::{NotApplicable, PlanError};
 use crate::conv::implicit_gemm::{mma, simt, wgmma};
-use crate::conv::problem::{Pass, Request, in_layout};
-use crate::conv::transposes::{self, Transposes};
+use crate::conv::problem::{Pass, Request};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
 
@@ -50,8 +49,8 @@ pub enum Config {
 }
 
 impl Algorithm {
-    /// All algorithms, in the order in which they are tried: the first one that applies and pays off is chosen.
-    pub(super) const LADDER: [Self; 8] = [
+    /// All algorithms, in the order in which they are listed.
+    pub(super) const ALL: [Self; 8] = [
         Self::GroupedMma,
         Self::Depthwise,
         Self::Cpu,
@@ -73,37 +72,6 @@ impl Algorithm {
             Self::Mma => mma::config::NAME,
             Self::Simt => simt::config::NAME,
             Self::Wgmma => wgmma::config::NAME,
-        }
-    }
-
-    /// The problem in the layout that the kernel reads.
-    pub(super) fn reads(self, conv: &Convolution, request: Request) -> Convolution {
-        let pass = request.pass;
-        match self {
-            Self::Wgmma if wgmma::config::reads_channels_first(conv, request) => *conv,
-            Self::Wgmma => in_layout(conv, pass, Layout::ChannelsLast),
-            Self::Depthwise if pass == Pass::Filter => in_layout(conv, pass, Layout::ChannelsLast),
-            // With channels first, loads would be single elements, and blocks mostly empty.
-            Self::GroupedMma | Self::Mma if conv.groups() > 1 => {
-                in_layout(conv, pass, Layout::ChannelsLast)
-            }
-            _ => *conv,
-        }
-    }
-
-    /// Whether a plan may choose the kernel if it was not requested.
-    pub(super) fn pays(self, conv: &Convolution, request: Request, device: &Capabilities) -> bool {
-        let read = self.reads(conv, request);
-        let moved = Transposes::new(conv, read.layout(), request.pass).elements();
-        let transposes = moved > 0 && self != Self::Depthwise;
-        if transposes && !transposes::pay(conv, moved) {
-            return false;
-        }
-        match self {
-            Self::GroupedMma => grouped_mma::config::pays(&read, request, device),
-            Self::Mma => mma::config::pays(&read, request),
-            Self::Wgmma => wgmma::config::pays(&read, request),
-            _ => true,
         }
     }
 

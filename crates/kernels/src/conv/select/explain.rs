@@ -4,24 +4,25 @@ use core::fmt;
 
 use windowpane_geometry::Convolution;
 
-use super::{Algorithm, Plan, Wish};
+use super::{Algorithm, Plan, Wish, layouts};
 use crate::conv::error::{NotApplicable, PlanError};
-use crate::conv::problem::Request;
+use crate::conv::problem::{Request, in_layout};
 use crate::device::Capabilities;
 
 /// The result of the selection for one kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// It is the plan's kernel.
-    Chosen,
-    /// It applies, but another kernel that is preferred, because it is faster for most such problems, applies too.
-    Slower {
-        /// The preferred kernel.
-        than: Algorithm,
+    /// It is the plan's kernel: no other has a lower estimate.
+    Chosen {
+        /// The estimated time.
+        nanoseconds: u64,
     },
-    /// It applies, but would be slower than kernels that are tried later. It is used only if it is requested.
-    DoesNotPay,
+    /// It applies, but another kernel has a lower estimate.
+    Slower {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
     /// It does not apply.
     DoesNotApply(NotApplicable),
     /// It applies, but the device cannot run its configuration.
@@ -30,17 +31,21 @@ pub enum Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Chosen => f.write_str("chosen"),
-            Self::Slower { than } => write!(f, "applies; {than} is preferred for such problems"),
-            Self::DoesNotPay => f.write_str("applies, but does not pay off here"),
+        let micros = |nanoseconds: u64| nanoseconds as f64 / 1e3;
+        match *self {
+            Self::Chosen { nanoseconds } => {
+                write!(f, "chosen; estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::Slower { nanoseconds } => {
+                write!(f, "applies; estimated {:.1} µs", micros(nanoseconds))
+            }
             Self::DoesNotApply(reason) => write!(f, "does not apply: {reason}"),
             Self::Refused(reason) => write!(f, "cannot run: {reason}"),
         }
     }
 }
 
-/// The verdict on every kernel, in the order in which they are tried.
+/// The verdict on every kernel.
 ///
 /// Returns an error if the problem itself is rejected, as one of integers is.
 pub fn explain(
@@ -49,20 +54,40 @@ pub fn explain(
     device: &Capabilities,
 ) -> Result<Vec<(Algorithm, Verdict)>, PlanError> {
     let chosen = Plan::new(conv, request, Wish::default(), device)?.algorithm();
-    let verdict = |algorithm: Algorithm| {
-        if algorithm == chosen {
-            return Verdict::Chosen;
+    Ok(Algorithm::ALL.map(|kernel| (kernel, verdict(kernel, chosen, conv, request, device))).into())
+}
+
+fn verdict(
+    kernel: Algorithm,
+    chosen: Algorithm,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> Verdict {
+    let wish = Wish { algorithm: Some(kernel), ..Wish::default() };
+    // The reason in the last layout is about more than the layout.
+    let mut reason = None;
+    for layout in layouts(conv, wish) {
+        let read = in_layout(conv, request.pass, layout);
+        match kernel.applies(&read, request, device) {
+            Err(found) => reason = Some(found),
+            Ok(()) => {
+                reason = None;
+                break;
+            }
         }
-        let read = algorithm.reads(conv, request);
-        if let Err(reason) = algorithm.applies(&read, request, device) {
-            return Verdict::DoesNotApply(reason);
+    }
+    if let Some(reason) = reason {
+        return Verdict::DoesNotApply(reason);
+    }
+    match Plan::new(conv, request, wish, device) {
+        Err(reason) => Verdict::Refused(reason),
+        Ok(plan) => {
+            let nanoseconds = (plan.seconds(conv, request, device) * 1e9) as u64;
+            match kernel == chosen {
+                true => Verdict::Chosen { nanoseconds },
+                false => Verdict::Slower { nanoseconds },
+            }
         }
-        let wish = Wish { algorithm: Some(algorithm), ..Wish::default() };
-        match Plan::new(conv, request, wish, device) {
-            Err(reason) => Verdict::Refused(reason),
-            Ok(_) if !algorithm.pays(conv, request, device) => Verdict::DoesNotPay,
-            Ok(_) => Verdict::Slower { than: chosen },
-        }
-    };
-    Ok(Algorithm::LADDER.map(|algorithm| (algorithm, verdict(algorithm))).into())
+    }
 }

@@ -9,7 +9,7 @@ use windowpane_geometry::{Convolution, DType, Layout, Tile, Tiling};
 
 use super::bias;
 use super::common::arguments::Arguments;
-use super::common::rules;
+use super::common::{rules, split_k};
 use super::error::PlanError;
 use super::problem::{self, Pass, Request, in_layout, results};
 use super::transposes::Transposes;
@@ -58,7 +58,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Chooses the kernel for a problem and its configuration, as far as the wish leaves them open.
+    /// Chooses the kernel for a problem and its configuration, as far as the wish leaves them open: the plan with the
+    /// lowest estimated time among those that the device can run.
     pub fn new(
         conv: &Convolution,
         request: Request,
@@ -66,16 +67,39 @@ impl Plan {
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         problem::check(conv, request, device)?;
-        let Some((algorithm, layout)) = first_of_ladder(conv, request, wish, device) else {
-            return Err(PlanError::NoKernel { kernel: wish.algorithm.map(Algorithm::name) });
-        };
-        let plan = Self::of(algorithm, layout, conv, request, wish, device);
-        let is_free = wish.algorithm.is_none() && wish.layout.is_none();
-        if plan.is_err() && is_free && layout != conv.layout() {
-            // A problem that does not fit with transposes may fit in its own layout.
-            return Self::new(conv, request, Wish { layout: Some(conv.layout()), ..wish }, device);
+        let mut best: Option<(f64, Self)> = None;
+        let mut refused: Option<(f64, PlanError)> = None;
+        for (algorithm, layout) in candidates(conv, request, wish, device) {
+            let tiled = Self::of(algorithm, layout, conv, request, wish.tiling, device);
+            match tiled {
+                Ok(plan) => keep_least(&mut best, plan.seconds(conv, request, device), plan),
+                Err(error) => {
+                    // The reason of the kernel that would be chosen without the wish for a tile.
+                    let any = Tiling::default();
+                    let untiled = Self::of(algorithm, layout, conv, request, any, device);
+                    let seconds =
+                        untiled.map_or(f64::MAX, |plan| plan.seconds(conv, request, device));
+                    keep_least(&mut refused, seconds, error);
+                }
+            }
         }
-        plan
+        let none = PlanError::NoKernel { kernel: wish.algorithm.map(Algorithm::name) };
+        match best {
+            Some((_, plan)) => Ok(plan),
+            None => Err(refused.map_or(none, |(_, error)| error)),
+        }
+    }
+
+    /// The estimated seconds of the launch, with the transposes and with the addition of the parts of sums.
+    pub fn seconds(&self, conv: &Convolution, request: Request, device: &Capabilities) -> f64 {
+        let transposes = Transposes::new(conv, self.layout, request.pass);
+        let read = in_layout(conv, request.pass, self.layout);
+        let parts = match self.cuts(request.pass, request.dtype) {
+            true => split_k::seconds(&read, request, self.splits, device),
+            false => 0.0,
+        };
+        let kernel = self.config.kernel().seconds(&read, request, self.splits, device);
+        kernel + parts + transposes.seconds(request.dtype, device)
     }
 
     /// The plan for a kernel that can compute the problem in this layout.
@@ -84,14 +108,14 @@ impl Plan {
         layout: Layout,
         conv: &Convolution,
         request: Request,
-        wish: Wish,
+        tiling: Tiling,
         device: &Capabilities,
     ) -> Result<Self, PlanError> {
         let given = conv;
         let conv = &in_layout(given, request.pass, layout);
         let config = algorithm.config(conv, request, device);
         let config = config.ok_or(PlanError::NoKernel { kernel: Some(algorithm.name()) })?;
-        let config = config.over(&wish.tiling)?;
+        let config = config.over(&tiling)?;
         let kernel = config.kernel();
         kernel.check(conv, request, device)?;
         let plan = Self {
@@ -215,27 +239,43 @@ impl fmt::Display for Plan {
     }
 }
 
-/// The first kernel of the ladder that can compute a problem and that pays off (or is the requested one), and the
-/// layout that it computes in.
-fn first_of_ladder(
+/// The kernels that can compute a problem and that the wish allows, with each layout that they can compute in.
+fn candidates(
     conv: &Convolution,
     request: Request,
     wish: Wish,
     device: &Capabilities,
-) -> Option<(Algorithm, Layout)> {
-    let layout =
-        |algorithm: Algorithm| wish.layout.unwrap_or(algorithm.reads(conv, request).layout());
-    let is_asked = |algorithm: Algorithm| match wish.algorithm {
-        Some(wished) => wished == algorithm,
-        None => algorithm.pays(conv, request, device),
-    };
+) -> impl Iterator<Item = (Algorithm, Layout)> {
+    let is_wished = move |algorithm: &Algorithm| wish.algorithm.is_none_or(|own| own == *algorithm);
     // The direct kernel has no tile, so it cannot satisfy a wish for one.
-    let has_tile = |algorithm| algorithm != Algorithm::Direct || wish.tiling == Tiling::default();
-    let found = Algorithm::LADDER.into_iter().find(|&algorithm| {
-        let conv = in_layout(conv, request.pass, layout(algorithm));
-        is_asked(algorithm)
-            && has_tile(algorithm)
-            && algorithm.applies(&conv, request, device).is_ok()
-    });
-    found.map(|algorithm| (algorithm, layout(algorithm)))
+    let has_tile = move |algorithm: &Algorithm| {
+        *algorithm != Algorithm::Direct || wish.tiling == Tiling::default()
+    };
+    let allowed =
+        Algorithm::ALL.into_iter().filter(move |kernel| is_wished(kernel) && has_tile(kernel));
+    allowed.flat_map(move |algorithm| {
+        let applies = move |layout: &Layout| {
+            let conv = in_layout(conv, request.pass, *layout);
+            algorithm.applies(&conv, request, device).is_ok()
+        };
+        layouts(conv, wish).filter(applies).map(move |layout| (algorithm, layout))
+    })
+}
+
+/// The layouts that a kernel may compute in: that of the tensors first, and channels last, or the requested one.
+fn layouts(conv: &Convolution, wish: Wish) -> impl Iterator<Item = Layout> + use<> {
+    let own = conv.layout();
+    let turned = (own != Layout::ChannelsLast).then_some(Layout::ChannelsLast);
+    let (first, second) = match wish.layout {
+        Some(layout) => (layout, None),
+        None => (own, turned),
+    };
+    [first].into_iter().chain(second)
+}
+
+/// Replaces a value by one with a lower estimate.
+fn keep_least<T>(least: &mut Option<(f64, T)>, seconds: f64, value: T) {
+    if least.as_ref().is_none_or(|(before, _)| seconds < *before) {
+        *least = Some((seconds, value));
+    }
 }

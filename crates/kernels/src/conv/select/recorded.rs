@@ -47,6 +47,15 @@ impl Layer {
         Self { conv: conv.expect("a convolution"), request, line }
     }
 
+    /// Whether its network was recorded later: its name always ends in `_s` and the stride, `_g` and the groups.
+    fn is_held_out(&self) -> bool {
+        let name = self.line["name"].as_str().unwrap_or_default();
+        let (rest, groups) = name.rsplit_once("_g").unwrap_or_default();
+        let (_, stride) = rest.rsplit_once("_s").unwrap_or_default();
+        let is_number = |text: &str| text.parse::<u32>().is_ok();
+        is_number(groups) && is_number(stride)
+    }
+
     /// The chosen kernel's time relative to the fastest; none if the chosen one was not timed.
     fn regret(&self) -> Option<f64> {
         let device = &profiles::H200.capabilities;
@@ -58,17 +67,22 @@ impl Layer {
     }
 }
 
-/// On the H200, the chosen kernel is within 5 % of the fastest for 95 % of the layers.
+/// On the H200, the chosen kernel is within 5 % of the fastest for 95 % of the layers: of those by which the constants of
+/// the estimates were found, and of those of other networks.
 #[test]
 fn the_choice_is_nearly_always_the_fastest() {
     let is_conv = |line: &&str| line.contains("\"kind\":\"conv\"");
-    let layers: Vec<Layer> = H200.lines().filter(is_conv).map(Layer::parse).collect();
-    let regrets: Vec<_> =
-        layers.iter().filter_map(|layer| Some((layer.regret()?, layer))).collect();
-    assert!(10 * regrets.len() >= 9 * layers.len(), "{} of {}", regrets.len(), layers.len());
-    let slower: Vec<_> = regrets.iter().filter(|(regret, _)| *regret > 1.05).collect();
-    let told = || slower.iter().map(|(regret, layer)| format!("{regret:.2} {}\n", layer.line));
-    let mean = regrets.iter().map(|(regret, _)| regret.ln()).sum::<f64>() / regrets.len() as f64;
-    assert!(20 * slower.len() <= regrets.len(), "{}", told().collect::<String>());
-    assert!(mean.exp() <= 1.02, "{}: {}", mean.exp(), told().collect::<String>());
+    let layers = H200.lines().filter(is_conv).map(Layer::parse);
+    let (other, own): (Vec<Layer>, Vec<Layer>) = layers.partition(Layer::is_held_out);
+    for layers in [own, other] {
+        let regrets: Vec<_> =
+            layers.iter().filter_map(|layer| Some((layer.regret()?, layer))).collect();
+        assert!(10 * regrets.len() >= 9 * layers.len(), "{} of {}", regrets.len(), layers.len());
+        let slower: Vec<_> = regrets.iter().filter(|(regret, _)| *regret > 1.05).collect();
+        let told = || slower.iter().map(|(regret, layer)| format!("{regret:.2} {}\n", layer.line));
+        let mean = regrets.iter().map(|(regret, _)| regret.ln()).sum::<f64>();
+        let mean = (mean / regrets.len() as f64).exp();
+        assert!(20 * slower.len() <= regrets.len(), "{}", told().collect::<String>());
+        assert!(mean <= 1.02, "{mean}: {}", told().collect::<String>());
+    }
 }

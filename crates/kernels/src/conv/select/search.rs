@@ -12,8 +12,8 @@ impl Plan {
     pub fn beginnings(conv: &Convolution, request: Request, device: &Capabilities) -> Vec<Self> {
         let own = |algorithm| Wish { algorithm: Some(algorithm), ..Wish::default() };
         let turned = |algorithm| Wish { layout: Some(Layout::ChannelsLast), ..own(algorithm) };
-        let ladder = Algorithm::LADDER.into_iter();
-        let wishes = ladder.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
+        let all = Algorithm::ALL.into_iter();
+        let wishes = all.flat_map(|algorithm| [own(algorithm), turned(algorithm)]);
         let wishes = [Wish::default()].into_iter().chain(wishes);
         let mut plans: Vec<Self> = Vec::new();
         for plan in wishes.filter_map(|wish| Self::new(conv, request, wish, device).ok()) {

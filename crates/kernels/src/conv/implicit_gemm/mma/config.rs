@@ -11,8 +11,10 @@ use crate::conv::common::rules::{
     widest_factor_load,
 };
 use crate::conv::error::{NotApplicable, PlanError, require};
+use crate::conv::implicit_gemm::blocks::{Product, Side};
+use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, smaller};
-use crate::conv::problem::{Pass, Request, fragment};
+use crate::conv::problem::{Request, fragment};
 use crate::device::{Capabilities, Fragment};
 
 /// The name of the kernel.
@@ -71,17 +73,25 @@ pub(in crate::conv) fn applies(
     )
 }
 
-/// Whether a plan may choose the kernel by itself. Where the channels of a tap do not fill a load, most of the time goes
-/// into loading single factors, and with few columns each is used so seldom that plain units are as fast at products.
-pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
-    request.pass == Pass::Filter
-        || inner(conv, request.pass).is_multiple_of(SHORT_LOAD)
-        || columns(conv, request.pass) > FEW_COLUMNS
+/// The speed of the mainloop: the share of the matrix units' speed that it reaches, and its times in cycles. Finding the
+/// elements of `a` takes longer if the terms of a block belong to several taps.
+pub(super) fn mainloop(
+    tile: &Tile,
+    product: &Product,
+    request: Request,
+    device: &Capabilities,
+) -> Mainloop {
+    let loads = |block: u32, side: Side| f64::from(block * tile.block_k / side.lanes);
+    let finding = if product.one_tap { 1.0 } else { 3.2 };
+    // Factors of tf32 take twice as long.
+    let half = 2.0 / request.dtype.size() as f64;
+    Mainloop {
+        products: 0.63 * half * device.speeds.matrix as f64,
+        loads: 0.17 * (finding * loads(tile.block_m, product.a) + loads(tile.block_n, product.b)),
+        step: 600.0,
+        store: 0.32,
+    }
 }
-
-/// The fewest factors of a load that is worth matrix units, and the most columns for which it matters.
-const SHORT_LOAD: usize = 4;
-const FEW_COLUMNS: usize = 64;
 
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let (fragment, _) = fragment(request, device)?;

@@ -35,9 +35,11 @@ use windowpane_geometry::{Convolution, Precision, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::PlanError;
 use crate::conv::implicit_gemm::blocks::{Product, launch_of};
+use crate::conv::implicit_gemm::cost;
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, fragment, operands, results};
@@ -85,10 +87,28 @@ impl Kernel for Config {
         split_k::most(conv, request.pass)
     }
 
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        let product = product(conv, request, &self.tile, Epilogue::NONE.form(request.dtype));
+        let sizes = [self.units(conv, request, device) as usize, splits];
+        let mainloop = config::mainloop(&self.tile, &product, request, device);
+        cost::seconds(conv, request, &self.tile, &product, mainloop, sizes, device)
+    }
+
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         launch(arguments, *self);
         Ok(())
     }
+}
+
+fn product(conv: &Convolution, request: Request, tile: &Tile, epilogue: EpilogueForm) -> Product {
+    let load = tile.elems_per_thread;
+    Product::new(conv, request.pass, tile, [load, load], epilogue)
 }
 
 /// Launches a pass.
@@ -96,12 +116,11 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, precision } = arguments.request;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    let load = tile.elems_per_thread;
     let form = Form {
         tile,
         fragment,
         plane,
-        product: Product::new(conv, pass, &tile, [load, load], epilogue.form(stored)),
+        product: product(conv, arguments.request, &tile, epilogue.form(stored)),
         tf32: precision == Precision::Tf32,
         gap: gap(dtype.size()),
         strip: strip(&tile, fragment, plane, dtype, arguments.device.shared_bytes),

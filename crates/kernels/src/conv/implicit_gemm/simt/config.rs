@@ -10,7 +10,8 @@ use crate::conv::common::rules::{
     widest_load,
 };
 use crate::conv::error::{NotApplicable, PlanError, require};
-use crate::conv::implicit_gemm::blocks::QUAD;
+use crate::conv::implicit_gemm::blocks::{Product, QUAD};
+use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, smaller};
 use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
@@ -121,4 +122,18 @@ pub(super) fn units(tile: &Tile) -> u32 {
 fn shared_bytes(tile: &Tile, dtype: DType) -> usize {
     let elements = (tile.block_m as usize + tile.block_n as usize) * tile.block_k as usize;
     elements * tile.stages as usize * accumulator(dtype).size()
+}
+
+/// The speed of the mainloop: the share of the vector units' speed that it reaches, and its times in cycles. An element
+/// takes as long whether it is loaded alone or in a vector, because it is stored in shared memory by itself. Finding the
+/// elements of `a` takes longer if the terms of a block belong to several taps.
+pub(super) fn mainloop(tile: &Tile, product: &Product, device: &Capabilities) -> Mainloop {
+    let finding = if product.one_tap { 1.0 } else { 1.7 };
+    let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(f64::from);
+    Mainloop {
+        products: 0.82 * device.speeds.vector as f64,
+        loads: 0.12 * (finding * m + n) * k,
+        step: 1230.0,
+        store: 0.12,
+    }
 }

@@ -27,9 +27,11 @@ use windowpane_geometry::{Convolution, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, EpilogueForm};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::error::PlanError;
 use crate::conv::implicit_gemm::blocks::{Product, QUAD, launch_of};
+use crate::conv::implicit_gemm::cost;
 use crate::conv::implicit_gemm::rules::check_cubes;
 use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Request, operands, results};
@@ -74,10 +76,30 @@ impl Kernel for Config {
         split_k::most(conv, request.pass)
     }
 
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        let product = product(conv, request, &self.tile, Epilogue::NONE.form(request.dtype));
+        let mainloop = config::mainloop(&self.tile, &product, device);
+        let sizes = [config::units(&self.tile) as usize, splits];
+        cost::seconds(conv, request, &self.tile, &product, mainloop, sizes, device)
+    }
+
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {
         launch(arguments, *self);
         Ok(())
     }
+}
+
+/// The product. A load fills one vector in shared memory, or is transposed into several.
+fn product(conv: &Convolution, request: Request, tile: &Tile, epilogue: EpilogueForm) -> Product {
+    let load = tile.elems_per_thread;
+    let most = [load.min(tile.block_k), load.min(QUAD)];
+    Product::new(conv, request.pass, tile, most, epilogue)
 }
 
 /// Launches a pass.
@@ -85,10 +107,8 @@ fn launch(arguments: &Arguments<'_>, Config { tile }: Config) {
     let Arguments { client, conv, splits, stored, epilogue, .. } = *arguments;
     let Request { pass, dtype, .. } = arguments.request;
     let ([a, b], out) = (arguments.operands, arguments.out);
-    // A load fills one vector in shared memory, or is transposed into several.
-    let load = tile.elems_per_thread;
-    let most = [load.min(tile.block_k), load.min(QUAD)];
-    let form = Form { tile, product: Product::new(conv, pass, &tile, most, epilogue.form(stored)) };
+    let form =
+        Form { tile, product: product(conv, arguments.request, &tile, epilogue.form(stored)) };
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();

@@ -2,18 +2,18 @@
 
 use core::fmt;
 
-use windowpane_geometry::{AXES, Convolution, LIMIT, Precision, Tile, Tiling};
+use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, Tiling};
 
+use super::cost;
 use super::kernel::staged_bytes;
-use super::pointwise::Pointwise;
 use super::product::Product;
-use super::tile::{BROUGHT, LINE, ROWS, WARPGROUP, products, units, warps, whole};
+use super::tile::{LINE, ROWS, WARPGROUP, units, warps};
 use super::walk::Walk;
 use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
 use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::rules;
-use crate::conv::problem::{Pass, Request, multiplications};
+use crate::conv::problem::{Pass, Request};
 use crate::device::Capabilities;
 
 /// The name of the kernel.
@@ -102,45 +102,6 @@ pub(in crate::conv) fn applies(
     require(smallest(&product, device).is_some(), "shared memory is too small for a ring of stages")
 }
 
-/// Whether the kernel reads channels-first tensors where they are.
-pub(in crate::conv) fn reads_channels_first(conv: &Convolution, request: Request) -> bool {
-    Pointwise::new(conv, request).is_some()
-}
-
-/// Whether repacking pays off. With little work, or few columns in a tile, another kernel is faster.
-pub(in crate::conv) fn pays(conv: &Convolution, request: Request) -> bool {
-    let products = multiplications(conv);
-    Product::new(conv, request).is_none_or(|product| {
-        if product.parts == 1 {
-            return !product.repacks()
-                || (products >= PRODUCTS_WORTH_PADDING && product.has_dense_lines());
-        }
-        let beside = match product.pass {
-            // Both operands are repacked completely. With one tap there are few products per repacked factor, and
-            // with few channels most of a tile is padding.
-            Pass::Filter => {
-                PRODUCTS_PER_REPACKED_FACTOR * product.factors() + product.multiplied() / FASTER
-            }
-            _ => 0,
-        };
-        products >= PRODUCTS_WORTH_REPACKING + beside
-            && product.columns() >= COLUMNS_WORTH_REPACKING
-    })
-}
-
-/// The fewest products for which repacking 16-bit pixels pays off. The other kernels are slow at problems that need it, so
-/// that it only has to be worth its launches.
-const PRODUCTS_WORTH_PADDING: usize = 1 << 24;
-
-/// The fewest products and columns for which splitting factors pays off, measured on an H200.
-const PRODUCTS_WORTH_REPACKING: usize = 1 << 27;
-const COLUMNS_WORTH_REPACKING: usize = 32;
-
-/// The number of products of a weight gradient that the `simt` kernel computes in the time that repacking one factor
-/// in parts takes, and how many times slower `simt` is at products, both measured on an H200.
-const PRODUCTS_PER_REPACKED_FACTOR: usize = 36;
-const FASTER: usize = 5;
-
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let product = Product::new(conv, request)?;
     let mut best: Option<(f64, Tile)> = None;
@@ -156,7 +117,8 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
             if tile.block_m == ROWS && !few && !all_stay(&product, &tile) {
                 continue;
             }
-            let cost = cost(&product, &tile, cheapest_splits(&product, &tile, device), device);
+            let splits = cheapest_splits(&product, &tile, device);
+            let cost = cost::cycles(&product, &tile, splits, device);
             // A rarer tile must be noticeably cheaper.
             if best.is_none_or(|(least, _)| cost < 0.99 * least) {
                 best = Some((cost, tile));
@@ -177,7 +139,7 @@ pub(in crate::conv) fn splits(
 }
 
 fn cheapest_splits(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
-    let cost = |splits: &usize| cost(product, tile, *splits, device);
+    let cost = |splits: &usize| cost::cycles(product, tile, *splits, device);
     let most = worthwhile_splits(product, tile, device);
     // With few tiles, as many parts as give each multiprocessor one or two of them.
     let tiles = |walk: Walk| walk.products() * product.tiles(&walk, tile).iter().product::<usize>();
@@ -291,95 +253,6 @@ fn longest(product: &Product, tile: &Tile) -> usize {
     product.walks(tile).map(|walk| product.steps(&walk)).max().unwrap_or(1)
 }
 
-/// The estimated cycles of all waves of tiles, each limited by its slowest resource.
-fn cost(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
-    let (m, n) = (tile.block_m as f64, tile.block_n as f64);
-    let (parts, times) = (product.parts as f64, product.times() as f64);
-    let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
-    let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
-    let all = device.multiprocessors.unwrap_or(1) as usize;
-    let store = STORED + m * n * stored as f64 / (MEMORY / all as f64);
-    let mut cycles = 0.0;
-    for walk in product.walks(tile) {
-        let [tiles_m, tiles_n] = product.tiles(&walk, tile);
-        let tiles = tiles_m * tiles_n * splits * product.groups();
-        let cubes = cubes(product, tile, &walk, device);
-        // The time of a wave of a product's tiles.
-        let wave = |nth: usize| {
-            // Rows that taps share are loaded once for all of them.
-            let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
-            let rows_brought = product.rows_bytes(&walk, tile) as f64 / taps as f64;
-            let copied = parts * (rows_brought + n * LINE as f64);
-            let step = times * products(tile);
-            let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
-            let steps = product.steps_a_part(&walk, nth, splits);
-            let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
-            // With two cubes on a multiprocessor, one stores while the other multiplies.
-            match cubes > all {
-                true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
-                false => sum + store,
-            }
-        };
-        let mut waves: Vec<(usize, f64)> = Vec::new();
-        for nth in 0..walk.products() {
-            let (end, wave) = ((nth + 1) * tiles, wave(nth));
-            match waves.last_mut() {
-                Some((last, same)) if *same == wave => *last = end,
-                _ => waves.push((end, wave)),
-            }
-        }
-        cycles += slowest(&waves, cubes, tile) + LAUNCHED;
-    }
-    if splits > 1 {
-        cycles += LAUNCHED + (2 * splits * product.results() * 4) as f64 / MEMORY;
-    }
-    cycles
-}
-
-/// The time of the cube that takes longest, where `waves` are the last tile of each kind, and the time of a wave of that
-/// kind. Every other wave goes backwards over the cubes, as in the kernel.
-fn slowest(waves: &[(usize, f64)], cubes: usize, tile: &Tile) -> f64 {
-    let whole = whole(waves.last().map_or(0, |(all, _)| *all), cubes, tile);
-    // The cube of the tile before `end`, and the next cube of its wave.
-    let around = |end: usize| {
-        let nth = [end.saturating_sub(1) % cubes, end % cubes];
-        if (end / cubes).is_multiple_of(2) { nth } else { nth.map(|nth| cubes - 1 - nth) }
-    };
-    let time = |cube: usize| {
-        let tiles = |end: usize| {
-            let (waves, rest) = (end / cubes, end % cubes);
-            let nth = if waves.is_multiple_of(2) { cube } else { cubes - 1 - cube };
-            waves + usize::from(nth < rest)
-        };
-        let mut before = 0;
-        let times = waves.iter().map(|(end, wave)| {
-            let done = tiles(*end.min(&whole));
-            (done - core::mem::replace(&mut before, done)) as f64 * wave
-        });
-        times.sum::<f64>()
-    };
-    // Cubes between two such places have as many tiles of each kind.
-    let ends = waves.iter().flat_map(|(end, _)| around(*end.min(&whole)));
-    let slowest = [0, cubes - 1].into_iter().chain(ends).map(time).fold(0.0, f64::max);
-    let shared = waves.iter().find(|(end, _)| *end > whole);
-    slowest + shared.map_or(0.0, |(_, wave)| SHARED_TILE * wave)
-}
-
-/// The time of a shared tile, as a fraction of the time of a whole tile.
-const SHARED_TILE: f64 = 0.75;
-
-/// The bytes per cycle that a multiprocessor moves in shared memory, and that all multiprocessors of an H200 together
-/// load from memory.
-const SHARED: f64 = 128.0;
-const MEMORY: f64 = 2400.0;
-
-/// The cycles of a tile's store besides those for its bytes; the cycles of a launch; the slowdown where two cubes
-/// share a multiprocessor; and the slowdown where taps share their rows.
-const STORED: f64 = 500.0;
-const LAUNCHED: f64 = 4000.0;
-const TWO: f64 = 1.15;
-const SHARING: f64 = 1.04;
-
 /// Rejects a tile that the kernel cannot be compiled for.
 pub(in crate::conv) fn check(
     tile: &Tile,
@@ -447,40 +320,4 @@ pub(in crate::conv) fn workspace(
     splits: usize,
 ) -> usize {
     Product::new(conv, request).map_or(0, |product| product.workspace(tile, splits))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The closed form is the longest of all cubes' times, each added up tile by tile.
-    #[test]
-    fn the_slowest_cube_is_found() {
-        // Tiles of one warpgroup are not shared.
-        let [block_m, block_n, block_k] = [64; 3];
-        let tile = Tile {
-            block_m,
-            block_n,
-            block_k,
-            ratio_m: 1,
-            ratio_n: 1,
-            elems_per_thread: 8,
-            stages: 3,
-        };
-        let kinds = [4.5, 2.25, 1.0, 0.125];
-        for (cubes, each) in (1..=9).flat_map(|cubes| (1..=40).map(move |each| (cubes, each))) {
-            for ends in [[1, 2, 3, 4], [1, 3, 4, 7], [2, 2, 5, 5], [3, 4, 4, 4]] {
-                let waves: Vec<_> = ends.map(|end| end * each).into_iter().zip(kinds).collect();
-                let mut times = vec![0.0; cubes];
-                for nth in 0..waves[3].0 {
-                    let cube = nth % cubes;
-                    let cube =
-                        if (nth / cubes).is_multiple_of(2) { cube } else { cubes - 1 - cube };
-                    times[cube] += waves.iter().find(|(end, _)| nth < *end).unwrap().1;
-                }
-                let expected = times.into_iter().fold(0.0, f64::max);
-                assert_eq!(slowest(&waves, cubes, &tile), expected, "{cubes} {waves:?}");
-            }
-        }
-    }
 }

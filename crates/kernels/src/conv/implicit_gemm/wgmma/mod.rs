@@ -82,6 +82,7 @@ use crate::cube::convert::elem;
 use crate::device::Capabilities;
 
 pub(in crate::conv) mod config;
+mod cost;
 mod kernel;
 mod nonfinite_fixup;
 mod pointwise;
@@ -136,6 +137,16 @@ impl Kernel for Config {
 
     fn factors(&self, conv: &Convolution, request: Request) -> &'static str {
         config::factors(conv, request)
+    }
+
+    fn seconds(
+        &self,
+        conv: &Convolution,
+        request: Request,
+        splits: usize,
+        device: &Capabilities,
+    ) -> f64 {
+        cost::seconds(conv, request, &self.as_tile(), splits, device)
     }
 
     fn launch(&self, arguments: &Arguments<'_>) -> Result<(), PlanError> {

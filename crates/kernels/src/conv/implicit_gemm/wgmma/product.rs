@@ -4,7 +4,7 @@ use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout,
 
 use super::pointwise::Pointwise;
 use super::repack::fold::{COMB_LINE, Comb, Fold, PLANES};
-use super::tile::{CHUNK_BYTES, LINE, ROWS, bands, is_narrow};
+use super::tile::{CHUNK_BYTES, LINE, bands, is_narrow};
 use super::walk::Walk;
 use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
@@ -259,21 +259,6 @@ impl Product {
         self.parts > 1 || self.fold.is_some()
     }
 
-    /// Whether one of the operands is repacked.
-    pub(super) fn repacks(&self) -> bool {
-        self.repacks_image() || (self.packed && self.pass == Pass::Filter)
-    }
-
-    /// Whether there are enough products for each line of pixels that the copy engine loads. Lines are loaded one by one,
-    /// and as slowly as this many products are multiplied by other kernels (measured on an H200); combs are not.
-    pub(super) fn has_dense_lines(&self) -> bool {
-        let terms = self.conv.filter().taps() * self.conv.filter().channels();
-        let loaded =
-            |fold: Fold| PRODUCTS_PER_LINE * self.conv.filter().kernel().three(1)[0] * fold.taps;
-        let lines = self.lines().filter(|fold| self.pass == Pass::Forward && fold.comb.is_none());
-        lines.is_none_or(|fold| terms * self.columns() >= loaded(fold))
-    }
-
     /// The lines that the image's pixels become, if they do.
     pub(super) fn lines(&self) -> Option<Fold> {
         self.fold.filter(|fold| !fold.pads)
@@ -340,19 +325,6 @@ impl Product {
             Pass::Filter => ([outer, self.parts, inner], [inner, outer * inner, 1]),
             _ => ([self.parts * outer, middle, inner], [middle * inner, inner, 1]),
         }
-    }
-
-    /// The number of factors of both operands, not counting their parts.
-    pub(super) fn factors(&self) -> usize {
-        (self.image_elements() + self.flat_elements()) / self.parts
-    }
-
-    /// The number of products of a weight gradient, including padding to whole lines and to the rows of the narrowest
-    /// tile.
-    pub(super) fn multiplied(&self) -> usize {
-        let columns = self.conv.filter().taps() * self.slices() * self.line();
-        let rows = self.columns().next_multiple_of(2 * ROWS as usize);
-        windows(&self.conv) * self.groups() * rows * columns
     }
 
     /// The bytes of the repacked operands, and of the flags.
@@ -441,9 +413,6 @@ fn merged(conv: &Convolution, size: usize) -> usize {
     let most = (MOST_MERGED / channels.max(filters)).clamp(1, conv.groups());
     (1..=most).filter(can).min_by_key(cost).unwrap_or(1)
 }
-
-/// The number of products that other kernels multiply in the time in which the copy engine loads a line of pixels.
-const PRODUCTS_PER_LINE: usize = 256;
 
 /// The most channels, or filters, of groups that are multiplied as one.
 const MOST_MERGED: usize = 256;

@@ -1,0 +1,30 @@
+//! The estimated time: the products of all vectors, padding included, or the bytes of the tensors.
+
+use windowpane_geometry::Convolution;
+
+use super::config::Config;
+use crate::conv::common::cost;
+use crate::conv::common::gather::columns;
+use crate::conv::common::rules::widest_register;
+use crate::conv::problem::{Pass, Request, multiplications};
+use crate::device::Capabilities;
+
+/// The share of the vector units' speed that the products reach.
+const REACHED: f64 = 0.5;
+
+pub(super) fn seconds(
+    config: Config,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> f64 {
+    let columns = columns(conv, request.pass).max(1);
+    // A vector takes as long as the widest one, however many of its lanes have columns.
+    let padded = columns.div_ceil(config.lanes as usize) as f64 / columns as f64;
+    let lanes = f64::from(widest_register(request.dtype, device));
+    let products = multiplications(conv) as f64 * padded * lanes;
+    let multiplying = products / (REACHED * device.speeds.vector as f64);
+    let packing = if request.pass == Pass::Filter { 0 } else { 1 };
+    let moving = device.moving(cost::bytes(conv, request));
+    device.launching(1 + packing) + multiplying.max(moving)
+}

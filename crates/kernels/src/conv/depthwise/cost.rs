@@ -1,0 +1,70 @@
+//! The estimated time of all passes: the instructions that load pixels and multiply them, or the latency of a unit's
+//! loads; and the bytes of the tensors, since few loads are started ahead.
+
+use windowpane_geometry::Convolution;
+
+use super::config::Config;
+use super::form::Form;
+use super::together;
+use crate::conv::common::cost;
+use crate::conv::common::epilogue::Epilogue;
+use crate::conv::common::gather::Gather;
+use crate::conv::problem::Request;
+use crate::device::Capabilities;
+
+/// The instructions of a loaded vector of pixels, and of a product.
+pub(super) const PIXEL: f64 = 19.0;
+pub(super) const PRODUCT: f64 = 2.2;
+
+/// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
+const LATENCY: f64 = 60.0;
+const RESIDENT: f64 = 1024.0;
+
+/// The cycles before the first and after the last load of a launch, and the share of the time of a copy that is not
+/// hidden behind instructions.
+const START: f64 = 1900.0;
+const EXPOSED: f64 = 0.5;
+
+pub(super) fn seconds(
+    config: Config,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> f64 {
+    let pass = request.pass;
+    let lanes = config.lanes as usize;
+    let together = together(conv, lanes);
+    let epilogue = Epilogue::NONE.form(request.dtype);
+    let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
+    for gather in Gather::all(conv, pass) {
+        let form =
+            Form::new(conv, pass, device.cores.is_some(), config, &gather, together, epilogue);
+        let units = form.units(conv, &gather, lanes) as f64;
+        let [depth, height, _] = gather.axes;
+        let read = height.taps + (form.lines as usize - 1) * height.step;
+        let pixels = (depth.taps * read) as f64 * f64::from(form.along.pixels().1);
+        let taps = depth.taps * height.taps;
+        let products =
+            (taps * lanes) as f64 * f64::from(form.lines * form.along.rows * form.along.taps);
+        instructions += units * (PIXEL * pixels + PRODUCT * products);
+        let waves = units / (device.multiprocessor_count() as f64 * RESIDENT);
+        waiting += LATENCY * pixels * waves.max(1.0);
+        launches += 1;
+    }
+    with_tensors(instructions, waiting, conv, request, device) + device.launching(launches)
+}
+
+/// The seconds of these instructions, or of these cycles of waiting, and of moving the tensors.
+pub(super) fn with_tensors(
+    instructions: f64,
+    waiting: f64,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> f64 {
+    let multiplying = instructions / device.speeds.vector as f64;
+    let exposed = EXPOSED * device.moving(cost::bytes(conv, request));
+    // The units of a processor do not wait for one another.
+    let cycles = if device.cores.is_some() { 0.0 } else { waiting };
+    multiplying.max(cycles / device.clock()) + START / device.clock() + exposed
+}

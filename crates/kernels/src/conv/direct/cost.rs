@@ -1,0 +1,60 @@
+//! The estimated time: instructions of all units, and the latency of one unit's loads, which wait for one another.
+
+use windowpane_geometry::{Convolution, Layout};
+
+use crate::conv::common::cost;
+use crate::conv::common::gather::{inner, weight_steps};
+use crate::conv::problem::{Pass, Request, results, windows};
+use crate::device::Capabilities;
+
+/// The cycles from one term of a unit's sum to the next, and the instructions of a term.
+const LATENCY: f64 = 55.0;
+const TERM: f64 = 8.0;
+
+/// The time of finding a tap's pixel, or a window of a weight gradient, in terms; and that of finding an element.
+const TAP: f64 = 8.0;
+const ELEMENT: f64 = 50.0;
+
+/// The instructions that take as long as a sector of memory for a plane, and the bytes of a sector.
+const SECTOR: f64 = 2.0;
+const SECTOR_BYTES: usize = 32;
+
+pub(super) fn seconds(
+    conv: &Convolution,
+    request: Request,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let pass = request.pass;
+    let (taps, terms) = match pass {
+        Pass::Forward | Pass::Data => {
+            let taps = conv.filter().taps();
+            (taps, taps * inner(conv, pass))
+        }
+        Pass::Filter | Pass::Bias => {
+            (windows(conv).div_ceil(splits), windows(conv).div_ceil(splits))
+        }
+    };
+    // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own.
+    let spread = match (pass, conv.layout()) {
+        (Pass::Forward | Pass::Data, Layout::ChannelsLast) => {
+            let steps = weight_steps(conv, pass);
+            let step = if steps.column == 1 || conv.filter().count() > conv.groups() {
+                steps.column
+            } else {
+                steps.group
+            };
+            (step * request.dtype.size()).min(SECTOR_BYTES)
+        }
+        _ => 0,
+    };
+    let (taps, terms) = (taps as f64 * TAP, terms as f64);
+    let instructions = TERM * (ELEMENT + taps + terms) + SECTOR * spread as f64 * terms;
+    let elements = (results(conv, pass) * splits) as f64;
+    let units = device.multiprocessor_count() as f64 * device.units_per_cycle();
+    // The cores of a processor compute one element after the other.
+    let turns = device.cores.map_or(1.0, |cores| (elements / f64::from(cores)).max(1.0));
+    let cycles = (elements * instructions / units).max(turns * LATENCY * (taps + terms));
+    let moving = cost::moving(cost::bytes(conv, request), device);
+    device.launching(1) + moving.max(cycles / device.clock())
+}

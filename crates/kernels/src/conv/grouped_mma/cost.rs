@@ -1,0 +1,50 @@
+//! The estimated time: the cycles of a multiprocessor's cubes, one after the other.
+
+use windowpane_geometry::Convolution;
+
+use super::config::Config;
+use super::form::{Form, PLANE};
+use crate::conv::common::cost;
+use crate::conv::common::epilogue::Epilogue;
+use crate::conv::common::gather::Gather;
+use crate::conv::problem::{Request, multiplications};
+use crate::device::Capabilities;
+
+/// The cycles of a plane besides its products, of a product of fragments, and of a byte of pixels or results.
+const PLANE_CYCLES: f64 = 150.0;
+const FRAGMENT: f64 = 3.7;
+const BYTE: f64 = 0.044;
+
+/// The cycles before the first and after the last product of a launch.
+const START: f64 = 1000.0;
+
+/// The instructions of a product without matrix units.
+const WITHOUT_MATRIX: f64 = 32.0;
+
+pub(super) fn seconds(
+    config: Config,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> f64 {
+    let (pass, dtype) = (request.pass, request.dtype);
+    let bytes = cost::bytes(conv, request);
+    let multiprocessors = device.multiprocessor_count();
+    let tile = config.as_tile();
+    let mut cycles = START;
+    for gather in Gather::all(conv, pass) {
+        let matrix = config.has_matrix;
+        let form = Form::new(conv, pass, &gather, &tile, matrix, &Epilogue::NONE, dtype);
+        let cubes: usize = form.cubes(conv, &gather).iter().product();
+        let fragments = form.height.rows * form.height.taps * form.steps() * form.members;
+        let planes = f64::from(form.units() / PLANE);
+        let cube = planes * (PLANE_CYCLES + FRAGMENT * f64::from(fragments * form.walks));
+        let most = cubes.div_ceil(multiprocessors) as f64;
+        cycles += most * (cube + BYTE * bytes / cubes.max(1) as f64);
+    }
+    if !config.has_matrix {
+        let products = multiplications(conv) as f64;
+        cycles += WITHOUT_MATRIX * products / (multiprocessors as f64 * device.units_per_cycle());
+    }
+    device.launching(1) + cost::moving(bytes, device).max(cycles / device.clock())
+}

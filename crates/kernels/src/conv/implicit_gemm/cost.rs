@@ -1,0 +1,77 @@
+//! The estimated time of a mainloop that stages blocks in shared memory (`simt` and `mma`).
+//!
+//! A multiprocessor multiplies and loads the blocks of its cubes at the speeds of its units. With few cubes, it waits
+//! for the loads of each step.
+
+use windowpane_geometry::{Convolution, Tile};
+
+use super::blocks::Product;
+use super::rules::{line_blocks, longest_product};
+use crate::conv::common::cost;
+use crate::conv::common::gather::{Gather, columns};
+use crate::conv::problem::{Pass, Request};
+use crate::device::Capabilities;
+
+/// The speed of a mainloop. Its times are in cycles of a multiprocessor.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::conv) struct Mainloop {
+    /// The multiply-adds per second that all multiprocessors reach together.
+    pub(in crate::conv) products: f64,
+    /// The time of the loads of a step, and the shortest time of a step.
+    pub(in crate::conv) loads: f64,
+    pub(in crate::conv) step: f64,
+    /// The time of storing an element of a tile.
+    pub(in crate::conv) store: f64,
+}
+
+/// The additional time of a result that is not stored together with its neighbours.
+const SCATTERED: f64 = 0.6;
+
+/// The units of a multiprocessor that hide each other's loads.
+const RESIDENT: usize = 256;
+
+/// The estimated seconds of a pass with cubes of `units` units.
+pub(in crate::conv) fn seconds(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    product: &Product,
+    mainloop: Mainloop,
+    [units, splits]: [usize; 2],
+    device: &Capabilities,
+) -> f64 {
+    let (pass, multiprocessors) = (request.pass, device.multiprocessor_count());
+    let [m, n, k] = [tile.block_m, tile.block_n, tile.block_k].map(|block| block as usize);
+    let (lines, terms) = longest_product(conv, pass);
+    let columns = columns(conv, pass);
+    let tiles = line_blocks(conv, pass, m) * columns.div_ceil(n) * conv.groups() * splits;
+    let most = tiles.div_ceil(multiprocessors);
+    // With several tiles for each multiprocessor, phases with shorter sums take less time.
+    let share = if most > 1 { share(conv, pass) } else { 1.0 };
+    let steps = terms.div_ceil(splits).div_ceil(k) as f64 * share;
+
+    let speed = mainloop.products / multiprocessors as f64 / device.clock();
+    let step = (m * n * k) as f64 / speed + mainloop.loads;
+    let scattered = if product.whole { 0 } else { m.min(lines) * n.min(columns) };
+    let store = mainloop.store * (m * n) as f64 + SCATTERED * scattered as f64;
+
+    let busy = most as f64 * (steps * step + store);
+    let waves = most.div_ceil((RESIDENT / units.max(1)).max(1)) as f64;
+    let waiting = waves * (steps * step.max(mainloop.step) + store);
+    let moving = cost::moving(cost::bytes(conv, request), device);
+    device.launching(1) + moving.max(busy.max(waiting) / device.clock())
+}
+
+/// The terms of all phases of a data gradient, relative to phases that all have the most rows and terms.
+fn share(conv: &Convolution, pass: Pass) -> f64 {
+    let (lines, terms) = longest_product(conv, pass);
+    let products = |gather: Gather| (gather.rows(conv) * gather.terms(conv)) as f64;
+    match pass {
+        Pass::Data => {
+            let (all, phases) = Gather::all(conv, pass)
+                .fold((0.0, 0.0), |(all, phases), gather| (all + products(gather), phases + 1.0));
+            all / (phases * (lines * terms).max(1) as f64)
+        }
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,249 @@
+//! The estimated time: cycles of tiles, by which the tile is chosen too, and seconds of all launches.
+
+use windowpane_geometry::{AXES, Convolution, Tile};
+
+use super::config::cubes;
+use super::product::Product;
+use super::tile::{BROUGHT, CHUNK, LINE, products, whole};
+use super::walk::Walk;
+use crate::conv::common::cost;
+use crate::conv::problem::{Pass, Request, operands};
+use crate::device::Capabilities;
+
+/// The multiply-adds of 16-bit factors that a multiprocessor's matrix units complete per cycle.
+const PRODUCTS: f64 = 2048.0;
+
+/// The bytes per cycle that a multiprocessor moves in shared memory.
+const SHARED: f64 = 128.0;
+
+/// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
+/// the slowdown where taps share their rows.
+const STORED: f64 = 500.0;
+const TWO: f64 = 1.15;
+const SHARING: f64 = 1.04;
+
+/// The time of a shared tile, as a fraction of the time of a whole tile.
+const SHARED_TILE: f64 = 0.75;
+
+/// The time of a launch of few tiles, relative to a launch without work.
+const LAUNCHED: f64 = 2.05;
+
+/// The cycles before the first and after the last product of a launch; the additional cycles of a line that the copy
+/// engine fills only in part; and those of a result that is not stored in a whole chunk.
+const START: f64 = 1000.0;
+const PARTIAL: f64 = 2.0;
+const SINGLE: f64 = 0.6;
+
+/// The estimated seconds of a pass, with the launches that repack operands and recompute results.
+pub(super) fn seconds(
+    conv: &Convolution,
+    request: Request,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
+    let walks = product.walks(tile).count();
+    let mut multiplying = START * walks as f64 + single_results(&product, device);
+    for walk in product.walks(tile) {
+        multiplying += tiles_cycles(&product, &walk, tile, splits, device);
+        multiplying += PARTIAL * partial_lines(&product, &walk, tile, splits, device);
+    }
+    let (repacking, repacks) = repacking(&product, conv, request, device);
+    let [image, flat] = cost::read(conv, request.pass);
+    let image = if product.repacks_image() { product.image_elements() } else { image };
+    let flat = if product.packed { product.flat_elements() } else { flat };
+    let stored = if splits > 1 { 0 } else { product.results() * request.dtype.size() };
+    let moving = cost::moving(((image + flat) * product.size + stored) as f64, device);
+    let fixups = if product.is_checked() { walks } else { 0 };
+    let launches = device.launching(walks + repacks + fixups);
+    launches + repacking + moving.max(multiplying / clock(device))
+}
+
+/// The seconds of repacking operands, without their launches, and the number of these.
+fn repacking(
+    product: &Product,
+    conv: &Convolution,
+    request: Request,
+    device: &Capabilities,
+) -> (f64, usize) {
+    let (mut seconds, mut launches) = (0.0, 0);
+    let [source, _] = operands(conv, request.pass);
+    let image = source * request.dtype.size() + product.image_elements() * product.size;
+    let flat = 2 * product.flat_elements() * product.size;
+    let filters = product.pointwise.filter(|pointwise| pointwise.transposes);
+    let filters = filters.map(|pointwise| 2 * pointwise.rows * pointwise.terms * product.size);
+    let image = product.repacks_image().then_some(image);
+    for bytes in [image, product.packed.then_some(flat), filters].into_iter().flatten() {
+        seconds += device.moving(bytes as f64);
+        launches += 1;
+    }
+    (seconds, launches)
+}
+
+/// The lines that each multiprocessor loads and that the copy engine fills only in part: the last slices of the
+/// image's channels, and the last panels of the other operand.
+fn partial_lines(
+    product: &Product,
+    walk: &Walk,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let filter = product.pass == Pass::Filter;
+    let line = product.line();
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let all = tiles_m * tiles_n * splits * product.groups() * walk.products() * product.parts;
+    let steps = all * product.steps_a_part(walk, 0, splits);
+    let mut lines = 0.0;
+    if !product.inner().is_multiple_of(line) && product.comb().is_none() {
+        let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
+        let rows = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
+        lines += rows / product.slices() as f64;
+    }
+    if product.flat.across && !product.columns().is_multiple_of(line) {
+        lines += line as f64 / if filter { tiles_m } else { tiles_n } as f64;
+    }
+    lines * steps as f64 / device.multiprocessor_count() as f64
+}
+
+/// The cycles in which each multiprocessor stores results that are not whole chunks.
+fn single_results(product: &Product, device: &Capabilities) -> f64 {
+    let whole = product.columns().is_multiple_of(CHUNK as usize);
+    match whole || product.pass == Pass::Filter || product.pointwise.is_some() {
+        true => 0.0,
+        false => SINGLE * product.results() as f64 / device.multiprocessor_count() as f64,
+    }
+}
+
+/// The cycles per second of the matrix units.
+fn clock(device: &Capabilities) -> f64 {
+    device.speeds.warpgroup as f64 / (device.multiprocessor_count() as f64 * PRODUCTS)
+}
+
+/// The bytes per cycle that all multiprocessors together load from memory.
+fn memory(device: &Capabilities) -> f64 {
+    device.speeds.memory as f64 / clock(device)
+}
+
+/// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
+pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
+    let launched = LAUNCHED * device.speeds.launch as f64 * 1e-9 * clock(device);
+    let tiles = product
+        .walks(tile)
+        .map(|walk| launched + tiles_cycles(product, &walk, tile, splits, device))
+        .sum::<f64>();
+    match splits {
+        0 | 1 => tiles,
+        _ => tiles + launched + (2 * splits * product.results() * 4) as f64 / memory(device),
+    }
+}
+
+/// The estimated cycles of all waves of tiles of a walk, each limited by its slowest resource.
+fn tiles_cycles(
+    product: &Product,
+    walk: &Walk,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let (m, n) = (tile.block_m as f64, tile.block_n as f64);
+    let (parts, times) = (product.parts as f64, product.times() as f64);
+    let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
+    let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
+    let all = device.multiprocessors.unwrap_or(1) as usize;
+    let store = STORED + m * n * stored as f64 / (memory(device) / all as f64);
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let tiles = tiles_m * tiles_n * splits * product.groups();
+    let cubes = cubes(product, tile, walk, device);
+    // The time of a wave of a product's tiles.
+    let wave = |nth: usize| {
+        // Rows that taps share are loaded once for all of them.
+        let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
+        let rows_brought = product.rows_bytes(walk, tile) as f64 / taps as f64;
+        let copied = parts * (rows_brought + n * LINE as f64);
+        let step = times * products(tile);
+        let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
+        let steps = product.steps_a_part(walk, nth, splits);
+        let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
+        // With two cubes on a multiprocessor, one stores while the other multiplies.
+        match cubes > all {
+            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
+            false => sum + store,
+        }
+    };
+    let mut waves: Vec<(usize, f64)> = Vec::new();
+    for nth in 0..walk.products() {
+        let (end, wave) = ((nth + 1) * tiles, wave(nth));
+        match waves.last_mut() {
+            Some((last, same)) if *same == wave => *last = end,
+            _ => waves.push((end, wave)),
+        }
+    }
+    slowest(&waves, cubes, tile)
+}
+
+/// The time of the cube that takes longest, where `waves` are the last tile of each kind, and the time of a wave of that
+/// kind. Every other wave goes backwards over the cubes, as in the kernel.
+fn slowest(waves: &[(usize, f64)], cubes: usize, tile: &Tile) -> f64 {
+    let whole = whole(waves.last().map_or(0, |(all, _)| *all), cubes, tile);
+    // The cube of the tile before `end`, and the next cube of its wave.
+    let around = |end: usize| {
+        let nth = [end.saturating_sub(1) % cubes, end % cubes];
+        if (end / cubes).is_multiple_of(2) { nth } else { nth.map(|nth| cubes - 1 - nth) }
+    };
+    let time = |cube: usize| {
+        let tiles = |end: usize| {
+            let (waves, rest) = (end / cubes, end % cubes);
+            let nth = if waves.is_multiple_of(2) { cube } else { cubes - 1 - cube };
+            waves + usize::from(nth < rest)
+        };
+        let mut before = 0;
+        let times = waves.iter().map(|(end, wave)| {
+            let done = tiles(*end.min(&whole));
+            (done - core::mem::replace(&mut before, done)) as f64 * wave
+        });
+        times.sum::<f64>()
+    };
+    // Cubes between two such places have as many tiles of each kind.
+    let ends = waves.iter().flat_map(|(end, _)| around(*end.min(&whole)));
+    let slowest = [0, cubes - 1].into_iter().chain(ends).map(time).fold(0.0, f64::max);
+    let shared = waves.iter().find(|(end, _)| *end > whole);
+    slowest + shared.map_or(0.0, |(_, wave)| SHARED_TILE * wave)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The closed form is the longest of all cubes' times, each added up tile by tile.
+    #[test]
+    fn the_slowest_cube_is_found() {
+        // Tiles of one warpgroup are not shared.
+        let [block_m, block_n, block_k] = [64; 3];
+        let tile = Tile {
+            block_m,
+            block_n,
+            block_k,
+            ratio_m: 1,
+            ratio_n: 1,
+            elems_per_thread: 8,
+            stages: 3,
+        };
+        let kinds = [4.5, 2.25, 1.0, 0.125];
+        for (cubes, each) in (1..=9).flat_map(|cubes| (1..=40).map(move |each| (cubes, each))) {
+            for ends in [[1, 2, 3, 4], [1, 3, 4, 7], [2, 2, 5, 5], [3, 4, 4, 4]] {
+                let waves: Vec<_> = ends.map(|end| end * each).into_iter().zip(kinds).collect();
+                let mut times = vec![0.0; cubes];
+                for nth in 0..waves[3].0 {
+                    let cube = nth % cubes;
+                    let cube =
+                        if (nth / cubes).is_multiple_of(2) { cube } else { cubes - 1 - cube };
+                    times[cube] += waves.iter().find(|(end, _)| nth < *end).unwrap().1;
+                }
+                let expected = times.into_iter().fold(0.0, f64::max);
+                assert_eq!(slowest(&waves, cubes, &tile), expected, "{cubes} {waves:?}");
+            }
+        }
+    }
+}
