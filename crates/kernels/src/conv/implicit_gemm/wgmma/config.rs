@@ -105,16 +105,16 @@ pub(in crate::conv) fn applies(
 fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<Tile> {
     let product = Product::new(conv, request)?;
     let mut best: Option<(f64, Tile)> = None;
-    // Among tiles of equal cost the first one wins: with 256 rows fewer bytes are loaded, and the clock is higher.
-    let blocks = [(256, 2), (128, 1), (192, 1), (64, 1)]
+    // Among tiles of equal cost the first one wins: with more rows fewer bytes are loaded, and the clock is higher.
+    let blocks = [(256, 2), (192, 1), (128, 1), (64, 1)]
         .into_iter()
         .flat_map(|(block_m, ratio_m)| (1..=8).rev().map(move |n| [block_m, 32 * n, ratio_m]));
     for block in blocks {
         for times in [1, 2] {
             let Some(tile) = fitted(block, times, &product, device) else { continue };
-            // 64 rows are too few to amortise loading the columns for each tile, except where there are no more.
-            let few = product.fixed_rows().is_some_and(|rows| rows <= ROWS as usize);
-            if tile.block_m == ROWS && !few && !all_stay(&product, &tile) {
+            // The products of parts are waited for at each stage, which 64 rows do not hide, unless there are no more.
+            let few = product.pass == Pass::Filter && product.columns() <= ROWS as usize;
+            if product.parts > 1 && tile.block_m == ROWS && !few {
                 continue;
             }
             let splits = cheapest_splits(&product, &tile, device);
@@ -211,10 +211,6 @@ fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: b
     let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, stays);
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
-}
-
-fn all_stay(product: &Product, tile: &Tile) -> bool {
-    product.walks(tile).all(|walk| product.stays(&walk, tile))
 }
 
 /// The largest number of parts that is worth trying.

@@ -4,7 +4,7 @@ use windowpane_geometry::{AXES, Convolution, Tile};
 
 use super::config::cubes;
 use super::product::Product;
-use super::tile::{BROUGHT, CHUNK, LINE, products, whole};
+use super::tile::{CHUNK, CHUNK_BYTES, LINE, products, whole};
 use super::walk::Walk;
 use crate::conv::common::cost;
 use crate::conv::problem::{Pass, Request, operands};
@@ -16,22 +16,25 @@ const PRODUCTS: f64 = 2048.0;
 /// The bytes per cycle that a multiprocessor moves in shared memory.
 const SHARED: f64 = 128.0;
 
+/// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
+/// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
+/// line in shared memory that it fills with zeros, because the channels end there.
+const BROUGHT: f64 = 1.67;
+const UNALIGNED: f64 = 1.7;
+const EMPTY: f64 = 0.6;
+
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
-const STORED: f64 = 500.0;
-const TWO: f64 = 1.15;
+const STORED: f64 = 1000.0;
+const TWO: f64 = 1.13;
 const SHARING: f64 = 1.04;
 
 /// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
 
-/// The time of a launch of few tiles, relative to a launch without work.
-const LAUNCHED: f64 = 2.05;
-
-/// The cycles before the first and after the last product of a launch; the additional cycles of a line that the copy
-/// engine fills only in part; and those of a result that is not stored in a whole chunk.
+/// The cycles before the first and after the last product of a launch; and the additional cycles of a result that is not
+/// stored in a whole chunk.
 const START: f64 = 1000.0;
-const PARTIAL: f64 = 2.0;
 const SINGLE: f64 = 0.6;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
@@ -47,7 +50,6 @@ pub(super) fn seconds(
     let mut multiplying = START * walks as f64 + single_results(&product, device);
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
-        multiplying += PARTIAL * partial_lines(&product, &walk, tile, splits, device);
     }
     let (repacking, repacks) = repacking(&product, conv, request, device);
     let [image, flat] = cost::read(conv, request.pass);
@@ -81,30 +83,30 @@ fn repacking(
     (seconds, launches)
 }
 
-/// The lines that each multiprocessor loads and that the copy engine fills only in part: the last slices of the
-/// image's channels, and the last panels of the other operand.
-fn partial_lines(
-    product: &Product,
-    walk: &Walk,
-    tile: &Tile,
-    splits: usize,
-    device: &Capabilities,
-) -> f64 {
-    let filter = product.pass == Pass::Filter;
-    let line = product.line();
-    let [tiles_m, tiles_n] = product.tiles(walk, tile);
-    let all = tiles_m * tiles_n * splits * product.groups() * walk.products() * product.parts;
-    let steps = all * product.steps_a_part(walk, 0, splits);
-    let mut lines = 0.0;
-    if !product.inner().is_multiple_of(line) && product.comb().is_none() {
-        let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
-        let rows = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
-        lines += rows / product.slices() as f64;
+/// The cycles in which the copy engine loads a step's rows and columns, where rows are loaded once for `taps` taps.
+fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Capabilities) -> f64 {
+    let parts = product.parts as f64;
+    let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
+    let bytes = parts * (rows + f64::from(tile.block_n * LINE));
+    let loading = bytes / (BROUGHT * cached(device));
+    let (sizes, steps) = product.image();
+    let pixel = steps[sizes.len() - 2] * product.size;
+    if product.pass == Pass::Filter || product.comb().is_some() {
+        return loading;
     }
-    if product.flat.across && !product.columns().is_multiple_of(line) {
-        lines += line as f64 / if filter { tiles_m } else { tiles_n } as f64;
+    // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
+    let empty = |of: usize| {
+        let bytes = of * product.size;
+        let lines = bytes.div_ceil(LINE as usize);
+        (lines * LINE as usize - bytes) as f64 / (lines * CHUNK_BYTES) as f64
+    };
+    let mut chunks = rows / f64::from(LINE) * empty(product.inner());
+    if product.flat.across {
+        chunks += f64::from(tile.block_k * tile.block_n * product.size as u32) / f64::from(LINE)
+            * empty(product.columns());
     }
-    lines * steps as f64 / device.multiprocessor_count() as f64
+    let unaligned = if pixel.is_multiple_of(LINE as usize) { 1.0 } else { UNALIGNED };
+    loading * unaligned + parts * EMPTY * chunks
 }
 
 /// The cycles in which each multiprocessor stores results that are not whole chunks.
@@ -121,21 +123,20 @@ fn clock(device: &Capabilities) -> f64 {
     device.speeds.warpgroup as f64 / (device.multiprocessor_count() as f64 * PRODUCTS)
 }
 
-/// The bytes per cycle that all multiprocessors together load from memory.
-fn memory(device: &Capabilities) -> f64 {
-    device.speeds.memory as f64 / clock(device)
+/// The bytes per cycle that a multiprocessor copies in the last cache.
+fn cached(device: &Capabilities) -> f64 {
+    device.speeds.cache as f64 / (device.multiprocessor_count() as f64 * clock(device))
 }
 
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
-    let launched = LAUNCHED * device.speeds.launch as f64 * 1e-9 * clock(device);
-    let tiles = product
-        .walks(tile)
-        .map(|walk| launched + tiles_cycles(product, &walk, tile, splits, device))
-        .sum::<f64>();
+    let launched = START + device.launching(1) * clock(device);
+    let tiles = |walk: Walk| launched + tiles_cycles(product, &walk, tile, splits, device);
+    let tiles = product.walks(tile).map(tiles).sum::<f64>();
+    let parts = (2 * splits * product.results() * 4) as f64;
     match splits {
         0 | 1 => tiles,
-        _ => tiles + launched + (2 * splits * product.results() * 4) as f64 / memory(device),
+        _ => tiles + (device.waiting() + device.moving(parts)) * clock(device),
     }
 }
 
@@ -148,27 +149,28 @@ fn tiles_cycles(
     device: &Capabilities,
 ) -> f64 {
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
-    let (parts, times) = (product.parts as f64, product.times() as f64);
+    let times = product.times() as f64;
     let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
     let all = device.multiprocessors.unwrap_or(1) as usize;
-    let store = STORED + m * n * stored as f64 / (memory(device) / all as f64);
+    let store = STORED + m * n * stored as f64 / cached(device);
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups();
-    let cubes = cubes(product, tile, walk, device);
+    // A cube whose multiprocessor has no second one has it to itself.
+    let cubes = if tiles > all { cubes(product, tile, walk, device) } else { all };
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {
         // Rows that taps share are loaded once for all of them.
         let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
-        let rows_brought = product.rows_bytes(walk, tile) as f64 / taps as f64;
-        let copied = parts * (rows_brought + n * LINE as f64);
-        let step = times * products(tile);
-        let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
+        let loading = loading(product, walk, tile, taps, device);
+        let moved = product.parts * (product.rows_bytes(walk, tile) / taps);
+        let moved = moved as f64 + product.parts as f64 * n * f64::from(LINE);
+        let step = (times * products(tile)).max((read + moved) / SHARED).max(loading);
         let steps = product.steps_a_part(walk, nth, splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
         // With two cubes on a multiprocessor, one stores while the other multiplies.
         match cubes > all {
-            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * store),
+            true => (TWO * (2.0 * sum).max(sum + store)).max(2.0 * (store - STORED)),
             false => sum + store,
         }
     };

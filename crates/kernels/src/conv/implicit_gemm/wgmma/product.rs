@@ -148,14 +148,6 @@ impl Product {
         }
     }
 
-    /// The number of rows, where it does not depend on the sizes of the image and the batch.
-    pub(super) fn fixed_rows(&self) -> Option<usize> {
-        match (self.pass, self.pointwise) {
-            (Pass::Filter, _) => Some(self.columns()),
-            (_, pointwise) => pointwise.map(|pointwise| pointwise.rows),
-        }
-    }
-
     /// The matrix products that the pass consists of, as the copy engine walks them for a tile.
     pub(super) fn walks(&self, tile: &Tile) -> impl Iterator<Item = Walk> + use<> {
         let rank = self.conv.grid().rank();
