@@ -1,10 +1,10 @@
-//! The estimated time: cycles of tiles, by which the tile is chosen too, and seconds of all launches.
+//! Estimates the cycles of tiles, by which the tile is chosen, and the seconds of all launches of a pass.
 
 use windowpane_geometry::{AXES, Convolution, Tile};
 
 use super::config::cubes;
 use super::product::Product;
-use super::tile::{BROUGHT, CHUNK, LINE, products, whole};
+use super::tile::{CHUNK, LINE, products, whole};
 use super::walk::Walk;
 use crate::conv::common::cost;
 use crate::conv::problem::{Pass, Request, operands};
@@ -15,6 +15,9 @@ const PRODUCTS: f64 = 2048.0;
 
 /// The bytes per cycle that a multiprocessor moves in shared memory.
 const SHARED: f64 = 128.0;
+
+/// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there.
+const BROUGHT: f64 = 1.46;
 
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
@@ -156,6 +159,7 @@ fn tiles_cycles(
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
     let tiles = tiles_m * tiles_n * splits * product.groups();
     let cubes = cubes(product, tile, walk, device);
+    let brought = BROUGHT * device.speeds.cache as f64 / (all as f64 * clock(device));
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {
         // Rows that taps share are loaded once for all of them.
@@ -163,7 +167,7 @@ fn tiles_cycles(
         let rows_brought = product.rows_bytes(walk, tile) as f64 / taps as f64;
         let copied = parts * (rows_brought + n * LINE as f64);
         let step = times * products(tile);
-        let step = step.max((read + copied) / SHARED).max(copied / BROUGHT);
+        let step = step.max((read + copied) / SHARED).max(copied / brought);
         let steps = product.steps_a_part(walk, nth, splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
         // With two cubes on a multiprocessor, one stores while the other multiplies.
