@@ -31,11 +31,15 @@ const SHARED_TILE: f64 = 0.75;
 /// The time of a launch of few tiles, relative to a launch without work.
 const LAUNCHED: f64 = 2.05;
 
-/// The cycles before the first and after the last product of a launch; the additional cycles of a line that the copy
-/// engine fills only in part; and those of a result that is not stored in a whole chunk.
+/// The cycles before the first and after the last product of a launch, and the additional cycles of a result that is not
+/// stored in a whole chunk.
 const START: f64 = 1000.0;
-const PARTIAL: f64 = 2.0;
 const SINGLE: f64 = 0.6;
+
+/// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
+/// overlaps its neighbours in memory.
+const PARTIAL: f64 = 2.0;
+const FOLDED: f64 = 4.0;
 
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
 pub(super) fn seconds(
@@ -50,7 +54,7 @@ pub(super) fn seconds(
     let mut multiplying = START * walks as f64 + single_results(&product, device);
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
-        multiplying += PARTIAL * partial_lines(&product, &walk, tile, splits, device);
+        multiplying += slow_lines(&product, &walk, tile, splits, device);
     }
     let (repacking, repacks) = repacking(&product, conv, request, device);
     let [image, flat] = cost::read(conv, request.pass);
@@ -84,9 +88,9 @@ fn repacking(
     (seconds, launches)
 }
 
-/// The lines that each multiprocessor loads and that the copy engine fills only in part: the last slices of the
-/// image's channels, and the last panels of the other operand.
-fn partial_lines(
+/// The additional cycles of a multiprocessor's lines that the copy engine loads slowly. Partial ones are the last slices
+/// of the image's channels, and the last panels of the other operand.
+fn slow_lines(
     product: &Product,
     walk: &Walk,
     tile: &Tile,
@@ -96,18 +100,21 @@ fn partial_lines(
     let filter = product.pass == Pass::Filter;
     let line = product.line();
     let [tiles_m, tiles_n] = product.tiles(walk, tile);
-    let all = tiles_m * tiles_n * splits * product.groups() * walk.products() * product.parts;
-    let steps = all * product.steps_a_part(walk, 0, splits);
-    let mut lines = 0.0;
-    if !product.inner().is_multiple_of(line) && product.comb().is_none() {
-        let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
-        let rows = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
-        lines += rows / product.slices() as f64;
+    let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
+    let steps = tiles * product.parts * product.steps_a_part(walk, 0, splits);
+    let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
+    let image = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
+    let mut step = 0.0;
+    if product.comb().is_none() && product.lines().is_some() {
+        step += FOLDED * image;
+    }
+    if product.comb().is_none() && !product.inner().is_multiple_of(line) {
+        step += PARTIAL * image / product.slices() as f64;
     }
     if product.flat.across && !product.columns().is_multiple_of(line) {
-        lines += line as f64 / if filter { tiles_m } else { tiles_n } as f64;
+        step += PARTIAL * line as f64 / if filter { tiles_m } else { tiles_n } as f64;
     }
-    lines * steps as f64 / device.multiprocessor_count() as f64
+    step * steps as f64 / device.multiprocessor_count() as f64
 }
 
 /// The cycles in which each multiprocessor stores results that are not whole chunks.
