@@ -34,8 +34,8 @@
 //! * [`cpu`]: a thread computes a few windows by a few vectors of filters in registers.
 //! * [`cpu::filter`]: the same for the weight gradient.
 //!
-//! Each kernel computes in one layout. For a kernel that reads channels-last tensors, channels-first ones are transposed
-//! before and after it, in the same call, where that pays off.
+//! The kernel with the lowest estimated time is chosen. A kernel may also compute channels-first tensors in channels last:
+//! they are then transposed before and after it, in the same call, and the estimate includes that.
 //!
 //! The bias gradient is a sum, not a product: [`bias`]. Where there are too few sums to keep the device busy, long
 //! sums are split into parts, and a second pass adds the parts in a fixed order. No atomics are used, so the same

@@ -1,4 +1,4 @@
-//! The estimated time: the products of all vectors, padding included, or the bytes of the tensors.
+//! Estimates the time from the products of all vectors, including padding, and from the bytes of the tensors.
 
 use windowpane_geometry::Convolution;
 

@@ -1,5 +1,5 @@
-//! The estimated time of all passes: the instructions that load pixels and multiply them, or the latency of a unit's
-//! loads; and the bytes of the tensors, since few loads are started ahead.
+//! Estimates the time from the instructions that load pixels and multiply them, or from the latency of a unit's loads.
+//! Part of the time of moving the tensors is added, because few loads are started ahead.
 
 use windowpane_geometry::Convolution;
 

@@ -1,4 +1,5 @@
-//! The estimated time: instructions of all units, and the latency of one unit's loads, which wait for one another.
+//! Estimates the time from the instructions of all units, and from the latency of one unit's loads, each of which waits
+//! for the one before.
 
 use windowpane_geometry::{Convolution, Layout};
 

@@ -1,4 +1,4 @@
-//! The estimated time: the instructions that load pixels and multiply them, and the bytes of the tensors.
+//! Estimates the time from the instructions that load pixels and multiply them, and from the bytes of the tensors.
 
 use windowpane_geometry::{AXES, Convolution};
 

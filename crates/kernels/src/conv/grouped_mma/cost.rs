@@ -1,4 +1,4 @@
-//! The estimated time: the cycles of a multiprocessor's cubes, one after the other.
+//! Estimates the time from the cycles of a multiprocessor's cubes, which run one after the other.
 
 use windowpane_geometry::Convolution;
 
@@ -10,10 +10,12 @@ use crate::conv::common::gather::Gather;
 use crate::conv::problem::{Request, multiplications};
 use crate::device::Capabilities;
 
-/// The cycles of a plane besides its products, of a product of fragments, and of a byte of pixels or results.
+/// The cycles of a plane besides its products, and of a product of fragments.
 const PLANE_CYCLES: f64 = 150.0;
 const FRAGMENT: f64 = 3.7;
-const BYTE: f64 = 0.044;
+
+/// The time of staging pixels and results, relative to that of a copy in the cache. It is not hidden behind products.
+const STAGED: f64 = 1.7;
 
 /// The cycles before the first and after the last product of a launch.
 const START: f64 = 1000.0;
@@ -31,7 +33,7 @@ pub(super) fn seconds(
     let bytes = cost::bytes(conv, request);
     let multiprocessors = device.multiprocessor_count();
     let tile = config.as_tile();
-    let mut cycles = START;
+    let (mut cycles, mut staging) = (START, 0.0);
     for gather in Gather::all(conv, pass) {
         let matrix = config.has_matrix;
         let form = Form::new(conv, pass, &gather, &tile, matrix, &Epilogue::NONE, dtype);
@@ -40,11 +42,13 @@ pub(super) fn seconds(
         let planes = f64::from(form.units() / PLANE);
         let cube = planes * (PLANE_CYCLES + FRAGMENT * f64::from(fragments * form.walks));
         let most = cubes.div_ceil(multiprocessors) as f64;
-        cycles += most * (cube + BYTE * bytes / cubes.max(1) as f64);
+        cycles += most * cube;
+        let share = most * multiprocessors as f64 / cubes.max(1) as f64;
+        staging += STAGED * share * bytes / device.speeds.cache as f64;
     }
     if !config.has_matrix {
         let products = multiplications(conv) as f64;
         cycles += WITHOUT_MATRIX * products / (multiprocessors as f64 * device.units_per_cycle());
     }
-    device.launching(1) + cost::moving(bytes, device).max(cycles / device.clock())
+    device.launching(1) + cost::moving(bytes, device).max(cycles / device.clock() + staging)
 }

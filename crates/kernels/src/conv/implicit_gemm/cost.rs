@@ -1,4 +1,4 @@
-//! The estimated time of a mainloop that stages blocks in shared memory (`simt` and `mma`).
+//! Estimates the time of a mainloop that stages blocks in shared memory (`simt` and `mma`).
 //!
 //! A multiprocessor multiplies and loads the blocks of its cubes at the speeds of its units. With few cubes, it waits
 //! for the loads of each step.

@@ -91,7 +91,7 @@ impl Plan {
     }
 
     /// The estimated seconds of the launch, with the transposes and with the addition of the parts of sums.
-    pub fn seconds(&self, conv: &Convolution, request: Request, device: &Capabilities) -> f64 {
+    fn seconds(&self, conv: &Convolution, request: Request, device: &Capabilities) -> f64 {
         let transposes = Transposes::new(conv, self.layout, request.pass);
         let read = in_layout(conv, request.pass, self.layout);
         let parts = match self.cuts(request.pass, request.dtype) {

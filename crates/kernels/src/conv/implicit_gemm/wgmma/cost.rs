@@ -1,4 +1,4 @@
-//! The estimated time: cycles of tiles, by which the tile is chosen too, and seconds of all launches.
+//! Estimates the cycles of tiles, by which the tile is chosen, and the seconds of all launches of a pass.
 
 use windowpane_geometry::{AXES, Convolution, Tile};
 
@@ -37,6 +37,11 @@ const SHARED_TILE: f64 = 0.75;
 const START: f64 = 1000.0;
 const SINGLE: f64 = 0.6;
 
+/// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
+/// overlaps its neighbours in memory.
+const PARTIAL: f64 = 2.0;
+const FOLDED: f64 = 4.0;
+
 /// The estimated seconds of a pass, with the launches that repack operands and recompute results.
 pub(super) fn seconds(
     conv: &Convolution,
@@ -50,6 +55,7 @@ pub(super) fn seconds(
     let mut multiplying = START * walks as f64 + single_results(&product, device);
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
+        multiplying += slow_lines(&product, &walk, tile, splits, device);
     }
     let (repacking, repacks) = repacking(&product, conv, request, device);
     let [image, flat] = cost::read(conv, request.pass);
@@ -107,6 +113,35 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Ca
     }
     let unaligned = if pixel.is_multiple_of(LINE as usize) { 1.0 } else { UNALIGNED };
     loading * unaligned + parts * EMPTY * chunks
+}
+
+/// The additional cycles of a multiprocessor's lines that the copy engine loads slowly: those of repacked pixels, and in a
+/// weight gradient the last slices of the image's channels and the last panels of the other operand.
+fn slow_lines(
+    product: &Product,
+    walk: &Walk,
+    tile: &Tile,
+    splits: usize,
+    device: &Capabilities,
+) -> f64 {
+    let filter = product.pass == Pass::Filter;
+    let line = product.line();
+    let [tiles_m, tiles_n] = product.tiles(walk, tile);
+    let tiles = tiles_m * tiles_n * splits * product.groups() * walk.products();
+    let steps = tiles * product.parts * product.steps_a_part(walk, 0, splits);
+    let shared = if walk.reach > 0 { walk.taps(0)[AXES - 1].max(1) } else { 1 };
+    let image = if filter { tile.block_n as f64 } else { tile.block_m as f64 / shared as f64 };
+    let mut step = 0.0;
+    if product.comb().is_none() && product.lines().is_some() {
+        step += FOLDED * image;
+    }
+    if filter && product.comb().is_none() && !product.inner().is_multiple_of(line) {
+        step += PARTIAL * image / product.slices() as f64;
+    }
+    if filter && product.flat.across && !product.columns().is_multiple_of(line) {
+        step += PARTIAL * line as f64 / tiles_m as f64;
+    }
+    step * steps as f64 / device.multiprocessor_count() as f64
 }
 
 /// The cycles in which each multiprocessor stores results that are not whole chunks.

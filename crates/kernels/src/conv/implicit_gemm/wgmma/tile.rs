@@ -42,14 +42,15 @@ pub(super) fn products(tile: &Tile) -> f64 {
     tile.block_m as f64 / 64.0 * 4.0 * tile.block_n as f64 / 2.0
 }
 
+/// The bytes per cycle that a Hopper multiprocessor loads from the L2 cache. It decides the form of the code, which must
+/// not depend on anything that is measured.
+const BROUGHT: f64 = 56.0;
+
 /// Whether the products of a step finish before the next rows and columns are loaded. Taps then share the rows, where
 /// this is possible.
 pub(super) fn is_narrow(tile: &Tile) -> bool {
     ((tile.block_m + tile.block_n) * LINE) as f64 / BROUGHT > products(tile)
 }
-
-/// The bytes per cycle that a multiprocessor can load from the L2 cache on an H200.
-pub(super) const BROUGHT: f64 = 56.0;
 
 /// The units of a cube.
 pub(super) fn units(tile: &Tile) -> u32 {
