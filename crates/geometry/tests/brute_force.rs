@@ -716,3 +716,72 @@ fn convolutions_check_groups_and_filters() {
     let kernel = Error::Zero { axis: Some(AxisName::Width), what: Quantity::Kernel };
     assert_eq!(refused(Filter::new(1, 1, Extents::from([0]))).0, kernel);
 }
+
+/// The products of a convolution, each as the offsets of its output, input and weight.
+fn products(conv: &Convolution) -> Vec<[usize; 3]> {
+    let axes = conv.grid().axes();
+    let (input, output) =
+        (conv.input().strides(conv.layout()), conv.output().strides(conv.layout()));
+    let weights = conv.filter().strides(conv.filter_layout());
+    let all = |of: fn(&Axis) -> usize| {
+        let [depth, height, width] = axes.each_ref().map(of);
+        (0..depth)
+            .flat_map(move |d| (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w])))
+    };
+    let mut found = Vec::new();
+    for (n, f) in
+        (0..conv.input().batch()).flat_map(|n| (0..conv.filter().count()).map(move |f| (n, f)))
+    {
+        for (o, tap) in all(Axis::output).flat_map(|o| all(Axis::kernel).map(move |tap| (o, tap))) {
+            let x: Vec<_> = (0..AXES).map(|i| axes[i].coordinate(o[i], tap[i])).collect();
+            if (0..AXES).any(|i| x[i] < 0 || x[i] >= axes[i].input() as i64) {
+                continue;
+            }
+            let x = [x[0], x[1], x[2]].map(|x| x as usize);
+            for c in 0..conv.filter().channels() {
+                let input = input.offset(n, conv.first_channel(f) + c, x);
+                found.push([output.offset(n, f, o), input, weights.offset(f, c, tap)]);
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Merged pixels are multiplied with the same weights, into the same outputs.
+#[test]
+fn merged_pixels_are_the_same_products() {
+    let shape = |space: &[usize]| Shape::new(2, 3, Extents::try_from(space).unwrap()).unwrap();
+    let conv = |space: &[usize], window: &Window, groups, layout, order| {
+        let kernel = window.kernel().unwrap();
+        let filter = Filter::new(6, 3 / groups, kernel).unwrap();
+        Convolution::new(shape(space), filter, window, groups, layout, order).unwrap()
+    };
+    let (last, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
+    let side_by_side = Window::new([3, 2]).stride([2, 2]).padding([(1, 2), (0, 0)]);
+    let volume = Window::new([2, 2, 4]).stride([2, 1, 4]).dilation([1, 2, 1]);
+    for (space, window) in [(&[5, 6][..], &side_by_side), (&[4, 5, 8], &volume)] {
+        for order in [fhwc, FilterLayout::Hwcf] {
+            let own = conv(space, window, 1, last, order);
+            let merged = own.merged().expect("windows are side by side");
+            assert!(merged.input().channels() > own.input().channels());
+            assert_eq!(merged.merged(), None);
+            assert_eq!(products(&merged), products(&own), "{own:?}");
+        }
+        // Pixels or taps are not contiguous, or belong to several groups.
+        assert_eq!(conv(space, window, 1, Layout::ChannelsFirst, fhwc).merged(), None);
+        assert_eq!(conv(space, window, 1, last, FilterLayout::Fchw).merged(), None);
+        assert_eq!(conv(space, window, 3, last, fhwc).merged(), None);
+    }
+    // Windows overlap, leave gaps, reach into padding, skip pixels, or leave some at the end.
+    for window in [
+        Window::new([2, 2]).stride([2, 1]),
+        Window::new([2, 2]).stride([2, 3]),
+        Window::new([2, 2]).stride([2, 2]).padding([0, 1]),
+        Window::new([2, 2]).stride([2, 2]).dilation([1, 2]),
+        Window::new([2, 4]).stride([2, 4]),
+        Window::new([2, 1]),
+    ] {
+        assert_eq!(conv(&[5, 6], &window, 1, last, fhwc).merged(), None, "{window:?}");
+    }
+}

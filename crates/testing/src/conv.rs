@@ -116,6 +116,28 @@ impl ConvCase {
         )
     }
 
+    /// Problems of [`aligned`](Self::aligned) whose windows lie side by side along the last axis, without padding.
+    pub fn side_by_side() -> impl Strategy<Value = Self> {
+        let others = (1..=3usize, 1..=2usize, 0..=1usize);
+        (Self::aligned(), 2..=4usize, 1..=5usize, others).prop_filter_map(
+            "the window does not fit",
+            |(case, wide, windows, (kernel, stride, padding))| {
+                let mut space = case.space.as_slice().to_vec();
+                let last = space.len() - 1;
+                space[last] = wide * windows;
+                let with_last = |other: usize, of_last: usize| {
+                    let all = (0..=last).map(|i| if i == last { of_last } else { other });
+                    Extents::try_from(&*all.collect::<Vec<_>>()).ok()
+                };
+                let window = Window::new(with_last(kernel, wide)?)
+                    .stride(with_last(stride, wide)?)
+                    .padding(with_last(padding, 0)?);
+                let case = Self { space: Extents::try_from(&*space).ok()?, window, ..case };
+                case.convolution().ok().map(|_| case)
+            },
+        )
+    }
+
     /// Problems of [`aligned`](Self::aligned) with images so large that all sums of a weight gradient are long: at
     /// least 64 terms for each tap that reads the image at all.
     pub fn many_windows() -> impl Strategy<Value = Self> {

@@ -192,6 +192,12 @@ on_every_device! {
         on_one_type!(device, pick, [f32, f16, bf16], check_pass(&case, forced, pass))
     }
 
+    /// All passes with windows side by side along the last axis, whose pixels are merged.
+    fn windows_side_by_side_are_the_reference(device, case in (ConvCase::side_by_side(), any::<Index>(), 0..3), forced in algorithms(device)) {
+        let (case, pick, pass) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_pass(&case, forced, pass))
+    }
+
     /// SEMANTICS 6.5 and 7: weight gradients in strict f32 whose factors are split into parts, with and without
     /// split-K, in every tile.
     fn filter_gradients_in_parts_are_the_reference(device, case in (ConvCase::many_windows(), warpgroups(), 1..=4usize), forced in only(device, ConvAlgorithm::Wgmma)) {
@@ -330,6 +336,9 @@ fn layers_of_every_form_are_the_reference() {
         layer([1, 3, 24], &[17, 19], same([7, 7]).stride([2, 2]), last),
         layer([1, 1, 16], &[5, 9, 8], Window::new([3, 3, 3]).padding([1, 1, 1]), last),
         layer([1, 5, 16], &[12, 20], same([5, 3]).dilation([1, 3]), last),
+        // Windows side by side: pixels are merged.
+        layer([1, 32, 64], &[6, 8, 10], Window::new([2, 2, 2]).stride([2, 2, 2]), last),
+        layer([1, 24, 40], &[9, 12], Window::new([3, 4]).stride([1, 4]).padding([1, 0]), last),
         // One filter a channel.
         layer([44, 1, 1], &[9, 15], same([5, 3]), last),
         layer([24, 1, 1], &[5, 7, 8], Window::new([3, 3, 3]).padding([1, 1, 1]), first),
