@@ -31,9 +31,7 @@ const SHARED_TILE: f64 = 0.75;
 /// The time of a launch of few tiles, relative to a launch without work.
 const LAUNCHED: f64 = 2.05;
 
-/// The cycles before the first and after the last product of a launch, and the additional cycles of a result that is not
-/// stored in a whole chunk.
-const START: f64 = 1000.0;
+/// The additional cycles of a result that is not stored in a whole chunk.
 const SINGLE: f64 = 0.6;
 
 /// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
@@ -51,7 +49,7 @@ pub(super) fn seconds(
 ) -> f64 {
     let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
     let walks = product.walks(tile).count();
-    let mut multiplying = START * walks as f64 + single_results(&product, device);
+    let mut multiplying = cost::START * walks as f64 + single_results(&product, device);
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
         multiplying += slow_lines(&product, &walk, tile, splits, device);
