@@ -8,6 +8,9 @@ use crate::device::Capabilities;
 /// The bandwidth of a plain copy relative to that of a kernel that does little else than move its tensors.
 const COPIES: f64 = 1.2;
 
+/// The cycles before the first and after the last product of a launch.
+pub(in crate::conv) const START: f64 = 1000.0;
+
 /// The number of elements of the two operands that a pass reads. Windows with large strides skip pixels.
 pub(in crate::conv) fn read(conv: &Convolution, pass: Pass) -> [usize; 2] {
     let [first, second] = operands(conv, pass);

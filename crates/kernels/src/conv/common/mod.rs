@@ -1,5 +1,5 @@
 //! The parts that several kernels share: launch arguments, the index arithmetic that finds operands in memory,
-//! the epilogue, and the checks of a configuration.
+//! the epilogue, the checks of a configuration, and what estimates of the time have in common.
 
 pub(super) mod arguments;
 pub(super) mod buffer;

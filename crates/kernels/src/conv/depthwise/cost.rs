@@ -13,17 +13,15 @@ use crate::conv::problem::Request;
 use crate::device::Capabilities;
 
 /// The instructions of a loaded vector of pixels, and of a product.
-pub(super) const PIXEL: f64 = 19.0;
-pub(super) const PRODUCT: f64 = 2.2;
+pub(super) const PIXEL: f64 = 17.0;
+pub(super) const PRODUCT: f64 = 2.4;
 
 /// The cycles from one pixel of a unit to the next, and the units of a multiprocessor that wait at the same time.
-const LATENCY: f64 = 60.0;
+const LATENCY: f64 = 68.0;
 const RESIDENT: f64 = 1024.0;
 
-/// The cycles before the first and after the last load of a launch, and the share of the time of a copy that is not
-/// hidden behind instructions.
-const START: f64 = 1900.0;
-const EXPOSED: f64 = 0.5;
+/// The share of the time of a copy that is not hidden behind instructions.
+const EXPOSED: f64 = 0.62;
 
 pub(super) fn seconds(
     config: Config,
@@ -66,5 +64,5 @@ pub(super) fn with_tensors(
     let exposed = EXPOSED * device.moving(cost::bytes(conv, request));
     // The units of a processor do not wait for one another.
     let cycles = if device.cores.is_some() { 0.0 } else { waiting };
-    multiplying.max(cycles / device.clock()) + START / device.clock() + exposed
+    multiplying.max(cycles / device.clock()) + cost::START / device.clock() + exposed
 }

@@ -105,7 +105,7 @@ pub(super) fn splits(
 }
 
 /// The cycles from one run of a unit to the next, besides those of its instructions.
-const RUN: f64 = 380.0;
+const RUN: f64 = 480.0;
 
 /// The estimated seconds.
 pub(super) fn seconds(

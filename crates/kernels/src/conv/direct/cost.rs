@@ -36,19 +36,15 @@ pub(super) fn seconds(
             (windows(conv).div_ceil(splits), windows(conv).div_ceil(splits))
         }
     };
-    // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own.
-    let spread = match (pass, conv.layout()) {
-        (Pass::Forward | Pass::Data, Layout::ChannelsLast) => {
-            let steps = weight_steps(conv, pass);
-            let step = if steps.column == 1 || conv.filter().count() > conv.groups() {
-                steps.column
-            } else {
-                steps.group
-            };
-            (step * request.dtype.size()).min(SECTOR_BYTES)
-        }
-        _ => 0,
+    // Units with neighbouring filters read weights that are not neighbours, each in a sector of its own. With channels
+    // first, neighbouring units read neighbouring pixels.
+    let step = match (pass, conv.layout()) {
+        (Pass::Filter | Pass::Bias, _) => 0,
+        (_, Layout::ChannelsFirst) => 1,
+        _ if conv.filter().count() > conv.groups() => weight_steps(conv, pass).column,
+        _ => weight_steps(conv, pass).group,
     };
+    let spread = (step * request.dtype.size()).min(SECTOR_BYTES);
     let (taps, terms) = (taps as f64 * TAP, terms as f64);
     let instructions = TERM * (ELEMENT + taps + terms) + SECTOR * spread as f64 * terms;
     let elements = (results(conv, pass) * splits) as f64;

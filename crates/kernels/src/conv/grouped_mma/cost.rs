@@ -17,9 +17,6 @@ const FRAGMENT: f64 = 3.7;
 /// The time of staging pixels and results, relative to that of a copy in the cache. It is not hidden behind products.
 const STAGED: f64 = 1.7;
 
-/// The cycles before the first and after the last product of a launch.
-const START: f64 = 1000.0;
-
 /// The instructions of a product without matrix units.
 const WITHOUT_MATRIX: f64 = 32.0;
 
@@ -33,7 +30,7 @@ pub(super) fn seconds(
     let bytes = cost::bytes(conv, request);
     let multiprocessors = device.multiprocessor_count();
     let tile = config.as_tile();
-    let (mut cycles, mut staging) = (START, 0.0);
+    let (mut cycles, mut staging) = (cost::START, 0.0);
     for gather in Gather::all(conv, pass) {
         let matrix = config.has_matrix;
         let form = Form::new(conv, pass, &gather, &tile, matrix, &Epilogue::NONE, dtype);

@@ -47,7 +47,8 @@ impl Layer {
         Self { conv: conv.expect("a convolution"), request, line }
     }
 
-    /// Whether its network was recorded later: its name always ends in `_s` and the stride, `_g` and the groups.
+    /// Whether it is of a network to which no constant was fitted. The names of these layers end in `_s` and the stride,
+    /// and `_g` and the groups.
     fn is_held_out(&self) -> bool {
         let name = self.line["name"].as_str().unwrap_or_default();
         let (rest, groups) = name.rsplit_once("_g").unwrap_or_default();
@@ -67,8 +68,8 @@ impl Layer {
     }
 }
 
-/// On the H200, the chosen kernel is within 5 % of the fastest for 95 % of the layers: of those by which the constants of
-/// the estimates were found, and of those of other networks.
+/// On the H200, the chosen kernel is within 5 % of the fastest for 95 % of the layers. This holds for the layers to which
+/// the constants of the estimates were fitted, and for those of other networks.
 #[test]
 fn the_choice_is_nearly_always_the_fastest() {
     let is_conv = |line: &&str| line.contains("\"kind\":\"conv\"");

@@ -32,9 +32,7 @@ const SHARING: f64 = 1.04;
 /// The time of a shared tile, as a fraction of the time of a whole tile.
 const SHARED_TILE: f64 = 0.75;
 
-/// The cycles before the first and after the last product of a launch; and the additional cycles of a result that is not
-/// stored in a whole chunk.
-const START: f64 = 1000.0;
+/// The additional cycles of a result that is not stored in a whole chunk.
 const SINGLE: f64 = 0.6;
 
 /// The additional cycles of a line that the copy engine fills only in part, and of a line of repacked pixels, which
@@ -52,7 +50,7 @@ pub(super) fn seconds(
 ) -> f64 {
     let Some(product) = Product::new(conv, request) else { return f64::INFINITY };
     let walks = product.walks(tile).count();
-    let mut multiplying = START * walks as f64 + single_results(&product, device);
+    let mut multiplying = cost::START * walks as f64 + single_results(&product, device);
     for walk in product.walks(tile) {
         multiplying += tiles_cycles(&product, &walk, tile, splits, device);
         multiplying += slow_lines(&product, &walk, tile, splits, device);
@@ -165,7 +163,7 @@ fn cached(device: &Capabilities) -> f64 {
 
 /// The estimated cycles of all launches, by which tiles and numbers of parts are compared.
 pub(super) fn cycles(product: &Product, tile: &Tile, splits: usize, device: &Capabilities) -> f64 {
-    let launched = START + device.launching(1) * clock(device);
+    let launched = cost::START + device.launching(1) * clock(device);
     let tiles = |walk: Walk| launched + tiles_cycles(product, &walk, tile, splits, device);
     let tiles = product.walks(tile).map(tiles).sum::<f64>();
     let parts = (2 * splits * product.results() * 4) as f64;
