@@ -17,8 +17,8 @@ use crate::pool::problem::{Problem, Reduction, pixel_channels};
 /// The units whose instructions a multiprocessor executes at once. With fewer, instructions take as long as with these.
 const AT_ONCE: f64 = 128.0;
 
-/// The time of a wait relative to that of a launch.
-const WAIT: f64 = 0.1;
+/// The instructions that a unit could execute during a wait.
+const WAIT: f64 = 200.0;
 
 /// The share of the last cache that tensors may take to be found there by the next launch.
 const CACHED: f64 = 0.75;
@@ -54,15 +54,13 @@ impl Work {
         let memory = self.bytes / if cached { speeds.cache } else { speeds.memory } as f64;
         let launch = speeds.launch as f64 * 1e-9;
         let (rate, least, wait) = match device.cores {
-            // An instruction of a processor is one of a whole vector.
+            // An instruction of a processor is one of a whole vector, and its cores find loads in caches in time.
             Some(cores) => (speeds.vector as f64 / words(device), f64::from(cores), 0.0),
-            None => {
-                let least = AT_ONCE * f64::from(settings.multiprocessors);
-                (speeds.vector as f64, least, WAIT * launch)
-            }
+            None => (speeds.vector as f64, AT_ONCE * f64::from(settings.multiprocessors), WAIT),
         };
         let instructions = self.instructions * self.units.max(least) / rate;
-        launch + (memory.powi(3) + instructions.powi(3)).cbrt() + self.waits * wait
+        let waits = self.waits * wait * least / rate;
+        launch + (memory.powi(3) + instructions.powi(3)).cbrt() + waits
     }
 }
 
