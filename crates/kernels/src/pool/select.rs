@@ -4,19 +4,20 @@
 //! overridden and tested without a device.
 
 #[cfg(test)]
+mod recorded;
+#[cfg(test)]
 mod tests;
 
 use core::fmt;
 
 use cubecl::client::Client;
-use windowpane_geometry::{AXES, Axis, DType, IndexBase, Pooling};
+use windowpane_geometry::{DType, IndexBase, Pooling};
 
 use super::common::buffers::Buffers;
 use super::common::kernel::Kernel;
-use super::common::lanes::{UNROLLED_TAPS, widest_divisor, widest_load};
 use super::common::settings::Settings;
 use super::error::PlanError;
-use super::problem::{Output, Problem, Reduction, outermost, pixel_channels};
+use super::problem::{Output, Problem, Reduction};
 use super::{
     block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, register_tile,
     segmented_scatter, stencil_flat, stencil_rolling, unpacked, unpool, van_herk,
@@ -67,6 +68,17 @@ macro_rules! kernels {
             pub fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$name(_) => Algorithm::$name,)*
+                }
+            }
+
+            fn seconds(
+                &self,
+                settings: &Settings,
+                problem: Problem<'_>,
+                device: &Capabilities,
+            ) -> f64 {
+                match self {
+                    $(Self::$name(config) => config.seconds(settings, problem, device),)*
                 }
             }
 
@@ -140,6 +152,14 @@ impl Algorithm {
             Self::RegisterTile if problem.gradient => Self::GatherTile,
             _ => self,
         }
+    }
+
+    /// Whether the kernel is taken whatever the estimates: for a fitted window over the whole plane, so that new
+    /// extents do not compile another kernel.
+    fn is_fixed_for(self, problem: Problem<'_>, device: &Capabilities) -> bool {
+        let pooling = problem.pooling;
+        let global = pooling.grid().is_fitted() && block_reduce::is_flat(pooling);
+        self == Self::BlockReduce && global && device.cores.is_none()
     }
 }
 
@@ -289,42 +309,34 @@ impl Plan {
     }
 }
 
-/// The order in which kernels are tried: the most specialised first.
-const ORDER: [Algorithm; 12] = [
-    Algorithm::Lp,
-    Algorithm::StencilFlat,
-    Algorithm::StencilRolling,
-    Algorithm::BlockReduce,
-    Algorithm::CpuRows,
-    Algorithm::VanHerk,
-    Algorithm::RegisterTile,
-    Algorithm::SegmentedScatter,
-    Algorithm::GatherStaged,
-    Algorithm::GatherTile,
-    Algorithm::Direct,
-    Algorithm::Gather,
-];
-
 /// The outcome for one kernel when a plan was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
     /// It was chosen.
-    Chosen,
-    /// It computes the problem, but would be slower than another kernel, for this reason.
-    Declined(&'static str),
-    /// It computes the problem, but a kernel earlier in the order was chosen.
-    Unneeded,
+    Chosen {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
+    /// It computes the problem, but another kernel was chosen.
+    NotTaken {
+        /// The estimated time.
+        nanoseconds: u64,
+    },
     /// It does not compute the problem.
     Refused(PlanError),
 }
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |nanoseconds: &u64| *nanoseconds as f64 / 1e3;
         match self {
-            Self::Chosen => f.write_str("chosen"),
-            Self::Declined(reason) => write!(f, "not taken: {reason}"),
-            Self::Unneeded => f.write_str("not taken: the chosen kernel is preferred to it"),
+            Self::Chosen { nanoseconds } => {
+                write!(f, "chosen: estimated {:.1} µs", micros(nanoseconds))
+            }
+            Self::NotTaken { nanoseconds } => {
+                write!(f, "not taken: estimated {:.1} µs", micros(nanoseconds))
+            }
             Self::Refused(PlanError::NotFor { reason, .. }) => {
                 write!(f, "does not apply: {reason}")
             }
@@ -333,174 +345,49 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Chooses the first kernel that can compute the problem and pays off.
+/// Chooses the kernel with the least estimated time among those that can compute the problem.
 fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
     let kernel = Algorithm::Direct.name();
-    let mut error = PlanError::NotFor { kernel, reason: "every kernel was declined" };
-    for algorithm in ORDER {
+    let mut error = PlanError::NotFor { kernel, reason: "no kernel computes this problem" };
+    let mut best: Option<(f64, Plan)> = None;
+    for &algorithm in Algorithm::ALL {
         match algorithm.plan(problem, device) {
-            Ok(plan) if declined(&plan, problem, device).is_none() => return Ok(plan),
-            Ok(_) => {}
+            Ok(plan) if algorithm.is_fixed_for(problem, device) => return Ok(plan),
+            Ok(plan) => {
+                let seconds = plan.config.seconds(&plan.settings, problem, device);
+                if best.is_none_or(|(least, _)| seconds < least) {
+                    best = Some((seconds, plan));
+                }
+            }
             Err(refused) => error = refused,
         }
     }
-    Err(error)
+    best.map(|(_, plan)| plan).ok_or(error)
 }
 
-/// The verdict on every kernel, in the order in which they are tried.
+/// The verdict on every kernel: first the chosen one, then the others from the fastest to the slowest, then those that
+/// do not compute the problem.
 fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verdict)> {
-    let mut chosen = false;
-    let mut verdict = |algorithm: Algorithm| match algorithm.plan(problem, device) {
-        Err(error) => Verdict::Refused(error),
-        Ok(plan) => match declined(&plan, problem, device) {
-            Some(reason) => Verdict::Declined(reason),
-            None if chosen => Verdict::Unneeded,
-            None => {
-                chosen = true;
-                Verdict::Chosen
+    let chosen = choose(problem, device).map(|plan| plan.algorithm());
+    let verdict = |&algorithm: &Algorithm| {
+        let verdict = match algorithm.plan(problem, device) {
+            Err(error) => Verdict::Refused(error),
+            Ok(plan) => {
+                let seconds = plan.config.seconds(&plan.settings, problem, device);
+                let nanoseconds = (seconds * 1e9) as u64;
+                match chosen {
+                    Ok(chosen) if chosen == algorithm => Verdict::Chosen { nanoseconds },
+                    _ => Verdict::NotTaken { nanoseconds },
+                }
             }
-        },
+        };
+        (algorithm, verdict)
     };
-    ORDER.map(|algorithm| (algorithm, verdict(algorithm))).to_vec()
-}
-
-/// Why a kernel that can compute a problem would not be the fastest; `None` if nothing speaks against it.
-fn declined(plan: &Plan, problem: Problem<'_>, device: &Capabilities) -> Option<&'static str> {
-    let Problem { pooling, dtype, .. } = problem;
-    let (grid, settings) = (pooling.grid(), &plan.settings);
-    let is_wide = settings.lanes * dtype.size() >= WORTHWHILE_BYTES;
-    let reasons: &[(bool, &'static str)] = match &plan.config {
-        Config::StencilFlat(_) => &[
-            (
-                has_narrow_rows(pooling, dtype) || grid.axes()[AXES - 1].input() <= SHORT_ROW,
-                "rows are long, and vectors of eight bytes divide them",
-            ),
-            (is_wide, "no vector of eight bytes divides all planes together"),
-        ],
-        Config::StencilRolling(_) => &[(is_wide, "no vector of eight bytes divides the channels")],
-        Config::BlockReduce(_) => &[(
-            reduces(pooling, dtype, device),
-            "windows are many, have few taps, or there is no memory that units share",
-        )],
-        Config::RegisterTile(_) => &[(
-            !scatters(pooling, device),
-            "neighbouring units would read far from each other along the width",
-        )],
-        Config::VanHerk(_) => {
-            &[(slides(problem, plan), "windows have few taps, or there are few along a line")]
-        }
-        Config::SegmentedScatter(_) => {
-            &[(windows_over(pooling) >= MANY_WINDOWS, "few windows are over an input")]
-        }
-        Config::GatherStaged(_) => {
-            let overlaps = |axis: &Axis| axis.kernel() > axis.stride() && axis.stride() > 1;
-            let whole = pixel_channels(pooling).is_multiple_of(gather_staged::CHANNELS);
-            let cubes = gather_staged::cubes(pooling, dtype, settings);
-            &[
-                (
-                    device.shared_vectors && dtype.is_float(),
-                    "shared memory is not read as vectors of these numbers here",
-                ),
-                (whole, "the channels are not a multiple of a cube's"),
-                (grid.axes().iter().all(overlaps), "windows share nothing, or are one step apart"),
-                (cubes >= ENOUGH_CUBES, "there are too few cubes that walk"),
-            ]
-        }
-        _ => &[],
-    };
-    reasons.iter().find(|(pays, _)| !pays).map(|(_, reason)| *reason)
-}
-
-/// The bytes of a vector below which a GPU's accesses are not worth their instructions.
-const WORTHWHILE_BYTES: usize = 8;
-
-/// Whether no vector of eight bytes divides a row.
-fn has_narrow_rows(pooling: &Pooling, dtype: DType) -> bool {
-    let width = &pooling.grid().axes()[AXES - 1];
-    let along =
-        [width.input(), width.output()].map(|n| widest_divisor(n, WORTHWHILE_BYTES / dtype.size()));
-    along.into_iter().min() < Some(WORTHWHILE_BYTES / dtype.size())
-}
-
-/// Whether van Herk's algorithm pays off: windows are large, and there are many along each row.
-fn slides(problem: Problem<'_>, plan: &Plan) -> bool {
-    let Problem { pooling, dtype, gradient, .. } = problem;
-    let axes = pooling.grid().axes();
-    // A gradient has as many results as there are inputs. With several channels per pixel, a unit reads the few windows
-    // over its inputs as vectors.
-    let results = |axis: &Axis| match gradient && pixel_channels(pooling) == 1 {
-        true => axis.input(),
-        false => axis.output(),
-    };
-    let many = |axis: &Axis| axis.kernel() == 1 || 2 * results(axis) > axis.kernel();
-    let fused = matches!(plan.config, Config::VanHerk(config) if config.fused);
-    let along_width = outermost(pooling) == AXES - 1;
-    let long_rows = dtype.size() == 4 && axes[AXES - 1].input() > SHORT_ROW;
-    let few = match () {
-        _ if plan.settings.runs => UNROLLED_TAPS,
-        _ if gradient => FEW_TAPS_OF_GRADIENTS,
-        // Units that share nothing would read each other's elements.
-        _ if along_width && fused => FEW_TAPS_OF_ROWS,
-        _ if along_width && pixel_channels(pooling) > 1 => FEW_TAPS_OF_PIXELS,
-        _ if fused && long_rows => FEW_TAPS_OF_LONG_ROWS,
-        _ => UNROLLED_TAPS,
-    };
-    pooling.grid().taps() > few && axes.iter().all(many)
-}
-
-/// The most taps of a window that other kernels read faster, by times on an H200: of gradients; of windows along the
-/// width alone, with one element per pixel and with several; and of four-byte elements in long rows.
-const FEW_TAPS_OF_GRADIENTS: usize = 16;
-const FEW_TAPS_OF_ROWS: usize = 4;
-const FEW_TAPS_OF_PIXELS: usize = 24;
-const FEW_TAPS_OF_LONG_ROWS: usize = 48;
-
-/// With rows of at most this length, treating all planes as one run beats strips of rows.
-const SHORT_ROW: usize = 256;
-
-/// Whether teams pay off on a GPU: windows have many taps that neighbouring units would read far from each other, or
-/// there are too few windows to occupy the device with one unit each.
-fn reduces(pooling: &Pooling, dtype: DType, device: &Capabilities) -> bool {
-    let grid = pooling.grid();
-    let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
-    let near_global = grid.axes().iter().all(few);
-    let channels = pixel_channels(pooling);
-    let lanes = widest_divisor(channels, widest_load(dtype, device));
-    let scarce = pooling.output().elements() / lanes < ENOUGH_UNITS;
-    // A fitted window over the whole plane always uses the same kernel, whatever the plane's extents.
-    let global = grid.is_fitted() && block_reduce::is_flat(pooling);
-    let large = match channels {
-        1 => grid.taps() >= TEAM_TAPS,
-        // Up to this many vectors, one unit loads all at once.
-        _ => grid.taps() > UNROLLED_TAPS && scarce,
-    };
-    let pays = global || (near_global && large);
-    device.cores.is_none() && device.shared_bytes > 0 && pays
-}
-
-/// The windows over an input, on average.
-fn windows_over(pooling: &Pooling) -> usize {
-    let axes = pooling.grid().axes().iter();
-    axes.map(|axis| axis.kernel()).product::<usize>()
-        / pooling.grid().axes().iter().map(Axis::stride).product::<usize>()
-}
-
-/// With fewer windows over an input, reading all of them costs less than adding up segments.
-const MANY_WINDOWS: usize = 36;
-
-/// A window with fewer taps than this, of one channel per pixel, is left to one unit.
-const TEAM_TAPS: usize = 32;
-
-/// Fewer units than this leave a large GPU partly idle.
-const ENOUGH_UNITS: usize = 1 << 15;
-
-/// The fewest cubes that walk along planes: a large GPU runs some hundreds at once, and with fewer in total they finish
-/// at uneven times.
-const ENOUGH_CUBES: usize = 1 << 11;
-
-/// Whether the units of strips would read and write far from their neighbours: on a GPU, with strips along the width
-/// and one channel per pixel.
-fn scatters(pooling: &Pooling, device: &Capabilities) -> bool {
-    let along_width = outermost(pooling) == AXES - 1;
-    device.cores.is_none() && pixel_channels(pooling) == 1 && along_width
+    let mut verdicts: Vec<_> = Algorithm::ALL.iter().map(verdict).collect();
+    verdicts.sort_by_key(|(_, verdict)| match *verdict {
+        Verdict::Chosen { .. } => (0, 0),
+        Verdict::NotTaken { nanoseconds } => (1, nanoseconds),
+        Verdict::Refused(_) => (2, 0),
+    });
+    verdicts
 }

@@ -22,6 +22,7 @@
 //! combines the parts. Taps are reduced out of order, so positions are compared explicitly: among equal maxima the one
 //! at the lower position wins, among NaNs the one at the higher.
 
+mod cost;
 mod kernel;
 
 use core::fmt;
@@ -128,6 +129,10 @@ impl Kernel for Config {
         };
         let room = bytes <= device.shared_bytes;
         only_if(NAME, room, "results of a cube's units do not fit in shared memory")
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        cost::seconds(self, settings, problem, device)
     }
 
     fn launch(

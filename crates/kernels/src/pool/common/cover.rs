@@ -95,9 +95,7 @@ impl Form {
     pub(in crate::pool) fn new(pooling: &Pooling, gradient: Gradient, settings: &Settings) -> Self {
         let axes = pooling.grid().axes();
         let windows = axes.each_ref().map(most_windows_over);
-        let few = windows.iter().product::<usize>() <= UNROLLED_WINDOWS;
-        // The number of windows over a coordinate of an uneven axis depends on the axis's extent.
-        let unrolled = few && !pooling.grid().is_uneven();
+        let unrolled = unrolled_windows(pooling).is_some();
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
             windows: unrolled.then_some(windows.map(|n| n as u32)),
@@ -117,6 +115,13 @@ impl Form {
             Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
         }
     }
+}
+
+/// The windows over an input in a loop that is unrolled; `None` if it is not.
+pub(in crate::pool) fn unrolled_windows(pooling: &Pooling) -> Option<usize> {
+    let windows = pooling.grid().axes().iter().map(most_windows_over).product();
+    // The number of windows over a coordinate of an uneven axis depends on the axis's extent.
+    (windows <= UNROLLED_WINDOWS && !pooling.grid().is_uneven()).then_some(windows)
 }
 
 /// The most windows that can reach one coordinate, whatever the extents.

@@ -27,6 +27,9 @@ pub(in crate::pool) trait Kernel: Copy + fmt::Display {
         device: &Capabilities,
     ) -> Result<(), PlanError>;
 
+    /// The estimated time of all launches of a checked plan.
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64;
+
     /// Launches the kernel. The plan and the buffers must have been checked.
     fn launch(
         &self,

@@ -14,6 +14,7 @@
 
 pub(super) mod blocks;
 pub(super) mod buffers;
+pub(super) mod cost;
 pub(super) mod cover;
 pub(super) mod kernel;
 pub(super) mod lanes;

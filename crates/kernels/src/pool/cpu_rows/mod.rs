@@ -33,6 +33,7 @@ use crate::cube::convert::elem;
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{lanes_across, widest_load};
 use crate::pool::common::reach::Reach;
@@ -43,6 +44,9 @@ use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 
 const NAME: &str = "cpu_rows";
+
+/// The instructions of a step to the next output vector besides its loads and reductions.
+const OF_STEP: f64 = 20.0;
 
 /// How outputs are distributed to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +99,19 @@ impl Kernel for Config {
         settings.check_lanes(problem)?;
         check_strip(self.strip)?;
         walks(problem.pooling, problem.dtype, settings, self.strip)
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let meter = Meter::new(problem, settings, device);
+        let form = Form::new(pooling, reduction, dtype, settings, self.strip);
+        let (rows, _) = rows_and_piece(pooling, settings, self.strip);
+        let width = &pooling.grid().axes()[AXES - 1];
+        let (lines, reduce) = (form.lines() as f64, meter.reduce(settings.lanes));
+        let reads = form.reach.steps() as f64 * lines * (meter.load(form.reach.input, 1) + reduce);
+        let columns = width.kernel() as f64 * (meter.shuffle(settings.lanes) + reduce);
+        let vectors = rows * (width.output() / settings.lanes);
+        meter.seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
     }
 
     fn launch(

@@ -20,6 +20,7 @@ use crate::cube::convert::elem;
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, buffer, optional};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings};
 use crate::pool::common::window::{Form, problem_args};
@@ -27,6 +28,15 @@ use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "direct";
+
+/// The instructions of a unit besides its taps; of a tap besides its load and its reduction, for each of its position
+/// and its clamping; and of a tap of a loop.
+const OF_UNIT: f64 = 81.0;
+const OF_TAP: f64 = 1.25;
+const OF_LOOP: f64 = 5.4;
+
+/// The taps whose loads are in flight together in a loop.
+const IN_FLIGHT: f64 = 4.0;
 
 /// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +73,17 @@ impl Kernel for Config {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
         }
         Ok(())
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let meter = Meter::new(problem, settings, device);
+        let (lanes, taps) = (settings.lanes, problem.pooling.grid().taps() as f64);
+        let address = OF_TAP * (1.0 + f64::from(meter.is_clipped()));
+        let tap = address + meter.load(lanes, meter.step()) + meter.reduce(lanes);
+        let (looped, waits) =
+            if settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
+        let units = problem.pooling.output().elements() / lanes;
+        meter.seconds(units, OF_UNIT + taps * (tap + looped), waits)
     }
 
     fn launch(

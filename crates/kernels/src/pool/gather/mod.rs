@@ -22,13 +22,22 @@ use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, buffer, optional};
-use crate::pool::common::cover::{Form, gather_args};
+use crate::pool::common::cost::Meter;
+use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::Settings;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "gather";
+
+/// The instructions of a unit besides its windows; and of a window besides its loads and its additions, which is the
+/// same again for a divisor.
+const OF_UNIT: f64 = 120.0;
+const OF_WINDOW: f64 = 16.0;
+
+/// The windows whose loads are in flight together in a loop.
+const IN_FLIGHT: f64 = 4.0;
 
 /// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +69,20 @@ impl Kernel for Config {
         _device: &Capabilities,
     ) -> Result<(), PlanError> {
         settings.check_lanes(problem)
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let Problem { pooling, reduction, .. } = problem;
+        let meter = Meter::new(problem, settings, device);
+        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+        let unrolled = unrolled_windows(pooling);
+        // A loop visits only the windows that exist.
+        let over = (pooling.grid().taps() * outputs) as f64 / inputs as f64;
+        let windows = unrolled.map_or(over.max(1.0), |windows| windows as f64);
+        let own = OF_WINDOW * if reduction.is_extremum() { 1.0 } else { 2.0 };
+        let window = own + meter.load_windows(settings.lanes) + meter.reduce(settings.lanes);
+        let waits = if unrolled.is_some() { 1.0 } else { windows / IN_FLIGHT };
+        meter.seconds(inputs / settings.lanes, OF_UNIT + windows * window, waits)
     }
 
     fn launch(

@@ -29,6 +29,7 @@ use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::blocks::Block;
 use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{widest_divisor, widest_load};
 use crate::pool::common::settings::Settings;
@@ -37,6 +38,12 @@ use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 const NAME: &str = "gather_staged";
+
+/// The instructions of a unit for each plane of blocks, besides its windows and its sums.
+const OF_PLANE: f64 = 160.0;
+
+/// The units of a warp.
+const WARP: u32 = 32;
 
 /// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +87,25 @@ impl Kernel for Config {
         only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")?;
         let room = shared_bytes(pooling, dtype, settings) <= device.shared_bytes;
         only_if(NAME, room, "the windows of a tile do not fit in shared memory")
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let Problem { pooling, dtype, .. } = problem;
+        let meter = Meter::new(problem, settings, device);
+        let form = Form::new(pooling, dtype, settings);
+        let strides: usize = pooling.grid().axes().iter().map(Axis::stride).product();
+        let over = pooling.grid().taps() as f64 / strides as f64;
+        let sums = f64::from(form.inputs()) * over * meter.reduce(LANES);
+        // A window is stored in shared memory and read from it for each block, element by element if it cannot be seen
+        // as vectors of such elements.
+        let whole = settings.shared_vectors && dtype.is_float();
+        let read: u32 = if whole { 0 } else { form.windows().iter().product() };
+        let windows = f64::from(2 * form.turns() + read) * meter.load_windows(LANES);
+        let planes = blocks(pooling, &form)[0].min(PLANES) as f64;
+        // A cube takes whole warps.
+        let units =
+            cubes(pooling, dtype, settings) * settings.units.next_multiple_of(WARP) as usize;
+        meter.seconds(units, planes * (OF_PLANE + windows + sums), planes)
     }
 
     fn launch(
@@ -129,7 +155,7 @@ impl Kernel for Config {
 
 /// The number of blocks of a tile along the height and the width, and the most channels of a tile.
 const TILE: [usize; 2] = [2, 4];
-pub(super) const CHANNELS: usize = 64;
+const CHANNELS: usize = 64;
 
 /// The channels of a unit: as many as have their winners in one load of the widest kind.
 const LANES: usize = 4;
@@ -275,7 +301,7 @@ fn tiles(pooling: &Pooling, form: &Form) -> [usize; AXES] {
 }
 
 /// The number of cubes of a problem.
-pub(super) fn cubes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
+fn cubes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
     let form = Form::new(pooling, dtype, settings);
     let tiles: usize = tiles(pooling, &form).into_iter().product();
     pooling.input().batch() * tiles * (form.pixel / form.vectors) as usize

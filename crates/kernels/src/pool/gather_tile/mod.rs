@@ -17,6 +17,7 @@
 //! is one vector wide and neighbouring units write adjacent vectors. If the stride does not divide the lanes, vectors
 //! of `dy` are as long as those of `dx`, and a block is `stride` vectors wide.
 
+mod cost;
 mod form;
 mod kernel;
 mod shares;
@@ -33,7 +34,7 @@ use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::elem;
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::blocks::window_lanes;
+use crate::pool::common::blocks;
 use crate::pool::common::buffers::{Buffers, buffer, optional_vectors, vectors};
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{lanes_across, widest_load};
@@ -98,6 +99,10 @@ impl Kernel for Config {
         settings.check_lanes(problem)
     }
 
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        cost::seconds(self, settings, problem, device)
+    }
+
     fn launch(
         &self,
         client: &Client,
@@ -110,15 +115,8 @@ impl Kernel for Config {
         let gradient = reduction.gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
         let form = Form::new(pooling, gradient, dtype, settings, self.strip);
-        let window_lanes =
-            if settings.across { form.window_lanes as usize } else { settings.lanes };
-        let places = places(pooling, &form);
-        let pixel = pixel_vectors(pooling, settings) as usize;
-        let samples = inputs
-            / settings.lanes
-            / pixel
-            / vectors_on_axes(pooling, settings).iter().product::<usize>();
-        let units = samples * pixel * places.iter().product::<usize>();
+        let window_lanes = window_lanes(&form, settings);
+        let units = units(pooling, settings, &form);
         let (cubes, dim) = grid(client, settings.units, units);
         // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
@@ -131,7 +129,7 @@ impl Kernel for Config {
                 vectors(dy, outputs, window_lanes),
                 optional_vectors(winners, outputs, window_lanes),
                 buffer(dx, inputs, settings),
-                blocks_args(pooling, gradient, dtype, settings, units, places),
+                blocks_args(pooling, gradient, dtype, settings, units, places(pooling, &form)),
                 form,
                 elem(dtype),
                 elem(settings.accumulator),
@@ -139,6 +137,19 @@ impl Kernel for Config {
         };
         Ok(())
     }
+}
+
+/// The lanes of a vector of windows.
+fn window_lanes(form: &Form, settings: &Settings) -> usize {
+    if settings.across { form.window_lanes as usize } else { settings.lanes }
+}
+
+/// The number of blocks, each of which is a unit's.
+fn units(pooling: &Pooling, settings: &Settings, form: &Form) -> usize {
+    let pixel = pixel_vectors(pooling, settings) as usize;
+    let positions = vectors_on_axes(pooling, settings).iter().product::<usize>();
+    let samples = pooling.input().elements() / settings.lanes / pixel / positions;
+    samples * pixel * places(pooling, form).iter().product::<usize>()
 }
 
 /// The number of input vectors on each axis.
@@ -198,7 +209,7 @@ fn blocks_args(
     let inputs = vectors_on_axes(pooling, settings);
     let axes = pooling.grid().axes();
     let across = |i| settings.across && i == AXES - 1;
-    let lanes = |i| if across(i) { window_lanes(&axes[i], settings.lanes) } else { 1 };
+    let lanes = |i| if across(i) { blocks::window_lanes(&axes[i], settings.lanes) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
         BlockAxisLaunch::new(
             axis_args(&axes[i]),

@@ -27,6 +27,7 @@ use crate::cube::convert::{accumulator, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{Form, ProblemArgs, problem_args};
@@ -73,6 +74,15 @@ impl Kernel for Config {
     ) -> Result<(), PlanError> {
         settings.check_lanes(problem)?;
         check_workspace(problem.pooling.output().elements(), settings.workspace, device)
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let meter = Meter::new(problem, settings, device);
+        let (pooling, lanes) = (problem.pooling, settings.lanes);
+        let taps = pooling.grid().taps() as f64;
+        let units = pooling.output().elements() / lanes;
+        let taps = 2.0 * taps * (meter.load(lanes, meter.step()) + meter.reduce(lanes));
+        meter.seconds(units, taps, 1.0)
     }
 
     fn launch(

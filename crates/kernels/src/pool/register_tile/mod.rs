@@ -18,6 +18,7 @@
 //! or outside as a whole. Written vectors divide the output's width, and from one of them to the next there is a whole
 //! number of vectors to read.
 
+mod cost;
 mod kernel;
 mod positions;
 mod values;
@@ -139,6 +140,10 @@ impl Kernel for Config {
         };
         let few = rows.saturating_mul(vectors) <= MOST_UNROLLED_TAPS;
         only_if(NAME, few, "strips read too many vectors to unroll")
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        cost::seconds(self, settings, problem, device)
     }
 
     fn launch(

@@ -19,6 +19,7 @@
 //! Both need indices that come from a maximum over the same problem. Indices outside their own window are ignored;
 //! of other indices some sums may be lost, but always the same memory is accessed.
 
+mod cost;
 mod kernel;
 
 use core::fmt;
@@ -79,6 +80,10 @@ impl Kernel for Config {
         only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")
     }
 
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        cost::seconds(settings, problem, device)
+    }
+
     fn launch(
         &self,
         client: &Client,
@@ -94,19 +99,9 @@ impl Kernel for Config {
         let form = Form::new(problem, settings, tile);
         let [depth, height, width] = pooling.grid().axes();
         let pixel = pixel_channels(pooling);
-        let planes = inputs / height.input() / width.input() / pixel;
-        // The cubes beside each other: groups of channels, or of planes.
-        let groups = match form.flat {
-            true => planes.div_ceil(tile.lanes),
-            false => planes * (pixel / tile.lanes),
-        };
-        let tiles = width.input().div_ceil(tile.columns);
-        let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
-        let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let pieces = pieces(groups * tiles, [blocks, reach], settings, UNITS_EACH);
-        let run = blocks.div_ceil(pieces);
-        let pieces = blocks.div_ceil(run);
-        let cubes = groups * tiles * pieces;
+        let all = Cubes::new(pooling, settings, &tile, &form);
+        let (cubes, pieces) = (all.count(), all.pieces());
+        let Cubes { planes, tiles, blocks, reach, run, .. } = all;
         let [batch, channel, position] = indexing(pooling, reduction.base());
         let args = ScatterArgsLaunch::new(
             cubes as u32,
@@ -269,6 +264,45 @@ fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
         many => widest_divisor(many, MOST_LANES),
     };
     (0..=all.trailing_zeros()).map(move |power| all >> power)
+}
+
+/// How planes are distributed to cubes.
+struct Cubes {
+    planes: usize,
+    /// The cubes beside each other: groups of channels, or of planes; and the tiles of a row.
+    groups: usize,
+    tiles: usize,
+    /// The blocks of a plane, those before a piece that reach into it, and those of a piece.
+    blocks: usize,
+    reach: usize,
+    run: usize,
+}
+
+impl Cubes {
+    fn new(pooling: &Pooling, settings: &Settings, tile: &Tile, form: &Form) -> Self {
+        let [_, height, width] = pooling.grid().axes();
+        let pixel = pixel_channels(pooling);
+        let planes = pooling.input().elements() / height.input() / width.input() / pixel;
+        let groups = match form.flat {
+            true => planes.div_ceil(tile.lanes),
+            false => planes * (pixel / tile.lanes),
+        };
+        let tiles = width.input().div_ceil(tile.columns);
+        let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
+        let reach = (height.kernel() - 1).div_ceil(form.done as usize);
+        let pieces = pieces(groups * tiles, [blocks, reach], settings, UNITS_EACH);
+        Self { planes, groups, tiles, blocks, reach, run: blocks.div_ceil(pieces) }
+    }
+
+    /// The number of cubes.
+    fn count(&self) -> usize {
+        self.groups * self.tiles * self.pieces()
+    }
+
+    /// The number of pieces of a plane.
+    fn pieces(&self) -> usize {
+        self.blocks.div_ceil(self.run)
+    }
 }
 
 /// The parameters that change the kernel's code.

@@ -37,6 +37,7 @@ use crate::cube::convert::{UPPER, Widening, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{widest_divisor, widest_load};
 use crate::pool::common::settings::Settings;
@@ -45,6 +46,11 @@ use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 const NAME: &str = "stencil_flat";
+
+/// The instructions of a unit besides its loads and its sums; and those of a tap relative to a reduction, for rows of
+/// taps are added once for all columns.
+const OF_UNIT: f64 = 92.0;
+const OF_TAP: f64 = 0.38;
 
 /// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +94,15 @@ impl Kernel for Config {
             return Ok(());
         }
         Err(PlanError::Lanes { lanes, neighbours: elements, widest })
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let meter = Meter::new(problem, settings, device);
+        let taps = TAPS as usize;
+        let loads = taps as f64 * meter.load(settings.lanes + taps - 1, 1);
+        let sums = OF_TAP * (taps * taps) as f64 * meter.reduce(settings.lanes);
+        let units = problem.pooling.input().elements() / settings.lanes;
+        meter.seconds(units, OF_UNIT + loads + sums, 1.0)
     }
 
     fn launch(

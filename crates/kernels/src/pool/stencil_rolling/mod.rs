@@ -29,6 +29,7 @@ use crate::cube::convert::{Widening, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::{Settings, check_strip};
 use crate::pool::common::window::{Fold, full_divisor, keeps_planes, pixel_vectors};
@@ -36,6 +37,10 @@ use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 const NAME: &str = "stencil_rolling";
+
+/// The instructions of a unit besides the elements that it reads; and those of such an element relative to a reduction.
+const OF_UNIT: f64 = 220.0;
+const OF_TAP: f64 = 1.7;
 
 /// How outputs are distributed to units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +87,15 @@ impl Kernel for Config {
             return Ok(());
         }
         Err(PlanError::Lanes { lanes, neighbours: pixel_channels(problem.pooling), widest })
+    }
+
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let meter = Meter::new(problem, settings, device);
+        let rows = (self.rows + TAPS as usize - 1) as f64;
+        let columns = (COLUMNS + TAPS as usize - 1) as f64;
+        let element = meter.load(settings.lanes, 1) + OF_TAP * meter.reduce(settings.lanes);
+        let units = units(problem.pooling, settings, self);
+        meter.seconds(units, OF_UNIT + rows * columns * element, rows / f64::from(AHEAD))
     }
 
     fn launch(

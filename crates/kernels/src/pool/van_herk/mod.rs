@@ -96,6 +96,19 @@ impl Kernel for Config {
         self.check_sums(&sums, settings, problem, device)
     }
 
+    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        let Ok(sums) = Sums::of(problem) else { return f64::INFINITY };
+        let problem = sums.problem(problem);
+        let lines = self.line_units(settings);
+        let walks = self.walks(problem, settings);
+        let walks = walks.iter().map(|walk| lines::seconds(problem, settings, walk, lines, device));
+        let planes = match self.fused {
+            true => planes::seconds(problem, settings, sums.weights.is_some(), device),
+            false => 0.0,
+        };
+        walks.sum::<f64>() + planes
+    }
+
     fn launch(
         &self,
         client: &Client,

@@ -5,6 +5,7 @@
 //! in their original order.
 
 mod blocks;
+mod cost;
 mod kernel;
 mod passes;
 mod results;
@@ -24,6 +25,7 @@ use crate::pool::common::settings::Settings;
 use crate::pool::common::window::{Fold, full_divisor, indexing};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 
+pub(super) use cost::seconds;
 pub(super) use passes::{Walk, all_axes, between, depth};
 
 /// Launches a pass: reads and writes `tensors`.
@@ -37,10 +39,9 @@ pub(super) fn launch(
 ) {
     let Problem { pooling, reduction, .. } = problem;
     let axis = &pooling.grid().axes()[walk.axis];
-    let blocks = (walk.outputs * axis.stride()).div_ceil(block(axis));
-    let pieces = blocks.div_ceil(walk.run);
+    let (blocks, pieces) = (walk.blocks(axis), walk.blocks(axis).div_ceil(walk.run));
     let [read, write] = walk.lanes;
-    let all = walk.outer * pieces * walk.inner / read;
+    let all = walk.units(axis);
     let (cubes, dim) = grid(client, units, all);
     let (elements, written) = (walk.read(pooling), walk.written());
     // SAFETY: coordinates are clamped to the line before they are read, and outputs that do not exist are not written.

@@ -26,6 +26,16 @@ pub(in crate::pool::van_herk) struct Walk {
 }
 
 impl Walk {
+    /// The number of output blocks in a line.
+    pub(super) fn blocks(&self, axis: &Axis) -> usize {
+        (self.outputs * axis.stride()).div_ceil(block(axis))
+    }
+
+    /// The number of units, each of which walks a piece of a line.
+    pub(super) fn units(&self, axis: &Axis) -> usize {
+        self.outer * self.blocks(axis).div_ceil(self.run) * self.inner / self.lanes[0]
+    }
+
     /// The number of elements that the pass reads.
     pub(super) fn read(&self, pooling: &Pooling) -> usize {
         self.outer * pooling.grid().axes()[self.axis].input() * self.inner

@@ -31,6 +31,7 @@
 //! are those of one plane whose rows are the rows of all planes.
 
 mod columns;
+mod cost;
 mod form;
 mod kernel;
 mod results;
@@ -57,6 +58,7 @@ use crate::pool::problem::Problem;
 
 use form::{Form, Plane, Room, tile};
 
+pub(super) use cost::seconds;
 pub(super) use form::{pays, units};
 
 /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
@@ -91,25 +93,20 @@ pub(super) fn launch(
     let plane = Plane::of(pooling);
     let inputs = plane.count * plane.input * width.input() * plane.pixel;
     let outputs = pooling.output().elements();
-    let (tiles, groups) = (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
+    let all = Cubes::new(pooling, settings, &form, tile);
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
     let weighed = weights.unwrap_or(pooling).grid().axes();
-    let row_blocks = plane.output.div_ceil(form.height.block as usize);
-    let cubes = plane.count * groups * tiles;
-    let pieces = pieces(cubes, [row_blocks, form.before() as usize], settings, UNITS_EACH);
-    let run = row_blocks.div_ceil(pieces);
-    let pieces = row_blocks.div_ceil(run);
     let args = TileArgsLaunch::new(
         plane.count as u32,
-        groups as u32,
+        all.groups as u32,
         (plane.pixel / lanes).max(1) as u32,
         (plane.pixel / written).max(1) as u32,
-        tiles as u32,
+        all.tiles as u32,
         tile as u32,
-        pieces as u32,
-        row_blocks as u32,
-        run as u32,
+        all.pieces() as u32,
+        all.blocks as u32,
+        all.run as u32,
         (width.input() * plane.pixel / lanes) as u32,
         (width.output() * plane.pixel / written) as u32,
         plane.input as i32,
@@ -121,7 +118,7 @@ pub(super) fn launch(
         UPPER,
     );
     let each = own.one_by_one();
-    let (cubes, dim) = grid(client, settings.units, cubes * pieces * settings.units as usize);
+    let (cubes, dim) = grid(client, settings.units, all.count() * settings.units as usize);
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {
         kernel::walk_tile::launch_unchecked(
@@ -142,6 +139,40 @@ pub(super) fn launch(
         )
     };
     Ok(())
+}
+
+/// How planes are distributed to cubes.
+struct Cubes {
+    planes: usize,
+    /// The groups of channels of a pixel, and the tiles of a row.
+    groups: usize,
+    tiles: usize,
+    /// The blocks of rows of a plane, and those of a piece.
+    blocks: usize,
+    run: usize,
+}
+
+impl Cubes {
+    fn new(pooling: &Pooling, settings: &Settings, form: &Form, tile: usize) -> Self {
+        let [.., width] = pooling.grid().axes();
+        let plane = Plane::of(pooling);
+        let (tiles, groups) =
+            (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
+        let blocks = plane.output.div_ceil(form.height.block as usize);
+        let (cubes, lead) = (plane.count * groups * tiles, form.before() as usize);
+        let pieces = pieces(cubes, [blocks, lead], settings, UNITS_EACH);
+        Self { planes: plane.count, groups, tiles, blocks, run: blocks.div_ceil(pieces) }
+    }
+
+    /// The number of cubes.
+    fn count(&self) -> usize {
+        self.planes * self.groups * self.tiles * self.pieces()
+    }
+
+    /// The number of pieces of a plane.
+    fn pieces(&self) -> usize {
+        self.blocks.div_ceil(self.run)
+    }
 }
 
 /// The units that keep a multiprocessor busy.

@@ -1,0 +1,41 @@
+//! The estimated time of teams, and of planes in shared memory.
+
+use super::{Config, FLIGHT, cubes_of_a_part};
+use crate::device::Capabilities;
+use crate::pool::common::cost::Meter;
+use crate::pool::common::settings::Settings;
+use crate::pool::problem::Problem;
+
+/// The instructions of a unit besides its taps; of a tap besides its load and its reduction; and of a step that combines
+/// the results of a team.
+const OF_UNIT: f64 = 140.0;
+const OF_TAP: f64 = 37.0;
+const OF_STEP: f64 = 13.0;
+
+pub(super) fn seconds(
+    config: &Config,
+    settings: &Settings,
+    problem: Problem<'_>,
+    device: &Capabilities,
+) -> f64 {
+    let meter = Meter::new(problem, settings, device);
+    let (pooling, lanes) = (problem.pooling, settings.lanes);
+    let taps = pooling.grid().taps();
+    let cubes = cubes_of_a_part(pooling, settings, config);
+    let units = cubes * config.parts * settings.units as usize;
+    if config.planes > 0 {
+        let copies = (config.planes * taps) as f64 / lanes as f64 / f64::from(settings.units);
+        let copies = copies * 2.0 * meter.load(lanes, 1);
+        let plane = taps as f64 * (meter.load(1, 1) + meter.reduce(1));
+        return meter.seconds(units, OF_UNIT + copies + plane + meter.barrier(), 2.0);
+    }
+    let vectors = taps / if settings.across { lanes } else { 1 };
+    let loads = vectors.div_ceil(config.team as usize * config.parts).div_ceil(FLIGHT as usize);
+    let loads = loads as f64;
+    let each = f64::from(FLIGHT) * (OF_TAP + meter.load(lanes, 1) + meter.reduce(lanes));
+    let steps = f64::from(config.team.ilog2());
+    let instructions = OF_UNIT + loads * each + steps * (OF_STEP + meter.barrier());
+    let own = meter.seconds(units, instructions, loads + steps);
+    let combining = if config.parts > 1 { meter.launch() } else { 0.0 };
+    own + combining
+}

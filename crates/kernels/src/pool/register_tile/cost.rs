@@ -1,0 +1,57 @@
+//! The estimated time of strips.
+
+use windowpane_geometry::{AXES, Axis};
+
+use super::{Config, units};
+use crate::device::Capabilities;
+use crate::pool::common::cost::Meter;
+use crate::pool::common::settings::Settings;
+use crate::pool::common::strips::{Form, reads};
+use crate::pool::problem::{Problem, outermost, pixel_channels};
+
+/// The instructions of a unit besides its loads and its taps; and of a load besides the load itself, for each of its
+/// position and its clamping.
+const OF_UNIT: f64 = 90.0;
+const OF_LOAD: f64 = 0.46;
+
+/// The waits until a multiprocessor has fetched the code of two unrolled branches.
+const OF_BRANCHES: f64 = 5.6;
+
+/// The units of a warp, which execute both branches if they need different ones.
+const WARP: f64 = 32.0;
+
+pub(super) fn seconds(
+    config: &Config,
+    settings: &Settings,
+    problem: Problem<'_>,
+    device: &Capabilities,
+) -> f64 {
+    let Problem { pooling, reduction, dtype, .. } = problem;
+    let meter = Meter::new(problem, settings, device);
+    let form = Form::new(pooling, reduction, dtype, settings, [config.strip, config.columns]);
+    let lines = (form.rows() * form.lines()) as f64;
+    // Strips along the width are as far from each other as they are long.
+    let apart = if outermost(pooling) == AXES - 1 { config.strip } else { 1 };
+    let load = OF_LOAD * (1.0 + f64::from(meter.is_clipped()))
+        + meter.load(reads(pooling, settings), apart * meter.step());
+    let taps = lines * f64::from(form.columns * form.taps(2));
+    let rows = f64::from(form.columns * form.outputs() * form.along.kernel);
+    let strip = lines * f64::from(form.reads()) * load
+        + (taps + rows) * meter.reduce(settings.lanes)
+        + if settings.across { taps * meter.shuffle(settings.lanes) } else { 0.0 };
+    let (branches, waits) = match form.splits() {
+        true => (1.0 + mixed(problem, settings, &form), 1.0 + OF_BRANCHES),
+        false => (1.0, 1.0),
+    };
+    meter.seconds(units(pooling, settings, config), OF_UNIT + strip * branches, waits)
+}
+
+/// The share of warps that have a strip at an edge and one that is not. The fewer units a strip's row has, the more rows
+/// a warp has.
+fn mixed(problem: Problem<'_>, settings: &Settings, form: &Form) -> f64 {
+    let axes = problem.pooling.grid().axes();
+    let inner: usize = axes[form.along.axis + 1..].iter().map(Axis::output).product();
+    let row = inner * pixel_channels(problem.pooling) / settings.lanes / form.columns as usize;
+    let strips = axes[form.along.axis].output().div_ceil(form.outputs() as usize);
+    (2.0 * WARP / (row.max(1) * strips) as f64).min(1.0)
+}

@@ -1,0 +1,35 @@
+//! The estimated time of the pass over planes.
+
+use super::Cubes;
+use super::form::{self, Form, tile};
+use crate::device::Capabilities;
+use crate::pool::common::cost::{Meter, WORD};
+use crate::pool::common::settings::Settings;
+use crate::pool::problem::Problem;
+
+/// The instructions of a unit for each word of its column, with the word of a row that it reduces too. A second column of
+/// a unit takes half as many, and an element that is divided first takes more.
+const OF_WORD: f64 = 46.0;
+const OF_WEIGHT: f64 = 0.5;
+
+/// The barriers of a block of rows: before its rows are reduced, and after.
+const BARRIERS: f64 = 2.0;
+
+pub(in crate::pool::van_herk) fn seconds(
+    problem: Problem<'_>,
+    settings: &Settings,
+    weighs: bool,
+    device: &Capabilities,
+) -> f64 {
+    let Some((tile, _)) = tile(problem, settings.units) else { return f64::INFINITY };
+    let own = form::settings(problem, settings);
+    let form = Form::new(problem, &own, None, tile);
+    let cubes = Cubes::new(problem.pooling, settings, &form, tile);
+    let blocks = (cubes.run + form.before() as usize) as f64;
+    let weight = if weighs { 1.0 + OF_WEIGHT } else { 1.0 };
+    let words = own.accumulator.size().div_ceil(WORD) as f64;
+    let element = OF_WORD * words * f64::from(1 + form.lanes) / 2.0 * weight;
+    let elements = blocks * f64::from(form.height.block);
+    let units = cubes.count() * settings.units as usize;
+    Meter::new(problem, settings, device).seconds(units, elements * element, BARRIERS * blocks)
+}
