@@ -29,7 +29,10 @@ pub(in crate::pool) const WORD: usize = 4;
 /// The instructions that a processor's thread could execute during a barrier.
 const BARRIER: f64 = 5000.0;
 
-/// The bytes that caches move at once.
+/// The units of a warp, which executes both branches if its units need different ones.
+pub(in crate::pool) const WARP: u32 = 32;
+
+/// The bytes that memory and caches move at once.
 pub(in crate::pool) const SECTOR: usize = 32;
 
 /// What one launch does.

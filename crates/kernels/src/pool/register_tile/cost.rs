@@ -4,7 +4,7 @@ use windowpane_geometry::{AXES, Axis};
 
 use super::{Config, units};
 use crate::device::Capabilities;
-use crate::pool::common::cost::Meter;
+use crate::pool::common::cost::{Meter, WARP};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::strips::{Form, reads};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
@@ -15,9 +15,6 @@ const OF_LOAD: f64 = 0.55;
 
 /// The waits until a multiprocessor has fetched the code of two unrolled branches.
 const OF_BRANCHES: f64 = 5.5;
-
-/// The units of a warp, which executes both branches if its units need different ones.
-const WARP: f64 = 32.0;
 
 pub(super) fn seconds(
     config: &Config,
@@ -52,5 +49,5 @@ fn mixed(problem: Problem<'_>, settings: &Settings, form: &Form) -> f64 {
     let inner: usize = axes[form.along.axis + 1..].iter().map(Axis::output).product();
     let row = inner * pixel_channels(problem.pooling) / settings.lanes / form.columns as usize;
     let strips = axes[form.along.axis].output().div_ceil(form.outputs() as usize);
-    (2.0 * WARP / (row.max(1) * strips) as f64).min(1.0)
+    (f64::from(2 * WARP) / (row.max(1) * strips) as f64).min(1.0)
 }
