@@ -11,7 +11,7 @@ mod tests;
 use core::fmt;
 
 use cubecl::client::Client;
-use windowpane_geometry::{DType, IndexBase, Pooling};
+use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
 use super::common::buffers::Buffers;
 use super::common::kernel::Kernel;
@@ -154,12 +154,20 @@ impl Algorithm {
         }
     }
 
-    /// Whether the kernel is taken whatever the estimates: for a fitted window over the whole plane, so that new
-    /// extents do not compile another kernel.
+    /// Whether the kernel is taken whatever the estimates: for a fitted window, so that new extents do not compile another
+    /// kernel. Windows much larger than their number are the exception: one unit per window would take too long.
     fn is_fixed_for(self, problem: Problem<'_>, device: &Capabilities) -> bool {
-        let pooling = problem.pooling;
-        let global = pooling.grid().is_fitted() && block_reduce::is_flat(pooling);
-        self == Self::BlockReduce && global && device.cores.is_none()
+        let grid = problem.pooling.grid();
+        let few = |axis: &Axis| axis.kernel() == 1 || 2 * axis.output() <= axis.kernel();
+        grid.is_fitted()
+            && match self {
+                Self::BlockReduce => {
+                    block_reduce::is_flat(problem.pooling) && device.cores.is_none()
+                }
+                Self::Direct => device.cores.is_some() || !grid.axes().iter().all(few),
+                Self::Gather => true,
+                _ => false,
+            }
     }
 }
 

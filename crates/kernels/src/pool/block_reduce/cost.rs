@@ -10,7 +10,7 @@ use crate::pool::problem::Problem;
 /// the results of a team.
 const OF_UNIT: f64 = 140.0;
 const OF_TAP: f64 = 37.0;
-const OF_STEP: f64 = 13.0;
+const OF_STEP: f64 = 14.0;
 
 pub(super) fn seconds(
     config: &Config,

@@ -4,9 +4,9 @@
 //! seconds = launch + (memory³ + instructions³)^⅓ + waits
 //! ```
 //!
-//! The longer of memory traffic and instructions hides most of the shorter, but not all of it. Waits are not hidden: a
-//! unit's loads that depend on each other, and its cube's barriers. An instruction is one of a unit. A load counts as as
-//! many instructions as the first-level cache needs time to deliver it.
+//! Memory traffic and instructions overlap, but not fully. Waits are not hidden: they are a unit's loads that depend on
+//! each other, and its cube's barriers. Instructions are counted for one unit. A load from the first-level cache counts as
+//! the instructions that could be executed in its time.
 
 use windowpane_geometry::{AXES, Axis};
 
@@ -14,23 +14,25 @@ use crate::device::Capabilities;
 use crate::pool::common::settings::Settings;
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
-/// The units whose instructions a multiprocessor executes at once. With fewer, instructions take as long as with these.
+/// The units whose instructions a multiprocessor executes at once. Fewer units take as long as these.
 const AT_ONCE: f64 = 128.0;
 
 /// The instructions that a unit could execute during a wait.
 const WAIT: f64 = 200.0;
 
-/// The share of the last cache that tensors may take to be found there by the next launch.
+/// The share of the last cache that tensors may fill and still be found there by the next launch.
 const CACHED: f64 = 0.75;
 
-/// The bytes of a word. A cache delivers as many bytes to a unit as it executes instructions in the time, but at least a
-/// word.
+/// The bytes of a word. A load takes as many instructions as it has bytes, but at least as many as a word has.
 pub(in crate::pool) const WORD: usize = 4;
 
-/// The instructions of a processor's thread in the time of a barrier.
+/// The instructions that a processor's thread could execute during a barrier.
 const BARRIER: f64 = 5000.0;
 
-/// The bytes that caches move at once.
+/// The units of a warp, which executes both branches if its units need different ones.
+pub(in crate::pool) const WARP: u32 = 32;
+
+/// The bytes that memory and caches move at once.
 pub(in crate::pool) const SECTOR: usize = 32;
 
 /// What one launch does.
@@ -98,7 +100,7 @@ impl<'a> Meter<'a> {
         work.seconds(self.settings, self.device)
     }
 
-    /// A barrier of a cube. Threads of a processor take as long for it as a launch takes them.
+    /// The instructions of a cube's barrier, which is a wait on a GPU.
     pub(in crate::pool) fn barrier(&self) -> f64 {
         if self.device.cores.is_some() { BARRIER } else { 0.0 }
     }
@@ -117,7 +119,7 @@ impl<'a> Meter<'a> {
         self.problem.pooling.grid().axes().iter().any(Axis::clipped)
     }
 
-    /// The vectors from one unit's load to its neighbour's, if neighbours have neighbouring windows.
+    /// The vectors from one unit's load to its neighbour's, where units have neighbouring windows.
     pub(in crate::pool) fn step(&self) -> usize {
         let width = &self.problem.pooling.grid().axes()[AXES - 1];
         match () {
@@ -127,7 +129,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// A load of some elements of the problem's type. Neighbouring units load `step` times as far from each other.
+    /// A load of some elements of the problem's type. Neighbouring units load `step` such vectors apart.
     pub(in crate::pool) fn load(&self, elements: usize, step: usize) -> f64 {
         self.load_bytes(elements * self.problem.dtype.size(), step)
     }
@@ -149,7 +151,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The reduction of some elements into a result: their conversion, and what their type and reduction take.
+    /// The conversion of some elements and their reduction into a result.
     pub(in crate::pool) fn reduce(&self, lanes: usize) -> f64 {
         let Problem { reduction, dtype, gradient, .. } = self.problem;
         let converts = self.settings.accumulator != dtype;
@@ -165,7 +167,7 @@ impl<'a> Meter<'a> {
         ((each + f64::from(converts)) * self.operations(lanes)).max(1.0)
     }
 
-    /// The moves of some elements to other lanes, for which a processor takes them one by one.
+    /// The moves of some elements to other lanes, which a processor makes one by one.
     pub(in crate::pool) fn shuffle(&self, lanes: usize) -> f64 {
         if self.device.cores.is_some() { lanes as f64 } else { 0.0 }
     }

@@ -29,11 +29,11 @@ use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "direct";
 
-/// The instructions of a unit besides its taps; of a tap besides its load and its reduction, for each of its position
-/// and its clamping; and of a tap of a loop.
-const OF_UNIT: f64 = 81.0;
-const OF_TAP: f64 = 1.25;
-const OF_LOOP: f64 = 5.4;
+/// The instructions of a unit besides its taps; of a tap besides its load and its reduction, twice if its position is
+/// clamped; and those that a loop adds to each tap.
+const OF_UNIT: f64 = 80.0;
+const OF_TAP: f64 = 1.3;
+const OF_LOOP: f64 = 5.3;
 
 /// The taps whose loads are in flight together in a loop.
 const IN_FLIGHT: f64 = 4.0;

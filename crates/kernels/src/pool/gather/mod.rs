@@ -31,8 +31,8 @@ use crate::pool::problem::{Problem, Reduction};
 
 const NAME: &str = "gather";
 
-/// The instructions of a unit besides its windows; and of a window besides its loads and its additions, which is the
-/// same again for a divisor.
+/// The instructions of a unit besides its windows; and of a window besides its loads and its additions, twice if it has
+/// a divisor.
 const OF_UNIT: f64 = 120.0;
 const OF_WINDOW: f64 = 16.0;
 

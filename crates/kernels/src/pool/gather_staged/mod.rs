@@ -29,7 +29,7 @@ use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::blocks::Block;
 use crate::pool::common::buffers::{Buffers, buffer};
-use crate::pool::common::cost::Meter;
+use crate::pool::common::cost::{Meter, WARP};
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{widest_divisor, widest_load};
 use crate::pool::common::settings::Settings;
@@ -41,9 +41,6 @@ const NAME: &str = "gather_staged";
 
 /// The instructions of a unit for each plane of blocks, besides its windows and its sums.
 const OF_PLANE: f64 = 160.0;
-
-/// The units of a warp.
-const WARP: u32 = 32;
 
 /// This kernel has no settings of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

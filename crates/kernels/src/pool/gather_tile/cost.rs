@@ -11,7 +11,7 @@ use crate::pool::problem::Problem;
 
 /// The instructions of a unit besides its windows and its sums; of a window besides its loads; and of a division.
 const OF_UNIT: f64 = 190.0;
-const OF_WINDOW: f64 = 7.0;
+const OF_WINDOW: f64 = 6.5;
 const OF_DIVISION: f64 = 20.0;
 
 pub(super) fn seconds(

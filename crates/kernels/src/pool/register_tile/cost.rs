@@ -4,21 +4,17 @@ use windowpane_geometry::{AXES, Axis};
 
 use super::{Config, units};
 use crate::device::Capabilities;
-use crate::pool::common::cost::Meter;
+use crate::pool::common::cost::{Meter, WARP};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::strips::{Form, reads};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
-/// The instructions of a unit besides its loads and its taps; and of a load besides the load itself, for each of its
-/// position and its clamping.
-const OF_UNIT: f64 = 90.0;
-const OF_LOAD: f64 = 0.46;
+/// The instructions of a unit besides its loads and its taps; and those of a load's position, twice if it is clamped.
+const OF_UNIT: f64 = 89.0;
+const OF_LOAD: f64 = 0.55;
 
 /// The waits until a multiprocessor has fetched the code of two unrolled branches.
-const OF_BRANCHES: f64 = 5.6;
-
-/// The units of a warp, which execute both branches if they need different ones.
-const WARP: f64 = 32.0;
+const OF_BRANCHES: f64 = 5.5;
 
 pub(super) fn seconds(
     config: &Config,
@@ -46,12 +42,12 @@ pub(super) fn seconds(
     meter.seconds(units(pooling, settings, config), OF_UNIT + strip * branches, waits)
 }
 
-/// The share of warps that have a strip at an edge and one that is not. The fewer units a strip's row has, the more rows
-/// a warp has.
+/// The share of warps that have strips at an edge and others. The fewer units a row of strips has, the more rows a warp
+/// has.
 fn mixed(problem: Problem<'_>, settings: &Settings, form: &Form) -> f64 {
     let axes = problem.pooling.grid().axes();
     let inner: usize = axes[form.along.axis + 1..].iter().map(Axis::output).product();
     let row = inner * pixel_channels(problem.pooling) / settings.lanes / form.columns as usize;
     let strips = axes[form.along.axis].output().div_ceil(form.outputs() as usize);
-    (2.0 * WARP / (row.max(1) * strips) as f64).min(1.0)
+    (f64::from(2 * WARP) / (row.max(1) * strips) as f64).min(1.0)
 }

@@ -9,7 +9,7 @@ use crate::pool::problem::{Problem, pixel_channels};
 /// The instructions of a unit for each row of windows, besides its loads; for each input that it completes, besides its
 /// store; and for each block.
 const OF_ROW: f64 = 39.0;
-const OF_INPUT: f64 = 10.0;
+const OF_INPUT: f64 = 11.0;
 const OF_BLOCK: f64 = 580.0;
 
 /// The barriers of a block: after its rows of windows, and after its rows of inputs.
@@ -21,7 +21,7 @@ pub(super) fn seconds(settings: &Settings, problem: Problem<'_>, device: &Capabi
     let Some(tile) = Tile::new(problem, settings) else { return f64::INFINITY };
     let form = Form::new(problem, settings, tile);
     let cubes = Cubes::new(pooling, settings, &tile, &form);
-    // Of the channels of a pixel, few may be a part of what memory moves at once.
+    // A cube with few channels of a pixel uses only a part of each sector.
     let apart = match pixel_channels(pooling) {
         1 => 1,
         _ => (SECTOR / (tile.lanes * dtype.size())).max(1),

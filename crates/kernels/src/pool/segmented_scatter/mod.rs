@@ -33,6 +33,7 @@ use crate::cube::convert::{Widening, elem};
 use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::cost::SECTOR;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::pieces::pieces;
@@ -247,9 +248,8 @@ impl Tile {
 const MANY_UNITS: u32 = 256;
 const ENOUGH_UNITS: usize = 1024;
 
-/// The units that a multiprocessor has room for, and the bytes that memory moves at once.
+/// The units that a multiprocessor has room for.
 const RESIDENT: usize = 2048;
-const SECTOR: usize = 32;
 
 /// The columns of a tile are a multiple of this, so that similar widths have the same kernel.
 const LEAST_COLUMNS: usize = 8;

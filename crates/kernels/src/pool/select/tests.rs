@@ -379,6 +379,30 @@ fn gradients_of_large_windows_do_not_read_every_window() {
     }
 }
 
+/// The size of a fitted window follows from the input, so other extents must not compile another kernel.
+#[test]
+fn a_fitted_window_keeps_its_kernel() {
+    let indexed = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
+    let mean = Reduction::Average(Divisor::Valid);
+    for (outputs, layout, device) in [1, 7].into_iter().flat_map(|outputs| {
+        let layouts = [Layout::ChannelsFirst, Layout::ChannelsLast];
+        layouts.into_iter().flat_map(move |it| [GPU, PROCESSOR].map(|device| (outputs, it, device)))
+    }) {
+        for (reduction, gradient) in
+            [(indexed, false), (mean, false), (indexed, true), (mean, true)]
+        {
+            let kernels = [7, 14, 23, 64, 70].map(|extent| {
+                let shape = Shape::new(extent, 64, Extents::from([extent; 2])).unwrap();
+                let window = Window::adaptive([outputs; 2]);
+                let pooling = Pooling::new(shape, &window, layout).unwrap();
+                let plan = if gradient { Plan::gradient } else { Plan::new };
+                plan(&pooling, reduction, DType::F32, &device).unwrap().algorithm()
+            });
+            assert!(kernels.iter().all(|kernel| *kernel == kernels[0]), "{outputs}: {kernels:?}");
+        }
+    }
+}
+
 /// Windows along the width, of which a GPU's units would each read a stretch far from their neighbours'.
 #[test]
 fn rows_are_walked_in_tiles() {

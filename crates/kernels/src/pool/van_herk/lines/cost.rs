@@ -3,12 +3,12 @@
 use super::passes::keeps;
 use super::{Walk, block};
 use crate::device::Capabilities;
-use crate::pool::common::cost::{Meter, SECTOR, Work};
+use crate::pool::common::cost::{Meter, SECTOR, WORD, Work};
 use crate::pool::common::settings::Settings;
 use crate::pool::problem::Problem;
 
 /// The instructions of a unit for each element of its line, besides its loads and its reductions.
-const OF_ELEMENT: f64 = 33.0;
+const OF_ELEMENT: f64 = 34.0;
 
 /// The reductions for each element: to a prefix, to a suffix, and of the two.
 const REDUCTIONS: f64 = 3.0;
@@ -22,7 +22,8 @@ pub(in crate::pool::van_herk) fn seconds(
 ) -> f64 {
     let meter = Meter::new(problem, settings, device);
     let axis = &problem.pooling.grid().axes()[walk.axis];
-    let [read, write] = walk.dtypes.map(|dtype| dtype.size());
+    let position = if walk.indexed { WORD } else { 0 };
+    let [read, write] = walk.dtypes.map(|dtype| dtype.size() + position);
     // Neighbouring units have neighbouring lines, which are far from each other if they are along the rows.
     let apart = if walk.inner == 1 { SECTOR } else { 1 };
     let loads = if keeps(axis, settings, walk, units) { 1.0 } else { 2.0 };

@@ -8,9 +8,10 @@ use crate::pool::common::settings::Settings;
 use crate::pool::problem::Problem;
 
 /// The instructions of a unit for each word of its column, with the word of a row that it reduces too. A second column of
-/// a unit takes half as many, and an element that is divided first takes more.
-const OF_WORD: f64 = 46.0;
-const OF_WEIGHT: f64 = 0.5;
+/// a unit takes half as many. Relative to these: a division before, and a result that goes through shared memory.
+const OF_WORD: f64 = 34.0;
+const OF_WEIGHT: f64 = 0.88;
+const OF_RESULT: f64 = 0.58;
 
 /// The barriers of a block of rows: before its rows are reduced, and after.
 const BARRIERS: f64 = 2.0;
@@ -26,9 +27,10 @@ pub(in crate::pool::van_herk) fn seconds(
     let form = Form::new(problem, &own, None, tile);
     let cubes = Cubes::new(problem.pooling, settings, &form, tile);
     let blocks = (cubes.run + form.before() as usize) as f64;
-    let weight = if weighs { 1.0 + OF_WEIGHT } else { 1.0 };
-    let words = own.accumulator.size().div_ceil(WORD) as f64;
-    let element = OF_WORD * words * f64::from(1 + form.lanes) / 2.0 * weight;
+    let weight = if weighs { OF_WEIGHT } else { 0.0 };
+    let result = if form.written == 0 { OF_RESULT } else { 0.0 };
+    let words = own.accumulator.size().div_ceil(WORD) as f64 * f64::from(1 + form.lanes) / 2.0;
+    let element = OF_WORD * words * (1.0 + weight + result);
     let elements = blocks * f64::from(form.height.block);
     let units = cubes.count() * settings.units as usize;
     Meter::new(problem, settings, device).seconds(units, elements * element, BARRIERS * blocks)
