@@ -10,6 +10,7 @@ use super::*;
 use crate::device::profiles;
 
 const H200: &str = include_str!("../../../../../benches/choice/nvidia-h200.jsonl");
+const TILES: &str = include_str!("../../../../../benches/choice/nvidia-h200-tiles.jsonl");
 
 /// A layer, and the times of its kernels.
 struct Layer {
@@ -86,4 +87,32 @@ fn the_choice_is_nearly_always_the_fastest() {
         assert!(20 * slower.len() <= regrets.len(), "{}", told().collect::<String>());
         assert!(mean <= 1.02, "{mean}: {}", told().collect::<String>());
     }
+}
+
+/// Of the tiles of `wgmma` that were timed on the H200, the one with the lowest estimate is rarely much slower than the
+/// fastest. The layers are those that were slower than PyTorch's before, so that most are hard.
+#[test]
+fn tiles_are_nearly_always_the_fastest() {
+    let device = &profiles::H200.capabilities;
+    let layers: Vec<Layer> = TILES.lines().map(Layer::parse).collect();
+    let regrets = layers.iter().map(|layer| {
+        let times = layer.line["ms"].as_object().expect("times");
+        let timed = times.iter().map(|(tile, time)| {
+            let wish = Wish {
+                algorithm: Some(Algorithm::Wgmma),
+                tiling: tile.parse().expect("a tile"),
+                ..Wish::default()
+            };
+            let plan = Plan::new(&layer.conv, layer.request, wish, device).expect("a plan");
+            let seconds = plan.seconds(&layer.conv, layer.request, device);
+            (seconds, time.as_f64().expect("a time"))
+        });
+        let timed: Vec<_> = timed.collect();
+        let chosen = timed.iter().min_by(|one, other| one.0.total_cmp(&other.0));
+        let fastest = timed.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min);
+        chosen.expect("tiles").1 / fastest
+    });
+    let regrets: Vec<f64> = regrets.collect();
+    let mean = regrets.iter().map(|regret| regret.ln()).sum::<f64>() / regrets.len() as f64;
+    assert!(mean.exp() <= 1.05, "{}: {regrets:.2?}", mean.exp());
 }

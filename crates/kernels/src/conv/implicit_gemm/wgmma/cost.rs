@@ -19,14 +19,14 @@ const SHARED: f64 = 128.0;
 /// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
 /// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
 /// line in shared memory that it fills with zeros, because the channels end there.
-const BROUGHT: f64 = 1.67;
-const UNALIGNED: f64 = 1.7;
-const EMPTY: f64 = 0.6;
+const BROUGHT: f64 = 1.62;
+const UNALIGNED: f64 = 1.5;
+const EMPTY: f64 = 0.55;
 
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
-const STORED: f64 = 1000.0;
-const TWO: f64 = 1.13;
+const STORED: f64 = 500.0;
+const TWO: f64 = 1.2;
 const SHARING: f64 = 1.04;
 
 /// The time of a shared tile, as a fraction of the time of a whole tile.
