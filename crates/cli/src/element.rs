@@ -79,7 +79,7 @@ impl Comparison {
         let in_bounds = |(y, total): (&T, &Total)| {
             let off = (y.to_f64() - total.value).abs();
             // Equal infinities and NaN count as equal.
-            if off > 0.0 { off / bound::<T>(total) } else { 0.0 }
+            if off > 0.0 && !overflows(y, total) { off / bound::<T>(total) } else { 0.0 }
         };
         let worst = found.iter().zip(expected).map(in_bounds).fold(0.0, f64::max);
         Self { worst, wrong: first_far(found, expected) }
@@ -102,6 +102,12 @@ fn bound<T: Comparable>(total: &Total) -> f64 {
     total.bound(T::ROUNDOFF, T::ACCUMULATOR) + T::SMALLEST / 2.0
 }
 
+/// Whether an element is the infinity of a sum that is too large for its type.
+fn overflows<T: Comparable>(y: &T, total: &Total) -> bool {
+    let largest = total.value + bound::<T>(total).copysign(total.value);
+    y.to_f64().is_infinite() && T::from_f64(largest).to_f64() == y.to_f64()
+}
+
 /// The first element that differs in its bits from the expected one; all NaN count as equal.
 pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
     first_bad(found, expected, |y, e| {
@@ -113,12 +119,13 @@ pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<
 
 /// The first element that differs from a sum by more than rounding allows.
 pub(crate) fn first_far<T: Comparable>(found: &[T], expected: &[Total]) -> Option<String> {
-    first_bad(found, expected, |y, total| {
-        let (y, value) = (y.to_f64(), total.value);
+    first_bad(found, expected, |element, total| {
+        let (y, value) = (element.to_f64(), total.value);
         let bound = bound::<T>(total);
         let same = y == value || (y.is_nan() && value.is_nan());
         let close = y.is_finite() && value.is_finite() && (y - value).abs() <= bound;
-        (!same && !close).then(|| format!("is {y:e}, not {value:e} within {bound:e}"))
+        let right = same || close || overflows(element, total);
+        (!right).then(|| format!("is {y:e}, not {value:e} within {bound:e}"))
     })
 }
 
@@ -192,6 +199,15 @@ mod tests {
         assert!(first_far(&[0.3334f32], &[third]).is_some());
         assert!(first_far(&[f32::INFINITY], &[third]).is_some());
         assert!(first_far(&[nan], &[third]).is_some());
+        // A sum that is too large for the type is its infinity, SEMANTICS 3.1.
+        let large = Total { value: -1e5, magnitude: 1e5, terms: 3 };
+        let infinity = half::f16::INFINITY;
+        assert_eq!(first_far(&[-infinity], &[large]), None);
+        assert_eq!(Comparison::of_sums(&[-infinity], &[large]).worst, 0.0);
+        assert!(first_far(&[infinity], &[large]).is_some());
+        assert!(first_far(&[half::f16::MIN], &[large]).is_some());
+        let fits = Total { value: 6e4, magnitude: 6e4, terms: 3 };
+        assert!(first_far(&[infinity], &[fits]).is_some());
     }
 
     #[test]
