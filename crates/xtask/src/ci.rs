@@ -47,6 +47,7 @@ fn steps() -> Vec<Step> {
     }
     steps.extend([
         step("hip alone", check_hip),
+        step("kernel cache", || check_alone(Some("cpu,kernel-cache"))),
         step("the peer cubek", check_cubek),
         step("Burn", burn::test),
         step("fuzz targets", || fuzz::fuzz(fuzz::SECONDS, &[])),

@@ -16,8 +16,8 @@ pub struct Profile {
 }
 
 /// All profiles.
-pub const PROFILES: [Profile; 9] =
-    [H200, A100, RTX_4090, RTX_5090, MI300X, RX_7900_XTX, APPLE_M3, ARC_A770, ADRENO_740];
+pub const PROFILES: [Profile; 10] =
+    [H200, H100, A100, RTX_4090, RTX_5090, MI300X, RX_7900_XTX, APPLE_M3, ARC_A770, ADRENO_740];
 
 /// The speeds of a device of this name, if it has a profile.
 pub fn speeds(device: &str) -> Option<Speeds> {
@@ -101,6 +101,17 @@ pub const H200: Profile = Profile {
             launch: 1_100,
         },
         ..CUDA
+    },
+};
+
+/// NVIDIA H100, 80 GB, through CUDA: the same processor with other memory.
+pub const H100: Profile = Profile {
+    name: "NVIDIA H100 80GB HBM3, cuda",
+    capabilities: Capabilities {
+        cache_bytes: Some(50 << 20),
+        buffer_bytes: 20 << 30,
+        speeds: Speeds { memory: 3_350_000_000_000, ..H200.capabilities.speeds },
+        ..H200.capabilities
     },
 };
 
