@@ -10,6 +10,7 @@ use windowpane::{
 };
 
 use crate::failure::Failure;
+use crate::layouts::{Layouts, layouts};
 
 /// The device to run on.
 #[derive(Args)]
@@ -94,9 +95,9 @@ pub(crate) struct PoolArgs {
     /// number [default: padded]
     #[arg(long, value_name = "padded|valid|N", value_parser = divisor)]
     divisor: Option<Divisor>,
-    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…)
-    #[arg(long, value_parser = layout, default_value = "channels-last")]
-    pub(crate) layout: Layout,
+    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
+    pub(crate) layout: Layouts,
     /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
     /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), block_reduce (many
     /// threads per window), stencil_flat (all planes as one run),
@@ -192,7 +193,7 @@ impl PoolArgs {
     /// The operator that the arguments describe. `indices` is the index base if indices are wanted.
     pub(crate) fn operator(&self, indices: Option<IndexBase>) -> Result<Operator, Failure> {
         let window = self.window()?;
-        let (layout, algorithm) = (self.layout, self.algorithm.0);
+        let (layout, algorithm) = (self.layout.data, self.algorithm.0);
         let only_for = |is_set: bool, flag: &str, ops: &[Op], names: &str| match is_set
             && !ops.contains(&self.op)
         {
@@ -269,13 +270,14 @@ impl PoolArgs {
         }
     }
 
-    /// Refuses dimensions whose rank differs from the window's; the message begins with `whose`.
+    /// Refuses dimensions whose rank differs from the window's or the layout's; the message begins with `whose`.
     pub(crate) fn check_dims(&self, whose: &str, dims: &[usize]) -> Result<(), Failure> {
-        let Some((by, rank)) = self.rank() else {
-            // The library reports a rank other than 1, 2 or 3.
-            return Ok(());
-        };
-        check_dims(whose, dims, by, rank, self.layout)
+        let layout = self.layout.data;
+        if let Some((by, rank)) = self.rank() {
+            check_dims(whose, dims, by, rank, layout)?;
+        }
+        // The library reports a rank other than 1, 2 or 3.
+        self.layout.check(dims.len().saturating_sub(2)).map(drop)
     }
 }
 
@@ -326,25 +328,14 @@ fn in_words(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-/// `channels-last` or `channels-first`.
-pub(crate) fn layout(text: &str) -> Result<Layout, String> {
-    let known =
-        [("channels-last", Layout::ChannelsLast), ("channels-first", Layout::ChannelsFirst)];
-    one_of(text, "layout", &known)
-}
-
 /// `plane`, `tensor` or `memory`.
 pub(crate) fn index_base(text: &str) -> Result<IndexBase, String> {
-    let known =
-        [("plane", IndexBase::Plane), ("tensor", IndexBase::Tensor), ("memory", IndexBase::Memory)];
-    one_of(text, "index base", &known)
-}
-
-fn one_of<T: Copy>(text: &str, what: &str, known: &[(&str, T)]) -> Result<T, String> {
-    known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
-        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-        format!("unknown {what}; use one of {}", names.join(", "))
-    })
+    match text {
+        "plane" => Ok(IndexBase::Plane),
+        "tensor" => Ok(IndexBase::Tensor),
+        "memory" => Ok(IndexBase::Memory),
+        _ => Err("unknown index base; use one of plane, tensor, memory".into()),
+    }
 }
 
 /// A finite number of at least 1.
@@ -521,8 +512,6 @@ mod tests {
         for bad in ["0", "-1", "4294967296", "pad", "", "1.5"] {
             assert!(divisor(bad).is_err(), "{bad}");
         }
-        assert_eq!(layout("channels-first"), Ok(Layout::ChannelsFirst));
-        assert!(layout("NHWC").unwrap_err().contains("channels-last"));
         assert_eq!(index_base("tensor"), Ok(IndexBase::Tensor));
         assert!(index_base("onnx").is_err());
         assert_eq!(algorithm("auto"), Ok(Auto(None)));

@@ -70,7 +70,7 @@ impl PoolBackward {
         let input_type = input.iter().zip(&self.input).map(|(x, path)| (path.display(), x.dtype()));
         let dtype = common_type(self.pool.dtype, (&name, gradient.dtype()), input_type)?;
         let plan = operator.plan_backward(&device, dtype, &dims)?;
-        let pooled: Vec<usize> = plan.pooling().output().dims(self.pool.layout).collect();
+        let pooled: Vec<usize> = plan.pooling().output().dims(self.pool.layout.data).collect();
         if gradient.dims() != pooled {
             return Err(Failure::Failed(format!(
                 "{name} has the dimensions {:?} but the output of this pooling has {pooled:?}; use the \
@@ -144,7 +144,7 @@ impl PoolBackward {
                 size.len(),
             )));
         }
-        Ok((None, with_space(gradient, &size, self.pool.layout)))
+        Ok((None, with_space(gradient, &size, self.pool.layout.data)))
     }
 }
 

@@ -15,10 +15,10 @@ Example: measure a GPU once, and let later programs choose kernels by what was m
   WINDOWPANE_SPEEDS=gpu.speeds windowpane plan pool --shape 8,112,112,64 --kernel 3,3 --why
 
 The lines are: bytes per second of a large copy (memory) and of one that the last cache holds
-(cache), multiply-adds per second of f32 on vector units (vector), of 16-bit factors on matrix units
-(matrix) and by warpgroups (warpgroup, not measured), and the nanoseconds of an empty launch (launch).
-The speeds of known devices are part of the program; those of others are estimated from the number
-of multiprocessors.";
+(cache), multiply-adds per second of f32 on vector units (vector), of 16-bit factors on matrix
+units (matrix) and by warpgroups (warpgroup, not measured), and the nanoseconds of an empty launch
+(launch). The speeds of known devices are part of the program; those of others are estimated from
+the number of multiprocessors.";
 
 /// The arguments of `calibrate`.
 #[derive(Args)]

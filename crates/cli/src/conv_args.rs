@@ -11,6 +11,7 @@ use windowpane::{
 use crate::args::{natural, padding, positive};
 use crate::array::{self, Place};
 use crate::failure::Failure;
+use crate::layouts::{Layouts, layouts};
 use crate::tuned;
 
 /// The window, the layouts and the algorithm of a convolution.
@@ -31,9 +32,9 @@ pub(crate) struct ConvArgs {
     /// Number of groups that the channels and filters are divided into
     #[arg(long, value_name = "G", value_parser = natural, default_value = "1")]
     groups: usize,
-    /// Memory layout of data and filters: nhwc_fhwc, nhwc_hwcf, nchw_fchw or another pair; in 1-D
-    /// nwc_fwc and so on, in 3-D ndhwc_fdhwc [default: channels last in both]
-    #[arg(long, value_name = "DATA_FILTERS", value_parser = layouts)]
+    /// Memory layout: channels-last or channels-first, for data and filters, or a pair: nhwc_fhwc, nhwc_hwcf,
+    /// nchw_fchw and so on; in 1-D nwc_fwc, in 3-D ndhwc_fdhwc [default: channels-last]
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts)]
     layout: Option<Layouts>,
     /// strict, or tf32 (f32 with factors rounded to 11 significant bits) if the device supports it
     #[arg(long, default_value = "strict")]
@@ -65,40 +66,6 @@ fn algorithm(text: &str) -> Result<Auto, String> {
             Err(error) => Err(format!("{error}")),
         },
     }
-}
-
-/// The layouts of data and filters, and the number of spatial axes in their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layouts {
-    rank: usize,
-    data: Layout,
-    filters: FilterLayout,
-}
-
-/// Parses `nhwc_fhwc` and the other pairs.
-fn layouts(text: &str) -> Result<Layouts, String> {
-    let known = || {
-        ["w", "hw", "dhw"].into_iter().zip(1..).flat_map(|(axes, rank)| {
-            let data = [
-                (format!("n{axes}c"), Layout::ChannelsLast),
-                (format!("nc{axes}"), Layout::ChannelsFirst),
-            ];
-            let filters = [
-                (format!("f{axes}c"), FilterLayout::Fhwc),
-                (format!("{axes}cf"), FilterLayout::Hwcf),
-                (format!("fc{axes}"), FilterLayout::Fchw),
-            ];
-            data.into_iter().flat_map(move |(data_name, data)| {
-                filters.clone().map(move |(name, filters)| {
-                    (format!("{data_name}_{name}"), Layouts { rank, data, filters })
-                })
-            })
-        })
-    };
-    known().find(|(name, _)| name == text).map(|(_, layouts)| layouts).ok_or_else(|| {
-        let names: Vec<_> = known().map(|(name, _)| name).collect();
-        format!("unknown layout; use one of {}", names.join(", "))
-    })
 }
 
 impl ConvArgs {
@@ -139,15 +106,7 @@ impl ConvArgs {
     }
 
     fn layouts(&self, rank: usize) -> Result<Layouts, Failure> {
-        let (data, filters) = (Layout::ChannelsLast, FilterLayout::Fhwc);
-        let layouts = self.layout.unwrap_or(Layouts { rank, data, filters });
-        if layouts.rank != rank {
-            return Err(Failure::Arguments(format!(
-                "--layout names {} axes but the arrays have {rank}; choose a layout with {rank}",
-                layouts.rank,
-            )));
-        }
-        Ok(layouts)
+        self.layout.unwrap_or_default().check(rank)
     }
 
     /// The kernel size of filters with these dimensions.
@@ -259,23 +218,4 @@ pub(crate) fn summary(plan: &windowpane::ConvPlan, dtype: DType, result: &Tensor
 /// An activation, its name checked by its own parser.
 pub(crate) fn activation(text: &str) -> Result<Activation, String> {
     text.parse().map_err(|error| format!("{error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_pairs_of_one_rank() {
-        let of = |text: &str| layouts(text).map(|found| (found.rank, found.data, found.filters));
-        let (last, first) = (Layout::ChannelsLast, Layout::ChannelsFirst);
-        assert_eq!(of("nhwc_fhwc"), Ok((2, last, FilterLayout::Fhwc)));
-        assert_eq!(of("nhwc_hwcf"), Ok((2, last, FilterLayout::Hwcf)));
-        assert_eq!(of("nchw_fchw"), Ok((2, first, FilterLayout::Fchw)));
-        assert_eq!(of("nwc_fwc"), Ok((1, last, FilterLayout::Fhwc)));
-        assert_eq!(of("ncdhw_dhwcf"), Ok((3, first, FilterLayout::Hwcf)));
-        for bad in ["", "nhwc", "nhwc_fwc", "NHWC_FHWC", "nhwc_fhwc_"] {
-            assert!(layouts(bad).unwrap_err().contains("nchw_fchw"), "{bad}");
-        }
-    }
 }

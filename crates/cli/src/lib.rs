@@ -23,6 +23,7 @@ mod devices;
 mod element;
 mod failure;
 mod interrupt;
+mod layouts;
 mod manual;
 mod memory;
 mod negative;

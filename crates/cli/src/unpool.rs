@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use windowpane::{DType, Extents, IndexBase, Layout, MaxUnpool, Tensor};
+use windowpane::{DType, Extents, IndexBase, MaxUnpool, Tensor};
 
-use crate::args::{On, check_dims, index_base, layout, positive};
+use crate::args::{On, check_dims, index_base, positive};
 use crate::array;
 use crate::failure::Failure;
+use crate::layouts::{Layouts, layouts};
 use crate::memory;
 use crate::output::{Output, write_all};
 use crate::pool::summary;
@@ -40,9 +41,9 @@ pub(crate) struct Unpool {
     /// What an index counts: plane (PyTorch), tensor (ONNX) or memory (elements in the file)
     #[arg(long, value_parser = index_base, default_value = "plane")]
     index_base: IndexBase,
-    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…)
-    #[arg(long, value_parser = layout, default_value = "channels-last")]
-    layout: Layout,
+    /// Memory layout: channels-last (N,…,C) or channels-first (N,C,…); also nhwc, nchw and so on
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
+    layout: Layouts,
     /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's]
     #[arg(long, value_name = "TYPE")]
     dtype: Option<DType>,
@@ -52,15 +53,15 @@ pub(crate) struct Unpool {
 
 impl Unpool {
     pub(crate) fn run(&self) -> Result<(), Failure> {
-        let unpool =
-            MaxUnpool::new(self.output_size).layout(self.layout).index_base(self.index_base);
+        let layout = self.layout.check(self.output_size.rank())?.data;
+        let unpool = MaxUnpool::new(self.output_size).layout(layout).index_base(self.index_base);
         let device = self.on.open()?;
         let output = Output::new(&self.output)?;
 
         let name = self.input.display().to_string();
         let progress = Progress::new(self.on.quiet, format!("reading {name}"));
         let file = array::read(&self.input)?;
-        check_dims(&name, file.dims(), "--output-size", self.output_size.rank(), self.layout)?;
+        check_dims(&name, file.dims(), "--output-size", self.output_size.rank(), layout)?;
         let indices = read_indices(&self.indices, &name, file.dims())?.to_device(&device)?;
         let dtype = self.dtype.unwrap_or(file.dtype());
         let plan = unpool.plan(&device, dtype, file.dims())?;

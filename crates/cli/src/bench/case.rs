@@ -8,6 +8,7 @@ use windowpane::{DType, Layout, Precision};
 use super::forced::{self, Auto, Forced};
 use super::{lines, row};
 use crate::failure::Failure;
+use crate::layouts::layouts;
 
 /// A line of the file: the fields of every case, and the rest, which its kind reads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -87,13 +88,9 @@ impl Case {
     }
 
     pub(super) fn layout(&self) -> Result<Layout, Failure> {
-        match &*self.layout {
-            "nhwc" => Ok(Layout::ChannelsLast),
-            "nchw" => Ok(Layout::ChannelsFirst),
-            other => {
-                Err(Failure::Failed(format!("there is no layout `{other}`; use nhwc or nchw")))
-            }
-        }
+        layouts(&self.layout)
+            .map(|layouts| layouts.data)
+            .map_err(|error| Failure::Failed(format!("`layout` is `{}`: {error}", self.layout)))
     }
 
     pub(super) fn precision(&self) -> Result<Precision, Failure> {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use windowpane::{DType, Device};
 
 use super::case::Case;
+use super::row::respelled;
 use super::tally::Tally;
 use super::{LARGEST_SLICE, kernels, weigh};
 use crate::element::splitmix;
@@ -77,16 +78,17 @@ const CANDIDATES: usize = 12;
 const TRIES: usize = 64;
 
 impl<'a> Draws<'a> {
-    /// Draws for the kinds, passes and types whose path, as in conv/wgrad/f16, contains the filter.
+    /// Draws for the kinds, passes and types whose path, as in conv/weight/f16, contains the filter.
     pub(super) fn new(device: &'a Device, sizes: Sizes, seed: u64, filter: &str) -> Self {
         let mut draws = Self { device, sizes, sorts: Vec::new(), seed, dice: Dice(seed), drawn: 0 };
+        let filter = respelled(filter);
         let mut sorts = sorts(device);
         sorts.retain(|sort| {
             let mut dice = Dice(0);
             let path = format!("/{}/{}/{}/", sort.kind, sort.pass, sort.dtype);
             // A device may not support a sort at all, such as Lp pooling of f64.
             let mut tries = (0..TRIES).map(|_| draws.candidate(sort, &mut dice));
-            path.contains(filter) && tries.any(|found| found.is_some())
+            path.contains(&filter) && tries.any(|found| found.is_some())
         });
         draws.sorts = sorts;
         draws
@@ -163,7 +165,7 @@ fn sorts(device: &Device) -> Vec<Sort> {
         ] {
             add(kind, pass, false, false);
         }
-        for pass in ["fwd", "dgrad", "wgrad", "bias"] {
+        for pass in ["fwd", "data", "weight", "bias"] {
             add("conv", pass, false, false);
             if dtype == DType::F32 && pass != "bias" {
                 add("conv", pass, false, true);
@@ -401,7 +403,7 @@ mod tests {
             assert_eq!(first, lines(7));
             assert_ne!(first, lines(8));
             for word in [
-                "maxpool", "minpool", "avgpool", "sumpool", "lppool", "wgrad", "bias", "hwcf",
+                "maxpool", "minpool", "avgpool", "sumpool", "lppool", "weight", "bias", "hwcf",
                 "nchw", "u8",
             ] {
                 assert!(first.iter().any(|line| line.contains(word)), "no {word}: {first:?}");
@@ -417,8 +419,10 @@ mod tests {
             let drawn = (0..9).filter_map(|_| draws.next(&mut Tally::default()));
             drawn.map(|drawn| drawn.case.path()).collect::<Vec<_>>()
         };
-        let paths = draw("conv/wgrad");
-        assert!(paths.len() == 9 && paths.iter().all(|path| path.contains("/conv/weight/")));
+        for filter in ["conv/weight", "conv/wgrad"] {
+            let paths = draw(filter);
+            assert!(paths.len() == 9 && paths.iter().all(|path| path.contains("/conv/weight/")));
+        }
         assert!(draw("lstm").is_empty());
     }
 

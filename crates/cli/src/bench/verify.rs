@@ -274,7 +274,7 @@ impl Verify {
 /// The failure for a filter that leaves no problem to draw.
 fn no_problem(device: &Device, filter: &str) -> Failure {
     Failure::Failed(format!(
-        "{device} has no problem of `{filter}`; use a part of kind/pass/type, as conv/wgrad"
+        "{device} has no problem of `{filter}`; use a part of kind/pass/type, as conv/weight"
     ))
 }
 

@@ -288,8 +288,14 @@ fn bad_input_is_refused_in_one_line() {
             "one of f64",
         ),
         (
+            "a layout of another rank",
+            &["pool", &x, "-o", &y, "--global", "--layout", "ndhwc"],
+            2,
+            "3 spatial axes",
+        ),
+        (
             "an unknown layout",
-            &["pool", &x, "-o", &y, "--kernel", "2,2", "--layout", "nchw"],
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--layout", "hwnc"],
             2,
             "channels-first",
         ),
