@@ -16,8 +16,6 @@ mod packed;
 mod pad;
 pub mod pool;
 mod random;
-#[cfg(test)]
-mod recorded;
 mod transpose;
 
 pub use copy::copy;

@@ -10,6 +10,8 @@ use windowpane_geometry::{DType, Exponent};
 
 pub(crate) mod dtype;
 pub mod profiles;
+#[cfg(test)]
+pub(crate) mod recorded;
 mod speeds;
 
 use dtype::{accumulator, elem};

@@ -4,7 +4,7 @@ use windowpane_geometry::{Filter, FilterLayout, Layout, Precision};
 
 use super::*;
 use crate::device::profiles;
-use crate::recorded::{H200, Record, check_choices, mean};
+use crate::device::recorded::{H200, Record, check_choices, mean};
 
 const TILES: &str = include_str!("../../../../../benches/choice/nvidia-h200-tiles.jsonl");
 

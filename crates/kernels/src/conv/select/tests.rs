@@ -1,6 +1,6 @@
 //! Which kernel is chosen for a problem and a device, and which requests are rejected.
 
-use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Precision, Shape, Window};
+use windowpane_geometry::{Extents, Filter, FilterLayout, LIMIT, Layout, Precision, Shape, Window};
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, PROCESSOR, Profile};
@@ -511,6 +511,43 @@ fn any_numbers_are_checked() {
         }
     }
     assert!(checked > 10_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
+}
+
+/// Problems of any size have an estimated time, or are refused: no count on the way to it wraps around.
+#[test]
+fn any_problem_has_an_estimate() {
+    let mut planned = 0;
+    let sizes = [(1, 1), (1, 1 << 20), (7, LIMIT), (1 << 16, 1 << 15), (LIMIT, LIMIT)];
+    let windows = [1, 3, 31, 4097].into_iter().flat_map(|k| [1, 2, LIMIT].map(|s| (k, s)));
+    let filters = [(1, 1, 1), (3, 64, 1), (4096, 1 << 16, 1), (1 << 20, 1 << 20, 1 << 20)];
+    for (batch, (height, width)) in [1, 65_537].into_iter().flat_map(|n| sizes.map(|it| (n, it))) {
+        for ((k, stride), (channels, filters, groups)) in
+            windows.clone().flat_map(|window| filters.map(|it| (window, it)))
+        {
+            let Ok(input) = Shape::new(batch, channels, Extents::from([height, width])) else {
+                continue;
+            };
+            let filter = Filter::new(filters, channels / groups, Extents::from([1, k])).unwrap();
+            let window = Window::new([1, k]).stride([stride, stride]).padding([0, k / 2]);
+            for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+                let conv =
+                    Convolution::new(input, filter, &window, groups, layout, FilterLayout::Fhwc);
+                let Ok(conv) = conv else { continue };
+                for pass in [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias] {
+                    for (request, device) in [F32, BF16].into_iter().flat_map(|request| {
+                        [HOPPER, PLAIN, PROCESSOR].map(|device| (request, device))
+                    }) {
+                        let request = Request { pass, ..request };
+                        let Ok(plan) = plan(&conv, request, &device) else { continue };
+                        let seconds = plan.seconds(&conv, request, &device);
+                        assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
+                        planned += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(planned > 1_000, "{planned}");
 }
 
 /// Exactly one kernel is chosen, the plan's; every other one has a reason.

@@ -4,7 +4,7 @@ use windowpane_geometry::{Divisor, IndexBase};
 
 use super::*;
 use crate::device::profiles;
-use crate::recorded::{H200, Record, check_choices};
+use crate::device::recorded::{H200, Record, check_choices};
 
 impl Record {
     fn pooling(&self) -> Pooling {

@@ -1,6 +1,6 @@
 //! Which kernel each problem gets, and which overrides are refused.
 
-use windowpane_geometry::{Divisor, Exponent, Extents, Layout, Shape, Window};
+use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Shape, Window};
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
@@ -686,6 +686,51 @@ fn any_numbers_are_checked() {
         }
     }
     assert!(checked > 100_000 && accepted > 1_000, "{checked} checked, {accepted} accepted");
+}
+
+/// Poolings of any size have an estimated time, or are refused: no count on the way to it wraps around.
+#[test]
+fn any_problem_has_an_estimate() {
+    let mut planned = 0;
+    let sizes = [(1, 1), (1, 1 << 20), (7, LIMIT), (1 << 16, 1 << 15), (LIMIT, LIMIT)];
+    let windows = [1, 3, 31, 4097].into_iter().flat_map(|k| [1, 2, LIMIT].map(|s| (k, s)));
+    let samples = [(1, 1), (1, 64), (3, 1 << 20), (65_537, 64), (LIMIT, 3)];
+    let reductions = [
+        Reduction::max(Output::Values),
+        Reduction::max(Output::ValuesAndIndices(IndexBase::Plane)),
+        Reduction::Average(Divisor::Valid),
+        Reduction::Norm(Exponent::new(2.0)),
+    ];
+    for ((batch, channels), (height, width)) in
+        samples.into_iter().flat_map(|n| sizes.map(|it| (n, it)))
+    {
+        let Ok(shape) = Shape::new(batch, channels, Extents::from([height, width])) else {
+            continue;
+        };
+        for ((k, stride), layout) in windows.clone().flat_map(|window| {
+            [Layout::ChannelsLast, Layout::ChannelsFirst].map(|layout| (window, layout))
+        }) {
+            let high = k.min(height);
+            let window = Window::new([high, k]).stride([stride, stride]).padding([0, k / 2]);
+            let Ok(pooling) = Pooling::new(shape, &window, layout) else { continue };
+            for (reduction, dtype) in
+                reductions.iter().flat_map(|it| [DType::F32, DType::BF16].map(|of| (*it, of)))
+            {
+                for (gradient, device) in [false, true]
+                    .into_iter()
+                    .flat_map(|it| [GPU, PROCESSOR, SHADING].map(|device| (it, device)))
+                {
+                    let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
+                    let plan = if gradient { Plan::gradient } else { Plan::new };
+                    let Ok(plan) = plan(&pooling, reduction, dtype, &device) else { continue };
+                    let seconds = plan.config.seconds(&plan.settings, problem, &device);
+                    assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
+                    planned += 1;
+                }
+            }
+        }
+    }
+    assert!(planned > 1_000, "{planned}");
 }
 
 /// Every kernel has one verdict, and the chosen one is the plan's.

@@ -1,4 +1,4 @@
-//! Recorded times of all kernels, by which the tests of the choice among them measure what a choice costs.
+//! Recorded times of all kernels on known devices, by which the tests of the choice among them measure what a choice costs.
 //!
 //! `benches/choice` has a file for each device: a problem per line with its times in milliseconds, made from
 //! `windowpane bench --every-kernel`.
@@ -7,7 +7,7 @@ use serde_json::Value;
 use windowpane_geometry::{DType, Extents, Layout, Shape, Window};
 
 /// Convolutions and poolings on an H200.
-pub(crate) const H200: &str = include_str!("../../../benches/choice/nvidia-h200.jsonl");
+pub(crate) const H200: &str = include_str!("../../../../benches/choice/nvidia-h200.jsonl");
 
 /// A problem, and its times.
 pub(crate) struct Record(pub(crate) Value);
