@@ -33,9 +33,9 @@ pub(crate) struct ConvArgs {
     #[arg(long, value_name = "G", value_parser = natural, default_value = "1")]
     groups: usize,
     /// Memory layout: channels-last or channels-first, for data and filters, or a pair: nhwc_fhwc, nhwc_hwcf,
-    /// nchw_fchw and so on; in 1-D nwc_fwc, in 3-D ndhwc_fdhwc [default: channels-last]
-    #[arg(long, value_name = "LAYOUT", value_parser = layouts)]
-    layout: Option<Layouts>,
+    /// nchw_fchw and so on; in 1-D nwc_fwc, in 3-D ndhwc_fdhwc
+    #[arg(long, value_name = "LAYOUT", value_parser = layouts, default_value = "channels-last")]
+    layout: Layouts,
     /// strict, or tf32 (f32 with factors rounded to 11 significant bits) if the device supports it
     #[arg(long, default_value = "strict")]
     precision: Precision,
@@ -106,7 +106,7 @@ impl ConvArgs {
     }
 
     fn layouts(&self, rank: usize) -> Result<Layouts, Failure> {
-        self.layout.unwrap_or_default().check(rank)
+        self.layout.check(rank)
     }
 
     /// The kernel size of filters with these dimensions.

@@ -14,12 +14,6 @@ pub(crate) struct Layouts {
     pub(crate) filters: FilterLayout,
 }
 
-impl Default for Layouts {
-    fn default() -> Self {
-        Self::of(None, Layout::ChannelsLast)
-    }
-}
-
 impl Layouts {
     /// Filters have their channels where the data has them.
     fn of(rank: Option<usize>, data: Layout) -> Self {
