@@ -4,7 +4,7 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, IndexBase, Pooling};
 
-use super::common::buffers::Buffers;
+use super::common::buffers::{Buffers, Tensor};
 use super::error::PlanError;
 use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
@@ -28,9 +28,9 @@ pub fn launch(
     indices: Option<&Handle>,
 ) -> Result<(), PlanError> {
     let Target { client, device } = target;
-    let problem = Problem { pooling, reduction, dtype, gradient: false }.computed(device);
+    let problem = Problem { pooling, reduction, dtype, gradient: false };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    plan.check_for(problem, device)?;
+    let task = plan.task(problem, device)?;
     check_powers(client, reduction, dtype)?;
     check_indices(reduction, indices)?;
     let read = [given("the input", input, dtype, inputs)];
@@ -45,8 +45,9 @@ pub fn launch(
         return Ok(());
     }
     let tensors = Unpacked::before(target, dtype, (input, inputs), (output, outputs));
+    let indices = indices.map(|indices| Tensor::new(indices, outputs));
     let (input, output) = (tensors.read(), tensors.written());
-    plan.launch(client, problem, Buffers { input, output, indices, pooled: None })?;
+    plan.launch(client, task, Buffers { input, output, indices, pooled: None })?;
     tensors.after();
     Ok(())
 }
@@ -56,7 +57,7 @@ pub fn launch(
 ///
 /// Asynchronous, like the forward launch.
 pub fn launch_backward(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     pooling: &Pooling,
     gradient: Gradient,
     dtype: DType,
@@ -64,10 +65,10 @@ pub fn launch_backward(
     [dy, dx]: [&Handle; 2],
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    let reduction = gradient.reduction();
+    let (Target { client, device }, reduction) = (target, gradient.reduction());
     let problem = Problem { pooling, reduction, dtype, gradient: true };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    plan.check_for(problem, device)?;
+    let task = plan.task(problem, device)?;
     check_indices(reduction, winners)?;
     let read = given("the output's gradient", dy, dtype, outputs);
     let written = [given("the input's gradient", dx, dtype, inputs)];
@@ -80,7 +81,12 @@ pub fn launch_backward(
     if inputs == 0 {
         return Ok(());
     }
-    plan.launch(client, problem, Buffers { input: dy, output: dx, indices: winners, pooled: None })
+    let tensors = Unpacked::before(target, dtype, (dy, outputs), (dx, inputs));
+    let indices = winners.map(|winners| Tensor::new(winners, outputs));
+    let (input, output) = (tensors.read(), tensors.written());
+    plan.launch(client, task, Buffers { input, output, indices, pooled: None })?;
+    tensors.after();
+    Ok(())
 }
 
 /// Launches the gradient of a norm. `dy` has as many elements as the output, `x` and `dx` as many as the input.
@@ -97,7 +103,7 @@ pub fn launch_lp_backward(
     let reduction = Reduction::Norm(p);
     let problem = Problem { pooling, reduction, dtype, gradient: true };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    plan.check_for(problem, target.device)?;
+    let task = plan.task(problem, target.device)?;
     check_powers(target.client, reduction, dtype)?;
     let read =
         [given("the output's gradient", dy, dtype, outputs), given("the input", x, dtype, inputs)];
@@ -105,8 +111,9 @@ pub fn launch_lp_backward(
     if inputs == 0 {
         return Ok(());
     }
-    let buffers = Buffers { input: dy, output: dx, indices: None, pooled: Some(x) };
-    plan.launch(target.client, problem, buffers)
+    let (input, output) = (Tensor::new(dy, outputs), Tensor::new(dx, inputs));
+    let pooled = Some(Tensor::new(x, inputs));
+    plan.launch(target.client, task, Buffers { input, output, indices: None, pooled })
 }
 
 /// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.
@@ -123,13 +130,13 @@ pub fn launch_unpool(
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let Target { client, device } = target;
-    plan.check_for(unpooled(pooling, base, dtype), device)?;
+    let task = plan.task(unpooled(pooling, base, dtype), device)?;
     let read =
         [given("the input", y, dtype, outputs), given("the indices", indices, DType::I32, outputs)];
     check(device, &read, &[given("the output", x, dtype, inputs)])?;
     let tensors = Unpacked::before(target, dtype, (y, outputs), (x, inputs));
-    let (dtype, buffers) = (device.computed(dtype), [tensors.read(), indices, tensors.written()]);
-    let note = unpool::launch(client, pooling, base, dtype, &plan.settings, buffers);
+    let buffers = [tensors.read(), Tensor::new(indices, outputs), tensors.written()];
+    let note = unpool::launch(client, task, buffers);
     tensors.after();
     Ok(note)
 }
@@ -146,15 +153,15 @@ pub fn launch_unpool_backward(
 ) -> Result<Handle, PlanError> {
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let Target { client, device } = target;
-    plan.check_for(unpooled(pooling, base, dtype), device)?;
+    let task = plan.task(unpooled(pooling, base, dtype), device)?;
     let read = [
         given("the output's gradient", dx, dtype, inputs),
         given("the indices", indices, DType::I32, outputs),
     ];
     check(device, &read, &[given("the input's gradient", dy, dtype, outputs)])?;
     let tensors = Unpacked::before(target, dtype, (dx, inputs), (dy, outputs));
-    let (dtype, buffers) = (device.computed(dtype), [tensors.read(), indices, tensors.written()]);
-    let note = unpool::launch_backward(client, pooling, base, dtype, &plan.settings, buffers);
+    let buffers = [tensors.read(), Tensor::new(indices, outputs), tensors.written()];
+    let note = unpool::launch_backward(client, task, buffers);
     tensors.after();
     Ok(note)
 }

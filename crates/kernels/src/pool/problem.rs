@@ -114,6 +114,11 @@ pub(super) struct Problem<'a> {
 }
 
 impl Problem<'_> {
+    /// Whether it is a norm or the gradient of one.
+    pub(super) fn is_norm(&self) -> bool {
+        matches!(self.reduction, Reduction::Norm(_))
+    }
+
     /// The problem as kernels compute it, in `i32` if its tensors are packed; an error if no kernel can compute it or its
     /// tensors are too large.
     pub(super) fn checked(self, device: &Capabilities) -> Result<Self, PlanError> {

@@ -14,8 +14,10 @@ use cubecl::client::Client;
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
 use super::common::buffers::Buffers;
+use super::common::cost::Meter;
 use super::common::kernel::Kernel;
 use super::common::settings::Settings;
+use super::common::task::Task;
 use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
 use super::{
@@ -56,7 +58,7 @@ macro_rules! kernels {
             fn plan(self, problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError> {
                 match self {
                     $(Self::$name => {
-                        let (settings, config) = <$module::Config as Kernel>::plan(problem, device)?;
+                        let (settings, config) = planned::<$module::Config>(problem, device)?;
                         Ok(Plan { config: Config::$name(config), settings })
                     })*
                 }
@@ -71,37 +73,26 @@ macro_rules! kernels {
                 }
             }
 
-            fn seconds(
-                &self,
-                settings: &Settings,
-                problem: Problem<'_>,
-                device: &Capabilities,
-            ) -> f64 {
+            fn seconds(&self, meter: &Meter<'_>) -> f64 {
                 match self {
-                    $(Self::$name(config) => config.seconds(settings, problem, device),)*
+                    $(Self::$name(config) => config.seconds(meter),)*
                 }
             }
 
-            fn check(
-                &self,
-                settings: &Settings,
-                problem: Problem<'_>,
-                device: &Capabilities,
-            ) -> Result<(), PlanError> {
+            fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
                 match self {
-                    $(Self::$name(config) => config.check(settings, problem, device),)*
+                    $(Self::$name(config) => config.check(task),)*
                 }
             }
 
             fn launch(
                 &self,
                 client: &Client,
-                problem: Problem<'_>,
-                settings: &Settings,
+                task: Task<'_>,
                 buffers: Buffers<'_>,
             ) -> Result<(), PlanError> {
                 match self {
-                    $(Self::$name(config) => config.launch(client, problem, settings, buffers),)*
+                    $(Self::$name(config) => config.launch(client, task, buffers),)*
                 }
             }
         }
@@ -141,6 +132,18 @@ kernels! {
     SegmentedScatter: segmented_scatter,
     /// Norms and their gradients: one unit per vector.
     Lp: lp,
+}
+
+/// The settings and the configuration of a kernel for a problem; an error if it cannot compute the problem.
+fn planned<K: Kernel>(
+    problem: Problem<'_>,
+    device: &Capabilities,
+) -> Result<(Settings, K), PlanError> {
+    K::fits(problem, device)?;
+    let task = Task::new(problem, device);
+    let (settings, config) = K::plan(task)?;
+    config.check(task.with(settings))?;
+    Ok((settings, config))
 }
 
 impl Algorithm {
@@ -264,7 +267,8 @@ impl Plan {
         let reduction = Reduction::max(Output::ValuesAndIndices(base));
         let problem = Problem { pooling, reduction, dtype, gradient: false }.checked(device)?;
         let plan = Algorithm::Direct.plan(problem, device)?;
-        Ok(Self { settings: unpool::settings(problem, plan.settings), ..plan })
+        let task = Task::new(problem, device).with(plan.settings);
+        Ok(Self { settings: unpool::settings(task), ..plan })
     }
 
     /// The bytes of the scratch buffers: the kernel's own, and unpacked copies of tensors whose type the device lacks.
@@ -280,15 +284,16 @@ impl Plan {
         dtype: DType,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        self.check_for(Problem { pooling, reduction, dtype, gradient: false }, device)
+        self.task(Problem { pooling, reduction, dtype, gradient: false }, device).map(drop)
     }
 
-    /// The same for a [`Problem`], which may be a gradient.
-    pub(super) fn check_for(
+    /// The task of the plan's kernel, for a [`Problem`] that may be a gradient; an error for values that the kernel
+    /// cannot run with.
+    pub(super) fn task<'a>(
         &self,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
+        problem: Problem<'a>,
+        device: &'a Capabilities,
+    ) -> Result<Task<'a>, PlanError> {
         let problem = problem.checked(device)?;
         let (algorithm, settings) = (self.algorithm(), &self.settings);
         let own = algorithm.plan(problem, device)?.settings;
@@ -303,17 +308,24 @@ impl Plan {
         if settings.runs != own.runs && !rolled {
             return Err(PlanError::Fixed { name: "runs", kernel });
         }
-        self.config.check(settings, problem, device)
+        let task = Task { problem, settings: self.settings, device };
+        self.config.check(task)?;
+        Ok(task)
     }
 
-    /// Launches the kernel. The plan and the buffers must have been checked.
+    /// Launches the kernel for its [`task`](Self::task). The buffers must have been checked.
     pub(super) fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        self.config.launch(client, problem, &self.settings, buffers)
+        self.config.launch(client, task, buffers)
+    }
+
+    /// The estimated time.
+    fn seconds(&self, problem: Problem<'_>, device: &Capabilities) -> f64 {
+        self.config.seconds(&Meter { task: Task { problem, settings: self.settings, device } })
     }
 }
 
@@ -362,7 +374,7 @@ fn choose(problem: Problem<'_>, device: &Capabilities) -> Result<Plan, PlanError
         match algorithm.plan(problem, device) {
             Ok(plan) if algorithm.is_fixed_for(problem, device) => return Ok(plan),
             Ok(plan) => {
-                let seconds = plan.config.seconds(&plan.settings, problem, device);
+                let seconds = plan.seconds(problem, device);
                 if best.is_none_or(|(least, _)| seconds < least) {
                     best = Some((seconds, plan));
                 }
@@ -381,7 +393,7 @@ fn verdicts(problem: Problem<'_>, device: &Capabilities) -> Vec<(Algorithm, Verd
         let verdict = match algorithm.plan(problem, device) {
             Err(error) => Verdict::Refused(error),
             Ok(plan) => {
-                let seconds = plan.config.seconds(&plan.settings, problem, device);
+                let seconds = plan.seconds(problem, device);
                 let nanoseconds = (seconds * 1e9) as u64;
                 match chosen {
                     Ok(chosen) if chosen == algorithm => Verdict::Chosen { nanoseconds },

@@ -6,6 +6,7 @@ use windowpane_geometry::{DType, Pooling};
 
 use crate::device::{Capabilities, Target};
 use crate::packed;
+use crate::pool::common::buffers::Tensor;
 
 /// The bytes of the unpacked tensors; 0 if the device has the type.
 pub(super) fn bytes(pooling: &Pooling, dtype: DType, device: &Capabilities) -> usize {
@@ -24,7 +25,7 @@ pub(super) struct Unpacked<'a> {
     packed: (&'a Handle, usize),
     /// Copies of the tensor that is read and of the result, if they differ from the caller's.
     copies: Option<[Handle; 2]>,
-    read: &'a Handle,
+    read: (&'a Handle, usize),
 }
 
 impl<'a> Unpacked<'a> {
@@ -39,17 +40,19 @@ impl<'a> Unpacked<'a> {
             let room = packed::room(target.client, written.1);
             [packed::unpack(target, dtype, read.0, read.1), room]
         });
-        Self { target, dtype, packed: written, copies, read: read.0 }
+        Self { target, dtype, packed: written, copies, read }
     }
 
     /// The tensor that the kernel reads.
-    pub(super) fn read(&self) -> &Handle {
-        self.copies.as_ref().map_or(self.read, |[read, _]| read)
+    pub(super) fn read(&self) -> Tensor<'_> {
+        let (read, elements) = self.read;
+        Tensor::new(self.copies.as_ref().map_or(read, |[read, _]| read), elements)
     }
 
     /// The tensor that the kernel writes.
-    pub(super) fn written(&self) -> &Handle {
-        self.copies.as_ref().map_or(self.packed.0, |[_, written]| written)
+    pub(super) fn written(&self) -> Tensor<'_> {
+        let (packed, elements) = self.packed;
+        Tensor::new(self.copies.as_ref().map_or(packed, |[_, written]| written), elements)
     }
 
     /// Packs the kernel's result.

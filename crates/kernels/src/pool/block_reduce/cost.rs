@@ -1,10 +1,7 @@
 //! The estimated time of teams, and of planes in shared memory.
 
 use super::{Config, FLIGHT, cubes_of_a_part};
-use crate::device::Capabilities;
 use crate::pool::common::cost::Meter;
-use crate::pool::common::settings::Settings;
-use crate::pool::problem::Problem;
 
 /// The instructions of a unit besides its taps; of a tap besides its load and its reduction; and of a step that combines
 /// the results of a team.
@@ -12,16 +9,11 @@ const OF_UNIT: f64 = 140.0;
 const OF_TAP: f64 = 37.0;
 const OF_STEP: f64 = 14.0;
 
-pub(super) fn seconds(
-    config: &Config,
-    settings: &Settings,
-    problem: Problem<'_>,
-    device: &Capabilities,
-) -> f64 {
-    let meter = Meter::new(problem, settings, device);
-    let (pooling, lanes) = (problem.pooling, settings.lanes);
-    let taps = pooling.grid().taps();
-    let cubes = cubes_of_a_part(pooling, settings, config);
+pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
+    let task = meter.task;
+    let (settings, lanes) = (task.settings, task.lanes());
+    let taps = task.taps();
+    let cubes = cubes_of_a_part(task, config);
     let units = cubes * config.parts * settings.units as usize;
     if config.planes > 0 {
         let copies = (config.planes * taps) as f64 / lanes as f64 / f64::from(settings.units);

@@ -32,16 +32,16 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional_vectors, vectors};
+use crate::pool::common::buffers::{Buffers, Tensor, optional};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{widest_divisor, widest_load};
+use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form as Tap, problem_args};
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction, check_workspace, pixel_channels};
+use crate::pool::problem::{Problem, check_workspace};
 
 const NAME: &str = "block_reduce";
 
@@ -70,48 +70,41 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    /// Refuses everything except maxima and averages.
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+        only_if(NAME, !problem.gradient, "it computes no gradients")?;
+        only_if(NAME, !problem.is_norm(), "it computes no norms")
+    }
+
     /// Plans teams, and the scratch buffers for their parts.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        fits(problem)?;
-        let own = Settings::new(problem, device);
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let Task { settings: own, device, .. } = task;
         // Not every device has shared vectors of more than four lanes.
-        let widest = widest_load(problem.dtype, device).min(device.vector_lanes.min(16));
-        if let Some((lanes, planes)) = staged(problem, &own, widest, device) {
+        let widest = task.widest().min(device.vector_lanes.min(16));
+        if let Some((lanes, planes)) = staged(task, widest) {
             let settings = Settings { lanes, across: true, unrolled: false, ..own };
-            let config = Self { team: 1, parts: 1, planes };
-            config.check(&settings, problem, device)?;
-            return Ok((settings, config));
+            return Ok((settings, Self { team: 1, parts: 1, planes }));
         }
-        let teams = Teams::new(problem.pooling, own.units, own.lanes.min(widest), widest);
-        let Teams { lanes, across, team, parts } = teams;
+        let Teams { lanes, across, team, parts } = Teams::new(task, own.lanes.min(widest), widest);
         let settings = Settings { lanes, across, unrolled: false, ..own };
-        let workspace = workspace(problem.pooling, problem.reduction, &settings, parts);
-        let settings = Settings { workspace, ..settings };
-        let config = Self { team, parts, planes: 0 };
-        config.check(&settings, problem, device)?;
-        Ok((settings, config))
+        let workspace = workspace(task.with(settings), parts);
+        Ok((Settings { workspace, ..settings }, Self { team, parts, planes: 0 }))
     }
 
     /// Refuses teams larger than a cube, and numbers of parts that are not supported.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, .. } = problem;
-        fits(problem)?;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { settings, device, .. } = task;
         let Self { team, parts, planes } = *self;
-        let (units, taps) = (settings.units, pooling.grid().taps());
-        settings.check_lanes_of(match settings.across {
-            true if !is_flat(pooling) => 0,
+        let (units, taps) = (settings.units, task.taps());
+        task.check_lanes_of(match settings.across {
+            true if !is_flat(task.pooling()) => 0,
             // The planes of a cube, and those of the last one, are whole vectors.
             true if planes > 0 => {
-                let last = pooling.output().elements() % planes;
+                let last = task.outputs() % planes;
                 1 << (planes.saturating_mul(taps) | (last * taps)).trailing_zeros().min(31)
             }
             true => taps,
-            false => pixel_channels(pooling),
+            false => task.pixel(),
         })?;
         let room = units as usize * STAGED as usize * settings.lanes;
         let fits = planes == 0
@@ -121,40 +114,32 @@ impl Kernel for Config {
         if !fits || !halves || !(1..=MOST_PARTS).contains(&parts) {
             return Err(PlanError::Teams { team, units, parts, limit: MOST_PARTS });
         }
-        let written = parts.saturating_mul(pooling.output().elements());
-        check_workspace(written, workspace(pooling, reduction, settings, parts), device)?;
+        let written = parts.saturating_mul(task.outputs());
+        check_workspace(written, workspace(task, parts), device)?;
         let bytes = match planes {
-            0 => shared_bytes(reduction, settings),
-            _ => room * problem.dtype.size(),
+            0 => shared_bytes(task),
+            _ => room * task.dtype().size(),
         };
         let room = bytes <= device.shared_bytes;
         only_if(NAME, room, "results of a cube's units do not fit in shared memory")
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        cost::seconds(self, settings, problem, device)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        cost::seconds(self, meter)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
         match self.parts {
-            1 => launch_one(client, problem, settings, self, buffers),
-            _ => launch_parts(client, problem, settings, self, buffers),
+            1 => launch_one(client, task, self, buffers),
+            _ => launch_parts(client, task, self, buffers),
         }
         Ok(())
     }
-}
-
-/// Refuses everything except maxima and averages.
-fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
-    let norm = matches!(problem.reduction, Reduction::Norm(_));
-    only_if(NAME, !problem.gradient, "it computes no gradients")?;
-    only_if(NAME, !norm, "it computes no norms")
 }
 
 /// The number of loads that a unit has in flight at once.
@@ -169,23 +154,18 @@ const ENOUGH_PLANES: usize = 32;
 
 /// The lanes of vectors, and the number of planes of a cube, if planes are copied to shared memory: on GPUs, if windows
 /// are small whole planes that only short vectors divide. With few planes, each multiprocessor has some.
-fn staged(
-    problem: Problem<'_>,
-    settings: &Settings,
-    widest: usize,
-    device: &Capabilities,
-) -> Option<(usize, usize)> {
-    let Problem { pooling, dtype, .. } = problem;
-    let (taps, windows) = (pooling.grid().taps(), pooling.output().elements());
+fn staged(task: Task<'_>, widest: usize) -> Option<(usize, usize)> {
+    let Task { settings, device, .. } = task;
+    let (taps, windows, size) = (task.taps(), task.outputs(), task.dtype().size());
     let lanes = widest_divisor(windows * taps, widest);
     let room = STAGED as usize * settings.units as usize * lanes;
-    let narrow = widest_divisor(taps, widest) * dtype.size() < NARROW_BYTES;
+    let narrow = widest_divisor(taps, widest) * size < NARROW_BYTES;
     let fitting = (room / taps).min(settings.units as usize);
-    let few = windows.div_ceil(settings.multiprocessors as usize).next_multiple_of(ENOUGH_PLANES);
+    let few = windows.div_ceil(device.multiprocessor_count()).next_multiple_of(ENOUGH_PLANES);
     // Planes of a whole number of vectors, whatever their elements.
     let planes = fitting.min(few) / lanes * lanes;
-    let fits = room * dtype.size() <= device.shared_bytes && planes > 0;
-    let flat = pixel_channels(pooling) == 1 && is_flat(pooling) && device.cores.is_none();
+    let fits = room * size <= device.shared_bytes && planes > 0;
+    let flat = task.pixel() == 1 && is_flat(task.pooling()) && device.cores.is_none();
     (flat && narrow && fits && fitting >= ENOUGH_PLANES).then_some((lanes, planes))
 }
 
@@ -206,18 +186,19 @@ struct Teams {
 
 impl Teams {
     /// Chooses teams for a problem. `lanes` divides a pixel; `widest` is the most that is loaded at once.
-    fn new(pooling: &Pooling, units: u32, lanes: usize, widest: usize) -> Self {
-        let across = pixel_channels(pooling) == 1 && is_flat(pooling);
-        let lanes = if across { widest_divisor(pooling.grid().taps(), widest) } else { lanes };
-        let taps = pooling.grid().taps() / if across { lanes } else { 1 };
-        let outputs = pooling.output().elements() / if across { 1 } else { lanes };
+    fn new(task: Task<'_>, lanes: usize, widest: usize) -> Self {
+        let (pixels, units) = (task.pixel(), task.settings.units);
+        let across = pixels == 1 && is_flat(task.pooling());
+        let lanes = if across { widest_divisor(task.taps(), widest) } else { lanes };
+        let taps = task.taps() / if across { lanes } else { 1 };
+        let outputs = task.outputs() / if across { 1 } else { lanes };
         let power = |n: usize| 1usize << n.max(1).ilog2();
         // Neighbouring units cover the vectors of a pixel before they share its taps.
-        let pixel = (pixel_channels(pooling) / lanes).next_power_of_two().min(32);
+        let pixel = (pixels / lanes).next_power_of_two().min(32);
         let pixel = if across { 1 } else { pixel };
         // Each unit of a team has a few taps, so that combining the units' results is not most of the work.
         let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
-        let wanted = if pixel_channels(pooling) == 1 {
+        let wanted = if pixels == 1 {
             most
         } else {
             (ENOUGH_UNITS / outputs.max(1)).max(1).next_power_of_two()
@@ -242,23 +223,19 @@ pub(super) fn is_flat(pooling: &Pooling) -> bool {
 }
 
 /// The bytes of shared memory of a cube.
-fn shared_bytes(reduction: Reduction, settings: &Settings) -> usize {
-    settings.units as usize * written(settings) * partial_bytes(reduction, settings)
+fn shared_bytes(task: Task<'_>) -> usize {
+    task.settings.units as usize * written(&task.settings) * partial_bytes(task)
 }
 
 /// The bytes of the scratch buffers for the parts.
-fn workspace(pooling: &Pooling, reduction: Reduction, settings: &Settings, parts: usize) -> usize {
+fn workspace(task: Task<'_>, parts: usize) -> usize {
     let parts = if parts > 1 { parts } else { 0 };
-    parts * pooling.output().elements() * partial_bytes(reduction, settings)
+    parts * task.outputs() * partial_bytes(task)
 }
 
-fn partial_bytes(reduction: Reduction, settings: &Settings) -> usize {
-    let index = if is_indexed(reduction) { DType::I32.size() } else { 0 };
-    settings.accumulator.size() + index
-}
-
-fn is_indexed(reduction: Reduction) -> bool {
-    reduction.has_indices()
+fn partial_bytes(task: Task<'_>) -> usize {
+    let index = if task.reduction().has_indices() { DType::I32.size() } else { 0 };
+    task.settings.accumulator.size() + index
 }
 
 /// The number of lanes that are written; lanes along a plane become one.
@@ -304,14 +281,14 @@ struct Form {
 }
 
 impl Form {
-    fn new(pooling: &Pooling, reduction: Reduction, dtype: DType, settings: &Settings) -> Self {
+    fn new(task: Task<'_>) -> Self {
         Self {
-            tap: Tap::new(pooling, reduction, dtype, &each(settings)),
-            flat: is_flat(pooling),
-            across: settings.across,
-            pixels: pixel_channels(pooling) > 1,
-            units: settings.units,
-            vectors: settings.shared_vectors,
+            tap: Tap::new(each(task)),
+            flat: is_flat(task.pooling()),
+            across: task.settings.across,
+            pixels: task.pixel() > 1,
+            units: task.settings.units,
+            vectors: task.device.shared_vectors,
         }
     }
 
@@ -322,18 +299,10 @@ impl Form {
 }
 
 /// Launches teams, or units, that reduce whole windows.
-fn launch_one(
-    client: &Client,
-    problem: Problem<'_>,
-    settings: &Settings,
-    config: &Config,
-    buffers: Buffers<'_>,
-) {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let Buffers { input, output, indices, .. } = buffers;
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (written, cubes) = (written(settings), cubes_of_a_part(pooling, settings, config));
-    let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (lanes, written) = (task.lanes(), written(&task.settings));
+    let cubes = cubes_of_a_part(task, config);
+    let (count, dim) = task.cubes(client, cubes);
     let launch = if config.planes > 0 {
         kernel::staged::launch_unchecked
     } else {
@@ -346,37 +315,31 @@ fn launch_one(
             client,
             count,
             dim,
-            settings.lanes,
+            lanes,
             written,
-            vectors(input, inputs, settings.lanes),
-            vectors(output, outputs, written),
-            optional_vectors(indices, outputs, written),
-            problem_args(pooling, reduction, dtype, &each(settings)),
-            team_args(pooling, settings, config, cubes),
-            Form::new(pooling, reduction, dtype, settings),
-            elem(dtype),
-            elem(settings.accumulator),
+            buffers.input.vectors(lanes),
+            buffers.output.vectors(written),
+            optional(buffers.indices, written),
+            problem_args(each(task)),
+            team_args(task, config, cubes),
+            Form::new(task),
+            task.elem(),
+            task.accumulator(),
         )
     };
 }
 
 /// Launches teams that reduce parts of windows, and then the kernel that combines the parts.
-fn launch_parts(
-    client: &Client,
-    problem: Problem<'_>,
-    settings: &Settings,
-    config: &Config,
-    buffers: Buffers<'_>,
-) {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let Buffers { input, output, indices, .. } = buffers;
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (written, cubes) = (written(settings), cubes_of_a_part(pooling, settings, config));
-    let form = Form::new(pooling, reduction, dtype, settings);
-    let elements = config.parts * outputs;
-    let values = client.empty(elements * settings.accumulator.size());
-    let positions = is_indexed(reduction).then(|| client.empty(elements * DType::I32.size()));
-    let (count, dim) = grid(client, settings.units, cubes * config.parts * settings.units as usize);
+fn launch_parts(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (lanes, written) = (task.lanes(), written(&task.settings));
+    let (form, cubes) = (Form::new(task), cubes_of_a_part(task, config));
+    let elements = config.parts * task.outputs();
+    let values = client.empty(elements * task.settings.accumulator.size());
+    let indexed = task.reduction().has_indices();
+    let positions = indexed.then(|| client.empty(elements * DType::I32.size()));
+    let values = Tensor::new(&values, elements);
+    let positions = positions.as_ref().map(|positions| Tensor::new(positions, elements));
+    let (count, dim) = task.cubes(client, cubes * config.parts);
     // SAFETY: taps outside a window or its part are moved inside before they are read, teams without a
     // window write nothing, and the parts are as many as the plan says.
     unsafe {
@@ -384,19 +347,19 @@ fn launch_parts(
             client,
             count,
             dim,
-            settings.lanes,
+            lanes,
             written,
-            vectors(input, inputs, settings.lanes),
-            vectors(&values, elements, written),
-            optional_vectors(positions.as_ref(), elements, written),
-            problem_args(pooling, reduction, dtype, &each(settings)),
-            team_args(pooling, settings, config, cubes),
+            buffers.input.vectors(lanes),
+            values.vectors(written),
+            optional(positions, written),
+            problem_args(each(task)),
+            team_args(task, config, cubes),
             form,
-            elem(dtype),
-            elem(settings.accumulator),
+            task.elem(),
+            task.accumulator(),
         )
     };
-    let (count, dim) = grid(client, settings.units, outputs / written);
+    let (count, dim) = task.grid(client, task.outputs() / written);
     // SAFETY: a unit past the last result returns before it reads.
     unsafe {
         kernel::fold_parts::launch_unchecked(
@@ -404,23 +367,23 @@ fn launch_parts(
             count,
             dim,
             written,
-            vectors(&values, elements, written),
-            optional_vectors(positions.as_ref(), elements, written),
-            vectors(output, outputs, written),
-            optional_vectors(indices, outputs, written),
-            problem_args(pooling, reduction, dtype, &each(settings)),
+            values.vectors(written),
+            optional(positions, written),
+            buffers.output.vectors(written),
+            optional(buffers.indices, written),
+            problem_args(each(task)),
             config.parts as u32,
             form,
-            elem(dtype),
-            elem(settings.accumulator),
+            task.elem(),
+            task.accumulator(),
         )
     };
 }
 
 /// The number of cubes whose teams compute one part of every window.
-fn cubes_of_a_part(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
-    let results = pooling.output().elements() / written(settings);
-    results.div_ceil(windows_of_a_cube(settings, config))
+fn cubes_of_a_part(task: Task<'_>, config: &Config) -> usize {
+    let results = task.outputs() / written(&task.settings);
+    results.div_ceil(windows_of_a_cube(&task.settings, config))
 }
 
 /// The number of windows that a cube reduces.
@@ -428,22 +391,18 @@ fn windows_of_a_cube(settings: &Settings, config: &Config) -> usize {
     if config.planes > 0 { config.planes } else { (settings.units / config.team) as usize }
 }
 
-/// The settings for results: lanes along a plane become one.
-fn each(settings: &Settings) -> Settings {
-    Settings { lanes: written(settings), across: false, unrolled: false, ..*settings }
+/// The task with the settings for results: lanes along a plane become one.
+fn each(task: Task<'_>) -> Task<'_> {
+    let lanes = written(&task.settings);
+    task.with(Settings { lanes, across: false, unrolled: false, ..task.settings })
 }
 
-fn team_args(
-    pooling: &Pooling,
-    settings: &Settings,
-    config: &Config,
-    cubes: usize,
-) -> TeamArgsLaunch {
-    let axes = pooling.grid().axes();
-    let teams = windows_of_a_cube(settings, config) as u32;
-    let vectors = settings.across && config.planes == 0;
-    let taps = pooling.grid().taps() / if vectors { settings.lanes } else { 1 };
-    let channels_last = pixel_channels(pooling) > 1;
+fn team_args(task: Task<'_>, config: &Config, cubes: usize) -> TeamArgsLaunch {
+    let axes = task.axes();
+    let teams = windows_of_a_cube(&task.settings, config) as u32;
+    let vectors = task.settings.across && config.planes == 0;
+    let taps = task.taps() / if vectors { task.lanes() } else { 1 };
+    let channels_last = task.pixel() > 1;
     TeamArgsLaunch::new(
         if channels_last { teams } else { config.team },
         config.team,

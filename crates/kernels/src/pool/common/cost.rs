@@ -11,7 +11,7 @@
 use windowpane_geometry::{AXES, Axis};
 
 use crate::device::Capabilities;
-use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 /// The units whose instructions a multiprocessor executes at once. Fewer units take as long as these.
@@ -50,7 +50,7 @@ pub(in crate::pool) struct Work {
 
 impl Work {
     /// The estimated time.
-    pub(in crate::pool) fn seconds(&self, settings: &Settings, device: &Capabilities) -> f64 {
+    pub(in crate::pool) fn seconds(&self, device: &Capabilities) -> f64 {
         let speeds = &device.speeds;
         let cached = self.bytes <= CACHED * device.cache_bytes.unwrap_or(0) as f64;
         let memory = self.bytes / if cached { speeds.cache } else { speeds.memory } as f64;
@@ -58,7 +58,7 @@ impl Work {
         let (rate, least, wait) = match device.cores {
             // An instruction of a processor is one of a whole vector, and its cores find loads in caches in time.
             Some(cores) => (speeds.vector as f64 / words(device), f64::from(cores), 0.0),
-            None => (speeds.vector as f64, AT_ONCE * f64::from(settings.multiprocessors), WAIT),
+            None => (speeds.vector as f64, AT_ONCE * device.multiprocessor_count() as f64, WAIT),
         };
         let instructions = self.instructions * self.units.max(least) / rate;
         let waits = self.waits * wait * least / rate;
@@ -74,40 +74,30 @@ fn words(device: &Capabilities) -> f64 {
 /// Counts the instructions of a plan.
 #[derive(Clone, Copy)]
 pub(in crate::pool) struct Meter<'a> {
-    problem: Problem<'a>,
-    settings: &'a Settings,
-    device: &'a Capabilities,
+    pub(in crate::pool) task: Task<'a>,
 }
 
-impl<'a> Meter<'a> {
-    pub(in crate::pool) fn new(
-        problem: Problem<'a>,
-        settings: &'a Settings,
-        device: &'a Capabilities,
-    ) -> Self {
-        Self { problem, settings, device }
-    }
-
+impl Meter<'_> {
     /// The estimated time of one launch that reads and writes every tensor once.
     pub(in crate::pool) fn seconds(&self, units: usize, instructions: f64, waits: f64) -> f64 {
         let work = Work { bytes: self.bytes(), units: units as f64, instructions, waits };
-        work.seconds(self.settings, self.device)
+        work.seconds(self.task.device)
     }
 
     /// The time of a launch with little to do.
     pub(in crate::pool) fn launch(&self) -> f64 {
         let work = Work { bytes: 0.0, units: 0.0, instructions: 0.0, waits: 1.0 };
-        work.seconds(self.settings, self.device)
+        work.seconds(self.task.device)
     }
 
     /// The instructions of a cube's barrier, which is a wait on a GPU.
     pub(in crate::pool) fn barrier(&self) -> f64 {
-        if self.device.cores.is_some() { BARRIER } else { 0.0 }
+        if self.task.device.cores.is_some() { BARRIER } else { 0.0 }
     }
 
     /// The bytes of all tensors.
     fn bytes(&self) -> f64 {
-        let Problem { pooling, reduction, dtype, gradient } = self.problem;
+        let Problem { pooling, reduction, dtype, gradient } = self.task.problem;
         let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
         let indexed = reduction.has_indices() || (gradient && reduction.is_extremum());
         let index = if indexed { WORD } else { 0 };
@@ -116,14 +106,14 @@ impl<'a> Meter<'a> {
 
     /// Whether windows may lie partly outside the input.
     pub(in crate::pool) fn is_clipped(&self) -> bool {
-        self.problem.pooling.grid().axes().iter().any(Axis::clipped)
+        self.task.problem.pooling.grid().axes().iter().any(Axis::clipped)
     }
 
     /// The vectors from one unit's load to its neighbour's, where units have neighbouring windows.
     pub(in crate::pool) fn step(&self) -> usize {
-        let width = &self.problem.pooling.grid().axes()[AXES - 1];
+        let width = &self.task.problem.pooling.grid().axes()[AXES - 1];
         match () {
-            _ if self.settings.across || pixel_channels(self.problem.pooling) > 1 => 1,
+            _ if self.task.settings.across || pixel_channels(self.task.problem.pooling) > 1 => 1,
             _ if width.output() == 1 => width.input(),
             _ => width.stride(),
         }
@@ -131,12 +121,12 @@ impl<'a> Meter<'a> {
 
     /// A load of some elements of the problem's type. Neighbouring units load `step` such vectors apart.
     pub(in crate::pool) fn load(&self, elements: usize, step: usize) -> f64 {
-        self.load_bytes(elements * self.problem.dtype.size(), step)
+        self.load_bytes(elements * self.task.problem.dtype.size(), step)
     }
 
     /// The loads of some windows' gradients, and of their indices if there are any.
     pub(in crate::pool) fn load_windows(&self, windows: usize) -> f64 {
-        let indices = match self.problem.reduction.is_extremum() {
+        let indices = match self.task.problem.reduction.is_extremum() {
             true => self.load_bytes(windows * WORD, 1),
             false => 0.0,
         };
@@ -145,16 +135,16 @@ impl<'a> Meter<'a> {
 
     /// A load of some bytes.
     pub(in crate::pool) fn load_bytes(&self, bytes: usize, step: usize) -> f64 {
-        match self.device.cores {
-            Some(_) => (bytes as f64 / self.device.load_bytes as f64).max(1.0),
+        match self.task.device.cores {
+            Some(_) => (bytes as f64 / self.task.device.load_bytes as f64).max(1.0),
             None => (bytes * step.min((SECTOR / bytes).max(1))).max(WORD) as f64,
         }
     }
 
     /// The conversion of some elements and their reduction into a result.
     pub(in crate::pool) fn reduce(&self, lanes: usize) -> f64 {
-        let Problem { reduction, dtype, gradient, .. } = self.problem;
-        let converts = self.settings.accumulator != dtype;
+        let Problem { reduction, dtype, gradient, .. } = self.task.problem;
+        let converts = self.task.settings.accumulator != dtype;
         let each = match reduction {
             Reduction::Extremum(..) if gradient => 2.0,
             _ if reduction.has_indices() => 3.0,
@@ -169,14 +159,14 @@ impl<'a> Meter<'a> {
 
     /// The moves of some elements to other lanes, which a processor makes one by one.
     pub(in crate::pool) fn shuffle(&self, lanes: usize) -> f64 {
-        if self.device.cores.is_some() { lanes as f64 } else { 0.0 }
+        if self.task.device.cores.is_some() { lanes as f64 } else { 0.0 }
     }
 
     /// The instructions for an operation on a vector.
     fn operations(&self, lanes: usize) -> f64 {
-        let vector = (lanes * self.settings.accumulator.size()) as f64;
-        match self.device.cores {
-            Some(_) => (vector / self.device.load_bytes as f64).max(1.0),
+        let vector = (lanes * self.task.settings.accumulator.size()) as f64;
+        match self.task.device.cores {
+            Some(_) => (vector / self.task.device.load_bytes as f64).max(1.0),
             None => lanes as f64,
         }
     }

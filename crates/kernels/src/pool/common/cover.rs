@@ -5,9 +5,9 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
-use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::{Fold, indexing};
-use crate::pool::problem::{Gradient, pixel_channels};
+use crate::pool::problem::Gradient;
 
 /// The numbers of an axis, seen from its input coordinates.
 #[derive(CubeType, CubeLaunch)]
@@ -50,15 +50,14 @@ pub(in crate::pool) struct GatherArgs {
 }
 
 pub(in crate::pool) fn gather_args(
-    pooling: &Pooling,
+    task: Task<'_>,
     gradient: Gradient,
-    settings: &Settings,
     vectors: usize,
 ) -> GatherArgsLaunch {
-    let [depth, height, width] = pooling.grid().axes().each_ref().map(cover_args);
+    let [depth, height, width] = task.axes().each_ref().map(cover_args);
     let reduction = gradient.reduction();
-    let pixel_vectors = (pixel_channels(pooling) / settings.lanes) as u32;
-    let [batch, channel, position] = indexing(pooling, reduction.base());
+    let pixel_vectors = (task.pixel() / task.lanes()) as u32;
+    let [batch, channel, position] = indexing(task.pooling(), reduction.base());
     GatherArgsLaunch::new(
         vectors as u32,
         pixel_vectors,
@@ -92,17 +91,17 @@ pub(in crate::pool) struct Form {
 const UNROLLED_WINDOWS: usize = 27;
 
 impl Form {
-    pub(in crate::pool) fn new(pooling: &Pooling, gradient: Gradient, settings: &Settings) -> Self {
-        let axes = pooling.grid().axes();
+    pub(in crate::pool) fn new(task: Task<'_>, gradient: Gradient) -> Self {
+        let (pooling, axes) = (task.pooling(), task.axes());
         let windows = axes.each_ref().map(most_windows_over);
         let unrolled = unrolled_windows(pooling).is_some();
         Self {
             axes: axes.each_ref().map(|axis| AxisForm::new(axis, false)),
             windows: unrolled.then_some(windows.map(|n| n as u32)),
             fold: Fold::of(gradient.reduction()),
-            rounds: settings.rounds,
-            runs: settings.runs,
-            channels: pixel_channels(pooling) > settings.lanes,
+            rounds: task.rounds(),
+            runs: task.settings.runs,
+            channels: task.pixel() > task.lanes(),
             rank: pooling.grid().rank(),
         }
     }

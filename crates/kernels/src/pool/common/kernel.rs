@@ -6,7 +6,9 @@ use cubecl::client::Client;
 
 use crate::device::Capabilities;
 use crate::pool::common::buffers::Buffers;
+use crate::pool::common::cost::Meter;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
@@ -16,26 +18,42 @@ pub(in crate::pool) trait Kernel: Copy + fmt::Display {
     /// The name that plans print, and by which users select the kernel.
     const NAME: &'static str;
 
-    /// Plans the kernel for a problem; an error if it cannot compute the problem on the device.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError>;
+    /// Refuses problems and devices that the kernel does not support, whatever the settings.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
 
-    /// Refuses settings and a configuration that the kernel cannot run with.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError>;
+    /// Plans the kernel for a problem that fits: the settings that replace the task's, and the configuration. The
+    /// selection checks both.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError>;
+
+    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that fits.
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
 
     /// The estimated time of all launches of a checked plan.
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64;
+    fn seconds(&self, meter: &Meter<'_>) -> f64;
 
     /// Launches the kernel. The plan and the buffers must have been checked.
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError>;
 }
+
+/// Declares the configuration of a kernel that has no settings of its own.
+macro_rules! no_config {
+    () => {
+        /// This kernel has no settings of its own.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Config;
+
+        impl core::fmt::Display for Config {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str("as planned")
+            }
+        }
+    };
+}
+
+pub(in crate::pool) use no_config;

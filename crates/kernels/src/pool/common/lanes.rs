@@ -1,11 +1,12 @@
 //! The width of a plan's vectors: the adjacent elements that a unit handles at once.
 
-use windowpane_geometry::{AXES, DType, Pooling};
+use windowpane_geometry::{AXES, DType};
 
 use crate::device::Capabilities;
 use crate::pool::common::blocks::window_lanes;
 use crate::pool::common::reach::Reach;
-use crate::pool::problem::{outermost, pixel_channels};
+use crate::pool::common::task::Task;
+use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 /// The most taps for which the loops over them are unrolled.
 pub(in crate::pool) const UNROLLED_TAPS: usize = 49;
@@ -13,11 +14,8 @@ pub(in crate::pool) const UNROLLED_TAPS: usize = 49;
 /// The most lanes that may lie along the width; `None` if they may not. A pixel must be one element, vectors must
 /// divide the width of input and output, and no window along the width may be empty. A gradient's vectors of windows
 /// may be shorter than those of inputs.
-pub(in crate::pool) fn lanes_across(
-    pooling: &Pooling,
-    widest: usize,
-    gradient: bool,
-) -> Option<usize> {
+pub(in crate::pool) fn lanes_across(problem: Problem<'_>, widest: usize) -> Option<usize> {
+    let Problem { pooling, gradient, .. } = problem;
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
         pixel_channels(pooling) == 1 && outermost(pooling) < AXES - 1 && !width.may_be_empty();
@@ -26,29 +24,25 @@ pub(in crate::pool) fn lanes_across(
         |&lanes: &usize| gradient || Reach::new(pooling, lanes, lanes).vectors() <= UNROLLED_TAPS;
     let widest = widest_divisor(width.input(), widest);
     let lanes = (1..=widest.ilog2()).rev().map(|power| 1usize << power);
-    let lanes = lanes.filter(near).find(|&lanes| divides_windows(pooling, lanes, gradient));
+    let lanes = lanes.filter(near).find(|&lanes| divides_windows(problem, lanes));
     lanes.filter(|_| fits)
 }
 
 /// Whether vectors divide the windows of a row; for a gradient, vectors of the windows that start in a vector of
 /// inputs.
-pub(in crate::pool) fn divides_windows(pooling: &Pooling, lanes: usize, gradient: bool) -> bool {
-    let width = &pooling.grid().axes()[AXES - 1];
-    let lanes = if gradient { window_lanes(width, lanes) } else { lanes };
+pub(in crate::pool) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
+    let width = &problem.pooling.grid().axes()[AXES - 1];
+    let lanes = if problem.gradient { window_lanes(width, lanes) } else { lanes };
     width.output().is_multiple_of(lanes)
 }
 
 /// The lanes along the width in which strips are written: as many as divide both widths. If these are a word or less
 /// and windows share nothing, a GPU's unit has as many as divide the output's width, to compute more results from the
 /// same index arithmetic.
-pub(in crate::pool) fn lanes_written(
-    pooling: &Pooling,
-    widest: usize,
-    runs: bool,
-) -> Option<usize> {
-    let both = lanes_across(pooling, widest, false)?;
-    let width = &pooling.grid().axes()[AXES - 1];
-    let few = !runs && 4 * both <= widest && width.kernel() <= width.stride();
+pub(in crate::pool) fn lanes_written(task: Task<'_>) -> Option<usize> {
+    let (width, widest) = (&task.axes()[AXES - 1], task.widest());
+    let both = lanes_across(task.problem, widest)?;
+    let few = !task.settings.runs && 4 * both <= widest && width.kernel() <= width.stride();
     Some(if few { widest_divisor(width.output(), widest) } else { both })
 }
 

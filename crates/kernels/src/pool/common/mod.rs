@@ -3,6 +3,8 @@
 //!
 //! * `kernel`: the interface between a kernel and the selection.
 //! * `settings`: the settings that all plans have.
+//! * `task`: a problem on a device with its settings, which most functions take.
+//! * `cost`: the estimated time of a launch.
 //! * `lanes`: the width of vectors.
 //! * `buffers`: tensors as kernel arguments.
 //! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
@@ -24,5 +26,6 @@ pub(super) mod runs;
 pub(super) mod settings;
 pub(super) mod strips;
 pub(super) mod taps;
+pub(super) mod task;
 pub(super) mod tiles;
 pub(super) mod window;

@@ -2,11 +2,9 @@
 
 use windowpane_geometry::{DType, Extremum, Pooling};
 
-use crate::cube::convert::{ExtremumForm, Widening, accumulator};
-use crate::device::{Capabilities, MULTIPROCESSORS};
-use crate::pool::common::lanes::{
-    UNROLLED_TAPS, divides_windows, lanes_across, widest_divisor, widest_load,
-};
+use crate::cube::convert::{ExtremumForm, accumulator};
+use crate::device::Capabilities;
+use crate::pool::common::lanes::{UNROLLED_TAPS, widest_divisor, widest_load};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 
@@ -39,26 +37,12 @@ pub struct Settings {
     pub runs: bool,
     /// The size of the scratch buffers in bytes.
     pub workspace: usize,
-    /// The number of elements in the widest single load.
-    pub(in crate::pool) widest: usize,
+    /// The type of the elements that the plan was made for.
+    pub(in crate::pool) dtype: DType,
     /// The type in which elements are compared and summed.
     pub(in crate::pool) accumulator: DType,
     /// How an extremum is computed.
     pub(in crate::pool) extremum: ExtremumForm,
-    /// Whether the kernel rounds sums to bf16 itself, because the device does not.
-    pub(in crate::pool) rounds: bool,
-    /// Whether shared memory can be viewed as vectors of another type, according to the device's capabilities.
-    pub(in crate::pool) shared_vectors: bool,
-    /// Whether the units of a plane can vote.
-    pub(in crate::pool) plane_ops: bool,
-    /// Whether bf16 is widened by bit operations, as the device's compiler requires.
-    pub(in crate::pool) fuses_conversions: bool,
-    /// The most lanes of a vector that the compiler does not split.
-    pub(in crate::pool) vector_lanes: usize,
-    /// The bytes of shared memory of a cube.
-    pub(in crate::pool) shared_bytes: usize,
-    /// The number of multiprocessors of a GPU.
-    pub(in crate::pool) multiprocessors: u32,
 }
 
 impl Settings {
@@ -84,24 +68,16 @@ impl Settings {
             Reduction::Extremum(extremum, _) => (extremum, accumulator(dtype)),
             _ => (Extremum::Max, accumulator(dtype)),
         };
-        let widest = widest_load(dtype, device);
         Self {
-            lanes: widest_divisor(pixel_channels(pooling), widest),
+            lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, device)),
             across: false,
-            widest,
             units: device.cores.unwrap_or(UNITS.min(device.units_per_cube)),
             unrolled: unrolls(pooling, reduction),
             runs: device.cores.is_some(),
             workspace: 0,
+            dtype,
             accumulator: compared,
             extremum: ExtremumForm::new(extremum, dtype, compared, device),
-            rounds: dtype == DType::BF16 && !device.rounds_bf16,
-            shared_vectors: device.shared_vectors,
-            plane_ops: device.plane_ops,
-            fuses_conversions: device.fuses_conversions,
-            vector_lanes: device.vector_lanes,
-            shared_bytes: device.shared_bytes,
-            multiprocessors: device.multiprocessors.unwrap_or(MULTIPROCESSORS),
         }
     }
 
@@ -122,17 +98,6 @@ impl Settings {
         Self { lanes: 1, across: false, unrolled: false, ..*self }
     }
 
-    /// How elements are converted to the type in which they are reduced.
-    pub(in crate::pool) fn widening(&self, dtype: DType) -> Widening {
-        if let Some(keys) = self.extremum.keys(dtype) {
-            keys
-        } else if dtype == DType::BF16 && self.accumulator != dtype && self.fuses_conversions {
-            if self.runs { Widening::EachBits } else { Widening::Bits }
-        } else {
-            Widening::Cast
-        }
-    }
-
     /// Refuses a number of units that the device does not support, a plan that was made for something other than `own`,
     /// and lanes along another axis.
     pub(in crate::pool) fn check_made(
@@ -144,45 +109,12 @@ impl Settings {
         if self.units == 0 || self.units > device.units_per_cube {
             return Err(PlanError::Units { units: self.units, limit: device.units_per_cube });
         }
-        let made = |settings: &Self| {
-            let Self { widest, accumulator, extremum, rounds, .. } = *settings;
-            let Self { shared_vectors, plane_ops, fuses_conversions, .. } = *settings;
-            let Self { vector_lanes, shared_bytes, multiprocessors, .. } = *settings;
-            let device = (shared_vectors, plane_ops, fuses_conversions, vector_lanes);
-            (widest, accumulator, extremum, rounds, device, shared_bytes, multiprocessors)
-        };
+        let made = |settings: &Self| (settings.dtype, settings.accumulator, settings.extremum);
         if made(self) != made(own) {
             return Err(PlanError::Foreign { kernel });
         }
         if self.across != own.across {
             return Err(PlanError::Fixed { name: "across", kernel });
-        }
-        Ok(())
-    }
-
-    /// Refuses lanes that are not a vector of the problem. Vectors along the width are checked as most kernels need
-    /// them.
-    pub(in crate::pool) fn check_lanes(&self, problem: Problem<'_>) -> Result<(), PlanError> {
-        let Problem { pooling, gradient, .. } = problem;
-        let neighbours = match self.across {
-            true => lanes_across(pooling, self.widest, gradient).unwrap_or(0),
-            false => pixel_channels(pooling),
-        };
-        // A gradient with fewer lanes need not have fewer lanes of windows, so these are checked separately.
-        if self.across && gradient && !divides_windows(pooling, self.lanes, gradient) {
-            let (lanes, widest) = (self.lanes, self.widest);
-            return Err(PlanError::Lanes { lanes, neighbours, widest });
-        }
-        self.check_lanes_of(neighbours)
-    }
-
-    /// Refuses lanes that do not divide `neighbours`, the number of adjacent elements; 0 means that no lanes are
-    /// possible.
-    pub(in crate::pool) fn check_lanes_of(&self, neighbours: usize) -> Result<(), PlanError> {
-        let (lanes, widest) = (self.lanes, self.widest);
-        let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
-        if !divides || neighbours == 0 || lanes > widest {
-            return Err(PlanError::Lanes { lanes, neighbours, widest });
         }
         Ok(())
     }

@@ -1,14 +1,14 @@
 //! The parameters of a strip that change its kernel's code: which rows, lines and taps it reads, known at compile time.
 
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, Pooling};
 
 use super::taps::{Line, TapForm};
 use crate::cube::axis::AxisForm;
 use crate::pool::common::reach::Reach;
 use crate::pool::common::runs::Run;
-use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::Form as Tap;
-use crate::pool::problem::{Reduction, outermost};
+use crate::pool::problem::outermost;
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,20 +50,15 @@ impl Along {
 
 impl Form {
     /// The form of strips with `strip` outputs and `columns` neighbouring columns.
-    pub(in crate::pool) fn new(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        settings: &Settings,
-        [strip, columns]: [usize; 2],
-    ) -> Self {
-        let width = &pooling.grid().axes()[AXES - 1];
-        let (columns, reads) = (columns_of(pooling, settings, columns), reads(pooling, settings));
+    pub(in crate::pool) fn new(task: Task<'_>, [strip, columns]: [usize; 2]) -> Self {
+        let pooling = task.pooling();
+        let width = &task.axes()[AXES - 1];
+        let (columns, reads) = (columns_of(task, columns), reads(task));
         Self {
-            tap: Tap::new(pooling, reduction, dtype, settings),
+            tap: Tap::new(task),
             along: Along::new(pooling, strip),
-            reach: match settings.across {
-                true => Reach::new(pooling, reads, settings.lanes),
+            reach: match task.settings.across {
+                true => Reach::new(pooling, reads, task.lanes()),
                 false => Reach::ONE,
             },
             own: has_own(width, reads),
@@ -195,17 +190,18 @@ fn has_own(width: &Axis, lanes: usize) -> bool {
 
 /// The lanes of an input vector: the same as of an output vector. Along the width on a GPU, as many as divide both the
 /// input's width and the step from one output vector to the next.
-pub(in crate::pool) fn reads(pooling: &Pooling, settings: &Settings) -> usize {
-    let width = &pooling.grid().axes()[AXES - 1];
+pub(in crate::pool) fn reads(task: Task<'_>) -> usize {
+    let (width, settings) = (&task.axes()[AXES - 1], task.settings);
     let step = settings.lanes * width.stride();
     let both = 1 << (width.input() | step).trailing_zeros();
-    if settings.across && !settings.runs { settings.widest.min(both) } else { settings.lanes }
+    if settings.across && !settings.runs { task.widest().min(both) } else { settings.lanes }
 }
 
 /// The number of neighbouring columns of a strip. It is `columns` if lanes are channels and the output has at least as
 /// many columns, otherwise 1.
-pub(in crate::pool) fn columns_of(pooling: &Pooling, settings: &Settings, columns: usize) -> usize {
-    let width = &pooling.grid().axes()[AXES - 1];
-    let fits = outermost(pooling) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();
-    if fits && !settings.across && width.output() >= columns { columns } else { 1 }
+pub(in crate::pool) fn columns_of(task: Task<'_>, columns: usize) -> usize {
+    let width = &task.axes()[AXES - 1];
+    let fits =
+        outermost(task.pooling()) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();
+    if fits && !task.settings.across && width.output() >= columns { columns } else { 1 }
 }

@@ -2,10 +2,9 @@
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, DType, Pooling};
+use windowpane_geometry::AXES;
 
-use crate::pool::common::settings::Settings;
-use crate::pool::common::window::pixel_vectors;
+use crate::pool::common::task::Task;
 use crate::pool::problem::outermost;
 
 /// How the vectors of a pixel are divided, so that neighbouring units also have neighbouring pixels, of one row and of
@@ -33,19 +32,13 @@ const TILE_ROWS: usize = 4;
 
 /// The tiles of a problem whose units have `places` positions along the height. Units that gather a gradient write more
 /// than they read.
-pub(in crate::pool) fn tiles_args(
-    pooling: &Pooling,
-    dtype: DType,
-    settings: &Settings,
-    places: usize,
-    gradient: bool,
-) -> TilesLaunch {
-    let pixel = pixel_vectors(pooling, settings);
-    let width = &pooling.grid().axes()[AXES - 1];
-    let most = if gradient { 2 * width.stride() - 1 } else { width.stride() };
-    let shares = width.kernel() > most && !settings.runs;
-    let tile = tile(pixel as usize, settings.lanes * dtype.size(), shares) as u32;
-    let rows = rows(pooling, settings, places) as u32;
+pub(in crate::pool) fn tiles_args(task: Task<'_>, places: usize) -> TilesLaunch {
+    let pixel = task.pixel_vectors();
+    let width = &task.axes()[AXES - 1];
+    let most = if task.problem.gradient { 2 * width.stride() - 1 } else { width.stride() };
+    let shares = width.kernel() > most && !task.settings.runs;
+    let tile = tile(pixel as usize, task.lanes() * task.dtype().size(), shares) as u32;
+    let rows = rows(task, places) as u32;
     TilesLaunch::new(tile, tile, rows, rows, pixel / tile)
 }
 
@@ -59,10 +52,10 @@ fn tile(pixel: usize, bytes: usize, shares: bool) -> usize {
 
 /// The number of rows in a tile. It divides the `places` of a sample, so that all tiles have as many rows. Strips along
 /// the height already have several rows.
-fn rows(pooling: &Pooling, settings: &Settings, places: usize) -> usize {
-    let height = &pooling.grid().axes()[AXES - 2];
-    let shares =
-        height.kernel() > height.stride() && outermost(pooling) < AXES - 2 && !settings.runs;
+fn rows(task: Task<'_>, places: usize) -> usize {
+    let height = &task.axes()[AXES - 2];
+    let inner = outermost(task.pooling()) < AXES - 2;
+    let shares = height.kernel() > height.stride() && inner && !task.settings.runs;
     let divides = |&rows: &usize| places.is_multiple_of(rows);
     (1..=TILE_ROWS).rev().find(divides).filter(|_| shares).unwrap_or(1)
 }

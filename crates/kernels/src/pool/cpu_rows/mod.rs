@@ -27,21 +27,20 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, vectors};
+use crate::pool::common::buffers::Buffers;
 use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{lanes_across, widest_load};
+use crate::pool::common::lanes::lanes_across;
 use crate::pool::common::reach::Reach;
 use crate::pool::common::settings::{Settings, check_strip};
 use crate::pool::common::strips::Form as Strip;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 const NAME: &str = "cpu_rows";
 
@@ -66,71 +65,75 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    /// Refuses problems and devices that the kernel does not support, whatever the vectors.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, .. } = problem;
+        let (grid, along) = (pooling.grid(), outermost(pooling));
+        let width = &grid.axes()[AXES - 1];
+        let folds = grid.taps() / width.kernel() + width.kernel();
+        only_if(NAME, device.cores.is_some(), "it is for processors")?;
+        only_if(NAME, !problem.gradient, "it computes no gradients")?;
+        only_if(NAME, !problem.is_norm(), "it computes no norms")?;
+        only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
+        only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
+        only_if(NAME, along < AXES - 1, "windows lie along the width only")?;
+        only_if(NAME, !grid.is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, grid.axes()[along].dilation() == 1, "windows are dilated along the strips")?;
+        only_if(NAME, !width.may_be_empty(), "windows may lie outside the input")?;
+        only_if(NAME, folds <= MOST_FOLDS, "windows have too many taps")
+    }
+
     /// Plans strips with as many rows as keep the number of lines within registers.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        fits(problem, device)?;
-        let Problem { pooling, dtype, .. } = problem;
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let pooling = task.pooling();
         let along = &pooling.grid().axes()[outermost(pooling)];
         let alone = along.stride() >= along.kernel() || along.output() == 1;
         let longest = if alone { 1 } else { 4 };
         let few = |&strip: &usize| strip <= longest && lines(pooling, strip) <= MOST_LINES;
         let strip = [4, 2].into_iter().find(few).unwrap_or(1);
-        let across = lanes_across(pooling, widest_load(dtype, device), false);
-        let own = Settings::new(problem, device).with_lanes(across);
-        let settings = Settings { unrolled: true, ..own };
-        let config = Self { strip };
-        config.check(&settings, problem, device)?;
-        Ok((settings, config))
+        let own = task.settings.with_lanes(lanes_across(task.problem, task.widest()));
+        Ok((Settings { unrolled: true, ..own }, Self { strip }))
     }
 
     /// Refuses settings and strips that the kernel cannot run with.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        fits(problem, device)?;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         only_if(
             NAME,
-            settings.across,
+            task.settings.across,
             "no vector divides the rows of input and output, or taps are too far apart",
         )?;
-        settings.check_lanes(problem)?;
+        task.check_lanes()?;
         check_strip(self.strip)?;
-        walks(problem.pooling, problem.dtype, settings, self.strip)
+        walks(task, self.strip)
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let meter = Meter::new(problem, settings, device);
-        let form = Form::new(pooling, reduction, dtype, settings, self.strip);
-        let (rows, _) = rows_and_piece(pooling, settings, self.strip);
-        let width = &pooling.grid().axes()[AXES - 1];
-        let (lines, reduce) = (form.lines() as f64, meter.reduce(settings.lanes));
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let (task, lanes) = (meter.task, meter.task.lanes());
+        let form = Form::new(task, self.strip);
+        let (rows, _) = rows_and_piece(task, self.strip);
+        let width = &task.axes()[AXES - 1];
+        let (lines, reduce) = (form.lines() as f64, meter.reduce(lanes));
         let reads = form.reach.steps() as f64 * lines * (meter.load(form.reach.input, 1) + reduce);
-        let columns = width.kernel() as f64 * (meter.shuffle(settings.lanes) + reduce);
-        let vectors = rows * (width.output() / settings.lanes);
+        let columns = width.kernel() as f64 * (meter.shuffle(lanes) + reduce);
+        let vectors = rows * (width.output() / lanes);
         meter.seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let Buffers { input, output, .. } = buffers;
-        let form = Form::new(pooling, reduction, dtype, settings, self.strip);
-        let (rows, piece) = rows_and_piece(pooling, settings, self.strip);
-        let [depth, height, width] = pooling.grid().axes().each_ref().map(Axis::output);
-        let width = width / settings.lanes;
+        let (axes, lanes) = (task.axes(), task.lanes());
+        let form = Form::new(task, self.strip);
+        let (rows, piece) = rows_and_piece(task, self.strip);
+        let [depth, height, width] = axes.each_ref().map(Axis::output);
+        let width = width / lanes;
         let pieces = width.div_ceil(piece);
         let mut places = [depth, height];
         places[form.along] = places[form.along].div_ceil(self.strip);
-        let (cubes, dim) = grid(client, settings.units, rows * pieces);
+        let (cubes, dim) = task.grid(client, rows * pieces);
         let wide = form.reach.input;
         // SAFETY: coordinates are clamped to the input before they are read, and outputs that do
         // not exist are not written.
@@ -139,12 +142,12 @@ impl Kernel for Config {
                 client,
                 cubes,
                 dim,
-                settings.lanes,
+                lanes,
                 wide,
-                vectors(input, pooling.input().elements(), wide),
-                vectors(output, pooling.output().elements(), settings.lanes),
+                buffers.input.vectors(wide),
+                buffers.output.vectors(lanes),
                 ComptimeOptionArgs::None,
-                problem_args(pooling, reduction, dtype, settings),
+                problem_args(task),
                 RowsLaunch::new(
                     (rows * pieces) as u32,
                     pieces as u32,
@@ -154,11 +157,11 @@ impl Kernel for Config {
                     depth as u32,
                     height as u32,
                     width as u32,
-                    (pooling.grid().axes()[AXES - 1].input() / wide) as u32,
+                    (axes[AXES - 1].input() / wide) as u32,
                 ),
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -174,35 +177,12 @@ const MOST_LINES: usize = 49;
 /// The size in bytes of a processor's widest vectors.
 const WIDEST: usize = 64;
 
-/// Refuses problems and devices that the kernel does not support, whatever the vectors.
-fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, .. } = problem;
-    let (grid, along) = (pooling.grid(), outermost(pooling));
-    let width = &grid.axes()[AXES - 1];
-    let folds = grid.taps() / width.kernel() + width.kernel();
-    only_if(NAME, device.cores.is_some(), "it is for processors")?;
-    only_if(NAME, !problem.gradient, "it computes no gradients")?;
-    only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
-    only_if(NAME, !reduction.has_indices(), "it computes no indices")?;
-    only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
-    only_if(NAME, along < AXES - 1, "windows lie along the width only")?;
-    only_if(NAME, !grid.is_fitted(), "window sizes follow from the input")?;
-    only_if(NAME, grid.axes()[along].dilation() == 1, "windows are dilated along the strips")?;
-    only_if(NAME, !width.may_be_empty(), "windows may lie outside the input")?;
-    only_if(NAME, folds <= MOST_FOLDS, "windows have too many taps")
-}
-
 /// Refuses vectors and strips that the kernel does not support.
-fn walks(
-    pooling: &Pooling,
-    dtype: DType,
-    settings: &Settings,
-    strip: usize,
-) -> Result<(), PlanError> {
-    let reach = reach_of(pooling, dtype, settings);
+fn walks(task: Task<'_>, strip: usize) -> Result<(), PlanError> {
+    let reach = reach_of(task);
     let touched = || (0..reach.vectors()).all(|v| reach.touches(v));
-    only_if(NAME, settings.runs, "its threads take runs of outputs")?;
-    only_if(NAME, lines(pooling, strip) <= MOST_LINES, "strips read too many rows")?;
+    only_if(NAME, task.settings.runs, "its threads take runs of outputs")?;
+    only_if(NAME, lines(task.pooling(), strip) <= MOST_LINES, "strips read too many rows")?;
     only_if(NAME, touched(), "taps are too far apart along the width")
 }
 
@@ -219,12 +199,12 @@ fn lines(pooling: &Pooling, strip: usize) -> usize {
 const ENOUGH: usize = 16;
 
 /// The number of rows of strips, and the output vectors in the piece of a row that one unit walks.
-fn rows_and_piece(pooling: &Pooling, settings: &Settings, strip: usize) -> (usize, usize) {
-    let along = pooling.grid().axes()[outermost(pooling)].output();
-    let width = pooling.grid().axes()[AXES - 1].output();
-    let rows = pooling.output().elements() / width / along * along.div_ceil(strip);
-    let width = width / settings.lanes;
-    let pieces = (ENOUGH * settings.units as usize).div_ceil(rows.max(1));
+fn rows_and_piece(task: Task<'_>, strip: usize) -> (usize, usize) {
+    let along = task.axes()[outermost(task.pooling())].output();
+    let width = task.axes()[AXES - 1].output();
+    let rows = task.outputs() / width / along * along.div_ceil(strip);
+    let width = width / task.lanes();
+    let pieces = (ENOUGH * task.settings.units as usize).div_ceil(rows.max(1));
     (rows, width.div_ceil(pieces.min(width)))
 }
 
@@ -257,18 +237,12 @@ struct Form {
 }
 
 impl Form {
-    fn new(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        settings: &Settings,
-        strip: usize,
-    ) -> Self {
-        let settings = Settings { unrolled: true, ..*settings };
+    fn new(task: Task<'_>, strip: usize) -> Self {
+        let task = task.with(Settings { unrolled: true, ..task.settings });
         Self {
-            strip: Strip::new(pooling, reduction, dtype, &settings, [strip, 1]),
-            along: outermost(pooling),
-            reach: reach_of(pooling, dtype, &settings),
+            strip: Strip::new(task, [strip, 1]),
+            along: outermost(task.pooling()),
+            reach: reach_of(task),
         }
     }
 
@@ -306,11 +280,11 @@ impl Form {
 }
 
 /// Input vectors are wider than the plan's vectors by a factor of the stride, if the processor has such vectors.
-fn reach_of(pooling: &Pooling, dtype: DType, settings: &Settings) -> Reach {
-    let width = &pooling.grid().axes()[AXES - 1];
-    let wide = settings.lanes * width.stride();
-    let widens = wide * dtype.size() <= WIDEST
+fn reach_of(task: Task<'_>) -> Reach {
+    let (width, lanes) = (&task.axes()[AXES - 1], task.lanes());
+    let wide = lanes * width.stride();
+    let widens = wide * task.dtype().size() <= WIDEST
         && wide.is_power_of_two()
         && width.input().is_multiple_of(wide);
-    Reach::new(pooling, if widens { wide } else { settings.lanes }, settings.lanes)
+    Reach::new(task.pooling(), if widens { wide } else { lanes }, lanes)
 }

@@ -12,20 +12,17 @@
 
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer, optional};
+use crate::pool::common::buffers::{Buffers, optional};
 use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
+use crate::pool::common::kernel::{Kernel, no_config};
 use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings};
+use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, problem_args};
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction};
+use crate::pool::problem::Problem;
 
 const NAME: &str = "direct";
 
@@ -38,79 +35,63 @@ const OF_LOOP: f64 = 5.3;
 /// The taps whose loads are in flight together in a loop.
 const IN_FLIGHT: f64 = 4.0;
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one unit per output vector.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let norm = matches!(problem.reduction, Reduction::Norm(_));
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, !norm, "it computes no norms")?;
-        Ok((Settings::new(problem, device), Self))
+        only_if(NAME, !problem.is_norm(), "it computes no norms")
+    }
+
+    /// Plans one unit per output vector.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        Ok((task.settings, Self))
     }
 
     /// Refuses lanes that do not divide a pixel, and loops that are too long to unroll.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        _device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        settings.check_lanes(problem)?;
-        let taps = problem.pooling.grid().taps();
-        if settings.unrolled && taps > MOST_UNROLLED_TAPS {
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()?;
+        let taps = task.taps();
+        if task.settings.unrolled && taps > MOST_UNROLLED_TAPS {
             return Err(PlanError::Unrolled { taps, limit: MOST_UNROLLED_TAPS });
         }
         Ok(())
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let meter = Meter::new(problem, settings, device);
-        let (lanes, taps) = (settings.lanes, problem.pooling.grid().taps() as f64);
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let task = meter.task;
+        let (lanes, taps) = (task.lanes(), task.taps() as f64);
         let address = OF_TAP * (1.0 + f64::from(meter.is_clipped()));
         let tap = address + meter.load(lanes, meter.step()) + meter.reduce(lanes);
         let (looped, waits) =
-            if settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
-        let units = problem.pooling.output().elements() / lanes;
-        meter.seconds(units, OF_UNIT + taps * (tap + looped), waits)
+            if task.settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
+        meter.seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let Buffers { input, output, indices, .. } = buffers;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let (cubes, units) = grid(client, settings.units, outputs / settings.lanes);
+        let lanes = task.lanes();
+        let (cubes, units) = task.grid(client, task.outputs() / lanes);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         unsafe {
             kernel::direct::launch_unchecked(
                 client,
                 cubes,
                 units,
-                settings.lanes,
-                buffer(input, inputs, settings),
-                buffer(output, outputs, settings),
-                optional(indices, outputs, settings),
-                problem_args(pooling, reduction, dtype, settings),
-                Form::new(pooling, reduction, dtype, settings),
-                elem(dtype),
-                elem(settings.accumulator),
+                lanes,
+                buffers.input.vectors(lanes),
+                buffers.output.vectors(lanes),
+                optional(buffers.indices, lanes),
+                problem_args(task),
+                Form::new(task),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())

@@ -14,20 +14,18 @@
 
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 
 use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer, optional};
+use crate::pool::common::buffers::{Buffers, optional};
 use crate::pool::common::cost::Meter;
 use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
-use crate::pool::common::kernel::Kernel;
+use crate::pool::common::kernel::{Kernel, no_config};
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction};
+use crate::pool::problem::Problem;
 
 const NAME: &str = "gather";
 
@@ -39,79 +37,64 @@ const OF_WINDOW: f64 = 16.0;
 /// The windows whose loads are in flight together in a loop.
 const IN_FLIGHT: f64 = 4.0;
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one unit per input vector.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let norm = matches!(problem.reduction, Reduction::Norm(_));
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
-        only_if(NAME, !norm, "it computes no gradients of norms")?;
-        Ok((Settings::new(problem, device), Self))
+        only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
+    }
+
+    /// Plans one unit per input vector.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        Ok((task.settings, Self))
     }
 
     /// Refuses lanes that do not divide a pixel.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        _device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        settings.check_lanes(problem)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let Problem { pooling, reduction, .. } = problem;
-        let meter = Meter::new(problem, settings, device);
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let unrolled = unrolled_windows(pooling);
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let task = meter.task;
+        let (inputs, lanes) = (task.inputs(), task.lanes());
+        let unrolled = unrolled_windows(task.pooling());
         // A loop visits only the windows that exist.
-        let over = (pooling.grid().taps() * outputs) as f64 / inputs as f64;
+        let over = (task.taps() * task.outputs()) as f64 / inputs as f64;
         let windows = unrolled.map_or(over.max(1.0), |windows| windows as f64);
-        let own = OF_WINDOW * if reduction.is_extremum() { 1.0 } else { 2.0 };
-        let window = own + meter.load_windows(settings.lanes) + meter.reduce(settings.lanes);
+        let own = OF_WINDOW * if task.reduction().is_extremum() { 1.0 } else { 2.0 };
+        let window = own + meter.load_windows(lanes) + meter.reduce(lanes);
         let waits = if unrolled.is_some() { 1.0 } else { windows / IN_FLIGHT };
-        meter.seconds(inputs / settings.lanes, OF_UNIT + windows * window, waits)
+        meter.seconds(inputs / lanes, OF_UNIT + windows * window, waits)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
         let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
-        let gradient = reduction.gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let vectors = inputs / settings.lanes;
-        let (cubes, units) = grid(client, settings.units, vectors);
+        let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
+        let lanes = task.lanes();
+        let vectors = task.inputs() / lanes;
+        let (cubes, units) = task.grid(client, vectors);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.
         unsafe {
             kernel::backward::launch_unchecked(
                 client,
                 cubes,
                 units,
-                settings.lanes,
-                buffer(dy, outputs, settings),
-                optional(winners, outputs, settings),
-                buffer(dx, inputs, settings),
-                gather_args(pooling, gradient, settings, vectors),
-                Form::new(pooling, gradient, settings),
-                elem(dtype),
-                elem(accumulator(dtype)),
+                lanes,
+                dy.vectors(lanes),
+                optional(winners, lanes),
+                dx.vectors(lanes),
+                gather_args(task, gradient, vectors),
+                Form::new(task, gradient),
+                task.elem(),
+                elem(accumulator(task.dtype())),
             )
         };
         Ok(())

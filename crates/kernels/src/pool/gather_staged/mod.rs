@@ -17,23 +17,21 @@
 
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
 
-use crate::cube::convert::{Widening, elem};
-use crate::cube::unit::grid;
+use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::blocks::Block;
-use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::buffers::Buffers;
 use crate::pool::common::cost::{Meter, WARP};
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{widest_divisor, widest_load};
+use crate::pool::common::kernel::{Kernel, no_config};
+use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::settings::Settings;
-use crate::pool::common::window::{pixel_vectors, split};
+use crate::pool::common::task::Task;
+use crate::pool::common::window::split;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
@@ -42,83 +40,89 @@ const NAME: &str = "gather_staged";
 /// The instructions of a unit for each plane of blocks, besides its windows and its sums.
 const OF_PLANE: f64 = 160.0;
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    /// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
+    /// with too many windows over them.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, gradient, .. } = problem;
+        let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
+        let positions = reduction.base() == IndexBase::Plane;
+        let last = pooling.layout() == Layout::ChannelsLast;
+        let whole = pixel_channels(pooling).is_multiple_of(LANES);
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, gradient, "it only computes gradients")?;
+        only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
+        only_if(NAME, positions, "indices are not positions in a plane")?;
+        only_if(NAME, last, "it is for channels-last tensors")?;
+        only_if(NAME, whole, "channels are not a multiple of 4")?;
+        only_if(NAME, outermost(pooling) == 0, "windows are not three-dimensional")?;
+        only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
+        only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
+        only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
+        let axes = Block::of(pooling);
+        let product =
+            |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
+        only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
+        only_if(
+            NAME,
+            product(|b| b.all().1) <= MOST_WINDOWS,
+            "too many windows overlap a unit's inputs",
+        )
+    }
+
     /// Plans cubes that each have a tile of blocks.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let Problem { pooling, dtype, .. } = problem;
-        fits(problem, device)?;
-        let own = Settings { lanes: LANES, unrolled: true, ..Settings::new(problem, device) };
-        let settings = Settings { units: units(pooling, dtype, &own), ..own };
-        Self.check(&settings, problem, device)?;
-        Ok((settings, Self))
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let own = Settings { lanes: LANES, unrolled: true, ..task.settings };
+        Ok((Settings { units: Form::new(task.with(own)).units(), ..own }, Self))
     }
 
     /// Refuses problems and devices that the kernel does not support, lanes and units other than the tile's, and tiles
     /// that do not fit in shared memory.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        let Problem { pooling, dtype, .. } = problem;
-        fits(problem, device)?;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let (settings, device) = (task.settings, task.device);
         only_if(NAME, settings.lanes == LANES, "its vectors have 4 channels")?;
-        let loaded = LANES <= widest_load(dtype, device);
+        let loaded = LANES <= task.widest();
         only_if(NAME, loaded, "the device does not load vectors of 4 elements of this type")?;
-        let units = units(pooling, dtype, settings);
+        let form = Form::new(task);
+        let units = form.units();
         only_if(NAME, settings.units == units, "a tile takes another number of units")?;
         only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")?;
-        let room = shared_bytes(pooling, dtype, settings) <= device.shared_bytes;
+        let room = form.shared_bytes(task.dtype()) <= device.shared_bytes;
         only_if(NAME, room, "the windows of a tile do not fit in shared memory")
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let Problem { pooling, dtype, .. } = problem;
-        let meter = Meter::new(problem, settings, device);
-        let form = Form::new(pooling, dtype, settings);
-        let strides: usize = pooling.grid().axes().iter().map(Axis::stride).product();
-        let over = pooling.grid().taps() as f64 / strides as f64;
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let task = meter.task;
+        let form = Form::new(task);
+        let strides: usize = task.axes().iter().map(Axis::stride).product();
+        let over = task.taps() as f64 / strides as f64;
         let sums = f64::from(form.inputs()) * over * meter.reduce(LANES);
         // A window is stored in shared memory and read from it for each block, element by element if it cannot be seen
         // as vectors of such elements.
-        let whole = settings.shared_vectors && dtype.is_float();
+        let whole = task.device.shared_vectors && task.dtype().is_float();
         let read: u32 = if whole { 0 } else { form.windows().iter().product() };
         let windows = f64::from(2 * form.turns() + read) * meter.load_windows(LANES);
-        let planes = blocks(pooling, &form)[0].min(PLANES) as f64;
+        let planes = blocks(task, &form)[0].min(PLANES) as f64;
         // A cube takes whole warps.
-        let units =
-            cubes(pooling, dtype, settings) * settings.units.next_multiple_of(WARP) as usize;
+        let units = cubes(task, &form) * task.settings.units.next_multiple_of(WARP) as usize;
         meter.seconds(units, planes * (OF_PLANE + windows + sums), planes)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, dtype, .. } = problem;
         let Buffers { input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let form = Form::new(pooling, dtype, settings);
-        let axes = pooling.grid().axes();
-        let (blocks, tiles) = (blocks(pooling, &form), tiles(pooling, &form));
+        let (form, axes, lanes) = (Form::new(task), task.axes(), task.lanes());
+        let (blocks, tiles) = (blocks(task, &form), tiles(task, &form));
         let [depth, height, width] = [0, 1, 2].map(|i| {
             StagedAxisLaunch::new(
                 axes[i].input() as i32,
@@ -127,23 +131,23 @@ impl Kernel for Config {
                 tiles[i] as u32,
             )
         });
-        let cubes = cubes(pooling, dtype, settings);
+        let cubes = cubes(task, &form);
         let args = StagedArgsLaunch::new(cubes as u32, depth, height, width, PLANES as u32);
-        let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+        let (count, dim) = task.cubes(client, cubes);
         // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
             kernel::walk_blocks::launch_unchecked(
                 client,
                 count,
                 dim,
-                settings.lanes,
-                buffer(dy, outputs, settings),
-                buffer(winners, outputs, settings),
-                buffer(dx, inputs, settings),
+                lanes,
+                dy.vectors(lanes),
+                winners.vectors(lanes),
+                dx.vectors(lanes),
                 args,
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -180,23 +184,29 @@ struct Form {
 }
 
 impl Form {
-    fn new(pooling: &Pooling, dtype: DType, settings: &Settings) -> Self {
-        let axes = Block::of(pooling);
-        let pixel = pixel_vectors(pooling, settings);
+    fn new(task: Task<'_>) -> Self {
+        let axes = Block::of(task.pooling());
+        let pixel = task.pixel_vectors();
         Self {
             axes,
             whole: [0, 1, 2]
-                .map(|i| pooling.grid().axes()[i].input().is_multiple_of(axes[i].inputs as usize)),
+                .map(|i| task.axes()[i].input().is_multiple_of(axes[i].inputs as usize)),
             pixel,
             vectors: widest_divisor(pixel as usize, CHANNELS / LANES) as u32,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
         }
     }
 
     /// The number of units in a cube.
     fn units(&self) -> u32 {
         (TILE[0] * TILE[1]) as u32 * self.vectors
+    }
+
+    /// The bytes of shared memory of a cube.
+    fn shared_bytes(&self, dtype: DType) -> usize {
+        let elements = self.plane() as usize * LANES;
+        self.planes() as usize * elements * (dtype.size() + DType::I32.size())
     }
 
     /// The number of windows over a block on each axis.
@@ -286,61 +296,19 @@ struct StagedArgs {
 }
 
 /// The number of blocks on each axis.
-fn blocks(pooling: &Pooling, form: &Form) -> [usize; AXES] {
-    let axes = pooling.grid().axes();
+fn blocks(task: Task<'_>, form: &Form) -> [usize; AXES] {
+    let axes = task.axes();
     [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
 }
 
 /// The number of runs of planes, and of tiles on the other axes.
-fn tiles(pooling: &Pooling, form: &Form) -> [usize; AXES] {
-    let (blocks, steps) = (blocks(pooling, form), [PLANES, TILE[0], TILE[1]]);
+fn tiles(task: Task<'_>, form: &Form) -> [usize; AXES] {
+    let (blocks, steps) = (blocks(task, form), [PLANES, TILE[0], TILE[1]]);
     [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))
 }
 
 /// The number of cubes of a problem.
-fn cubes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
-    let form = Form::new(pooling, dtype, settings);
-    let tiles: usize = tiles(pooling, &form).into_iter().product();
-    pooling.input().batch() * tiles * (form.pixel / form.vectors) as usize
-}
-
-/// The number of units in a cube.
-fn units(pooling: &Pooling, dtype: DType, settings: &Settings) -> u32 {
-    Form::new(pooling, dtype, settings).units()
-}
-
-/// The bytes of shared memory of a cube.
-fn shared_bytes(pooling: &Pooling, dtype: DType, settings: &Settings) -> usize {
-    let form = Form::new(pooling, dtype, settings);
-    let elements = form.plane() as usize * settings.lanes;
-    form.planes() as usize * elements * (dtype.size() + DType::I32.size())
-}
-
-/// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
-/// with too many windows over them.
-fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, gradient, .. } = problem;
-    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
-    let positions = reduction.base() == IndexBase::Plane;
-    let last = pooling.layout() == Layout::ChannelsLast;
-    let whole = pixel_channels(pooling).is_multiple_of(LANES);
-    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
-    only_if(NAME, gradient, "it only computes gradients")?;
-    only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
-    only_if(NAME, positions, "indices are not positions in a plane")?;
-    only_if(NAME, last, "it is for channels-last tensors")?;
-    only_if(NAME, whole, "channels are not a multiple of 4")?;
-    only_if(NAME, outermost(pooling) == 0, "windows are not three-dimensional")?;
-    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
-    only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
-    only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
-    let axes = Block::of(pooling);
-    let product = |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
-    only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
-    only_if(
-        NAME,
-        product(|b| b.all().1) <= MOST_WINDOWS,
-        "too many windows overlap a unit's inputs",
-    )
+fn cubes(task: Task<'_>, form: &Form) -> usize {
+    let tiles: usize = tiles(task, form).into_iter().product();
+    task.pooling().input().batch() * tiles * (form.pixel / form.vectors) as usize
 }

@@ -5,8 +5,8 @@ use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
 use super::NAME;
 use crate::cube::convert::Widening;
 use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::window::{Fold, pixel_vectors};
+use crate::pool::common::task::Task;
+use crate::pool::common::window::Fold;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Gradient;
 
@@ -39,8 +39,8 @@ pub(super) struct Form {
 const MOST_WINDOWS: usize = 36;
 const MOST_INPUTS: usize = 16;
 
-/// Refuses problems that this kernel does not support.
-pub(super) fn fits(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
+/// Refuses problems whose blocks this kernel does not support.
+pub(super) fn check(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
     only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
@@ -55,24 +55,19 @@ pub(super) fn fits(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
 }
 
 impl Form {
-    pub(super) fn new(
-        pooling: &Pooling,
-        gradient: Gradient,
-        dtype: DType,
-        settings: &Settings,
-        strip: usize,
-    ) -> Self {
+    pub(super) fn new(task: Task<'_>, gradient: Gradient, strip: usize) -> Self {
+        let (pooling, settings) = (task.pooling(), task.settings);
         let lanes = if settings.across { settings.lanes } else { 1 };
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
         let window_lanes = if settings.across { window_lanes } else { 1 };
         Self {
             axes: blocks_of(pooling, strip, window_lanes),
             fold: Fold::of(gradient.reduction()),
-            reciprocal: dtype != DType::F64,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
+            reciprocal: task.dtype() != DType::F64,
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
             runs: settings.runs,
-            channels: pixel_vectors(pooling, settings) > 1,
+            channels: task.pixel_vectors() > 1,
             lanes: lanes as u32,
             window_lanes,
             across: settings.across,

@@ -28,23 +28,23 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis};
 
 use crate::cube::axis::{AxisArgs, axis_args};
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
 use crate::pool::common::blocks;
-use crate::pool::common::buffers::{Buffers, buffer, optional_vectors, vectors};
+use crate::pool::common::buffers::{Buffers, optional};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{lanes_across, widest_load};
+use crate::pool::common::lanes::lanes_across;
 use crate::pool::common::settings::{Settings, check_strip};
+use crate::pool::common::task::Task;
 use crate::pool::common::tiles::{Tiles, tiles_args};
-use crate::pool::common::window::{full_divisor, indexing, pixel_vectors};
+use crate::pool::common::window::indexing;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Gradient, Problem, Reduction, outermost};
+use crate::pool::problem::{Gradient, Problem, outermost};
 
-use form::{Form, fits};
+use form::Form;
 
 const NAME: &str = "gather_tile";
 
@@ -66,58 +66,48 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans blocks of one stride or of several. Norms are refused: their gradient is gathered tap by tap.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let norm = matches!(reduction, Reduction::Norm(_));
+    /// Refuses norms: their gradient is gathered tap by tap.
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
-        only_if(NAME, !norm, "it computes no gradients of norms")?;
-        let own = Settings::new(problem, device);
-        let longest = if pooling.grid().axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
+        only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
+    }
+
+    /// Plans blocks of one stride or of several.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let pooling = task.pooling();
+        let longest = if task.axes()[outermost(pooling)].stride() == 1 { 4 } else { 1 };
         let mut strips = [4, 2, 1].into_iter().filter(|&strip| strip <= longest);
         // If no strip fits, the check reports why a block of one stride does not.
-        let strip = strips.find(|&strip| fits(pooling, strip).is_ok()).unwrap_or(1);
-        let across = lanes_across(pooling, widest_load(dtype, device), true);
+        let strip = strips.find(|&strip| form::check(pooling, strip).is_ok()).unwrap_or(1);
         // The indices of all windows over several steps would not fit in registers.
-        let many = strip > 1 && reduction.is_extremum();
-        let own = if many { own.narrowed(device) } else { own };
-        let settings = own.with_lanes(across);
-        let config = Self { strip };
-        config.check(&settings, problem, device)?;
-        Ok((settings, config))
+        let many = strip > 1 && task.reduction().is_extremum();
+        let own = if many { task.settings.narrowed(task.device) } else { task.settings };
+        Ok((own.with_lanes(lanes_across(task.problem, task.widest())), Self { strip }))
     }
 
     /// Refuses blocks that hold too much, and lanes that do not divide the rows of inputs and of windows.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        _device: &Capabilities,
-    ) -> Result<(), PlanError> {
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         check_strip(self.strip)?;
-        fits(problem.pooling, self.strip)?;
-        settings.check_lanes(problem)
+        form::check(task.pooling(), self.strip)?;
+        task.check_lanes()
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        cost::seconds(self, settings, problem, device)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        cost::seconds(self, meter)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
         let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
-        let gradient = reduction.gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let form = Form::new(pooling, gradient, dtype, settings, self.strip);
-        let window_lanes = window_lanes(&form, settings);
-        let units = units(pooling, settings, &form);
-        let (cubes, dim) = grid(client, settings.units, units);
+        let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
+        let form = Form::new(task, gradient, self.strip);
+        let (lanes, window_lanes) = (task.lanes(), window_lanes(task, &form));
+        let units = units(task, &form);
+        let (cubes, dim) = task.grid(client, units);
         // SAFETY: windows and inputs that do not exist are neither read nor written.
         unsafe {
             kernel::gather_blocks::launch_unchecked(
@@ -125,14 +115,14 @@ impl Kernel for Config {
                 cubes,
                 dim,
                 window_lanes,
-                settings.lanes,
-                vectors(dy, outputs, window_lanes),
-                optional_vectors(winners, outputs, window_lanes),
-                buffer(dx, inputs, settings),
-                blocks_args(pooling, gradient, dtype, settings, units, places(pooling, &form)),
+                lanes,
+                dy.vectors(window_lanes),
+                optional(winners, window_lanes),
+                dx.vectors(lanes),
+                blocks_args(task, gradient, units, places(task, &form)),
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -140,30 +130,30 @@ impl Kernel for Config {
 }
 
 /// The lanes of a vector of windows.
-fn window_lanes(form: &Form, settings: &Settings) -> usize {
-    if settings.across { form.window_lanes as usize } else { settings.lanes }
+fn window_lanes(task: Task<'_>, form: &Form) -> usize {
+    if task.settings.across { form.window_lanes as usize } else { task.lanes() }
 }
 
 /// The number of blocks, each of which is a unit's.
-fn units(pooling: &Pooling, settings: &Settings, form: &Form) -> usize {
-    let pixel = pixel_vectors(pooling, settings) as usize;
-    let positions = vectors_on_axes(pooling, settings).iter().product::<usize>();
-    let samples = pooling.input().elements() / settings.lanes / pixel / positions;
-    samples * pixel * places(pooling, form).iter().product::<usize>()
+fn units(task: Task<'_>, form: &Form) -> usize {
+    let pixel = task.pixel_vectors() as usize;
+    let positions = vectors_on_axes(task).iter().product::<usize>();
+    let samples = task.inputs() / task.lanes() / pixel / positions;
+    samples * pixel * places(task, form).iter().product::<usize>()
 }
 
 /// The number of input vectors on each axis.
-fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
-    let mut inputs = pooling.grid().axes().each_ref().map(Axis::input);
-    if settings.across {
-        inputs[AXES - 1] /= settings.lanes;
+fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
+    let mut inputs = task.axes().each_ref().map(Axis::input);
+    if task.settings.across {
+        inputs[AXES - 1] /= task.lanes();
     }
     inputs
 }
 
 /// The number of blocks on each axis.
-fn places(pooling: &Pooling, form: &Form) -> [usize; AXES] {
-    let axes = pooling.grid().axes();
+fn places(task: Task<'_>, form: &Form) -> [usize; AXES] {
+    let axes = task.axes();
     [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
 }
 
@@ -199,17 +189,15 @@ struct Blocks {
 }
 
 fn blocks_args(
-    pooling: &Pooling,
+    task: Task<'_>,
     gradient: Gradient,
-    dtype: DType,
-    settings: &Settings,
     units: usize,
     places: [usize; AXES],
 ) -> BlocksLaunch {
-    let inputs = vectors_on_axes(pooling, settings);
-    let axes = pooling.grid().axes();
-    let across = |i| settings.across && i == AXES - 1;
-    let lanes = |i| if across(i) { blocks::window_lanes(&axes[i], settings.lanes) } else { 1 };
+    let inputs = vectors_on_axes(task);
+    let axes = task.axes();
+    let across = |i| task.settings.across && i == AXES - 1;
+    let lanes = |i| if across(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
         BlockAxisLaunch::new(
             axis_args(&axes[i]),
@@ -219,19 +207,18 @@ fn blocks_args(
         )
     });
     let reduction = gradient.reduction();
-    let pixel = pixel_vectors(pooling, settings);
-    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
+    let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
     BlocksLaunch::new(
         units as u32,
-        tiles_args(pooling, dtype, settings, places[AXES - 2], true),
-        pixel as i32,
+        tiles_args(task, places[AXES - 2]),
+        task.pixel_vectors() as i32,
         depth,
         height,
         width,
         reduction.fixed_divisor(),
-        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+        task.reciprocal(),
         index_batch,
         index_position,
-        if settings.across { index_position } else { index_channel },
+        if task.settings.across { index_position } else { index_channel },
     )
 }

@@ -14,53 +14,50 @@
 
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
-use windowpane_geometry::{DType, Divisor, Exponent, Pooling};
+use windowpane_geometry::{DType, Divisor, Exponent};
 
 use super::bits::{INFINITY, NAN, parts_of, shifted, size_bits};
 use super::kernel::power;
 use super::{LESS, Power, launch_for_gradient, workspace};
 use crate::cube::convert::{accumulator, elem, round};
-use crate::cube::unit::{grid, unit_position};
-use crate::pool::common::buffers::buffer;
+use crate::cube::unit::unit_position;
+use crate::pool::common::buffers::Tensor;
 use crate::pool::common::cover::{Form, GatherArgs, gather_args, offset_of, reads, site_of};
-use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::problem::Gradient;
 
 /// Launches the gradient of a norm. The caller has checked the plan and the buffers: `dy` has as many elements as the
 /// output, `x` and `dx` as many as the input.
 pub(super) fn launch_gradient(
     client: &Client,
-    pooling: &Pooling,
+    task: Task<'_>,
     p: Exponent,
-    dtype: DType,
-    settings: &Settings,
-    [dy, x, dx]: [&Handle; 3],
+    [dy, x, dx]: [Tensor<'_>; 3],
 ) {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let sums = accumulator(dtype);
-    let norms = match workspace(pooling, p, dtype) {
+    let (lanes, sums) = (task.lanes(), accumulator(task.dtype()));
+    let norms = match workspace(task, p) {
         0 => ComptimeOptionArgs::None,
         bytes => {
             let norms = client.empty(bytes);
-            launch_for_gradient(client, pooling, p, dtype, settings, [x, &norms]);
-            ComptimeOptionArgs::Some(buffer(&norms, outputs, settings))
+            let norms = Tensor::new(&norms, task.outputs());
+            launch_for_gradient(client, task, p, [x, norms]);
+            ComptimeOptionArgs::Some(norms.vectors(lanes))
         }
     };
-    let vectors = inputs / settings.lanes;
-    let (cubes, units) = grid(client, settings.units, vectors);
+    let vectors = task.inputs() / lanes;
+    let (cubes, units) = task.grid(client, vectors);
     let q = p.get() - 1.0;
     let undone = f64::from(FAR) * q;
     // The gather is that of an average; only the shares differ.
     let gather = Gradient::Average(Divisor::Valid);
     let form = SlopeForm {
-        window: Form::new(pooling, gather, settings),
+        window: Form::new(task, gather),
         power: Power::of(p),
         double: sums == DType::F64,
         root: q < 1.0,
     };
     let args = SlopeArgsLaunch::new(
-        gather_args(pooling, gather, settings, vectors),
+        gather_args(task, gather, vectors),
         InputScalar::new(q, elem(sums)),
         undone as i32,
         InputScalar::new((-undone.fract()).exp2(), elem(sums)),
@@ -71,14 +68,14 @@ pub(super) fn launch_gradient(
             client,
             cubes,
             units,
-            settings.lanes,
-            buffer(dy, outputs, settings),
-            buffer(x, inputs, settings),
+            lanes,
+            dy.vectors(lanes),
+            x.vectors(lanes),
             norms,
-            buffer(dx, inputs, settings),
+            dx.vectors(lanes),
             args,
             form,
-            elem(dtype),
+            task.elem(),
             elem(sums),
         )
     };

@@ -16,20 +16,17 @@ mod bits;
 mod gradient;
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::server::Handle;
-use windowpane_geometry::{DType, Exponent, Pooling};
+use windowpane_geometry::{DType, Exponent};
 
 use crate::cube::convert::{accumulator, elem};
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::buffers::{Buffers, Tensor};
 use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
+use crate::pool::common::kernel::{Kernel, no_config};
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, ProblemArgs, problem_args};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, check_workspace};
@@ -38,121 +35,98 @@ use gradient::launch_gradient;
 
 const NAME: &str = "lp";
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+        exponent(problem).map(drop)
+    }
+
     /// Plans one unit per output vector, or per input vector of the gradient.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let Problem { pooling, reduction, dtype, gradient } = problem;
-        let Reduction::Norm(p) = reduction else {
-            let reason = "it only computes norms and their gradients";
-            return Err(PlanError::NotFor { kernel: NAME, reason });
-        };
-        let workspace = if gradient { workspace(pooling, p, dtype) } else { 0 };
-        let settings = Settings { workspace, ..Settings::new(problem, device) };
-        Self.check(&settings, problem, device)?;
-        Ok((settings, Self))
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let p = exponent(task.problem)?;
+        let workspace = if task.problem.gradient { workspace(task, p) } else { 0 };
+        Ok((Settings { workspace, ..task.settings }, Self))
     }
 
     /// Refuses lanes that do not divide a pixel, and a scratch buffer of norms that the device cannot bind.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        settings.check_lanes(problem)?;
-        check_workspace(problem.pooling.output().elements(), settings.workspace, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()?;
+        check_workspace(task.outputs(), task.settings.workspace, task.device)
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let meter = Meter::new(problem, settings, device);
-        let (pooling, lanes) = (problem.pooling, settings.lanes);
-        let taps = pooling.grid().taps() as f64;
-        let units = pooling.output().elements() / lanes;
-        let taps = 2.0 * taps * (meter.load(lanes, meter.step()) + meter.reduce(lanes));
-        meter.seconds(units, taps, 1.0)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let (task, lanes) = (meter.task, meter.task.lanes());
+        let taps = 2.0 * task.taps() as f64;
+        let taps = taps * (meter.load(lanes, meter.step()) + meter.reduce(lanes));
+        meter.seconds(task.outputs() / lanes, taps, 1.0)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let Reduction::Norm(p) = reduction else {
-            return Err(PlanError::Foreign { kernel: NAME });
-        };
+        let p = exponent(task.problem)?;
         let Buffers { input, output, pooled, .. } = buffers;
-        if problem.gradient {
-            let pooled = pooled.ok_or(PlanError::Foreign { kernel: NAME })?;
-            let buffers = [input, pooled, output];
-            launch_gradient(client, pooling, p, dtype, settings, buffers);
+        if task.problem.gradient {
+            let x = pooled.ok_or(PlanError::Foreign { kernel: NAME })?;
+            launch_gradient(client, task, p, [input, x, output]);
             return Ok(());
         }
-        launch_into(client, pooling, p, [dtype, dtype], false, settings, [input, output]);
+        launch_into(client, task, p, task.dtype(), false, [input, output]);
         Ok(())
     }
 }
 
-/// The bytes of the gradient's scratch buffer, which holds the norms.
-fn workspace(pooling: &Pooling, p: Exponent, dtype: DType) -> usize {
-    match Power::of(p) {
-        Power::One => 0,
-        _ => pooling.output().elements() * accumulator(dtype).size(),
+/// The exponent of a norm; an error for other reductions.
+fn exponent(problem: Problem<'_>) -> Result<Exponent, PlanError> {
+    let reason = "it only computes norms and their gradients";
+    match problem.reduction {
+        Reduction::Norm(p) => Ok(p),
+        _ => Err(PlanError::NotFor { kernel: NAME, reason }),
     }
 }
 
-/// Launches the norm for its gradient, into `buffers[1]`, whose elements have the accumulator's type. A 32-bit norm
+/// The bytes of the gradient's scratch buffer, which holds the norms.
+fn workspace(task: Task<'_>, p: Exponent) -> usize {
+    match Power::of(p) {
+        Power::One => 0,
+        _ => task.outputs() * accumulator(task.dtype()).size(),
+    }
+}
+
+/// Launches the norm for its gradient, into `tensors[1]`, whose elements have the accumulator's type. A 32-bit norm
 /// that overflows although its numbers are finite is stored negative and divided by two to the power of [`LESS`].
-fn launch_for_gradient(
-    client: &Client,
-    pooling: &Pooling,
-    p: Exponent,
-    dtype: DType,
-    settings: &Settings,
-    buffers: [&Handle; 2],
-) {
-    let sums = accumulator(dtype);
-    launch_into(client, pooling, p, [dtype, sums], sums != DType::F64, settings, buffers);
+fn launch_for_gradient(client: &Client, task: Task<'_>, p: Exponent, tensors: [Tensor<'_>; 2]) {
+    let sums = accumulator(task.dtype());
+    launch_into(client, task, p, sums, sums != DType::F64, tensors);
 }
 
 fn launch_into(
     client: &Client,
-    pooling: &Pooling,
+    task: Task<'_>,
     p: Exponent,
-    [dtype, result]: [DType; 2],
+    result: DType,
     marks: bool,
-    settings: &Settings,
-    [input, output]: [&Handle; 2],
+    [input, output]: [Tensor<'_>; 2],
 ) {
-    let settings = &Settings { unrolled: false, ..*settings };
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let (cubes, units) = grid(client, settings.units, outputs / settings.lanes);
-    let reduction = Reduction::Norm(p);
-    let sums = accumulator(dtype);
+    let task = task.with(Settings { unrolled: false, ..task.settings });
+    let lanes = task.lanes();
+    let (cubes, units) = task.grid(client, task.outputs() / lanes);
+    let sums = accumulator(task.dtype());
     let form = NormForm {
-        window: Form::new(pooling, reduction, dtype, settings),
+        window: Form::new(task),
         power: Power::of(p),
         double: sums == DType::F64,
-        rounds: settings.rounds && result == DType::BF16,
+        rounds: task.rounds() && result == DType::BF16,
         marks,
     };
     let args = NormArgsLaunch::new(
-        problem_args(pooling, reduction, dtype, settings),
+        problem_args(task),
         InputScalar::new(p.get(), elem(sums)),
         InputScalar::new(1.0 / p.get(), elem(sums)),
     );
@@ -162,12 +136,12 @@ fn launch_into(
             client,
             cubes,
             units,
-            settings.lanes,
-            buffer(input, inputs, settings),
-            buffer(output, outputs, settings),
+            lanes,
+            input.vectors(lanes),
+            output.vectors(lanes),
             args,
             form,
-            elem(dtype),
+            task.elem(),
             elem(sums),
             elem(result),
         )

@@ -3,11 +3,10 @@
 use windowpane_geometry::{AXES, Axis};
 
 use super::{Config, units};
-use crate::device::Capabilities;
 use crate::pool::common::cost::{Meter, WARP};
-use crate::pool::common::settings::Settings;
 use crate::pool::common::strips::{Form, reads};
-use crate::pool::problem::{Problem, outermost, pixel_channels};
+use crate::pool::common::task::Task;
+use crate::pool::problem::outermost;
 
 /// The instructions of a unit besides its loads and its taps; and those of a load's position, twice if it is clamped.
 const OF_UNIT: f64 = 89.0;
@@ -16,38 +15,32 @@ const OF_LOAD: f64 = 0.55;
 /// The waits until a multiprocessor has fetched the code of two unrolled branches.
 const OF_BRANCHES: f64 = 5.5;
 
-pub(super) fn seconds(
-    config: &Config,
-    settings: &Settings,
-    problem: Problem<'_>,
-    device: &Capabilities,
-) -> f64 {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let meter = Meter::new(problem, settings, device);
-    let form = Form::new(pooling, reduction, dtype, settings, [config.strip, config.columns]);
+pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
+    let task = meter.task;
+    let form = Form::new(task, [config.strip, config.columns]);
     let lines = (form.rows() * form.lines()) as f64;
     // Strips along the width are as far from each other as they are long.
-    let apart = if outermost(pooling) == AXES - 1 { config.strip } else { 1 };
+    let apart = if outermost(task.pooling()) == AXES - 1 { config.strip } else { 1 };
     let load = OF_LOAD * (1.0 + f64::from(meter.is_clipped()))
-        + meter.load(reads(pooling, settings), apart * meter.step());
+        + meter.load(reads(task), apart * meter.step());
     let taps = lines * f64::from(form.columns * form.taps(2));
     let rows = f64::from(form.columns * form.outputs() * form.along.kernel);
     let strip = lines * f64::from(form.reads()) * load
-        + (taps + rows) * meter.reduce(settings.lanes)
-        + if settings.across { taps * meter.shuffle(settings.lanes) } else { 0.0 };
+        + (taps + rows) * meter.reduce(task.lanes())
+        + if task.settings.across { taps * meter.shuffle(task.lanes()) } else { 0.0 };
     let (branches, waits) = match form.splits() {
-        true => (1.0 + mixed(problem, settings, &form), 1.0 + OF_BRANCHES),
+        true => (1.0 + mixed(task, &form), 1.0 + OF_BRANCHES),
         false => (1.0, 1.0),
     };
-    meter.seconds(units(pooling, settings, config), OF_UNIT + strip * branches, waits)
+    meter.seconds(units(task, config), OF_UNIT + strip * branches, waits)
 }
 
 /// The share of warps that have strips at an edge and others. The fewer units a row of strips has, the more rows a warp
 /// has.
-fn mixed(problem: Problem<'_>, settings: &Settings, form: &Form) -> f64 {
-    let axes = problem.pooling.grid().axes();
+fn mixed(task: Task<'_>, form: &Form) -> f64 {
+    let axes = task.axes();
     let inner: usize = axes[form.along.axis + 1..].iter().map(Axis::output).product();
-    let row = inner * pixel_channels(problem.pooling) / settings.lanes / form.columns as usize;
+    let row = inner * task.pixel() / task.lanes() / form.columns as usize;
     let strips = axes[form.along.axis].output().div_ceil(form.outputs() as usize);
     (f64::from(2 * WARP) / (row.max(1) * strips) as f64).min(1.0)
 }

@@ -28,17 +28,17 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis};
 
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer, optional, vectors};
+use crate::pool::common::buffers::{Buffers, optional};
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::lanes::{UNROLLED_TAPS, lanes_written};
 use crate::pool::common::reach::Reach;
 use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
 use crate::pool::common::strips::{Form, columns_of, reads};
+use crate::pool::common::task::Task;
 use crate::pool::common::tiles::{Tiles, tiles_args};
 use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
@@ -66,13 +66,23 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans strips of as many outputs as share taps, and two columns of vectors if these share taps.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        fits(problem)?;
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let own = Settings::new(problem, device);
+    /// Refuses windows with too many taps, and windows dilated along the strip.
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let across = lanes_written(pooling, own.widest, own.runs);
+        only_if(NAME, !problem.gradient, "it computes no gradients")?;
+        only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
+        only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
+        only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
+        only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
+    }
+
+    /// Plans strips of as many outputs as share taps, and two columns of vectors if these share taps.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let Task { problem, settings: own, device } = task;
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let along = &pooling.grid().axes()[outermost(pooling)];
+        let across = lanes_written(task);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
@@ -103,23 +113,16 @@ impl Kernel for Config {
         let halves = indexed && dtype.is_float() && device.packed_halves;
         let accumulator = if halves { dtype } else { own.accumulator };
         let settings = Settings { accumulator, ..settings.with_lanes(across) };
-        let config = Self { strip, columns };
-        config.check(&settings, problem, device)?;
-        Ok((settings, config))
+        Ok((settings, Self { strip, columns }))
     }
 
     /// Refuses strips that read more vectors than are unrolled, and lanes that do not divide a row.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        _device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        fits(problem)?;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let Task { problem, settings, .. } = task;
         let pooling = problem.pooling;
-        settings.check_lanes_of(match settings.across {
-            true => lanes_written(pooling, settings.widest, settings.runs).unwrap_or(0),
-            false => pixel_channels(pooling),
+        task.check_lanes_of(match settings.across {
+            true => lanes_written(task).unwrap_or(0),
+            false => task.pixel(),
         })?;
         check_strip(self.strip)?;
         // Two columns are implemented only for values, and only for GPUs.
@@ -133,7 +136,7 @@ impl Kernel for Config {
         let inner = pooling.grid().taps() / along.kernel();
         let vectors = match settings.across {
             true => {
-                let reach = Reach::new(pooling, reads(pooling, settings), settings.lanes);
+                let reach = Reach::new(pooling, reads(task), settings.lanes);
                 inner / width.kernel() * reach.vectors()
             }
             false => inner,
@@ -142,21 +145,18 @@ impl Kernel for Config {
         only_if(NAME, few, "strips read too many vectors to unroll")
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        cost::seconds(self, settings, problem, device)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        cost::seconds(self, meter)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let Buffers { input, output, indices, .. } = buffers;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let (cubes, dim) = grid(client, settings.units, units(pooling, settings, self));
+        let (lanes, wide) = (task.lanes(), reads(task));
+        let (cubes, dim) = task.grid(client, units(task, self));
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
         // input are moved inside before they are read.
         unsafe {
@@ -164,16 +164,16 @@ impl Kernel for Config {
                 client,
                 cubes,
                 dim,
-                settings.lanes,
-                reads(pooling, settings),
-                vectors(input, inputs, reads(pooling, settings)),
-                buffer(output, outputs, settings),
-                optional(indices, outputs, settings),
-                problem_args(pooling, reduction, dtype, settings),
-                strips_args(pooling, dtype, settings, self),
-                Form::new(pooling, reduction, dtype, settings, [self.strip, self.columns]),
-                elem(dtype),
-                elem(settings.accumulator),
+                lanes,
+                wide,
+                buffers.input.vectors(wide),
+                buffers.output.vectors(lanes),
+                optional(buffers.indices, lanes),
+                problem_args(task),
+                strips_args(task, self),
+                Form::new(task, [self.strip, self.columns]),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -185,17 +185,6 @@ const WIDE_LOADS: usize = 40;
 
 /// With fewer strips than this, of lanes along the width, a large GPU has no others to run while some wait.
 const ENOUGH_STRIPS: usize = 1 << 19;
-
-/// Refuses windows with too many taps, and windows dilated along the strip.
-fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, .. } = problem;
-    let along = &pooling.grid().axes()[outermost(pooling)];
-    only_if(NAME, !problem.gradient, "it computes no gradients")?;
-    only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
-    only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
-    only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")
-}
 
 /// The positions of a problem's units. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
@@ -215,21 +204,16 @@ struct Strips {
     width_vectors: u32,
 }
 
-fn strips_args(
-    pooling: &Pooling,
-    dtype: DType,
-    settings: &Settings,
-    config: &Config,
-) -> StripsLaunch {
-    let along = outermost(pooling);
-    let outputs = vectors_on_axes(pooling, settings);
+fn strips_args(task: Task<'_>, config: &Config) -> StripsLaunch {
+    let along = outermost(task.pooling());
+    let outputs = vectors_on_axes(task);
     let mut places = outputs;
     places[along] = places[along].div_ceil(config.strip);
-    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(pooling, settings, config.columns));
-    let width = pooling.grid().axes()[AXES - 1].input() / reads(pooling, settings);
+    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
+    let width = task.axes()[AXES - 1].input() / reads(task);
     StripsLaunch::new(
-        units(pooling, settings, config) as u32,
-        tiles_args(pooling, dtype, settings, places[AXES - 2], false),
+        units(task, config) as u32,
+        tiles_args(task, places[AXES - 2]),
         places[0] as u32,
         places[1] as u32,
         places[2] as u32,
@@ -241,22 +225,21 @@ fn strips_args(
 }
 
 /// The number of output vectors on each axis.
-fn vectors_on_axes(pooling: &Pooling, settings: &Settings) -> [usize; AXES] {
-    let mut outputs = pooling.grid().axes().each_ref().map(Axis::output);
-    if settings.across {
-        outputs[AXES - 1] /= settings.lanes;
+fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
+    let mut outputs = task.axes().each_ref().map(Axis::output);
+    if task.settings.across {
+        outputs[AXES - 1] /= task.lanes();
     }
     outputs
 }
 
 /// The number of strips of a problem; each is the work of one unit.
-fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
-    let along = outermost(pooling);
-    let vectors = vectors_on_axes(pooling, settings);
+fn units(task: Task<'_>, config: &Config) -> usize {
+    let along = outermost(task.pooling());
+    let vectors = vectors_on_axes(task);
     let (outputs, width) = (vectors[along], vectors[AXES - 1]);
-    let strips =
-        pooling.output().elements() / settings.lanes / outputs * outputs.div_ceil(config.strip);
-    match columns_of(pooling, settings, config.columns) {
+    let strips = task.outputs() / task.lanes() / outputs * outputs.div_ceil(config.strip);
+    match columns_of(task, config.columns) {
         1 => strips,
         columns => strips / width * width.div_ceil(columns),
     }

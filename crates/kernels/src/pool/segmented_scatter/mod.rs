@@ -22,88 +22,82 @@
 mod cost;
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::cube::convert::{Widening, elem};
-use crate::cube::unit::grid;
+use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, vectors};
-use crate::pool::common::cost::SECTOR;
-use crate::pool::common::kernel::Kernel;
+use crate::pool::common::buffers::Buffers;
+use crate::pool::common::cost::{Meter, SECTOR};
+use crate::pool::common::kernel::{Kernel, no_config};
 use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::pieces::pieces;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::indexing;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
 
 const NAME: &str = "segmented_scatter";
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        fits(problem, device)?;
-        let own = Settings { lanes: 1, unrolled: false, ..Settings::new(problem, device) };
-        let units = Tile::new(problem, &own).ok_or(NO_TILE)?.units();
-        let settings = Settings { units, ..own };
-        Self.check(&settings, problem, device)?;
-        Ok((settings, Self))
+    /// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, gradient, .. } = problem;
+        let [depth, height, width] = pooling.grid().axes();
+        let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
+        let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, gradient, "it only computes gradients")?;
+        only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
+        only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
+        only_if(NAME, height.kernel() > 1, "windows have one row")?;
+        only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;
+        only_if(NAME, both(|axis| !axis.is_uneven()), "windows differ in size or step")?;
+        let short = both(|axis| axis.kernel().max(axis.stride()) <= LONGEST);
+        only_if(NAME, short, "windows or strides are too long")
+    }
+
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let own = Settings { lanes: 1, unrolled: false, ..task.settings };
+        let units = Tile::new(task.with(own)).ok_or(NO_TILE)?.units();
+        Ok((Settings { units, ..own }, Self))
     }
 
     /// Refuses problems that this kernel does not support, and a number of units other than the tile's.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        fits(problem, device)?;
-        settings.check_lanes(problem)?;
-        let units = Tile::new(problem, settings).ok_or(NO_TILE)?.units();
-        only_if(NAME, settings.units == units, "a tile takes another number of units")?;
-        only_if(NAME, units <= device.units_per_cube, "the device has too few units per cube")
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()?;
+        let units = Tile::new(task).ok_or(NO_TILE)?.units();
+        only_if(NAME, task.settings.units == units, "a tile takes another number of units")?;
+        only_if(NAME, units <= task.device.units_per_cube, "the device has too few units per cube")
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        cost::seconds(settings, problem, device)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        cost::seconds(meter)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, .. } = problem;
+        let pooling = task.pooling();
         let Buffers { input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
-        let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-        let tile = Tile::new(problem, settings).ok_or(NO_TILE)?;
-        let form = Form::new(problem, settings, tile);
-        let [depth, height, width] = pooling.grid().axes();
-        let pixel = pixel_channels(pooling);
-        let all = Cubes::new(pooling, settings, &tile, &form);
+        let tile = Tile::new(task).ok_or(NO_TILE)?;
+        let form = Form::new(task, tile);
+        let ([depth, height, width], pixel) = (task.axes(), task.pixel());
+        let all = Cubes::new(task, &tile, &form);
         let (cubes, pieces) = (all.count(), all.pieces());
         let Cubes { planes, tiles, blocks, reach, run, .. } = all;
-        let [batch, channel, position] = indexing(pooling, reduction.base());
+        let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
             cubes as u32,
             (pixel / tile.lanes).max(1) as u32,
@@ -122,7 +116,7 @@ impl Kernel for Config {
             channel,
             position,
         );
-        let (count, dim) = grid(client, settings.units, cubes * settings.units as usize);
+        let (count, dim) = task.cubes(client, cubes);
         // SAFETY: windows and inputs that do not exist are neither read nor written, and positions in shared memory are
         // those of a tile whatever the indices are.
         unsafe {
@@ -130,13 +124,13 @@ impl Kernel for Config {
                 client,
                 count,
                 dim,
-                vectors(dy, outputs, 1),
-                vectors(winners, outputs, 1),
-                vectors(dx, inputs, 1),
+                dy.vectors(1),
+                winners.vectors(1),
+                dx.vectors(1),
                 args,
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -182,30 +176,31 @@ struct Tile {
 
 impl Tile {
     /// The tile with which a multiprocessor does the most at once.
-    fn new(problem: Problem<'_>, settings: &Settings) -> Option<Self> {
-        let tiles = lanes(problem.pooling)
+    fn new(task: Task<'_>) -> Option<Self> {
+        let tiles = lanes(task.pooling())
             .flat_map(|lanes| ROWS.map(|rows| (lanes, rows)))
-            .flat_map(|(lanes, rows)| Self::with(problem, settings, lanes, rows));
-        let rated = tiles.map(|tile| (tile.rate(problem, settings), tile));
+            .flat_map(|(lanes, rows)| Self::with(task, lanes, rows));
+        let rated = tiles.map(|tile| (tile.rate(task), tile));
         // The first of the best, which has the most lanes.
         rated.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, tile)| tile)
     }
 
     /// A measure of how many units of a multiprocessor work on inputs of their own: not on windows over other tiles'
     /// inputs, and not on parts of a sector of memory.
-    fn rate(&self, problem: Problem<'_>, settings: &Settings) -> f64 {
-        let Problem { pooling, dtype, .. } = problem;
-        let width = &pooling.grid().axes()[AXES - 1];
+    fn rate(&self, task: Task<'_>) -> f64 {
+        let width = &task.axes()[AXES - 1];
         let own = width.output() as f64 / width.input().div_ceil(self.columns) as f64;
-        let bytes = Form::new(problem, settings, *self).bytes(settings.accumulator);
-        let cubes = (settings.shared_bytes / bytes).min(RESIDENT / self.units() as usize);
+        let bytes = Form::new(task, *self).bytes(task.settings.accumulator);
+        let cubes = (task.device.shared_bytes / bytes).min(RESIDENT / self.units() as usize);
         // Few units would wait for each other's steps.
         let units = (cubes * self.units() as usize).min(ENOUGH_UNITS);
         let units = (units * self.units().min(MANY_UNITS) as usize) as f64;
         // The other parts of a sector are another cube's, which finds most of them in a cache.
-        let sector = match pixel_channels(pooling) {
+        let sector = match task.pixel() {
             1 => 1.0,
-            _ => (2.0 + (self.lanes * dtype.size()).min(SECTOR) as f64 / SECTOR as f64) / 3.0,
+            _ => {
+                (2.0 + (self.lanes * task.dtype().size()).min(SECTOR) as f64 / SECTOR as f64) / 3.0
+            }
         };
         // Longer blocks synchronise less often.
         let often = self.rows as f64 / (self.rows + 1) as f64;
@@ -214,13 +209,8 @@ impl Tile {
 
     /// The widest tile with these lanes and rows that fits in a cube, and one half as wide, of which more cubes fit on a
     /// multiprocessor.
-    fn with(
-        problem: Problem<'_>,
-        settings: &Settings,
-        lanes: usize,
-        rows: usize,
-    ) -> impl Iterator<Item = Self> {
-        let width = problem.pooling.grid().axes()[AXES - 1];
+    fn with(task: Task<'_>, lanes: usize, rows: usize) -> impl Iterator<Item = Self> {
+        let width = task.axes()[AXES - 1];
         let tiled = |tiles: usize| {
             let columns = width.input().div_ceil(tiles).next_multiple_of(LEAST_COLUMNS);
             let windows = (columns + width.kernel() - 2) / width.stride() + 1;
@@ -228,8 +218,8 @@ impl Tile {
             Self { lanes, columns, windows, rows }
         };
         let fits = |tile: &Self| {
-            let bytes = Form::new(problem, settings, *tile).bytes(settings.accumulator);
-            tile.windows * lanes <= MOST_UNITS && bytes <= settings.shared_bytes
+            let bytes = Form::new(task, *tile).bytes(task.settings.accumulator);
+            tile.windows * lanes <= MOST_UNITS && bytes <= task.device.shared_bytes
         };
         let least = (width.output() * lanes).div_ceil(MOST_UNITS).max(1);
         let most = width.input().div_ceil(LEAST_COLUMNS);
@@ -279,10 +269,9 @@ struct Cubes {
 }
 
 impl Cubes {
-    fn new(pooling: &Pooling, settings: &Settings, tile: &Tile, form: &Form) -> Self {
-        let [_, height, width] = pooling.grid().axes();
-        let pixel = pixel_channels(pooling);
-        let planes = pooling.input().elements() / height.input() / width.input() / pixel;
+    fn new(task: Task<'_>, tile: &Tile, form: &Form) -> Self {
+        let ([_, height, width], pixel) = (task.axes(), task.pixel());
+        let planes = task.inputs() / height.input() / width.input() / pixel;
         let groups = match form.flat {
             true => planes.div_ceil(tile.lanes),
             false => planes * (pixel / tile.lanes),
@@ -290,7 +279,7 @@ impl Cubes {
         let tiles = width.input().div_ceil(tile.columns);
         let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
         let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let pieces = pieces(groups * tiles, [blocks, reach], settings, UNITS_EACH);
+        let pieces = pieces(task, groups * tiles, [blocks, reach], UNITS_EACH);
         Self { planes, groups, tiles, blocks, reach, run: blocks.div_ceil(pieces) }
     }
 
@@ -326,21 +315,20 @@ struct Form {
 }
 
 impl Form {
-    fn new(problem: Problem<'_>, settings: &Settings, tile: Tile) -> Self {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let [_, height, _] = pooling.grid().axes();
+    fn new(task: Task<'_>, tile: Tile) -> Self {
+        let [_, height, _] = task.axes();
         let (stride, kernel) = (height.stride(), height.kernel());
         Self {
-            flat: pixel_channels(pooling) == 1,
+            flat: task.pixel() == 1,
             lanes: tile.lanes as u32,
             columns: tile.columns as u32,
             windows: tile.windows as u32,
             rows: tile.rows as u32,
             ring: ((tile.rows - 1) * stride + kernel.max(stride)) as u32,
             done: (tile.rows * stride) as u32,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
-            consecutive: indexing(pooling, reduction.base())[2] == 1,
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
+            consecutive: indexing(task.pooling(), task.reduction().base())[2] == 1,
         }
     }
 
@@ -431,21 +419,4 @@ struct ScatterArgs {
     index_batch: u32,
     index_channel: u32,
     index_position: FastDivmod<u32>,
-}
-
-/// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
-fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, gradient, .. } = problem;
-    let [depth, height, width] = pooling.grid().axes();
-    let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
-    let both = |holds: fn(&Axis) -> bool| holds(height) && holds(width);
-    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
-    only_if(NAME, gradient, "it only computes gradients")?;
-    only_if(NAME, reduction.is_extremum(), "it only computes gradients of extrema")?;
-    only_if(NAME, idle && depth.before() == 0, "windows are three-dimensional")?;
-    only_if(NAME, height.kernel() > 1, "windows have one row")?;
-    only_if(NAME, both(|axis| axis.dilation() == 1), "windows are dilated")?;
-    only_if(NAME, both(|axis| !axis.is_uneven()), "windows differ in size or step")?;
-    let short = both(|axis| axis.kernel().max(axis.stride()) <= LONGEST);
-    only_if(NAME, short, "windows or strides are too long")
 }

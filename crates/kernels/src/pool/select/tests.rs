@@ -23,7 +23,7 @@ fn check_backward(
     dtype: DType,
     device: &Capabilities,
 ) -> Result<(), PlanError> {
-    plan.check_for(Problem { pooling, reduction, dtype, gradient: true }, device)
+    plan.task(Problem { pooling, reduction, dtype, gradient: true }, device).map(drop)
 }
 
 /// The plan with strips of length `strip`.
@@ -77,7 +77,8 @@ fn strips_read_and_write_in_lanes_of_their_own() {
         let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
         let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
         assert_eq!(plan.check(&pooling, max, dtype, device), Ok(()));
-        (plan.settings.lanes, strips::reads(&pooling, &plan.settings))
+        let problem = Problem { pooling: &pooling, reduction: max, dtype, gradient: false };
+        (plan.settings.lanes, strips::reads(plan.task(problem, device).unwrap()))
     };
     // 56 columns become 28, and 112 become 56.
     assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));
@@ -677,7 +678,7 @@ fn any_numbers_are_checked() {
                                 first(&mut plan, n);
                                 second(&mut plan, m);
                                 checked += 1;
-                                accepted += usize::from(plan.check_for(problem, device).is_ok());
+                                accepted += usize::from(plan.task(problem, device).is_ok());
                             }
                         }
                     }
@@ -723,7 +724,7 @@ fn any_problem_has_an_estimate() {
                     let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
                     let plan = if gradient { Plan::gradient } else { Plan::new };
                     let Ok(plan) = plan(&pooling, reduction, dtype, &device) else { continue };
-                    let seconds = plan.config.seconds(&plan.settings, problem, &device);
+                    let seconds = plan.seconds(problem, &device);
                     assert!(seconds.is_finite() && seconds > 0.0, "{seconds}: {plan:?}");
                     planned += 1;
                 }
@@ -865,7 +866,11 @@ fn known_devices_have_plans_within_their_limits() {
                         let plan = plan.unwrap();
                         let problem = Problem { pooling: &pooling, reduction, dtype, gradient };
                         let settings = plan.settings;
-                        assert_eq!(plan.check_for(problem, &device), Ok(()), "{name}: {plan:?}");
+                        assert_eq!(
+                            plan.task(problem, &device).map(drop),
+                            Ok(()),
+                            "{name}: {plan:?}"
+                        );
                         assert!(settings.units <= device.units_per_cube, "{name}: {plan:?}");
                         assert!(
                             settings.lanes * dtype.size() <= device.load_bytes,

@@ -26,22 +26,20 @@
 mod gradient;
 mod kernel;
 
-use core::fmt;
-
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, LIMIT, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, LIMIT};
 
-use crate::cube::convert::{UPPER, Widening, elem};
-use crate::cube::unit::grid;
+use crate::cube::convert::{UPPER, Widening};
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::buffers::Buffers;
 use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{widest_divisor, widest_load};
+use crate::pool::common::kernel::{Kernel, no_config};
+use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::settings::Settings;
-use crate::pool::common::window::{Fold, full_divisor, keeps_planes};
+use crate::pool::common::task::Task;
+use crate::pool::common::window::{Fold, keeps_planes};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
@@ -52,43 +50,34 @@ const NAME: &str = "stencil_flat";
 const OF_UNIT: f64 = 92.0;
 const OF_TAP: f64 = 0.38;
 
-/// This kernel has no settings of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Config;
-
-impl fmt::Display for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("as planned")
-    }
-}
+no_config!();
 
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    /// Refuses problems other than 3×3 averages of single channels on planes that keep their extents.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
+        only_if(NAME, dtype != DType::F64, "it is not for f64")?;
+        only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
+        keeps_planes(NAME, pooling)
+    }
+
     /// Plans vectors as wide as loads, wherever rows end.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let lanes = lanes(problem.pooling, widest_load(problem.dtype, device)).unwrap_or(1);
-        let own = Settings::new(problem, device);
-        let settings = Settings { lanes, across: true, unrolled: true, ..own };
-        Self.check(&settings, problem, device)?;
-        Ok((settings, Self))
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let lanes = lanes(task).unwrap_or(1);
+        Ok((Settings { lanes, across: true, unrolled: true, ..task.settings }, Self))
     }
 
     /// Refuses windows, types and devices that this kernel does not support, lanes that do not divide the elements, and
     /// so few lanes that 32 bits cannot count the vectors one row further.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        let Problem { pooling, dtype, .. } = problem;
-        let lanes = lanes(pooling, widest_load(dtype, device));
-        fits(problem, device)?;
-        only_if(NAME, lanes.is_some(), "planes have a single column")?;
-        let (elements, row) = (pooling.input().elements(), pooling.grid().axes()[AXES - 1].input());
-        let (lanes, widest) = (settings.lanes, lanes.unwrap_or(1));
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let widest = lanes(task);
+        only_if(NAME, widest.is_some(), "planes have a single column")?;
+        let (elements, row) = (task.inputs(), task.axes()[AXES - 1].input());
+        let (lanes, widest) = (task.lanes(), widest.unwrap_or(1));
         // A row of taps ends in the vector after that of its last element.
         if lanes.is_power_of_two() && lanes <= widest && (elements + row) / lanes < LIMIT {
             return Ok(());
@@ -96,36 +85,31 @@ impl Kernel for Config {
         Err(PlanError::Lanes { lanes, neighbours: elements, widest })
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let meter = Meter::new(problem, settings, device);
-        let taps = TAPS as usize;
-        let loads = taps as f64 * meter.load(settings.lanes + taps - 1, 1);
-        let sums = OF_TAP * (taps * taps) as f64 * meter.reduce(settings.lanes);
-        let units = problem.pooling.input().elements() / settings.lanes;
-        meter.seconds(units, OF_UNIT + loads + sums, 1.0)
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let (taps, lanes) = (TAPS as usize, meter.task.lanes());
+        let loads = taps as f64 * meter.load(lanes + taps - 1, 1);
+        let sums = OF_TAP * (taps * taps) as f64 * meter.reduce(lanes);
+        meter.seconds(meter.task.inputs() / lanes, OF_UNIT + loads + sums, 1.0)
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, gradient } = problem;
-        let Buffers { input, output, .. } = buffers;
-        let elements = pooling.input().elements();
-        let vectors = elements / settings.lanes;
-        let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
-        let (cubes, dim) = grid(client, settings.units, vectors);
+        let lanes = task.lanes();
+        let vectors = task.inputs() / lanes;
+        let [_, rows, columns] = task.axes().each_ref().map(Axis::input);
+        let (cubes, dim) = task.grid(client, vectors);
         let form = Form {
-            fold: Fold::of(reduction),
-            gradient,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
-            lanes: settings.lanes as u32,
+            fold: Fold::of(task.reduction()),
+            gradient: task.problem.gradient,
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
+            lanes: lanes as u32,
             row: columns as u32,
-            votes: settings.plane_ops,
+            votes: task.device.plane_ops,
             line: matches!(cubes, CubeCount::Static(_, 1, 1)),
         };
         // The row of an inner unit's first element and the next row have all their rows, and so has the element before.
@@ -140,7 +124,7 @@ impl Kernel for Config {
             columns as i32,
             rows as i32,
             UPPER,
-            InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+            task.reciprocal(),
         );
         // SAFETY: vectors outside the input are clamped to it before they are read, and units past the last have its
         // vector.
@@ -149,13 +133,13 @@ impl Kernel for Config {
                 client,
                 cubes,
                 dim,
-                settings.lanes,
-                buffer(input, elements, settings),
-                buffer(output, elements, settings),
+                lanes,
+                buffers.input.vectors(lanes),
+                buffers.output.vectors(lanes),
                 args,
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -260,21 +244,10 @@ impl Form {
     }
 }
 
-/// Refuses problems other than 3×3 averages of single channels on planes that keep their extents.
-fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
-    only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
-    only_if(NAME, dtype != DType::F64, "it is not for f64")?;
-    only_if(NAME, pixel_channels(pooling) == 1, "it is for channels-first tensors")?;
-    keeps_planes(NAME, pooling)
-}
-
-/// The most lanes, at most `widest`, whose vectors divide all planes together and are shorter than a row.
-fn lanes(pooling: &Pooling, widest: usize) -> Option<usize> {
-    let elements = pooling.input().elements();
-    let row = pooling.grid().axes()[AXES - 1].input();
-    let most = widest_divisor(elements, widest);
+/// The most lanes in a load whose vectors divide all planes together and are shorter than a row.
+fn lanes(task: Task<'_>) -> Option<usize> {
+    let row = task.axes()[AXES - 1].input();
+    let most = widest_divisor(task.inputs(), task.widest());
     let mut lanes = (0..=most.ilog2()).rev().map(|power| 1 << power);
     lanes.find(|&lanes| lanes < row)
 }

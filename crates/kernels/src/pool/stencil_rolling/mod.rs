@@ -23,16 +23,16 @@ use core::fmt;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Pooling};
+use windowpane_geometry::{AXES, Axis, DType};
 
-use crate::cube::convert::{Widening, elem};
-use crate::cube::unit::grid;
+use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, buffer};
+use crate::pool::common::buffers::Buffers;
 use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::{Settings, check_strip};
-use crate::pool::common::window::{Fold, full_divisor, keeps_planes, pixel_vectors};
+use crate::pool::common::task::Task;
+use crate::pool::common::window::{Fold, keeps_planes};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
@@ -60,63 +60,63 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
+    /// Refuses problems other than 3×3 averages of several channels on planes that keep their extents and have enough
+    /// columns for a unit.
+    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+        let Problem { pooling, reduction, dtype, .. } = problem;
+        let columns = pooling.grid().axes()[AXES - 1].input();
+        only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
+        only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
+        only_if(NAME, dtype != DType::F64, "it is not for f64")?;
+        let several = pixel_channels(pooling) > 1;
+        only_if(NAME, several, "it is for channels-last tensors of several channels")?;
+        keeps_planes(NAME, pooling)?;
+        only_if(NAME, columns >= COLUMNS, "planes have a single column")
+    }
+
     /// Plans the rows that a unit walks down, with as many columns and channels as it has registers for.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
-        let own = Settings::new(problem, device);
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
         // Graphics devices do not keep wider vectors over a loop.
-        let lanes = own.lanes.min(device.vector_lanes);
-        let rows = ROWS.min(problem.pooling.grid().axes()[AXES - 2].input().max(1));
-        let settings = Settings { lanes, unrolled: true, ..own };
-        let config = Self { rows };
-        config.check(&settings, problem, device)?;
-        Ok((settings, config))
+        let lanes = task.lanes().min(task.device.vector_lanes);
+        let rows = ROWS.min(task.axes()[AXES - 2].input().max(1));
+        Ok((Settings { lanes, unrolled: true, ..task.settings }, Self { rows }))
     }
 
     /// Refuses windows, types and devices that this kernel does not support.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        fits(problem, device)?;
-        settings.check_lanes(problem)?;
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        task.check_lanes()?;
         check_strip(self.rows)?;
-        let (lanes, widest) = (settings.lanes, device.vector_lanes);
+        let (lanes, widest) = (task.lanes(), task.device.vector_lanes);
         if lanes <= widest {
             return Ok(());
         }
-        Err(PlanError::Lanes { lanes, neighbours: pixel_channels(problem.pooling), widest })
+        Err(PlanError::Lanes { lanes, neighbours: task.pixel(), widest })
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let meter = Meter::new(problem, settings, device);
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let lanes = meter.task.lanes();
         let rows = (self.rows + TAPS as usize - 1) as f64;
         let columns = (COLUMNS + TAPS as usize - 1) as f64;
-        let element = meter.load(settings.lanes, 1) + OF_TAP * meter.reduce(settings.lanes);
-        let units = units(problem.pooling, settings, self);
+        let element = meter.load(lanes, 1) + OF_TAP * meter.reduce(lanes);
+        let units = self.units_of(meter.task);
         meter.seconds(units, OF_UNIT + rows * columns * element, rows / f64::from(AHEAD))
     }
 
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
-        let Problem { pooling, reduction, dtype, gradient } = problem;
-        let Buffers { input, output, .. } = buffers;
-        let elements = pooling.input().elements();
-        let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
-        let pixel = pixel_vectors(pooling, settings);
+        let (lanes, pixel) = (task.lanes(), task.pixel_vectors());
+        let [_, rows, columns] = task.axes().each_ref().map(Axis::input);
         let (blocks, strips) = (columns.div_ceil(COLUMNS), rows.div_ceil(self.rows));
-        let units = units(pooling, settings, self);
+        let units = self.units_of(task);
         let form = Form {
-            fold: Fold::of(reduction),
-            gradient,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
+            fold: Fold::of(task.reduction()),
+            gradient: task.problem.gradient,
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
             columns: COLUMNS as u32,
             pixel,
         };
@@ -128,22 +128,22 @@ impl Kernel for Config {
             columns as i32,
             rows as i32,
             columns as u32 * pixel,
-            InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+            task.reciprocal(),
         );
-        let (cubes, dim) = grid(client, settings.units, units);
+        let (cubes, dim) = task.grid(client, units);
         // SAFETY: rows and columns outside the plane are not read, and those past the last are not written.
         unsafe {
             kernel::roll::launch_unchecked(
                 client,
                 cubes,
                 dim,
-                settings.lanes,
-                buffer(input, elements, settings),
-                buffer(output, elements, settings),
+                lanes,
+                buffers.input.vectors(lanes),
+                buffers.output.vectors(lanes),
                 args,
                 form,
-                elem(dtype),
-                elem(settings.accumulator),
+                task.elem(),
+                task.accumulator(),
             )
         };
         Ok(())
@@ -220,23 +220,11 @@ impl Form {
     }
 }
 
-/// The number of units of a problem.
-fn units(pooling: &Pooling, settings: &Settings, config: &Config) -> usize {
-    let [_, rows, columns] = pooling.grid().axes().each_ref().map(Axis::input);
-    let vectors = pooling.input().elements() / settings.lanes / (rows * columns).max(1);
-    vectors * columns.div_ceil(COLUMNS) * rows.div_ceil(config.rows)
-}
-
-/// Refuses problems other than 3×3 averages of several channels on planes that keep their extents and have enough
-/// columns for a unit.
-fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let columns = pooling.grid().axes()[AXES - 1].input();
-    only_if(NAME, device.cores.is_none(), "it is for GPUs")?;
-    only_if(NAME, matches!(reduction, Reduction::Average(_)), "it only computes averages")?;
-    only_if(NAME, dtype != DType::F64, "it is not for f64")?;
-    let several = pixel_channels(pooling) > 1;
-    only_if(NAME, several, "it is for channels-last tensors of several channels")?;
-    keeps_planes(NAME, pooling)?;
-    only_if(NAME, columns >= COLUMNS, "planes have a single column")
+impl Config {
+    /// The number of units of a problem.
+    fn units_of(&self, task: Task<'_>) -> usize {
+        let [_, rows, columns] = task.axes().each_ref().map(Axis::input);
+        let vectors = task.inputs() / task.lanes() / (rows * columns).max(1);
+        vectors * columns.div_ceil(COLUMNS) * rows.div_ceil(self.rows)
+    }
 }

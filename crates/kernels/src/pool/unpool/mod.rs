@@ -18,86 +18,70 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{DType, IndexBase, Pooling};
 
-use crate::cube::convert::elem;
-use crate::cube::unit::grid;
-use crate::pool::common::buffers::buffer;
+use crate::pool::common::buffers::Tensor;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::indexing;
-use crate::pool::problem::{Problem, pixel_channels};
 
 /// The note of [`launch_unpool`](super::launch_unpool) if no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;
 
 /// The settings for one unit per element, with the workspace for the sources.
-pub(super) fn settings(problem: Problem<'_>, settings: Settings) -> Settings {
+pub(super) fn settings(task: Task<'_>) -> Settings {
     // One element for each input and one for the note: every channel has winners of its own.
-    let workspace = (problem.pooling.input().elements() + 1) * size_of::<i32>();
-    Settings { lanes: 1, unrolled: false, workspace, ..settings }
+    let workspace = (task.inputs() + 1) * size_of::<i32>();
+    Settings { lanes: 1, unrolled: false, workspace, ..task.settings }
 }
 
-/// Launches unpooling. The caller has checked the plan and the buffers: `y` and `indices` have as many elements as
-/// `pooling`'s output, `x` as many as its input. Returns the note.
-pub(super) fn launch(
-    client: &Client,
-    pooling: &Pooling,
-    base: IndexBase,
-    dtype: DType,
-    settings: &Settings,
-    [y, indices, x]: [&Handle; 3],
-) -> Handle {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let settings = &scalar(settings);
-    let (sources, note) = settle(client, pooling, base, settings, indices);
+/// Launches unpooling. The caller has checked the plan and the tensors: `y` and `indices` have as many elements as the
+/// pooling's output, `x` as many as its input. Returns the note.
+pub(super) fn launch(client: &Client, task: Task<'_>, [y, indices, x]: [Tensor<'_>; 3]) -> Handle {
+    let inputs = task.inputs();
+    let (sources, note) = settle(client, task, indices);
     if inputs > 0 {
-        let (cubes, units) = grid(client, settings.units, inputs);
+        let (cubes, units) = task.grid(client, inputs);
         // SAFETY: `settle` has checked that a source is an element of `y`.
         unsafe {
             kernel::unpool::launch_unchecked(
                 client,
                 cubes,
                 units,
-                buffer(y, outputs, settings),
-                buffer(&sources, inputs, settings),
-                buffer(x, inputs, settings),
+                y.vectors(1),
+                Tensor::new(&sources, inputs).vectors(1),
+                x.vectors(1),
                 inputs as u32,
-                settings.runs,
-                elem(dtype),
+                task.settings.runs,
+                task.elem(),
             )
         };
     }
     note
 }
 
-/// Launches the gradient of unpooling. The caller has checked the plan and the buffers: `dx` has as many elements as
-/// `pooling`'s input, `indices` and `dy` as many as its output. Returns the note.
+/// Launches the gradient of unpooling. The caller has checked the plan and the tensors: `dx` has as many elements as
+/// the pooling's input, `indices` and `dy` as many as its output. Returns the note.
 pub(super) fn launch_backward(
     client: &Client,
-    pooling: &Pooling,
-    base: IndexBase,
-    dtype: DType,
-    settings: &Settings,
-    [dx, indices, dy]: [&Handle; 3],
+    task: Task<'_>,
+    [dx, indices, dy]: [Tensor<'_>; 3],
 ) -> Handle {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
-    let settings = &scalar(settings);
-    let (sources, note) = settle(client, pooling, base, settings, indices);
-    if outputs > 0 {
-        let (cubes, units) = grid(client, settings.units, outputs);
+    let (sources, note) = settle(client, task, indices);
+    if task.outputs() > 0 {
+        let (cubes, units) = task.grid(client, task.outputs());
         // SAFETY: `place_of` returns only positions of elements of `dx`.
         unsafe {
             kernel::unpool_backward::launch_unchecked(
                 client,
                 cubes,
                 units,
-                buffer(dx, inputs, settings),
-                buffer(indices, outputs, settings),
-                buffer(&sources, inputs, settings),
-                buffer(dy, outputs, settings),
-                place_args(pooling, base),
-                settings.runs,
-                elem(dtype),
+                dx.vectors(1),
+                indices.vectors(1),
+                Tensor::new(&sources, task.inputs()).vectors(1),
+                dy.vectors(1),
+                place_args(task),
+                task.settings.runs,
+                task.elem(),
             )
         };
     }
@@ -105,51 +89,40 @@ pub(super) fn launch_backward(
 }
 
 /// Determines the source of every input, and the first index that is out of range.
-fn settle(
-    client: &Client,
-    pooling: &Pooling,
-    base: IndexBase,
-    settings: &Settings,
-    indices: &Handle,
-) -> (Handle, Handle) {
-    let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
+fn settle(client: &Client, task: Task<'_>, indices: Tensor<'_>) -> (Handle, Handle) {
+    let inputs = task.inputs();
     let note = client.create_from_slice(&NONE_OUT_OF_RANGE.to_ne_bytes());
     let sources = client.empty(inputs.max(1) * size_of::<i32>());
     if inputs == 0 {
         return (sources, note);
     }
-    let (cubes, units) = grid(client, settings.units, inputs);
+    let (cubes, units) = task.grid(client, inputs);
     // SAFETY: the buffer has `inputs` elements.
     unsafe {
         kernel::forget::launch_unchecked(
             client,
             cubes,
             units,
-            buffer(&sources, inputs, settings),
+            Tensor::new(&sources, inputs).vectors(1),
             inputs as u32,
-            settings.runs,
+            task.settings.runs,
         )
     };
-    let (cubes, units) = grid(client, settings.units, outputs);
+    let (cubes, units) = task.grid(client, task.outputs());
     // SAFETY: `place_of` returns only positions of elements of `sources`.
     unsafe {
         kernel::settle_sources::launch_unchecked(
             client,
             cubes,
             units,
-            buffer(indices, outputs, settings),
-            buffer(&sources, inputs, settings),
-            buffer(&note, 1, settings),
-            place_args(pooling, base),
-            settings.runs,
+            indices.vectors(1),
+            Tensor::new(&sources, inputs).vectors(1),
+            Tensor::new(&note, 1).vectors(1),
+            place_args(task),
+            task.settings.runs,
         )
     };
     (sources, note)
-}
-
-/// The settings with one lane: each unit handles one element.
-fn scalar(settings: &Settings) -> Settings {
-    Settings { lanes: 1, ..*settings }
 }
 
 /// The numbers that convert an index to a position in memory.
@@ -170,9 +143,10 @@ struct PlaceArgs {
     index_position: FastDivmod<u32>,
 }
 
-fn place_args(pooling: &Pooling, base: IndexBase) -> PlaceArgsLaunch {
-    let [batch, channel, position] = indexing(pooling, base);
-    let lanes = pixel_channels(pooling) as u32;
+fn place_args(task: Task<'_>) -> PlaceArgsLaunch {
+    let pooling = task.pooling();
+    let [batch, channel, position] = indexing(pooling, task.reduction().base());
+    let lanes = task.pixel() as u32;
     PlaceArgsLaunch::new(
         pooling.output().elements() as u32,
         lanes,

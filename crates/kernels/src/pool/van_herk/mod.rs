@@ -33,10 +33,12 @@ use cubecl::server::Handle;
 
 use crate::device::Capabilities;
 use crate::pool::common::buffers::Buffers;
+use crate::pool::common::cost::Meter;
 use crate::pool::common::kernel::Kernel;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Problem, Reduction, check_workspace};
+use crate::pool::problem::{Problem, check_workspace};
 
 use adjoint::Sums;
 
@@ -63,47 +65,54 @@ impl fmt::Display for Config {
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    /// Plans one launch for height and width if that is possible and pays off, else one for each axis.
-    fn plan(problem: Problem<'_>, device: &Capabilities) -> Result<(Settings, Self), PlanError> {
+    /// Refuses problems with an axis that has a window but cannot be walked in blocks.
+    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let sums = Sums::of(problem)?;
         let problem = sums.problem(problem);
-        fits(problem)?;
-        let own = Settings { unrolled: false, ..Settings::new(problem, device) };
-        let fused = planes::units(problem, &own, device)
-            .filter(|&units| sums.weights.is_some() || planes::pays(problem, units));
+        only_if(NAME, !problem.is_norm(), "it computes no norms")?;
+        axes::fits(problem.pooling)
+    }
+
+    /// Plans one launch for height and width if that is possible and pays off, else one for each axis.
+    fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
+        let sums = Sums::of(task.problem)?;
+        let task = Task { problem: sums.problem(task.problem), ..task };
+        let own = Settings { unrolled: false, ..task.settings };
+        let fused = planes::units(task.with(own))
+            .filter(|&units| sums.weights.is_some() || planes::pays(task.problem, units));
         let settings = match fused {
             Some(units) => Settings { units, lanes: 1, ..own },
             None => own,
         };
         let config = Self { fused: fused.is_some() };
-        let workspace = config.scratch(problem, &settings);
-        let settings = Settings { workspace, ..settings };
-        config.check_sums(&sums, &settings, problem, device)?;
-        Ok((settings, config))
+        let workspace = config.scratch(task.with(settings));
+        Ok((Settings { workspace, ..settings }, config))
     }
 
     /// Refuses passes whose intermediate tensors have more elements than kernels can count, or more bytes than the
     /// device can bind, and tiles that do not fit in a cube.
-    fn check(
-        &self,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        let sums = Sums::of(problem)?;
-        let problem = sums.problem(problem);
-        fits(problem)?;
-        self.check_sums(&sums, settings, problem, device)
+    fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
+        let sums = Sums::of(task.problem)?;
+        let task = Task { problem: sums.problem(task.problem), ..task };
+        task.check_lanes()?;
+        if self.fused {
+            planes::check(task)?;
+        }
+        let flat = task.axes()[0].kernel() == 1;
+        let weighs = sums.weights.is_none() || (self.fused && flat);
+        only_if(NAME, weighs, "the divisors of a gradient are known in one launch per plane only")?;
+        let most = self.walks(task).iter().map(lines::Walk::written).max();
+        check_workspace(most.unwrap_or(0), self.scratch(task), task.device)
     }
 
-    fn seconds(&self, settings: &Settings, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        let Ok(sums) = Sums::of(problem) else { return f64::INFINITY };
-        let problem = sums.problem(problem);
-        let lines = self.line_units(settings);
-        let walks = self.walks(problem, settings);
-        let walks = walks.iter().map(|walk| lines::seconds(problem, settings, walk, lines, device));
+    fn seconds(&self, meter: &Meter<'_>) -> f64 {
+        let Ok(sums) = Sums::of(meter.task.problem) else { return f64::INFINITY };
+        let task = Task { problem: sums.problem(meter.task.problem), ..meter.task };
+        let (meter, lines) = (Meter { task }, self.line_units(task));
+        let walks = self.walks(task);
+        let walks = walks.iter().map(|walk| lines::seconds(&meter, walk, lines));
         let planes = match self.fused {
-            true => planes::seconds(problem, settings, sums.weights.is_some(), device),
+            true => planes::seconds(&meter, sums.weights.is_some()),
             false => 0.0,
         };
         walks.sum::<f64>() + planes
@@ -112,33 +121,32 @@ impl Kernel for Config {
     fn launch(
         &self,
         client: &Client,
-        problem: Problem<'_>,
-        settings: &Settings,
+        task: Task<'_>,
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
         let Buffers { input, output, indices, .. } = buffers;
-        let sums = Sums::of(problem)?;
-        let problem = sums.problem(problem);
-        let mut values = input.clone();
+        let sums = Sums::of(task.problem)?;
+        let task = Task { problem: sums.problem(task.problem), ..task };
+        let mut values = input.handle.clone();
         let mut positions: Option<Handle> = None;
-        let walks = self.walks(problem, settings);
+        let walks = self.walks(task);
         for (nth, walk) in walks.iter().enumerate() {
             let last = !self.fused && nth + 1 == walks.len();
             let [bytes, position_bytes] = walk.scratch();
             let tensors = Tensors {
                 input: values,
                 positions,
-                output: if last { output.clone() } else { client.empty(bytes) },
+                output: if last { output.handle.clone() } else { client.empty(bytes) },
                 indices: match last {
-                    true => indices.cloned(),
+                    true => indices.map(|indices| indices.handle.clone()),
                     false => (position_bytes > 0).then(|| client.empty(position_bytes)),
                 },
             };
-            lines::launch(client, problem, settings, walk, self.line_units(settings), &tensors);
+            lines::launch(client, task, walk, self.line_units(task), &tensors);
             (values, positions) = (tensors.output, tensors.indices);
         }
         if self.fused {
-            planes::launch(client, problem, settings, sums.weights, [&values, output])?;
+            planes::launch(client, task, sums.weights, [&values, output.handle])?;
         }
         Ok(())
     }
@@ -146,40 +154,22 @@ impl Kernel for Config {
 
 impl Config {
     /// The passes of single axes.
-    fn walks(self, problem: Problem<'_>, settings: &Settings) -> Vec<lines::Walk> {
+    fn walks(self, task: Task<'_>) -> Vec<lines::Walk> {
         match self.fused {
-            true => lines::depth(problem, settings).into_iter().collect(),
-            false => lines::all_axes(problem, settings),
+            true => lines::depth(task).into_iter().collect(),
+            false => lines::all_axes(task),
         }
     }
 
     /// The bytes of the scratch buffers.
-    fn scratch(self, problem: Problem<'_>, settings: &Settings) -> usize {
-        self.walks(problem, settings).iter().flat_map(lines::Walk::scratch).sum()
-    }
-
-    /// The checks of a problem whose axes can be walked.
-    fn check_sums(
-        self,
-        sums: &Sums<'_>,
-        settings: &Settings,
-        problem: Problem<'_>,
-        device: &Capabilities,
-    ) -> Result<(), PlanError> {
-        settings.check_lanes(problem)?;
-        if self.fused {
-            planes::check(problem, settings, device)?;
-        }
-        let flat = problem.pooling.grid().axes()[0].kernel() == 1;
-        let weighs = sums.weights.is_none() || (self.fused && flat);
-        only_if(NAME, weighs, "the divisors of a gradient are known in one launch per plane only")?;
-        let most = self.walks(problem, settings).iter().map(lines::Walk::written).max();
-        check_workspace(most.unwrap_or(0), self.scratch(problem, settings), device)
+    fn scratch(self, task: Task<'_>) -> usize {
+        self.walks(task).iter().flat_map(lines::Walk::scratch).sum()
     }
 
     /// The units of a cube in a pass along one axis.
-    fn line_units(self, settings: &Settings) -> u32 {
-        if self.fused { settings.units.min(LINE_UNITS) } else { settings.units }
+    fn line_units(self, task: Task<'_>) -> u32 {
+        let units = task.settings.units;
+        if self.fused { units.min(LINE_UNITS) } else { units }
     }
 }
 
@@ -192,11 +182,4 @@ struct Tensors {
     positions: Option<Handle>,
     output: Handle,
     indices: Option<Handle>,
-}
-
-/// Refuses problems with an axis that has a window but cannot be walked in blocks.
-fn fits(problem: Problem<'_>) -> Result<(), PlanError> {
-    let norm = matches!(problem.reduction, Reduction::Norm(_));
-    only_if(NAME, !norm, "it computes no norms")?;
-    axes::fits(problem.pooling)
 }

@@ -10,10 +10,11 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
-use crate::cube::convert::{Comparison, ExtremumForm, Widening, elem};
+use crate::cube::convert::{Comparison, ExtremumForm, Widening};
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::{Output, Reduction, pixel_channels};
+use crate::pool::problem::{Output, Reduction};
 
 pub(in crate::pool) use folds::{
     Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
@@ -44,47 +45,29 @@ pub(in crate::pool) struct ProblemArgs {
     pub(in crate::pool) empty: InputScalar,
 }
 
-pub(in crate::pool) fn problem_args(
-    pooling: &Pooling,
-    reduction: Reduction,
-    dtype: DType,
-    settings: &Settings,
-) -> ProblemArgsLaunch {
-    let [depth, height, width]: [AxisArgsLaunch; AXES] =
-        pooling.grid().axes().each_ref().map(axis_args);
-    let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
-    let index_lane = match settings.across {
-        true => index_position * pooling.grid().axes()[AXES - 1].stride() as u32,
+pub(in crate::pool) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
+    let reduction = task.reduction();
+    let [depth, height, width]: [AxisArgsLaunch; AXES] = task.axes().each_ref().map(axis_args);
+    let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
+    let index_lane = match task.settings.across {
+        true => index_position * task.axes()[AXES - 1].stride() as u32,
         false => index_channel,
     };
-    let pixel = pixel_vectors(pooling, settings);
+    let pixel = task.pixel_vectors();
     ProblemArgsLaunch::new(
-        (pooling.output().elements() / settings.lanes) as u32,
+        (task.outputs() / task.lanes()) as u32,
         pixel,
         pixel,
         depth,
         height,
         width,
         reduction.fixed_divisor(),
-        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+        task.reciprocal(),
         index_batch,
         index_position,
         index_lane,
-        empty(dtype, settings),
+        empty(task),
     )
-}
-
-/// The number of vectors in a pixel; 1 if lanes lie across pixels.
-pub(in crate::pool) fn pixel_vectors(pooling: &Pooling, settings: &Settings) -> u32 {
-    if settings.across { 1 } else { (pixel_channels(pooling) / settings.lanes) as u32 }
-}
-
-/// The divisor of a window with all its taps inside the input.
-pub(in crate::pool) fn full_divisor(pooling: &Pooling, reduction: Reduction) -> f64 {
-    match reduction {
-        Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
-        _ => pooling.grid().taps() as f64,
-    }
 }
 
 /// Refuses `kernel` unless windows are 3×3 with stride 1 and planes have several rows and keep their extents.
@@ -121,10 +104,10 @@ pub(in crate::pool) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
 }
 
 /// The extremum of an empty window, in the accumulator's type.
-fn empty(dtype: DType, settings: &Settings) -> InputScalar {
-    let accumulator = elem(settings.accumulator);
-    let is_max = settings.extremum.of_compared() == Extremum::Max;
-    let (least, most) = match (settings.extremum.by, dtype) {
+fn empty(task: Task<'_>) -> InputScalar {
+    let (accumulator, extremum) = (task.accumulator(), task.settings.extremum);
+    let is_max = extremum.of_compared() == Extremum::Max;
+    let (least, most) = match (extremum.by, task.dtype()) {
         (Comparison::Native | Comparison::Select, _) => {
             let infinity = if is_max { f64::NEG_INFINITY } else { f64::INFINITY };
             return InputScalar::new(infinity, accumulator);
@@ -203,27 +186,23 @@ impl Fold {
 }
 
 impl Form {
-    pub(in crate::pool) fn new(
-        pooling: &Pooling,
-        reduction: Reduction,
-        dtype: DType,
-        settings: &Settings,
-    ) -> Self {
+    pub(in crate::pool) fn new(task: Task<'_>) -> Self {
+        let Settings { unrolled, extremum, runs, across, .. } = task.settings;
         let [depth, height, width] =
-            pooling.grid().axes().each_ref().map(|axis| AxisForm::new(axis, settings.unrolled));
+            task.axes().each_ref().map(|axis| AxisForm::new(axis, unrolled));
         Self {
             depth,
             height,
             width,
-            fold: Fold::of(reduction),
-            extremum: settings.extremum,
-            rounds: settings.rounds,
-            widened: settings.widening(dtype),
-            runs: settings.runs,
-            channels: pixel_vectors(pooling, settings) > 1,
-            across: settings.across,
-            reciprocal: dtype != DType::F64,
-            rank: pooling.grid().rank(),
+            fold: Fold::of(task.reduction()),
+            extremum,
+            rounds: task.rounds(),
+            widened: task.widening(task.dtype()),
+            runs,
+            channels: task.pixel_vectors() > 1,
+            across,
+            reciprocal: task.dtype() != DType::F64,
+            rank: task.pooling().grid().rank(),
         }
     }
 

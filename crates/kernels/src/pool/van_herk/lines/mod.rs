@@ -13,37 +13,31 @@ mod results;
 use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Layout, Pooling};
+use windowpane_geometry::{AXES, Axis, DType, Layout};
 
 use super::Tensors;
 use super::axes::block;
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
 use crate::cube::convert::{ExtremumForm, Widening, elem};
 use crate::cube::unit::grid;
-use crate::pool::common::buffers::{optional_vectors, vectors};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::window::{Fold, full_divisor, indexing};
-use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+use crate::pool::common::buffers::{Tensor, optional};
+use crate::pool::common::task::Task;
+use crate::pool::common::window::{Fold, indexing};
+use crate::pool::problem::outermost;
 
 pub(super) use cost::seconds;
 pub(super) use passes::{Walk, all_axes, between, depth};
 
 /// Launches a pass: reads and writes `tensors`.
-pub(super) fn launch(
-    client: &Client,
-    problem: Problem<'_>,
-    settings: &Settings,
-    walk: &Walk,
-    units: u32,
-    tensors: &Tensors,
-) {
-    let Problem { pooling, reduction, .. } = problem;
-    let axis = &pooling.grid().axes()[walk.axis];
+pub(super) fn launch(client: &Client, task: Task<'_>, walk: &Walk, units: u32, tensors: &Tensors) {
+    let axis = &task.axes()[walk.axis];
     let (blocks, pieces) = (walk.blocks(axis), walk.blocks(axis).div_ceil(walk.run));
     let [read, write] = walk.lanes;
     let all = walk.units(axis);
     let (cubes, dim) = grid(client, units, all);
-    let (elements, written) = (walk.read(pooling), walk.written());
+    let (elements, written) = (walk.read(task.pooling()), walk.written());
+    let positions = tensors.positions.as_ref().map(|positions| Tensor::new(positions, elements));
+    let indices = tensors.indices.as_ref().map(|indices| Tensor::new(indices, written));
     // SAFETY: coordinates are clamped to the line before they are read, and outputs that do not exist are not written.
     unsafe {
         kernel::slide::launch_unchecked(
@@ -52,15 +46,15 @@ pub(super) fn launch(
             dim,
             read,
             write,
-            vectors(&tensors.input, elements, read),
-            optional_vectors(tensors.positions.as_ref(), elements, read),
-            vectors(&tensors.output, written, write),
-            optional_vectors(tensors.indices.as_ref(), written, write),
-            pass_args(pooling, reduction, settings, walk, all, pieces, blocks),
-            Form::new(problem, settings, walk, units),
+            Tensor::new(&tensors.input, elements).vectors(read),
+            optional(positions, read),
+            Tensor::new(&tensors.output, written).vectors(write),
+            optional(indices, write),
+            pass_args(task, walk, all, pieces, blocks),
+            Form::new(task, walk, units),
             elem(walk.dtypes[0]),
             elem(walk.dtypes[1]),
-            elem(settings.accumulator),
+            task.accumulator(),
         )
     };
 }
@@ -100,16 +94,14 @@ struct Pass {
 }
 
 fn pass_args(
-    pooling: &Pooling,
-    reduction: Reduction,
-    settings: &Settings,
+    task: Task<'_>,
     walk: &Walk,
     units: usize,
     pieces: usize,
     blocks: usize,
 ) -> PassLaunch {
-    let axes = pooling.grid().axes();
-    let pixel = (pixel_channels(pooling) / walk.lanes[0]).max(1) as u32;
+    let (pooling, axes, reduction) = (task.pooling(), task.axes(), task.reduction());
+    let pixel = (task.pixel() / walk.lanes[0]).max(1) as u32;
     let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
     let lead = if walk.turns { outermost(pooling) } else { walk.axis };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
@@ -132,7 +124,7 @@ fn pass_args(
         axis_args(&axes[0]),
         axis_args(&axes[1]),
         reduction.fixed_divisor(),
-        InputScalar::new(1.0 / full_divisor(pooling, reduction), elem(settings.accumulator)),
+        task.reciprocal(),
         index_batch,
         index_position,
         index_channel,
@@ -175,32 +167,31 @@ struct Form {
 }
 
 impl Form {
-    fn new(problem: Problem<'_>, settings: &Settings, walk: &Walk, units: u32) -> Self {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let axes = pooling.grid().axes();
+    fn new(task: Task<'_>, walk: &Walk, units: u32) -> Self {
+        let axes = task.axes();
         let axis = &axes[walk.axis];
         let block = block(axis);
         Self {
             axis: AxisForm::new(axis, false),
             depth: AxisForm::new(&axes[0], false),
             height: AxisForm::new(&axes[1], false),
-            fold: Fold::of(reduction),
-            extremum: settings.extremum,
-            reciprocal: dtype != DType::F64,
-            rounds: settings.rounds && walk.last,
-            widened: settings.widening(walk.dtypes[0]),
-            runs: settings.runs,
+            fold: Fold::of(task.reduction()),
+            extremum: task.settings.extremum,
+            reciprocal: task.dtype() != DType::F64,
+            rounds: task.rounds() && walk.last,
+            widened: task.widening(walk.dtypes[0]),
+            runs: task.settings.runs,
             block: block as u32,
             stride: axis.stride() as u32,
             whole: ((axis.kernel() - 1) / block) as u32,
             rest: ((axis.kernel() - 1) % block) as u32,
             turns: walk.turns,
             last: walk.last,
-            channels: pooling.layout() == Layout::ChannelsLast && pixel_channels(pooling) > 1,
+            channels: task.pooling().layout() == Layout::ChannelsLast && task.pixel() > 1,
             others: walk.axis,
             written: walk.lanes[1],
             units,
-            keeps: passes::keeps(axis, settings, walk, units),
+            keeps: passes::keeps(task, walk, units),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::pool::common::settings::Settings;
-use crate::pool::problem::{Problem, Reduction, pixel_channels};
+use crate::pool::common::task::Task;
+use crate::pool::problem::Reduction;
 use crate::pool::van_herk::axes::{block, windowed};
 
 /// A pass along one axis, and the tensors that it reads and writes.
@@ -58,65 +58,54 @@ const KEPT_BYTES: usize = 72 << 10;
 
 /// Whether the units of a pass keep what they have read in shared memory until the windows that start there end. If
 /// lines are long, it would have left all caches before it is read again.
-pub(super) fn keeps(axis: &Axis, settings: &Settings, walk: &Walk, units: u32) -> bool {
+pub(super) fn keeps(task: Task<'_>, walk: &Walk, units: u32) -> bool {
+    let (axis, device) = (&task.axes()[walk.axis], task.device);
     let block = block(axis);
     let blocks = (axis.kernel() - 1) / block + 2;
     let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
-    let room = units as usize * unit <= settings.shared_bytes.min(KEPT_BYTES);
+    let room = units as usize * unit <= device.shared_bytes.min(KEPT_BYTES);
     // Without `shared_vectors`, nothing is kept: graphics drivers leave room for few cubes if shared memory is held for
     // long, and not all of them can share narrow types.
-    settings.shared_vectors && room && !walk.indexed && !settings.runs
+    device.shared_vectors && room && !walk.indexed && !task.settings.runs
 }
 
 /// With fewer units than this, lines are cut into pieces, although each piece then reads one window more.
 const ENOUGH_UNITS: usize = 1 << 17;
 
 /// The type of the values between two passes.
-pub(in crate::pool::van_herk) fn between(
-    reduction: Reduction,
-    settings: &Settings,
-    dtype: DType,
-) -> DType {
-    match reduction {
-        Reduction::Average(_) => settings.accumulator,
-        _ => dtype,
+pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
+    match task.reduction() {
+        Reduction::Average(_) => task.settings.accumulator,
+        _ => task.dtype(),
     }
 }
 
 /// One pass for every axis that has a window.
-pub(in crate::pool::van_herk) fn all_axes(problem: Problem<'_>, settings: &Settings) -> Vec<Walk> {
-    let pooling = problem.pooling;
-    let walked: Vec<_> = windowed(pooling).collect();
+pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>) -> Vec<Walk> {
+    let walked: Vec<_> = windowed(task.pooling()).collect();
     // Turning each axis restores the order only if the windowed axes are the last ones.
-    let turns = pixel_channels(pooling) == 1
-        && !settings.runs
+    let turns = task.pixel() == 1
+        && !task.settings.runs
         && walked.len() > 1
         && walked[0] + walked.len() == AXES;
-    walks(problem, settings, &walked, turns, true)
+    walks(task, &walked, turns, true)
 }
 
 /// The pass along the depth before a pass over planes; `None` if the depth has no window.
-pub(in crate::pool::van_herk) fn depth(problem: Problem<'_>, settings: &Settings) -> Option<Walk> {
-    let has_window = problem.pooling.grid().axes()[0].kernel() > 1;
+pub(in crate::pool::van_herk) fn depth(task: Task<'_>) -> Option<Walk> {
+    let has_window = task.axes()[0].kernel() > 1;
     let axes = if has_window { &[0][..] } else { &[] };
-    walks(problem, settings, axes, false, false).pop()
+    walks(task, axes, false, false).pop()
 }
 
 /// The passes along the axes `walked`. If `ends`, the last of them writes the result.
-fn walks(
-    problem: Problem<'_>,
-    settings: &Settings,
-    walked: &[usize],
-    turns: bool,
-    ends: bool,
-) -> Vec<Walk> {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let axes = pooling.grid().axes();
-    let channels = pixel_channels(pooling);
-    let indexed = reduction.has_indices();
-    let between = between(reduction, settings, dtype);
+fn walks(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Walk> {
+    let (axes, channels, dtype, runs) =
+        (task.axes(), task.pixel(), task.dtype(), task.settings.runs);
+    let indexed = task.reduction().has_indices();
+    let between = between(task);
     let mut extents = axes.each_ref().map(Axis::input);
-    let samples = pooling.input().elements() / channels / extents.iter().product::<usize>();
+    let samples = task.inputs() / channels / extents.iter().product::<usize>();
     let mut passes = Vec::new();
     for (n, &axis) in walked.iter().enumerate() {
         let (first, last) = (n == 0, ends && n + 1 == walked.len());
@@ -136,11 +125,11 @@ fn walks(
         // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
         let run = block(&axes[axis]) / axes[axis].stride();
-        let lanes = lanes(neighbours, outputs, run, dtypes, turns, settings);
+        let lanes = lanes(neighbours, outputs, run, dtypes, turns, runs);
         let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
-        let run = if settings.runs { blocks } else { blocks.div_ceil(pieces) };
+        let run = if runs { blocks } else { blocks.div_ceil(pieces) };
         passes.push(Walk { axis, outer, inner, turns, last, lanes, dtypes, indexed, outputs, run });
     }
     passes
@@ -153,7 +142,7 @@ fn lanes(
     run: usize,
     dtypes: [DType; 2],
     turns: bool,
-    settings: &Settings,
+    runs: bool,
 ) -> [usize; 2] {
     let divisor = |n: usize, most: usize| (1usize << n.trailing_zeros()).min(most);
     if turns {
@@ -161,7 +150,7 @@ fn lanes(
         return [1, divisor(outputs, most).min(divisor(run, most))];
     }
     let widest = dtypes[0].size().max(dtypes[1].size());
-    let most = if settings.runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
+    let most = if runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
     let lanes = divisor(inner, most.max(1));
     [lanes; 2]
 }

@@ -9,6 +9,7 @@ use crate::cube::convert::{Comparison, accumulator};
 use crate::device::Capabilities;
 use crate::pool::common::lanes::widest_divisor;
 use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::Form as Tap;
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
@@ -69,15 +70,11 @@ pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), Pl
 }
 
 /// The units of a cube; `None` if no tile fits.
-pub(in crate::pool::van_herk) fn units(
-    problem: Problem<'_>,
-    settings: &Settings,
-    device: &Capabilities,
-) -> Option<u32> {
-    fits(problem, device).ok()?;
-    let (_, units) = tile(problem, device.units_per_cube)?;
-    let own = self::settings(problem, settings);
-    (Room::new(problem, &own, units).bytes(&own) <= device.shared_bytes).then_some(units)
+pub(in crate::pool::van_herk) fn units(task: Task<'_>) -> Option<u32> {
+    fits(task.problem, task.device).ok()?;
+    let (_, units) = tile(task.problem, task.device.units_per_cube)?;
+    let own = own(task);
+    (Room::new(own, units).bytes(own) <= task.device.shared_bytes).then_some(units)
 }
 
 /// Whether a single launch pays off where it is possible. If a cube has only some channels of a pixel, the rows of a
@@ -91,18 +88,19 @@ pub(in crate::pool::van_herk) fn pays(problem: Problem<'_>, units: u32) -> bool 
     channels(pooling) == pixel_channels(pooling) || (sums && wide && channels(pooling) == CHANNELS)
 }
 
-/// The settings of this pass: 16-bit maxima are computed in the type in which sums are computed.
-pub(super) fn settings(problem: Problem<'_>, settings: &Settings) -> Settings {
-    let widens = problem.dtype.is_float() && settings.extremum.by == Comparison::Native;
-    let own = if widens { accumulator(problem.dtype) } else { settings.accumulator };
-    Settings { accumulator: own, ..*settings }
+/// The task of this pass: 16-bit maxima are computed in the type in which sums are computed.
+pub(super) fn own(task: Task<'_>) -> Task<'_> {
+    let (dtype, settings) = (task.dtype(), task.settings);
+    let widens = dtype.is_float() && settings.extremum.by == Comparison::Native;
+    let own = if widens { accumulator(dtype) } else { settings.accumulator };
+    task.with(Settings { accumulator: own, ..settings })
 }
 
 /// The type that this pass reads.
-pub(super) fn read(problem: Problem<'_>, settings: &Settings) -> DType {
-    match problem.pooling.grid().axes()[0].kernel() {
-        1 => problem.dtype,
-        _ => between(problem.reduction, settings, problem.dtype),
+pub(super) fn read(task: Task<'_>) -> DType {
+    match task.axes()[0].kernel() {
+        1 => task.dtype(),
+        _ => between(task),
     }
 }
 
@@ -261,15 +259,15 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn new(problem: Problem<'_>, settings: &Settings, units: u32) -> Self {
-        let pooling = problem.pooling;
+    pub(super) fn new(task: Task<'_>, units: u32) -> Self {
+        let (problem, pooling) = (task.problem, task.pooling());
         let [_, _, width] = pooling.grid().axes();
         let [rows, block] = blocks(problem);
         let (channels, lanes) = (channels(pooling), lanes(problem));
         let walk = Walk::new(width, block);
-        let word = WORD_BYTES / settings.accumulator.size();
+        let word = WORD_BYTES / task.settings.accumulator.size();
         let planar = channels == 1 || is_planar(problem);
-        let whole = settings.shared_vectors && planar && block.is_multiple_of(word);
+        let whole = task.device.shared_vectors && planar && block.is_multiple_of(word);
         let word = if whole { word } else { 1 };
         let margin = if is_flat(pooling) && lanes > 1 { word } else { 0 };
         // A cube writes no more columns than its units have, and windows reach one window and one block further.
@@ -290,15 +288,15 @@ impl Room {
             channels: channels as u32,
             planar,
         };
-        let fits = room.bytes(settings) <= settings.shared_bytes;
+        let fits = room.bytes(task) <= task.device.shared_bytes;
         Self { buffers: if fits { 2 } else { 1 }, ..room }
     }
 
-    pub(super) fn bytes(&self, settings: &Settings) -> usize {
+    pub(super) fn bytes(&self, task: Task<'_>) -> usize {
         let rows = self.buffers * self.rows * self.row + self.totals.max(1);
         // The divisors, and the results if they go through shared memory.
         let more = 2 * self.columns + (self.rows * self.results()).max(1);
-        (rows * self.channels + more) as usize * settings.accumulator.size()
+        (rows * self.channels + more) as usize * task.settings.accumulator.size()
     }
 
     /// The elements of a row of results, padding included; 0 if neighbouring units have neighbouring channels anyway.
@@ -332,28 +330,21 @@ pub(super) struct Form {
 }
 
 impl Form {
-    pub(super) fn new(
-        problem: Problem<'_>,
-        settings: &Settings,
-        weights: Option<&Pooling>,
-        tile: usize,
-    ) -> Self {
-        let Problem { pooling, reduction, dtype, .. } = problem;
-        let [depth, height, width] = pooling.grid().axes();
+    pub(super) fn new(task: Task<'_>, weights: Option<&Pooling>, tile: usize) -> Self {
+        let (problem, dtype) = (task.problem, task.dtype());
+        let [depth, height, width] = task.axes();
         let [rows, block] = blocks(problem);
-        let each = settings.one_by_one();
-        let flat = is_flat(pooling);
-        let read = read(problem, settings);
-        let most = settings.vector_lanes.min(8);
+        let flat = is_flat(task.pooling());
+        let most = task.device.vector_lanes.min(8);
         let neighbours = [width.output(), tile, block].into_iter();
         let written =
             neighbours.fold(most.min(WORD_BYTES / dtype.size()), |n, of| widest_divisor(of, n));
-        let tap = Tap::new(pooling, reduction, dtype, &each);
+        let tap = Tap::new(task.with(task.settings.one_by_one()));
         Self {
-            tap: Tap { widened: settings.widening(read), ..tap },
+            tap: Tap { widened: task.widening(read(task)), ..tap },
             height: Walk::new(height, rows),
             width: Walk::new(width, block),
-            room: Room::new(problem, settings, settings.units),
+            room: Room::new(task, task.settings.units),
             flat,
             lanes: lanes(problem) as u32,
             written: match flat {

@@ -47,14 +47,11 @@ use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
-use crate::cube::unit::grid;
-use crate::device::Capabilities;
-use crate::pool::common::buffers::vectors;
+use crate::pool::common::buffers::Tensor;
 use crate::pool::common::pieces::pieces;
-use crate::pool::common::settings::Settings;
+use crate::pool::common::task::Task;
 use crate::pool::common::window::problem_args;
 use crate::pool::error::{PlanError, only_if};
-use crate::pool::problem::Problem;
 
 use form::{Form, Plane, Room, tile};
 
@@ -62,38 +59,30 @@ pub(super) use cost::seconds;
 pub(super) use form::{pays, units};
 
 /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
-pub(super) fn check(
-    problem: Problem<'_>,
-    settings: &Settings,
-    device: &Capabilities,
-) -> Result<(), PlanError> {
-    form::fits(problem, device)?;
-    tile(problem, settings.units).ok_or(NO_TILE)?;
-    let own = form::settings(problem, settings);
-    let bytes = Room::new(problem, &own, own.units).bytes(&own);
-    only_if(NAME, bytes <= device.shared_bytes, "a tile does not fit in shared memory")
+pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
+    form::fits(task.problem, task.device)?;
+    tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
+    let own = form::own(task);
+    let bytes = Room::new(own, own.settings.units).bytes(own);
+    only_if(NAME, bytes <= task.device.shared_bytes, "a tile does not fit in shared memory")
 }
 
 /// Launches the pass from `input` to `output`. If `weights` is a pooling, every element is divided by that pooling's
 /// divisor at its position before it is summed.
 pub(super) fn launch(
     client: &Client,
-    problem: Problem<'_>,
-    settings: &Settings,
+    task: Task<'_>,
     weights: Option<&Pooling>,
     [input, output]: [&Handle; 2],
 ) -> Result<(), PlanError> {
-    let Problem { pooling, reduction, dtype, .. } = problem;
-    let [depth, _, width] = pooling.grid().axes();
-    let Some((tile, _)) = tile(problem, settings.units) else {
-        return Err(NO_TILE);
-    };
-    let own = form::settings(problem, settings);
-    let form = Form::new(problem, &own, weights, tile);
+    let pooling = task.pooling();
+    let [depth, _, width] = task.axes();
+    let (tile, _) = tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
+    let own = form::own(task);
+    let form = Form::new(own, weights, tile);
     let plane = Plane::of(pooling);
     let inputs = plane.count * plane.input * width.input() * plane.pixel;
-    let outputs = pooling.output().elements();
-    let all = Cubes::new(pooling, settings, &form, tile);
+    let all = Cubes::new(task, &form, tile);
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
     let weighed = weights.unwrap_or(pooling).grid().axes();
@@ -117,8 +106,8 @@ pub(super) fn launch(
         axis_args(&weighed[2]),
         UPPER,
     );
-    let each = own.one_by_one();
-    let (cubes, dim) = grid(client, settings.units, all.count() * settings.units as usize);
+    let each = own.with(own.settings.one_by_one());
+    let (cubes, dim) = task.cubes(client, all.count());
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {
         kernel::walk_tile::launch_unchecked(
@@ -128,14 +117,14 @@ pub(super) fn launch(
             lanes,
             if form.flat { 1 } else { lanes },
             written,
-            vectors(input, inputs, lanes),
-            vectors(output, outputs, written),
-            problem_args(pooling, reduction, dtype, &each),
+            Tensor::new(input, inputs).vectors(lanes),
+            Tensor::new(output, task.outputs()).vectors(written),
+            problem_args(each),
             args,
             form,
-            elem(form::read(problem, settings)),
-            elem(dtype),
-            elem(own.accumulator),
+            elem(form::read(task)),
+            task.elem(),
+            own.accumulator(),
         )
     };
     Ok(())
@@ -153,14 +142,15 @@ struct Cubes {
 }
 
 impl Cubes {
-    fn new(pooling: &Pooling, settings: &Settings, form: &Form, tile: usize) -> Self {
-        let [.., width] = pooling.grid().axes();
+    fn new(task: Task<'_>, form: &Form, tile: usize) -> Self {
+        let pooling = task.pooling();
+        let [.., width] = task.axes();
         let plane = Plane::of(pooling);
         let (tiles, groups) =
             (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
         let blocks = plane.output.div_ceil(form.height.block as usize);
         let (cubes, lead) = (plane.count * groups * tiles, form.before() as usize);
-        let pieces = pieces(cubes, [blocks, lead], settings, UNITS_EACH);
+        let pieces = pieces(task, cubes, [blocks, lead], UNITS_EACH);
         Self { planes: plane.count, groups, tiles, blocks, run: blocks.div_ceil(pieces) }
     }
 
