@@ -11,70 +11,72 @@ use crate::conv::problem::{Pass, Request};
 use crate::conv::{cpu, depthwise, direct, grouped, grouped_mma};
 use crate::device::Capabilities;
 
-/// The kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// A processor's thread computes a few windows by a few vectors of filters.
-    Cpu,
-    /// One filter per channel: a unit computes a block of windows by a vector of channels.
-    Depthwise,
-    /// One unit computes one output element from all taps.
-    Direct,
-    /// Groups with few channels: a unit computes a run of windows by a vector of a group's filters.
-    Grouped,
-    /// Groups with few channels on matrix units, with filters as banded matrices.
-    GroupedMma,
-    /// Implicit GEMM with fragments on matrix units.
-    Mma,
-    /// Implicit GEMM with blocks in shared memory and accumulators in registers.
-    Simt,
-    /// Implicit GEMM on Hopper's warpgroups, fed by the tensor copy engine.
-    Wgmma,
+/// Declares the kernels, in the order in which they are listed: each has a configuration and a name.
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $kernel:ident($config:ty): $name:expr,)*) => {
+        /// The kernels.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Algorithm {
+            $($(#[$doc])* $kernel,)*
+        }
+
+        /// A kernel's configuration.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Config {
+            $($(#[$doc])* $kernel($config),)*
+        }
+
+        impl Algorithm {
+            /// All algorithms, in the order in which they are listed.
+            pub(super) const ALL: [Self; [$($name),*].len()] = [$(Self::$kernel),*];
+
+            /// The printed name.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kernel => $name,)*
+                }
+            }
+        }
+
+        impl Config {
+            /// The kernel that this configures.
+            pub fn algorithm(&self) -> Algorithm {
+                match self {
+                    $(Self::$kernel(_) => Algorithm::$kernel,)*
+                }
+            }
+
+            pub(super) fn kernel(&self) -> &dyn Kernel {
+                match self {
+                    $(Self::$kernel(config) => config,)*
+                }
+            }
+        }
+    };
 }
 
-/// A kernel's configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-#[allow(missing_docs, reason = "the names are those of the kernels")]
-pub enum Config {
-    Cpu(cpu::Config),
-    Depthwise(depthwise::Config),
-    Direct(direct::Config),
-    Grouped(grouped::Config),
-    GroupedMma(grouped_mma::Config),
-    Mma(mma::Config),
-    Simt(simt::Config),
-    Wgmma(wgmma::Config),
+kernels! {
+    /// Groups with few channels on matrix units, with filters as banded matrices.
+    GroupedMma(grouped_mma::Config): grouped_mma::config::NAME,
+    /// One filter per channel: a unit computes a block of windows by a vector of channels.
+    Depthwise(depthwise::Config): depthwise::config::NAME,
+    /// A processor's thread computes a few windows by a few vectors of filters.
+    Cpu(cpu::Config): cpu::config::NAME,
+    /// Groups with few channels: a unit computes a run of windows by a vector of a group's filters.
+    Grouped(grouped::Config): grouped::config::NAME,
+    /// Implicit GEMM on Hopper's warpgroups, fed by the tensor copy engine.
+    Wgmma(wgmma::Config): wgmma::config::NAME,
+    /// Implicit GEMM with fragments on matrix units.
+    Mma(mma::Config): mma::config::NAME,
+    /// Implicit GEMM with blocks in shared memory and accumulators in registers.
+    Simt(simt::Config): simt::config::NAME,
+    /// One unit computes one output element from all taps.
+    Direct(direct::Config): direct::NAME,
 }
 
 impl Algorithm {
-    /// All algorithms, in the order in which they are listed.
-    pub(super) const ALL: [Self; 8] = [
-        Self::GroupedMma,
-        Self::Depthwise,
-        Self::Cpu,
-        Self::Grouped,
-        Self::Wgmma,
-        Self::Mma,
-        Self::Simt,
-        Self::Direct,
-    ];
-
-    /// The printed name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => cpu::config::NAME,
-            Self::Depthwise => depthwise::config::NAME,
-            Self::Direct => direct::NAME,
-            Self::Grouped => grouped::config::NAME,
-            Self::GroupedMma => grouped_mma::config::NAME,
-            Self::Mma => mma::config::NAME,
-            Self::Simt => simt::config::NAME,
-            Self::Wgmma => wgmma::config::NAME,
-        }
-    }
-
     /// Whether the kernel can compute a problem on a device, and if not, why.
     pub(super) fn applies(
         self,
@@ -127,33 +129,6 @@ impl fmt::Display for Algorithm {
 }
 
 impl Config {
-    /// The kernel that this configures.
-    pub fn algorithm(&self) -> Algorithm {
-        match self {
-            Self::Cpu(_) => Algorithm::Cpu,
-            Self::Depthwise(_) => Algorithm::Depthwise,
-            Self::Direct(_) => Algorithm::Direct,
-            Self::Grouped(_) => Algorithm::Grouped,
-            Self::GroupedMma(_) => Algorithm::GroupedMma,
-            Self::Mma(_) => Algorithm::Mma,
-            Self::Simt(_) => Algorithm::Simt,
-            Self::Wgmma(_) => Algorithm::Wgmma,
-        }
-    }
-
-    pub(super) fn kernel(&self) -> &dyn Kernel {
-        match self {
-            Self::Cpu(config) => config,
-            Self::Depthwise(config) => config,
-            Self::Direct(config) => config,
-            Self::Grouped(config) => config,
-            Self::GroupedMma(config) => config,
-            Self::Mma(config) => config,
-            Self::Simt(config) => config,
-            Self::Wgmma(config) => config,
-        }
-    }
-
     /// The configuration with some numbers of its tile replaced.
     pub(super) fn over(self, tiling: &Tiling) -> Result<Self, PlanError> {
         Ok(match self {
