@@ -138,14 +138,15 @@ fn pipes_are_read_no_further_than_their_elements() {
 /// Sends a signal to a program as soon as it writes; false if the program finished first.
 fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
     let folder = Folder::new();
-    // The output has 64 MiB of zeros, from one number and its index.
+    // The output has 256 MiB of zeros, from one number and its index: on a busy machine, a signal that is sent while a
+    // smaller file is written may come too late.
     let x = folder.write("x.npy", &[1, 1, 1], &[1.0f64]);
     let at = folder.write("at.npy", &[1, 1, 1], &[0i32]);
     let y = folder.write("y.npy", &[1], &[7.0f32]);
     let before = fs::read(&y).expect("a file for the test");
     let files = folder.files();
     let mut child =
-        start(limits, &["unpool", &x, "--indices", &at, "--output-size", "8388608", "-o", &y]);
+        start(limits, &["unpool", &x, "--indices", &at, "--output-size", "33554432", "-o", &y]);
     // `Output::new` creates an empty file before the work, as a check; a file that is being written is not empty.
     let writes = || {
         let parts = folder.files().into_iter().filter(|name| !files.contains(name));
