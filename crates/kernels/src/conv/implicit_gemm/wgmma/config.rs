@@ -7,7 +7,7 @@ use windowpane_geometry::{Convolution, LIMIT, Precision, Tile, Tiling};
 use super::cost;
 use super::kernel::staged_bytes;
 use super::product::Product;
-use super::tile::{LINE, ROWS, WARPGROUP, units, warps};
+use super::tile::{ROWS, WARPGROUP, units, warps};
 use super::walk::Walk;
 use crate::conv::common::rules::check_number;
 use crate::conv::common::split_k;
@@ -159,6 +159,9 @@ fn smallest(product: &Product, device: &Capabilities) -> Option<Tile> {
     fitted([128, product.line() as u32, 1], 1, product, device)
 }
 
+/// The most columns of a block that is not whole lines. Of more lines, half a line is a small part.
+const MOST_NARROW: u32 = 96;
+
 /// A tile with as many stages as fit if `times` cubes share a multiprocessor.
 fn fitted(
     [block_m, block_n, ratio_m]: [u32; 3],
@@ -172,9 +175,21 @@ fn fitted(
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
     let stages = most_stages(&tile, product, room, false);
     let tile = Tile { stages, ..tile };
+    // A block of columns that is not whole lines is worth it only if it is narrow and has all columns: its last lines are
+    // loaded whole, and those of further blocks would begin within a line of memory.
+    let whole = !product.flat.across || block_n.is_multiple_of(block_k);
+    if !whole && (block_n > MOST_NARROW || product.columns() > block_n as usize) {
+        return None;
+    }
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
-    (stages >= least && check_tile(&tile, product, device).is_ok()).then_some(tile)
+    // Columns of several steps are not kept to fit one more cube into a multiprocessor.
+    let fits = |walk: Walk| {
+        product.resident(&walk, &tile) <= 1
+            || shared_bytes(product, &tile, &walk, [least; 2], false) <= room
+    };
+    let fits = stages >= least && product.walks(&tile).all(fits);
+    (fits && check_tile(&tile, product, device).is_ok()).then_some(tile)
 }
 
 /// The most stages that fit, where sums are stored whole or `split`.
@@ -204,12 +219,24 @@ fn sums(product: &Product, tile: &Tile) -> u32 {
 /// The bytes of `stages` stages, and of the memory in which warps rearrange their results, which are wider if sums are
 /// `split`.
 fn ring_bytes(product: &Product, tile: &Tile, walk: &Walk, stages: u32, split: bool) -> usize {
+    let resident = product.resident(walk, tile);
+    let columns = if resident > 0 { resident } else { stages };
+    shared_bytes(product, tile, walk, [stages, columns], split)
+}
+
+/// The same for these numbers of stages of rows and of columns.
+fn shared_bytes(
+    product: &Product,
+    tile: &Tile,
+    walk: &Walk,
+    [stages, columns]: [u32; 2],
+    split: bool,
+) -> usize {
     let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
-    let stays = product.stays(walk, tile);
-    let columns = (if stays { 1 } else { stages } * tile.block_n * LINE) as usize;
+    let columns = columns as usize * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
     let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
-    let staged = warps(tile) * staged_bytes(tile, stored, stays);
+    let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
     product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
 
@@ -234,11 +261,11 @@ fn most_parts(product: &Product, tile: &Tile, device: &Capabilities) -> usize {
     if product.pass == Pass::Filter {
         return split_k::most(&product.conv, product.pass);
     }
-    // Results that may have to be recomputed are recomputed before the parts are added; columns that stay are those
-    // of one step.
+    // Results that may have to be recomputed are recomputed before the parts are added; resident columns are those of
+    // whole sums.
     let room = device.shared_bytes.saturating_sub(RESERVED);
     let can = !product.is_checked()
-        && !product.walks(tile).any(|walk| product.stays(&walk, tile))
+        && !product.walks(tile).any(|walk| product.resident(&walk, tile) > 0)
         && tile.stages <= most_stages(tile, product, room, true);
     let counted = LIMIT / product.results().max(1);
     if can { counted.min(longest(product, tile)).max(1) } else { 1 }
@@ -267,10 +294,10 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     check_number("block_k", tile.block_k, line)?;
     // Operands that are contiguous across the terms are loaded in panels that are one line wide.
     let filter = product.pass == Pass::Filter;
-    let panels = |across: bool, of: u32| if across { of.max(line) } else { of };
+    let panels = |of: u32| if filter { of.max(line) } else { of };
     for (name, block, of) in [
-        ("block_m", tile.block_m, panels(filter, ROWS.saturating_mul(tile.ratio_m))),
-        ("block_n", tile.block_n, panels(product.flat.across, 32)),
+        ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m))),
+        ("block_n", tile.block_n, panels(32)),
     ] {
         if block == 0 || !block.is_multiple_of(of) || block > 256 {
             return Err(PlanError::Block { name, block, of, limit: 256 });

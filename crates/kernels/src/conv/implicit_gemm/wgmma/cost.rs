@@ -88,11 +88,12 @@ fn repacking(
 }
 
 /// The cycles in which the copy engine loads a step's rows and columns, where rows are loaded once for `taps` taps.
+/// Resident columns are counted as well: without them, the time of small tiles is estimated too low.
 fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Capabilities) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
-    let bytes = parts * (rows + f64::from(tile.block_n * LINE));
-    let loading = bytes / (BROUGHT * cached(device));
+    let columns = product.columns_bytes(tile) as f64;
+    let loading = parts * (rows + columns) / (BROUGHT * cached(device));
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
     if product.pass == Pass::Filter || product.comb().is_some() {
@@ -106,8 +107,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Ca
     };
     let mut chunks = rows / f64::from(LINE) * empty(product.inner());
     if product.flat.across {
-        chunks += f64::from(tile.block_k * tile.block_n * product.size as u32) / f64::from(LINE)
-            * empty(product.columns());
+        chunks += columns / f64::from(LINE) * empty(product.columns());
     }
     let unaligned = if pixel.is_multiple_of(LINE as usize) { 1.0 } else { UNALIGNED };
     loading * unaligned + parts * EMPTY * chunks
@@ -196,8 +196,8 @@ fn tiles_cycles(
         // Rows that taps share are loaded once for all of them.
         let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
         let loading = loading(product, walk, tile, taps, device);
-        let moved = product.parts * (product.rows_bytes(walk, tile) / taps);
-        let moved = moved as f64 + product.parts as f64 * n * f64::from(LINE);
+        let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
+        let moved = (product.parts * moved) as f64;
         let step = (times * products(tile)).max((read + moved) / SHARED).max(loading);
         let steps = product.steps_a_part(walk, nth, splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };

@@ -25,8 +25,8 @@
 //!   image; a tap is an offset into the window. The other operand is loaded with a plain map.
 //!   Where a tile is so narrow that its products finish before the next rows are loaded, a run of
 //!   pixels is loaded once for all taps along the width, and each tap reads it at a different offset
-//!   (`Walk`). With one tap and few channels, all steps of all tiles have the same columns; these *stay*: they
-//!   are loaded only once.
+//!   (`Walk`). Where one tile has all columns and there is room for those of all its steps, they are *resident*:
+//!   a cube loads them only once, for all its tiles.
 //! * The *warpgroups* wait until a stage is `full` and multiply it (`wgmma`), with their accumulators in
 //!   registers. The products are asynchronous. A stage is released when the first products of the next
 //!   stage are done, while the others are still running, so that the matrix units are never idle between

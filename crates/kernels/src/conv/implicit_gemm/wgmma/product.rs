@@ -4,7 +4,7 @@ use windowpane_geometry::{AXES, Convolution, DType, FilterLayout, LIMIT, Layout,
 
 use super::pointwise::Pointwise;
 use super::repack::fold::{COMB_LINE, Comb, Fold, PLANES};
-use super::tile::{CHUNK_BYTES, LINE, bands, is_narrow};
+use super::tile::{self, CHUNK_BYTES, LINE, bands, is_narrow};
 use super::walk::Walk;
 use crate::conv::common::gather::{self, Gather, Phases, WeightSteps, weight_steps};
 use crate::conv::problem::{Pass, Request, results, windows};
@@ -372,14 +372,24 @@ impl Product {
         self.steps_of(taps).div_ceil(splits).next_multiple_of(together)
     }
 
-    /// Whether a cube uses the same columns in all steps of all its tiles. They are then loaded only once.
-    pub(super) fn stays(&self, walk: &Walk, tile: &Tile) -> bool {
-        self.pass != Pass::Filter
+    /// The number of steps of a tile if all tiles of a cube have the same columns, which are then loaded only once;
+    /// otherwise 0. Several steps are worth their memory only where cubes compute several tiles.
+    pub(super) fn resident(&self, walk: &Walk, tile: &Tile) -> u32 {
+        let steps = self.steps(walk);
+        let [tiles_m, tiles_n] = self.tiles(walk, tile);
+        let bytes = steps * self.columns_bytes(tile);
+        let same = self.pass != Pass::Filter
             && self.parts == 1
             && self.groups() == 1
-            && self.steps(walk) == 1
-            && (walk.phases.is_none() || self.conv.filter().taps() == 1)
-            && self.columns() <= tile.block_n as usize
+            && tiles_n == 1
+            && (walk.phases.is_none() || self.conv.filter().taps() == 1);
+        let worth = steps == 1 || (tiles_m >= MANY_TILES && bytes <= MOST_RESIDENT);
+        if same && worth { steps as u32 } else { 0 }
+    }
+
+    /// The bytes of the columns of a stage, for one part.
+    pub(super) fn columns_bytes(&self, tile: &Tile) -> usize {
+        (tile::columns(tile, self.flat.across, self.line() as u32) * LINE) as usize
     }
 
     /// The layout of the original weights.
@@ -405,6 +415,11 @@ fn merged(conv: &Convolution, size: usize) -> usize {
     let most = (MOST_MERGED / channels.max(filters)).clamp(1, conv.groups());
     (1..=most).filter(can).min_by_key(cost).unwrap_or(1)
 }
+
+/// The fewest tiles for which columns of several steps are resident, and the most bytes that these may have: two tiles
+/// for each multiprocessor of a large device, and what leaves room for a ring of rows.
+const MANY_TILES: usize = 264;
+const MOST_RESIDENT: usize = 96 << 10;
 
 /// The most channels, or filters, of groups that are multiplied as one.
 const MOST_MERGED: usize = 256;

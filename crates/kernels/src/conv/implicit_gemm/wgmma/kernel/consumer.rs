@@ -7,7 +7,7 @@ use super::form::Form;
 use super::numbers::Numbers;
 use super::order::{Work, first_stride, next_stride, speaks_for_warp, work};
 use super::results::Results;
-use super::ring::{Ring, Turn, following};
+use super::ring::{Ring, Turn, columns_place, following};
 use super::sums::{Sums, multiply, multiply_all, started, values, zeros};
 use crate::conv::common::gather::reach;
 
@@ -86,7 +86,7 @@ fn sums<E: Float>(
             (turn.slot, first_row)
         };
         let rows = ring.rows_of(place, first, form);
-        let columns = ring.columns_of(turn.slot, form);
+        let columns = ring.columns_of(columns_place(step, *turn, form), form);
         // The accumulators are handed over again for each stage. The compiler must see that they are handed over on
         // every path into the loop; otherwise it makes all products wait for each other.
         let mut sums = started(&sums);

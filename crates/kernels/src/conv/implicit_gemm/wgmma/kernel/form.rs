@@ -13,13 +13,14 @@ use crate::conv::problem::Pass;
 
 /// The bytes of shared memory in which a warp rearranges results of `size` bytes each: the panels that it handles at
 /// once, each with half of its rows.
-pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, stays: bool) -> u32 {
-    at_once(tile, size, stays) * BAND / 2 * panel_line(tile, size)
+pub(in super::super) fn staged_bytes(tile: &Tile, size: u32, resident: u32) -> u32 {
+    at_once(tile, size, resident) * BAND / 2 * panel_line(tile, size)
 }
 
-/// Where columns stay, a tile is little more than its store; there a warp synchronises once for up to four panels.
-fn at_once(tile: &Tile, size: u32, stays: bool) -> u32 {
-    if stays { panels(tile, size).min(4) } else { 1 }
+/// Where resident columns are those of a single step, a tile is little more than its store; there a warp synchronises
+/// once for up to four panels.
+fn at_once(tile: &Tile, size: u32, resident: u32) -> u32 {
+    if resident == 1 { panels(tile, size).min(4) } else { 1 }
 }
 
 /// The number of panels of a warp's rows, for both halves.
@@ -99,8 +100,8 @@ pub(in super::super) struct Form {
     pub(in super::super) packed: bool,
     /// Whether they are at least contiguous in pairs. Units then store pairs.
     paired: bool,
-    /// Whether columns are loaded once for all tiles of a cube.
-    pub(super) stays: bool,
+    /// The number of steps of a tile if their columns are loaded once for all tiles of a cube; otherwise 0.
+    pub(super) resident: u32,
     /// Whether non-finite sums are flagged.
     pub(super) checked: bool,
     pub(super) epilogue: EpilogueForm,
@@ -140,7 +141,7 @@ impl Form {
             stored: stored.size() as u32,
             packed: contiguous(CHUNK),
             paired: contiguous(PAIR),
-            stays: product.stays(walk, &tile),
+            resident: product.resident(walk, &tile),
             checked: product.is_checked(),
             epilogue: epilogue.form(stored),
             gather: GatherForm::new(&product.conv, product.pass),
@@ -186,7 +187,7 @@ impl Form {
     }
 
     pub(super) fn staged_by_warp(&self) -> u32 {
-        staged_bytes(&self.tile, self.stored, self.stays) / CHUNK_BYTES as u32
+        staged_bytes(&self.tile, self.stored, self.resident) / CHUNK_BYTES as u32
     }
 
     /// The panels of a warp's results: their number, the `nth` one, and the number that are rearranged at once.
@@ -199,7 +200,7 @@ impl Form {
     }
 
     pub(super) fn panels_at_once(&self) -> u32 {
-        at_once(&self.tile, self.stored, self.stays)
+        at_once(&self.tile, self.stored, self.resident)
     }
 
     pub(super) fn staged_line(&self) -> u32 {
@@ -257,7 +258,12 @@ impl Form {
     }
 
     pub(super) fn columns_part(&self) -> u32 {
-        self.tile.block_n * self.tile.block_k
+        self.columns() * self.tile.block_k
+    }
+
+    /// The columns of a tile for which there is room in shared memory.
+    fn columns(&self) -> u32 {
+        tile::columns(&self.tile, self.flat_across, self.line())
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -271,17 +277,13 @@ impl Form {
 
     /// The number of stages of columns.
     pub(super) fn stages_of_columns(&self) -> u32 {
-        if self.stays { 1 } else { self.tile.stages }
+        if self.resident > 0 { self.resident } else { self.tile.stages }
     }
 
-    /// The bytes that a stage's barrier waits for: of both operands, or of the one that is not yet in shared memory.
-    pub(super) fn stage_bytes(&self, both: bool) -> u32 {
-        let (rows, columns) = (self.rows_stage(), self.columns_stage());
-        let elements = match both {
-            true => rows + columns,
-            false if self.stays => rows,
-            false => columns,
-        };
+    /// The bytes that a stage's barrier waits for: those of the operands that are loaded for it.
+    pub(super) fn stage_bytes(&self, rows: bool, columns: bool) -> u32 {
+        let elements =
+            u32::from(rows) * self.rows_stage() + u32::from(columns) * self.columns_stage();
         elements * self.size
     }
 
@@ -297,7 +299,7 @@ impl Form {
 
     /// The layout of the columns in shared memory.
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
-        self.layout(self.tile.block_n, self.filter || self.flat_across)
+        self.layout(self.columns(), self.filter || self.flat_across)
     }
 
     fn layout(&self, rows: u32, across: bool) -> WgmmaTileLayout {
@@ -333,7 +335,7 @@ mod tests {
             };
             let mut next = [0; 2];
             for nth in 0..panels(&tile, size) {
-                let panel = panel(nth, &tile, size, at_once(&tile, size, true));
+                let panel = panel(nth, &tile, size, at_once(&tile, size, 1));
                 assert_eq!(panel.begin, next[panel.half as usize], "{block_n} {size}");
                 assert!(panel.chunks <= most_chunks(&tile, size) && panel.place < 4);
                 next[panel.half as usize] += panel.chunks;

@@ -18,7 +18,7 @@ use super::super::repack::fold::{COMB_LINE, PLANES};
 use super::form::Form;
 use super::numbers::Numbers;
 use super::order::{Work, first_stride, next_stride, work};
-use super::ring::{Ring, Turn, following};
+use super::ring::{Ring, Turn, columns_place, following};
 use crate::conv::common::gather::{GatherArgs, Point, Position, reach, read, row_place, tap_point};
 
 #[cube]
@@ -39,30 +39,33 @@ pub(super) fn produce<E: Float>(
         for step in work.first..work.end {
             let term = term(step, &work, numbers, form);
             let barrier = ring.wait_empty(turn);
-            // Columns that stay are loaded with the first rows.
-            let (place, whole) = if comptime!(form.stays) {
-                (0u32.runtime(), tile == CUBE_POS_X)
-            } else {
-                (turn.slot, term.starts)
-            };
-            let at = (place * comptime!(form.columns_stage())) as usize;
+            let at = (columns_place(step, turn, form) * comptime!(form.columns_stage())) as usize;
             let columns = &mut ring.columns[at..at + comptime!(form.columns_stage() as usize)];
             let place = if comptime!(form.shares()) { run } else { turn.slot };
             let at = (place * comptime!(form.rows_stage())) as usize;
             let rows = &mut ring.rows[at..at + comptime!(form.rows_stage() as usize)];
-            let bytes = if whole {
-                comptime!(form.stage_bytes(true)).runtime()
-            } else {
-                comptime!(form.stage_bytes(false)).runtime()
-            };
-            barrier.arrive_and_expect_tx(1u32, bytes);
+            // Resident columns are loaded with the rows of the first tile.
+            let loads_columns =
+                if comptime!(form.resident > 0) { tile == CUBE_POS_X } else { true.runtime() };
+            let own = select(term.starts, comptime!(form.stage_bytes(true, false)), 0u32);
+            let other = select(loads_columns, comptime!(form.stage_bytes(false, true)), 0u32);
+            barrier.arrive_and_expect_tx(1u32, own + other);
             if comptime!(form.filter) {
                 bring_windows::<E>(
                     image, flat, &barrier, rows, columns, &work, step, numbers, form,
                 );
             } else {
                 bring_taps::<E>(
-                    image, flat, &barrier, rows, columns, &work, &windows, &term, whole, numbers,
+                    image,
+                    flat,
+                    &barrier,
+                    rows,
+                    columns,
+                    &work,
+                    &windows,
+                    &term,
+                    loads_columns,
+                    numbers,
                     form,
                 );
             }
@@ -163,7 +166,7 @@ fn bring_taps<E: Float>(
     work: &Work,
     windows: &Position,
     term: &Term,
-    whole: bool,
+    loads_columns: bool,
     numbers: &Numbers,
     #[comptime] form: Form,
 ) {
@@ -182,8 +185,7 @@ fn bring_taps<E: Float>(
         let at = comptime!(part as usize * size);
         let columns = &mut columns[at..at + size];
         let column = work.column + part * numbers.flat_part;
-        let brings = if comptime!(form.stays) { whole } else { true.runtime() };
-        if brings {
+        if loads_columns {
             let tap = term.tap.other;
             load_flat::<E>(flat, barrier, columns, column, first, tap, work, numbers, form);
         }
@@ -287,7 +289,7 @@ fn load_flat<E: Float>(
         let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);
         #[unroll]
-        for panel in 0..comptime!((lines / form.line()) as usize) {
+        for panel in 0..comptime!(lines.div_ceil(form.line()) as usize) {
             let across = across + comptime!(panel as u32 * form.line());
             let at = comptime!(panel * size);
             let to = &mut to[at..at + size];

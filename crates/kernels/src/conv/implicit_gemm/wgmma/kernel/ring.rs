@@ -16,8 +16,8 @@
 //! as over.
 //!
 //! Where taps share runs of pixels, the memory of the rows is a separate ring of runs. The run of a step is free
-//! whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers of its own. Columns
-//! that stay have a single place, and are loaded with the first rows.
+//! whenever its stage is ([`Walk::runs`](super::super::walk::Walk::runs)), and needs no barriers of its own. Resident
+//! columns have a place for each step of a tile, and are loaded with the rows of a cube's first tile.
 
 use cubecl::ir::dialect::general::SelectOp;
 use cubecl::prelude::barrier::Barrier;
@@ -81,7 +81,6 @@ impl<E: Float> Ring<E> {
     /// A part of the columns.
     pub(super) fn columns_of(&self, nth_part: u32, #[comptime] form: Form) -> MatrixDescriptor<E> {
         let size = comptime!(form.columns_part());
-        let nth_part = if comptime!(form.stays) { 0u32.runtime() } else { nth_part };
         let at = (nth_part * size) as usize;
         MatrixDescriptor::<E>::new(
             &self.columns[at..at + comptime!(size as usize)],
@@ -108,6 +107,18 @@ impl Turn {
     pub(super) fn advance(&mut self, #[comptime] stages: u32) {
         self.slot = following(self.slot, stages);
         self.round = select(self.slot == 0, self.round ^ 1u32, self.round);
+    }
+}
+
+/// The place of the columns of a step.
+#[cube]
+pub(super) fn columns_place(step: u32, turn: Turn, #[comptime] form: Form) -> u32 {
+    if comptime!(form.resident > 1) {
+        step
+    } else if comptime!(form.resident == 1) {
+        0u32.runtime()
+    } else {
+        turn.slot
     }
 }
 
