@@ -108,6 +108,11 @@ fn overflows<T: Comparable>(y: &T, total: &Total) -> bool {
     y.to_f64().is_infinite() && T::from_f64(largest).to_f64() == y.to_f64()
 }
 
+/// The sum of sums that are each rounded to the type before they are added.
+pub(crate) fn rounded_sum<T: Comparable>(sums: impl IntoIterator<Item = Total>) -> Total {
+    Total::of_rounded(sums, T::ROUNDOFF, T::SMALLEST, T::ACCUMULATOR)
+}
+
 /// The first element that differs in its bits from the expected one; all NaN count as equal.
 pub(crate) fn first_other<T: Comparable>(found: &[T], expected: &[T]) -> Option<String> {
     first_bad(found, expected, |y, e| {

@@ -63,3 +63,43 @@ fn scatter<T: Scalar, A: Accumulator, Y: Copy + Send>(
     });
     dx
 }
+
+/// For each element of the input, the elements of the output that have its value, in memory order.
+pub fn copies(padded: &Padded) -> Vec<Vec<usize>> {
+    let (input, output) = (padded.input(), padded.output());
+    let [from, to] = [input, output].map(|shape| shape.strides(padded.layout()));
+    let mut copies = vec![Vec::new(); input.elements()];
+    for n in 0..output.batch() {
+        for c in 0..output.channels() {
+            for o in 0..output.plane() {
+                let o = taps::position(o, output.space().three(1));
+                if let Some(x) = padded.source(o) {
+                    copies[from.offset(n, c, x)].push(to.offset(n, c, o));
+                }
+            }
+        }
+    }
+    copies
+}
+
+#[cfg(test)]
+mod tests {
+    use windowpane_geometry::{Extents, Padding, PaddingMode, Shape};
+
+    use super::*;
+
+    /// The gradient of an element is the sum of those of its copies.
+    #[test]
+    fn copies_are_what_the_gradient_adds() {
+        for mode in PaddingMode::ALL {
+            for layout in [Layout::ChannelsLast, Layout::ChannelsFirst] {
+                let input = Shape::new(2, 3, Extents::from([4, 2])).unwrap();
+                let padding = Padding::from([(1, 3), (5, 0)]);
+                let padded = Padded::new(input, padding, mode, layout).unwrap();
+                let dy: Vec<f64> = (1..=padded.output().elements()).map(|i| i as f64).collect();
+                let sums = copies(&padded).into_iter().map(|all| all.iter().map(|o| dy[*o]).sum());
+                assert_eq!(pad_gradient(&padded, &dy), sums.collect::<Vec<f64>>(), "{mode}");
+            }
+        }
+    }
+}

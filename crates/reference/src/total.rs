@@ -10,6 +10,28 @@ pub struct Total {
 }
 
 impl Total {
+    /// The sum of sums that are each rounded before they are added: to a type of unit roundoff `output` whose smallest
+    /// positive number is `smallest`, and added in one of unit roundoff `accumulator`. SEMANTICS 6.7 and 6.8.
+    pub fn of_rounded(
+        sums: impl IntoIterator<Item = Self>,
+        output: f64,
+        smallest: f64,
+        accumulator: f64,
+    ) -> Self {
+        let (mut all, mut roundings, mut longest) = (Self::default(), 0.0, 0);
+        for sum in sums {
+            all.value += sum.value;
+            all.magnitude += sum.magnitude;
+            all.terms += 1;
+            longest = longest.max(sum.terms);
+            roundings += output * sum.value.abs() + smallest / 2.0;
+        }
+        all.terms += longest;
+        // Expressed as a larger magnitude of the terms; what is rounded is then added too.
+        all.magnitude += 2.0 * roundings / accumulator / all.terms.max(1) as f64;
+        all
+    }
+
     /// The largest error of a result that was accumulated in a type of unit roundoff `accumulator` and
     /// rounded to one of `output`: `u_out·|value| + n·u_acc·Σ|term|`.
     ///
@@ -79,6 +101,18 @@ impl Shares {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bound of a sum of rounded sums has room for each of their roundings, and for not much more.
+    #[test]
+    fn rounded_sums_have_the_error_of_each_rounding() {
+        let (half, single) = (1.0 / 2048.0, f64::EPSILON * f64::from(1u32 << 28));
+        let of = |value: f64| Total { value, magnitude: value.abs(), terms: 1 };
+        let all = Total::of_rounded([of(1000.0), of(-999.0)], half, 0.0, single);
+        assert_eq!((all.value, all.terms), (1.0, 3));
+        let (bound, roundings) = (all.bound(half, single), half * 1999.0);
+        assert!(bound > roundings && bound < 2.1 * roundings, "{bound} {roundings}");
+        assert_eq!(Total::of_rounded([], half, 1.0, single), Total::default());
+    }
 
     /// Each quotient is rounded, and so is a plain sum of them.
     #[test]

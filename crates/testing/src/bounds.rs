@@ -58,18 +58,7 @@ pub fn assert_totals_tf32<T: Element>(
 /// The sum of sums that are each rounded to the type before: SEMANTICS 6.7 and 6.8.
 pub fn rounded_sum<T: Element>(sums: impl IntoIterator<Item = Total>) -> Total {
     let accumulator = if T::DTYPE == DType::F64 { f64::ROUNDOFF } else { f32::ROUNDOFF };
-    let (mut all, mut roundings, mut longest) = (Total::default(), 0.0, 0);
-    for sum in sums {
-        all.value += sum.value;
-        all.magnitude += sum.magnitude;
-        all.terms += 1;
-        longest = longest.max(sum.terms);
-        roundings += T::ROUNDOFF * sum.value.abs() + smallest(T::DTYPE) / 2.0;
-    }
-    all.terms += longest;
-    // Expressed as a larger magnitude of the terms; what is rounded is then added too.
-    all.magnitude += 2.0 * roundings / accumulator / all.terms.max(1) as f64;
-    all
+    Total::of_rounded(sums, T::ROUNDOFF, smallest(T::DTYPE), accumulator)
 }
 
 fn check_lengths(found: usize, expected: usize) -> Result<(), TestCaseError> {

@@ -3,7 +3,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use windowpane::{DType, Layout, Precision};
+use windowpane::{Activation, DType, Layout, PaddingMode, Precision};
 
 use super::forced::{self, Auto, Forced};
 use super::{lines, row};
@@ -29,9 +29,28 @@ pub(super) struct Case {
 }
 
 /// The fields that kinds read.
-const FIELDS: [&str; 14] = [
-    "n", "c", "size", "k", "s", "p", "d", "ceil", "indices", "divisor", "exponent", "cout",
-    "groups", "filters",
+const FIELDS: [&str; 21] = [
+    "n",
+    "c",
+    "size",
+    "k",
+    "s",
+    "p",
+    "d",
+    "same",
+    "adaptive",
+    "ceil",
+    "indices",
+    "divisor",
+    "exponent",
+    "cout",
+    "groups",
+    "filters",
+    "bias",
+    "residual",
+    "activation",
+    "padding_mode",
+    "output_padding",
 ];
 
 impl Case {
@@ -119,16 +138,32 @@ const MOST_CHANNELS: u64 = 1 << 20;
 /// Refuses a value that its field cannot have; missing fields are reported when they are read.
 fn check(field: &str, value: &Value) -> Result<(), Failure> {
     let whole = |value: &Value| value.as_u64().is_some();
+    let pair = |value: &Value| {
+        value.as_array().is_some_and(|sides| sides.len() == 2 && sides.iter().all(whole))
+    };
     let (is_right, what) = match field {
-        "size" | "k" | "s" | "p" | "d" => (
+        "size" | "k" | "s" | "d" | "adaptive" | "output_padding" => (
             value.as_array().is_some_and(|axes| axes.iter().all(whole)),
             "a list of whole numbers from 0, one per axis",
         ),
+        "p" => (
+            value.as_array().is_some_and(|axes| axes.iter().all(|axis| whole(axis) || pair(axis))),
+            "a list of whole numbers from 0, or of pairs of them for before and after, one per axis",
+        ),
+        "same" => (value == "upper" || value == "lower", "upper or lower"),
         "c" | "cout" => (
             value.as_u64().is_some_and(|number| number <= MOST_CHANNELS),
             "a whole number from 0 to 1048576",
         ),
-        "indices" | "ceil" => (value.is_boolean(), "true or false"),
+        "indices" | "ceil" | "bias" | "residual" => (value.is_boolean(), "true or false"),
+        "activation" => (
+            value.as_str().is_some_and(|name| name.parse::<Activation>().is_ok()),
+            "one of none, relu, relu6, gelu, silu, leaky or leaky:SLOPE",
+        ),
+        "padding_mode" => (
+            value.as_str().is_some_and(|name| name.parse::<PaddingMode>().is_ok()),
+            "one of zeros, reflect, replicate, circular",
+        ),
         "divisor" => (
             value == "padded" || value == "valid" || value.as_u64().is_some_and(|n| n > 0),
             "padded, valid or a whole number from 1",
@@ -187,11 +222,27 @@ mod tests {
             ("divisor", json!(0)),
             ("exponent", json!(0.5)),
             ("filters", json!("nhwc")),
+            ("p", json!([[1, 2, 3]])),
+            ("p", json!([[1, -2]])),
+            ("same", json!("both")),
+            ("adaptive", json!(7)),
+            ("bias", json!("yes")),
+            ("residual", json!(1)),
+            ("activation", json!("tanh")),
+            ("padding_mode", json!("wrap")),
+            ("output_padding", json!([-1])),
         ] {
             let error = check(field, &value).expect_err("it is bad").to_string();
             assert!(error.contains(&format!("`{field}` is {value}; give it")), "{error}");
         }
-        for (field, value) in [("k", json!([0, 3])), ("n", json!(0)), ("indices", json!(true))] {
+        for (field, value) in [
+            ("k", json!([0, 3])),
+            ("n", json!(0)),
+            ("indices", json!(true)),
+            ("p", json!([1, [0, 2]])),
+            ("activation", json!("leaky:0.25")),
+            ("padding_mode", json!("reflect")),
+        ] {
             check(field, &value).expect("it is right");
         }
     }

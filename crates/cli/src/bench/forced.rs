@@ -11,12 +11,16 @@ pub(super) struct Forced {
     pub(super) tile: Option<Tiling>,
 }
 
-/// The meaning of a name: a pooling algorithm, a convolution algorithm, or both.
+/// The meaning of a name: a pooling algorithm, a convolution algorithm, or both, or the kernel of a padding.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Named {
     pool: Option<Algorithm>,
     conv: Option<ConvAlgorithm>,
+    pad: bool,
 }
+
+/// The name of the only kernel of a padding.
+pub(super) const PAD: &str = "pad";
 
 /// An algorithm by name, or `None` for the automatic choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,11 +28,11 @@ pub(super) struct Auto(pub(super) Option<Named>);
 
 /// Parses `auto` or the name of an algorithm.
 pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
-    let named = Named { pool: text.parse().ok(), conv: text.parse().ok() };
+    let named = Named { pool: text.parse().ok(), conv: text.parse().ok(), pad: text == PAD };
     if text == "auto" {
         return Ok(Auto(None));
     }
-    if named.pool.is_some() || named.conv.is_some() {
+    if named.pool.is_some() || named.conv.is_some() || named.pad {
         return Ok(Auto(Some(named)));
     }
     let pools = Algorithm::ALL.iter().map(|algorithm| algorithm.name());
@@ -44,12 +48,18 @@ pub(super) fn algorithm(text: &str) -> Result<Auto, String> {
 impl Forced {
     /// A pooling algorithm.
     pub(super) fn pool(algorithm: Algorithm) -> Self {
-        Self { algorithm: Some(Named { pool: Some(algorithm), conv: None }), tile: None }
+        Self {
+            algorithm: Some(Named { pool: Some(algorithm), conv: None, pad: false }),
+            tile: None,
+        }
     }
 
     /// A convolution algorithm.
     pub(super) fn conv(algorithm: ConvAlgorithm) -> Self {
-        Self { algorithm: Some(Named { pool: None, conv: Some(algorithm) }), tile: None }
+        Self {
+            algorithm: Some(Named { pool: None, conv: Some(algorithm), pad: false }),
+            tile: None,
+        }
     }
 
     /// The choice of a plan.
@@ -60,6 +70,17 @@ impl Forced {
     /// Whether nothing is forced.
     pub(super) fn is_free(self) -> bool {
         self.algorithm.is_none() && self.tile.is_none()
+    }
+
+    /// Refuses an algorithm of anything but a padding, which has no choice.
+    pub(super) fn of_padding(self) -> Result<(), Failure> {
+        if self.tile.is_some() {
+            return Err(Failure::Failed("a padding has no tile; leave --tile out".into()));
+        }
+        match self.algorithm.filter(|named| !named.pad) {
+            Some(named) => Err(named.is_not("padding")),
+            None => Ok(()),
+        }
     }
 
     /// The forced pooling algorithm.
@@ -81,7 +102,7 @@ impl Forced {
 impl Named {
     fn is_not(self, what: &str) -> Failure {
         let pool = self.pool.map(|algorithm| algorithm.name());
-        let name = pool.or(self.conv.map(|algorithm| algorithm.name())).unwrap_or_default();
+        let name = pool.or(self.conv.map(|algorithm| algorithm.name())).unwrap_or(PAD);
         Failure::Failed(format!(
             "there is no {what} algorithm `{name}`; leave such cases out with --filter"
         ))
@@ -104,6 +125,8 @@ mod tests {
         assert_eq!(of("tiled").of_convolution().ok(), Some(Some(ConvAlgorithm::Simt)));
         assert!(of("tiled").of_pooling().is_err_and(|error| error.to_string().contains("`simt`")));
         assert!(of("sliding").of_convolution().is_err());
+        assert!(of("pad").of_pooling().is_err_and(|error| error.to_string().contains("`pad`")));
+        assert!(of("pad").of_padding().is_ok() && of("direct").of_padding().is_err());
         assert!(algorithm("fast").is_err_and(|error| error.contains("lp, or for convolution")));
     }
 }

@@ -1,8 +1,8 @@
 //! `windowpane bench`, `verify` and `report`: many cases on several backends side by side, compared
 //! with the reference and with other libraries.
 //!
-//! A new kind of case needs a file next to [`pool`] and [`conv`], and a line in [`ready`], [`check`] and every other
-//! `match` on the kind.
+//! A new kind of case needs a file next to [`pool`], [`conv`] and [`pad`], and a line in every `match` on the
+//! [`Family`].
 
 mod against;
 mod case;
@@ -11,6 +11,7 @@ mod conv;
 mod forced;
 mod lines;
 mod measure;
+mod pad;
 mod plot;
 mod pool;
 mod print;
@@ -58,7 +59,7 @@ One case per line, wrapped here: {\"name\": \"stem\", \"kind\": \"maxpool\", \"p
 A convolution (kind conv, pass fwd, data, weight or bias) has \"cout\" and \"groups\" and no indices,
 and may have \"precision\": \"tf32\"; its filters have the layout of its data, or the one in
 \"filters\": fhwc, hwcf or fchw. dgrad and wgrad are accepted as other names of data and weight.
-benches/README.md lists all fields.
+benches/README.md lists all kinds and fields: adaptive and SAME windows, padding modes, epilogues.
 A time is device time: the median of several windows of many launches, replayed from a recording
 (such as a CUDA graph) if the device supports it. With --flush-cache a window is one launch, and 384
 MB of random numbers are written before it, untimed. Before a case is timed, part of it is compared
@@ -224,36 +225,67 @@ struct Weight {
 /// launched.
 const LARGEST_SLICE: u64 = 1 << 26;
 
-/// Prepares a case on a device.
-fn ready(case: &Case, device: &Device, forced: Forced) -> Result<Box<dyn Work>, Failure> {
-    match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::ready(case, device, forced),
-        "conv" => conv::ready(case, device, forced),
-        other => Err(no_kind(other)),
+/// The module that reads a case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Family {
+    Pool,
+    Conv,
+    Pad,
+}
+
+impl Family {
+    fn of(case: &Case) -> Result<Self, Failure> {
+        let kind = &*case.kind;
+        Ok(match kind {
+            _ if pool::KINDS.contains(&kind) => Self::Pool,
+            _ if conv::KINDS.contains(&kind) => Self::Conv,
+            "pad" => Self::Pad,
+            other => {
+                let kinds = [&pool::KINDS[..], &conv::KINDS].concat().join(", ");
+                let message = format!("there is no kind `{other}`; use one of {kinds}, pad");
+                return Err(Failure::Failed(message));
+            }
+        })
+    }
+
+    /// How much of a case the reference computes before it is timed.
+    fn quick(self) -> u64 {
+        match self {
+            Self::Conv => QUICK_PRODUCTS,
+            Self::Pool | Self::Pad => QUICK_CHECK,
+        }
     }
 }
 
-fn no_kind(other: &str) -> Failure {
-    let pools = pool::KINDS.join(", ");
-    Failure::Failed(format!("there is no kind `{other}`; use one of {pools}, conv"))
+/// Prepares a case on a device.
+fn ready(case: &Case, device: &Device, forced: Forced) -> Result<Box<dyn Work>, Failure> {
+    match Family::of(case)? {
+        Family::Pool => pool::ready(case, device, forced),
+        Family::Conv => conv::ready(case, device, forced),
+        Family::Pad => pad::ready(case, device, forced),
+    }
 }
 
-/// Runs as much of a case as has at most `taps` taps and compares the results with the reference.
-fn check(case: &Case, device: &Device, forced: Forced, taps: u64) -> Result<Checked, Failure> {
-    match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::check(case, device, forced, taps),
-        "conv" => conv::check(case, device, forced, taps),
-        other => Err(no_kind(other)),
+/// Runs as much of a case as is checked before it is timed, and compares the results with the reference.
+fn check(case: &Case, device: &Device, forced: Forced) -> Result<Checked, Failure> {
+    let family = Family::of(case)?;
+    match family {
+        Family::Pool => pool::check(case, device, forced, family.quick()),
+        Family::Conv => conv::check(case, device, forced, family.quick()),
+        Family::Pad => pad::check(case, device, forced, family.quick()),
     }
 }
 
 /// Reads lines of cases and plans each on `host`, whole and as the part that would be checked.
 pub(crate) fn plan_cases(text: &str) -> Result<(), Failure> {
     let host = Device::host();
-    Case::parse("cases", text)?.iter().try_for_each(|case| match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::plan(case, &host, quick(case)),
-        "conv" => conv::plan(case, &host, quick(case)),
-        other => Err(no_kind(other)),
+    Case::parse("cases", text)?.iter().try_for_each(|case| {
+        let family = Family::of(case)?;
+        match family {
+            Family::Pool => pool::plan(case, &host, family.quick()),
+            Family::Conv => conv::plan(case, &host, family.quick()),
+            Family::Pad => pad::plan(case, family.quick()),
+        }
     })
 }
 
@@ -264,28 +296,28 @@ fn held<'a>(
     forced: Forced,
     taps: u64,
 ) -> Result<Box<dyn Held + 'a>, Failure> {
-    match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::held(case, device, forced, taps),
-        "conv" => conv::held(case, device, forced, taps),
-        other => Err(no_kind(other)),
+    match Family::of(case)? {
+        Family::Pool => pool::held(case, device, forced, taps),
+        Family::Conv => conv::held(case, device, forced, taps),
+        Family::Pad => pad::held(case, device, forced, taps),
     }
 }
 
 /// The memory and the work of a case.
 fn weigh(case: &Case) -> Result<Weight, Failure> {
-    match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::weigh(case),
-        "conv" => conv::weigh(case),
-        other => Err(no_kind(other)),
+    match Family::of(case)? {
+        Family::Pool => pool::weigh(case),
+        Family::Conv => conv::weigh(case),
+        Family::Pad => pad::weigh(case),
     }
 }
 
 /// The kernels that can compute a case on a device, the plan's choice first.
 fn kernels(case: &Case, device: &Device) -> Result<Vec<&'static str>, Failure> {
-    match &*case.kind {
-        kind if pool::KINDS.contains(&kind) => pool::kernels(case, device),
-        "conv" => conv::kernels(case, device),
-        other => Err(no_kind(other)),
+    match Family::of(case)? {
+        Family::Pool => pool::kernels(case, device),
+        Family::Conv => conv::kernels(case, device),
+        Family::Pad => pad::kernels(case, device),
     }
 }
 
@@ -313,18 +345,10 @@ fn lost(device: &Device, case: &Case, error: &str) -> Failure {
     ))
 }
 
-/// How much of a case the reference computes before it is timed.
-fn quick(case: &Case) -> u64 {
-    match &*case.kind {
-        "conv" => QUICK_PRODUCTS,
-        _ => QUICK_CHECK,
-    }
-}
-
 /// The type that a case computes in, as measured peaks name it.
 fn factors(case: &Case) -> String {
-    match &*case.kind {
-        "conv" => conv::arithmetic(case),
+    match Family::of(case) {
+        Ok(Family::Conv) => conv::arithmetic(case),
         _ => case.dtype.clone(),
     }
 }
@@ -425,7 +449,7 @@ impl Bench {
     /// planned one.
     fn forced(&self, case: &Case, device: &Device) -> Result<Forced, Failure> {
         let forced = case.forced(self.cases.forced())?;
-        if !self.tune || case.kind != "conv" {
+        if !self.tune || Family::of(case)? != Family::Conv {
             return Ok(forced);
         }
         let tuned = conv::tune(case, device, forced)?;
@@ -459,7 +483,7 @@ impl Bench {
             let mut work = ready(case, &device, forced)?;
             let error = match self.unchecked {
                 true => None,
-                false => Some(right(&check(case, &device, forced, quick(case))?)?),
+                false => Some(right(&check(case, &device, forced)?)?),
             };
             let measured = Measured { error, ..stopwatch.measure(&mut *work)? };
             let against = ceilings.against(&factors(case), measured.bytes);

@@ -1,15 +1,15 @@
-//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool` and `lppool`.
+//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool`, `lppool` and `maxunpool`.
 
 use serde::Deserialize;
 use serde_json::Value;
-use windowpane::geometry::Extremum;
+use windowpane::geometry::{Extremum, Shape};
 use windowpane::{
-    Algorithm, AvgPool, Device, Divisor, Exponent, IndexBase, LpPool, MaxPool, MinPool, Plan,
-    Result, Tensor,
+    Algorithm, AvgPool, Device, Divisor, Error, Exponent, IndexBase, LpPool, MaxPool, MaxUnpool,
+    MinPool, Plan, Result, Tensor,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{
-    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp,
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, unpool,
 };
 
 use super::case::Case;
@@ -20,7 +20,8 @@ use crate::failure::Failure;
 use crate::memory;
 
 /// The kinds of cases that are poolings.
-pub(super) const KINDS: [&str; 5] = ["maxpool", "minpool", "avgpool", "sumpool", "lppool"];
+pub(super) const KINDS: [&str; 6] =
+    ["maxpool", "minpool", "avgpool", "sumpool", "lppool", "maxunpool"];
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
@@ -45,6 +46,8 @@ enum Operator {
     AverageGradient(Divisor),
     Norm,
     NormGradient,
+    Unpool,
+    UnpoolGradient,
 }
 
 /// A pooling with its inputs and its last result.
@@ -128,7 +131,14 @@ pub(super) fn weigh(case: &Case) -> Result<Weight, Failure> {
     let fields = case.fields::<Fields>()?;
     let (operator, plan) = fields.plan(case, &Device::host(), Forced::default())?;
     let (pooling, taps) = (plan.pooling(), plan.pooling().grid().taps() as u64);
-    let gradient = matches!(operator, Operator::ExtremumGradient(_) | Operator::NormGradient);
+    // The indices are those of a forward pass.
+    let gradient = matches!(
+        operator,
+        Operator::ExtremumGradient(_)
+            | Operator::NormGradient
+            | Operator::Unpool
+            | Operator::UnpoolGradient
+    );
     let bytes = plan.bytes().saturating_mul(if gradient { 2 } else { 1 });
     let slice = (pooling.output().plane() as u64).saturating_mul(taps);
     Ok(Weight { bytes, slice, work: arithmetic(&plan) })
@@ -249,6 +259,24 @@ impl Fields {
             ("lppool", "bwd") => {
                 (Operator::NormGradient, norm.plan_backward(device, dtype, &dims)?)
             }
+            ("maxunpool", "fwd" | "bwd") => {
+                let shape = Shape::from_dims(&dims, layout).map_err(Error::from)?;
+                let pooling =
+                    windowpane::Pooling::new(shape, &window, layout).map_err(Error::from)?;
+                let pooled: Vec<_> = pooling.output().dims(layout).collect();
+                let unpool = MaxUnpool::new(pooling.input().space()).layout(layout);
+                let (operator, plan) = match &*case.pass {
+                    "fwd" => (Operator::Unpool, unpool.plan(device, dtype, &pooled)?),
+                    _ => (Operator::UnpoolGradient, unpool.plan_backward(device, dtype, &pooled)?),
+                };
+                // There is one kernel, which is not chosen by name.
+                match algorithm.filter(|algorithm| *algorithm != plan.algorithm()) {
+                    Some(algorithm) => {
+                        return Err(Error::NoKernel { algorithm, device: device.clone() }.into());
+                    }
+                    None => (operator, plan),
+                }
+            }
             _ => return Err(case.unknown_pass("fwd, bwd")),
         })
     }
@@ -323,6 +351,12 @@ impl Fields {
                 vec![fill(&output, 2)?, winners]
             }
             Operator::AverageGradient(_) => vec![fill(&output, 2)?],
+            Operator::Unpool | Operator::UnpoolGradient => {
+                let (window, x) = (self.sliding.window()?, fill(&self.sliding.dims(layout), 1)?);
+                let (_, winners) = MaxPool::over(window).layout(layout).forward_with_indices(&x)?;
+                let y = if operator == Operator::Unpool { fill(&output, 2)? } else { x };
+                vec![y, winners]
+            }
         };
         Ok(Pooling { operator, plan, inputs, results: Vec::new() })
     }
@@ -354,7 +388,7 @@ impl Pooling {
             Operator::ExtremumGradient(_) => {
                 let winners = planes.cut::<i32>(&self.inputs[1], case)?;
                 let totals = backward::max_backward_totals(pooling, base, &x, &winners);
-                Expected::Sums(totals.map_err(windowpane::Error::from)?)
+                Expected::Sums(totals.map_err(Error::from)?)
             }
             Operator::Average(divisor) => {
                 Expected::Sums(direct::average_totals(pooling, divisor, &x))
@@ -369,6 +403,14 @@ impl Pooling {
                 let (dy, x) = (x, planes.cut::<T>(&self.inputs[1], case)?);
                 let p = Exponent::new(fields.exponent());
                 Expected::Sums(lp::norm_backward_totals(pooling, p, &dy, &x))
+            }
+            Operator::Unpool | Operator::UnpoolGradient => {
+                let winners = planes.cut::<i32>(&self.inputs[1], case)?;
+                let moved = match self.operator {
+                    Operator::Unpool => unpool::max_unpool(pooling, base, &x, &winners),
+                    _ => unpool::max_unpool_backward(pooling, base, &x, &winners),
+                };
+                Expected::Same(moved.map_err(Error::from)?)
             }
         })
     }
@@ -398,7 +440,8 @@ impl Pooling {
         let dims: Vec<usize> = match self.operator {
             Operator::ExtremumGradient(_)
             | Operator::AverageGradient(_)
-            | Operator::NormGradient => pooling.input().dims(layout).collect(),
+            | Operator::NormGradient
+            | Operator::Unpool => pooling.input().dims(layout).collect(),
             _ => pooling.output().dims(layout).collect(),
         };
         let device = self.plan.device();
@@ -545,9 +588,76 @@ mod tests {
             let mut held = held(&case, &host, Forced::default(), 2 * 25 * 9).expect("it is ready");
             let checked = held.run(Forced::default()).expect("it runs");
             assert_eq!(checked.comparison.wrong, None, "{kind} {pass}");
-            let plane = if pass == "fwd" { 25 } else { 81 };
+            let plane = if (pass == "fwd") != (kind == "maxunpool") { 25 } else { 81 };
             assert_eq!((checked.samples, checked.outputs), (1, 2 * plane), "{kind} {pass}");
             assert_eq!(checked.of_outputs, 3 * 4 * plane, "{kind} {pass}");
+        }
+    }
+
+    /// Adaptive windows, padding that keeps the extents, and unequal padding, in every pass.
+    #[test]
+    fn windows_of_every_form_are_right() {
+        let changes = [
+            json!({"k": null, "s": null, "p": null, "d": null, "adaptive": [4, 11]}),
+            json!({"p": null, "same": "upper"}),
+            json!({"p": null, "same": "lower", "k": [4, 2]}),
+            json!({"p": [[2, 0], 1]}),
+        ];
+        let shapes = [[4, 11], [5, 5], [5, 5], [5, 5]];
+        for (kind, pass) in
+            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
+        {
+            for (change, shape) in changes.iter().zip(shapes) {
+                let mut case = case(kind, pass);
+                for (field, value) in change.as_object().expect("fields") {
+                    case.rest.insert(field.clone(), value.clone());
+                }
+                case.rest.retain(|_, value| !value.is_null());
+                let checked = check(&case, &Device::host(), Forced::default(), u64::MAX);
+                let checked = checked.expect("it runs");
+                assert_eq!(checked.comparison.wrong, None, "{kind} {pass} {change}");
+                let is_pooled = (pass == "fwd") != (kind == "maxunpool");
+                let plane = if is_pooled { shape[0] * shape[1] } else { 81 };
+                assert_eq!(checked.of_outputs, 3 * 4 * plane, "{kind} {pass} {change}");
+            }
+        }
+    }
+
+    /// Of two ways to give the same thing one is refused, and so is a kernel that does not compute it.
+    #[test]
+    fn contradictions_are_refused() {
+        let refused = |field: &str, value: Value| {
+            let mut case = case("maxunpool", "fwd");
+            case.rest.insert(field.into(), value);
+            let host = Device::host();
+            check(&case, &host, Forced::default(), 1).map(drop).expect_err("a contradiction")
+        };
+        let adaptive = refused("adaptive", json!([3, 3])).to_string();
+        assert!(adaptive.contains("`adaptive` and `k`; leave one"), "{adaptive}");
+        let same = refused("same", json!("upper")).to_string();
+        assert!(same.contains("`same` and `p`; leave one of the two out"), "{same}");
+        let forced = Forced::pool(Algorithm::Sliding);
+        assert!(check(&case("maxunpool", "bwd"), &Device::host(), forced, 1).is_err());
+    }
+
+    /// An unpooling that ignores where its maxima come from.
+    #[test]
+    fn wrong_unpoolings_are_found() {
+        for pass in ["fwd", "bwd"] {
+            let (host, case) = (Device::host(), case("maxunpool", pass));
+            let fields: Fields = case.fields().expect("fields");
+            let numbers = |dims: &[usize], seed| Tensor::random(&host, DType::F32, dims, seed);
+            let mut pooling =
+                fields.ready(&case, &host, Forced::default(), numbers).expect("it is ready");
+            let planes = Planes::of(&fields, u64::MAX, 1);
+            let expected = pooling.expected::<f32>(&fields, &planes, &case).expect("it is moved");
+            let mut winners = pooling.inputs[1].to_vec::<i32>().expect("indices");
+            winners.rotate_left(4);
+            let dims = pooling.inputs[1].dims().to_vec();
+            pooling.inputs[1] = Tensor::from_slice(&host, &winners, dims).expect("a tensor");
+            pooling.launch().expect("it runs");
+            let found = pooling.compare(&expected, &planes, &case).expect("it is compared").wrong;
+            assert!(found.is_some(), "{pass}");
         }
     }
 

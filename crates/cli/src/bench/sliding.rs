@@ -1,7 +1,7 @@
 //! The fields that all cases with a sliding window share.
 
 use serde::Deserialize;
-use windowpane::{Element, Extents, Layout, Rounding, Tensor, Window};
+use windowpane::{Element, Extents, Layout, Padding, Rounding, Same, Tensor, Window};
 
 use crate::failure::Failure;
 
@@ -11,40 +11,104 @@ pub(super) struct Sliding {
     pub(super) n: usize,
     pub(super) c: usize,
     pub(super) size: Vec<usize>,
+    #[serde(default)]
     pub(super) k: Vec<usize>,
+    #[serde(default)]
     pub(super) s: Vec<usize>,
-    pub(super) p: Vec<usize>,
+    #[serde(default)]
+    pub(super) p: Vec<Sides>,
+    #[serde(default)]
     pub(super) d: Vec<usize>,
+    /// The padding that keeps the extents, in place of `p`: `upper` or `lower`.
+    #[serde(default)]
+    pub(super) same: Option<String>,
+    /// The number of windows on each axis, in place of `k`, `s`, `p` and `d`.
+    #[serde(default)]
+    pub(super) adaptive: Option<Vec<usize>>,
     #[serde(default)]
     pub(super) ceil: bool,
 }
 
+/// The padding of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Sides {
+    /// As much before as after.
+    Both(usize),
+    /// Before and after.
+    Each([usize; 2]),
+}
+
+/// The numbers of a field, one per axis.
+pub(super) fn extents(name: &str, numbers: &[usize]) -> Result<Extents, Failure> {
+    Extents::try_from(numbers).map_err(|error| Failure::Failed(format!("`{name}`: {error}")))
+}
+
+/// The padding that a field `p` gives.
+pub(super) fn padding(p: &[Sides]) -> Result<Padding, Failure> {
+    let side = |i: usize| -> Vec<usize> {
+        let of = |sides: &Sides| match sides {
+            Sides::Both(both) => *both,
+            Sides::Each(sides) => sides[i],
+        };
+        p.iter().map(of).collect()
+    };
+    Ok(Padding::Explicit { before: extents("p", &side(0))?, after: extents("p", &side(1))? })
+}
+
 impl Sliding {
     pub(super) fn window(&self) -> Result<Window, Failure> {
-        let extents = |name: &str, numbers: &[usize]| {
-            Extents::try_from(numbers)
-                .map_err(|error| Failure::Failed(format!("`{name}`: {error}")))
+        let instead = |of: &str, unused: &[(&str, bool)]| match unused.iter().find(|it| it.1) {
+            Some((field, _)) => Err(Failure::Failed(format!(
+                "the case has `{of}` and `{field}`; leave one of the two out"
+            ))),
+            None => Ok(()),
+        };
+        let set = [("k", &self.k), ("s", &self.s), ("d", &self.d)];
+        let set = set.map(|(field, numbers)| (field, !numbers.is_empty()));
+        let padded = [("p", !self.p.is_empty())];
+        let rounding = if self.ceil { Rounding::Ceil } else { Rounding::Floor };
+        if let Some(outputs) = &self.adaptive {
+            instead("adaptive", &set)?;
+            instead("adaptive", &[padded[0], ("same", self.same.is_some())])?;
+            return Ok(Window::adaptive(extents("adaptive", outputs)?).rounding(rounding));
+        }
+        let padding = match self.same.as_deref() {
+            None => padding(&self.p)?,
+            Some(same) => {
+                instead("same", &padded)?;
+                Padding::Same(if same == "lower" { Same::Lower } else { Same::Upper })
+            }
         };
         Ok(Window::new(extents("k", &self.k)?)
             .stride(extents("s", &self.s)?)
-            .padding(extents("p", &self.p)?)
+            .padding(padding)
             .dilation(extents("d", &self.d)?)
-            .rounding(if self.ceil { Rounding::Ceil } else { Rounding::Floor }))
+            .rounding(rounding))
     }
 
     /// The input's dimensions, in memory order.
     pub(super) fn dims(&self, layout: Layout) -> Vec<usize> {
+        Self::dims_of(self.n, self.c, &self.size, layout)
+    }
+
+    /// The dimensions, in memory order, of a tensor of these extents.
+    pub(super) fn dims_of(n: usize, c: usize, size: &[usize], layout: Layout) -> Vec<usize> {
         let (before, after) = match layout {
-            Layout::ChannelsLast => (None, Some(self.c)),
-            Layout::ChannelsFirst => (Some(self.c), None),
+            Layout::ChannelsLast => (None, Some(c)),
+            Layout::ChannelsFirst => (Some(c), None),
         };
-        let space = self.size.iter().copied();
-        [self.n].into_iter().chain(before).chain(space).chain(after).collect()
+        let space = size.iter().copied();
+        [n].into_iter().chain(before).chain(space).chain(after).collect()
     }
 
     /// Halves the first axis that is not already short, and returns whether there was one. The width comes
-    /// last, because some kernels and tiles apply only to wide images.
+    /// last, because some kernels and tiles apply only to wide images. Adaptive windows would not be the same windows
+    /// of a shorter axis.
     pub(super) fn halve(&mut self) -> bool {
+        if self.adaptive.is_some() {
+            return false;
+        }
         // The window, and as many steps as register tiles and vectors of outputs need.
         let steps = 32;
         let least = |i: usize| self.d[i] * (self.k[i] - 1) + 1 + steps * self.s[i];

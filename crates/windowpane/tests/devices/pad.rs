@@ -123,28 +123,9 @@ fn check_conv<T: Element>(device: &Device, case: &ConvCase, mode: PaddingMode) -
 
     let dx = ok(ok(operator.backward_data(&dy, &w, x.dims()))?.to_vec::<T>())?;
     let totals = conv::data_gradient_totals(&problem, &gradients, &weights);
-    let copies = copies(&padded);
+    let copies = reference::copies(&padded);
     let summed = copies.iter().map(|copies| rounded_sum::<T>(copies.iter().map(|o| totals[*o])));
     assert_totals(&dx, &summed.collect::<Vec<_>>())
-}
-
-/// For each element of the input those of the output that have its value.
-fn copies(padded: &Padded) -> Vec<Vec<usize>> {
-    let (input, output) = (padded.input(), padded.output());
-    let [from, to] = [input, output].map(|shape| shape.strides(padded.layout()));
-    let mut copies = vec![Vec::new(); input.elements()];
-    let [depth, height, width] = output.space().three(1);
-    for n in 0..output.batch() {
-        for c in 0..output.channels() {
-            for o in 0..depth * height * width {
-                let o = [o / width / height, o / width % height, o % width];
-                if let Some(x) = padded.source(o) {
-                    copies[from.offset(n, c, x)].push(to.offset(n, c, o));
-                }
-            }
-        }
-    }
-    copies
 }
 
 /// A plan with a padding mode says what it fills in, and counts the memory for it.

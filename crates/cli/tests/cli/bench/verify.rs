@@ -1,6 +1,6 @@
 //! `verify`: cases compared with the reference.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use windowpane::Device;
 
 use super::cases::{case, conv, number, rows, write};
@@ -57,6 +57,7 @@ fn cases_say_all_that_they_are() {
         conv["filters"] = json!(filters);
         cases.push(conv);
     }
+    cases.extend(others());
     let rows = rows(&run(&["verify", "--cases", &write(&folder, &cases)]).succeeded());
     assert_eq!(rows.len(), cases.len());
     for row in &rows {
@@ -69,6 +70,53 @@ fn cases_say_all_that_they_are() {
     let ran = run(&["verify", "--cases", &write(&folder, &[bad])]);
     ran.refused(1, "1 of 1 cases");
     assert!(ran.out.contains("padded, valid or a whole number from 1"), "{ran:?}");
+}
+
+/// A case of each kind and form of window that the first cases do not have.
+fn others() -> Vec<Value> {
+    let line = |name: &str, kind: &str, pass: &str, change: Value| {
+        let mut line = match kind {
+            "conv" | "convtranspose" => conv(pass, "f32", "nchw"),
+            _ => case("", kind, pass, "f32", "nchw"),
+        };
+        (line["name"], line["kind"]) = (json!(name), json!(kind));
+        for (field, value) in change.as_object().expect("fields") {
+            line[field] = value.clone();
+        }
+        line.as_object_mut().expect("fields").retain(|_, value| !value.is_null());
+        line
+    };
+    let adaptive = json!({"k": null, "s": null, "p": null, "d": null, "adaptive": [5, 12]});
+    vec![
+        line("adaptive", "avgpool", "bwd", adaptive.clone()),
+        line("adaptive", "maxunpool", "fwd", adaptive),
+        line("same", "lppool", "fwd", json!({"p": null, "same": "lower"})),
+        line("unequal", "maxunpool", "bwd", json!({"p": [[0, 2], 1]})),
+        line(
+            "epilogue",
+            "conv",
+            "fwd",
+            json!({"bias": true, "residual": true, "activation": "gelu"}),
+        ),
+        line("mirror", "conv", "data", json!({"padding_mode": "reflect"})),
+        line("up", "convtranspose", "fwd", json!({"output_padding": [1, 0], "bias": true})),
+        line("up", "convtranspose", "weight", json!({"output_padding": [1, 0]})),
+        line("frame", "pad", "bwd", json!({"k": null, "padding_mode": "circular"})),
+    ]
+}
+
+/// `bench` times them as any other case.
+#[test]
+fn cases_of_every_kind_are_timed() {
+    let folder = Folder::new();
+    let file = write(&folder, &others());
+    let lines = rows(&run(&["bench", "--cases", &file, "--format", "json"]).succeeded());
+    let timed: Vec<_> = lines.iter().filter(|line| line.get("ceiling").is_none()).collect();
+    assert_eq!(timed.len(), others().len());
+    for row in timed {
+        assert!(number(row, "ms") > 0.0 && number(row, "intensity") > 0.0, "{row}");
+        assert!((0.0..=1.0).contains(&number(row, "error_in_bounds")), "{row}");
+    }
 }
 
 /// Random problems are correct on every backend; the same seed draws the same problems, and the summary says how
