@@ -1,15 +1,18 @@
 //! Random problems of realistic sizes: those of networks and of pictures, and odd ones in between.
 //!
 //! [`Draws`] draws problems for one device, in turn for every kind, pass and type that the device supports. It draws
-//! several candidates and takes the one whose kernels have run least, so that rarely applicable kernels run too.
+//! several candidates and takes the one whose kernels were drawn least. Every other problem is a variation of one that the
+//! kernel with the fewest problems can compute, so that rarely applicable kernels run often enough.
+
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use windowpane::{DType, Device};
 
 use super::case::Case;
 use super::row::respelled;
-use super::tally::Tally;
-use super::{LARGEST_SLICE, kernels, weigh};
+use super::tally::{Cell, Tally};
+use super::{LARGEST_SLICE, conv, kernels, weigh};
 use crate::element::splitmix;
 
 /// How large problems may be.
@@ -55,10 +58,26 @@ struct Sort {
     tf32: bool,
 }
 
+impl Sort {
+    fn is_conv(&self) -> bool {
+        conv::KINDS.contains(&self.kind)
+    }
+}
+
 /// A problem, and the kernels that can compute it, the plan's choice first.
+#[derive(Clone, Debug)]
 pub(super) struct Drawn {
     pub(super) case: Case,
     pub(super) kernels: Vec<&'static str>,
+}
+
+/// A problem that a kernel can compute.
+#[derive(Clone, Debug)]
+struct Known {
+    sort: Sort,
+    problem: Problem,
+    /// How many problems of the kernel were drawn.
+    drawn: usize,
 }
 
 /// Draws problems for a device.
@@ -69,6 +88,10 @@ pub(super) struct Draws<'a> {
     seed: u64,
     dice: Dice,
     drawn: usize,
+    /// The turns that sorts have had.
+    turns: usize,
+    /// For each kernel, pass and type that has been drawn, the last problem.
+    known: BTreeMap<Cell, Known>,
 }
 
 /// The candidates that are drawn for one problem.
@@ -77,10 +100,22 @@ const CANDIDATES: usize = 12;
 /// The most draws for a candidate: some windows do not fit, and some problems exceed the device's limits.
 const TRIES: usize = 64;
 
+/// A kernel, pass and type with this many problems is not drawn for any longer.
+const ENOUGH: usize = 40;
+
 impl<'a> Draws<'a> {
     /// Draws for the kinds, passes and types whose path, as in conv/weight/f16, contains the filter.
     pub(super) fn new(device: &'a Device, sizes: Sizes, seed: u64, filter: &str) -> Self {
-        let mut draws = Self { device, sizes, sorts: Vec::new(), seed, dice: Dice(seed), drawn: 0 };
+        let mut draws = Self {
+            device,
+            sizes,
+            sorts: Vec::new(),
+            seed,
+            dice: Dice(seed),
+            drawn: 0,
+            turns: 0,
+            known: BTreeMap::new(),
+        };
         let filter = respelled(filter);
         let mut sorts = sorts(device);
         sorts.retain(|sort| {
@@ -95,33 +130,82 @@ impl<'a> Draws<'a> {
     }
 
     /// The next problem; none if the device supports none.
+    ///
+    /// Sorts take turns. Once each had one, every other problem is drawn for the kernel, pass and type with the fewest
+    /// problems, because some kernels apply to one problem in thousands.
     pub(super) fn next(&mut self, tally: &mut Tally) -> Option<Drawn> {
-        // If no draw for a sort succeeds, the next sort takes its turn.
-        (0..self.sorts.len()).find_map(|_| self.next_of_its_sort(tally))
-    }
-
-    fn next_of_its_sort(&mut self, tally: &mut Tally) -> Option<Drawn> {
-        let sort = self.sorts.get(self.drawn % self.sorts.len())?.clone();
         self.drawn += 1;
         let mut dice = Dice(self.dice.roll());
+        let is_aimed = self.turns >= self.sorts.len() && self.drawn.is_multiple_of(2);
+        let aimed = if is_aimed { self.for_the_fewest(&mut dice) } else { None };
+        // If no draw for a sort succeeds, the next sort takes its turn.
+        let in_turn =
+            || (0..self.sorts.len()).find_map(|_| self.next_of_its_sort(tally, &mut dice));
+        let mut drawn = aimed.or_else(in_turn)?;
+        for kernel in &drawn.kernels {
+            if let Some(known) = self.known.get_mut(&Cell::of(&drawn.case, kernel)) {
+                known.drawn += 1;
+            }
+        }
+        drawn.case.name = format!("random-{}-{}", self.seed, self.drawn);
+        Some(drawn)
+    }
+
+    fn next_of_its_sort(&mut self, tally: &mut Tally, dice: &mut Dice) -> Option<Drawn> {
+        let sort = self.sorts.get(self.turns % self.sorts.len())?.clone();
+        self.turns += 1;
         let mut best: Option<(usize, Drawn)> = None;
         for _ in 0..CANDIDATES {
-            let found = (0..TRIES).find_map(|_| self.candidate(&sort, &mut dice));
-            let Some(found) = found else { continue };
-            // This also records kernels that could run and have not.
-            let fewest = found.kernels.iter().map(|kernel| tally.seen(&found.case, kernel)).min();
+            let found = (0..TRIES).find_map(|_| self.candidate(&sort, dice));
+            let Some((found, problem)) = found else { continue };
+            // The table also lists kernels that could run and have not.
+            for kernel in &found.kernels {
+                tally.seen(&found.case, kernel);
+            }
+            self.remember(&sort, &problem, &found);
+            let known = |kernel: &&str| self.known.get(&Cell::of(&found.case, kernel));
+            let fewest = found.kernels.iter().filter_map(known).map(|known| known.drawn).min();
             let fewest = fewest.unwrap_or(usize::MAX);
             if best.as_ref().is_none_or(|(least, _)| fewest < *least) {
                 best = Some((fewest, found));
             }
         }
-        let mut drawn = best?.1;
-        drawn.case.name = format!("random-{}-{}", self.seed, self.drawn);
+        best.map(|(_, drawn)| drawn)
+    }
+
+    /// A variation of a problem that the kernel with the fewest problems can compute; none if all kernels have enough.
+    fn for_the_fewest(&mut self, dice: &mut Dice) -> Option<Drawn> {
+        let fewest = self.known.iter().min_by_key(|(_, known)| known.drawn);
+        let (cell, known) = fewest.filter(|(_, known)| known.drawn < ENOUGH)?;
+        let (kernel, Known { sort, problem, .. }) = (cell.algorithm.clone(), known.clone());
+        let variation = (0..TRIES).find_map(|_| {
+            let mut varied = problem.clone();
+            varied.vary(&sort, self.sizes, dice);
+            let found = self.fit(&sort, varied, dice)?;
+            found.0.kernels.contains(&&*kernel).then_some(found)
+        });
+        let again = || self.fit(&sort, problem.clone(), dice);
+        let (drawn, problem) = variation.or_else(again)?;
+        self.remember(&sort, &problem, &drawn);
         Some(drawn)
     }
 
-    fn candidate(&self, sort: &Sort, dice: &mut Dice) -> Option<Drawn> {
-        let mut problem = Problem::draw(sort, self.sizes, dice);
+    /// Keeps a problem for each of its kernels, in place of an earlier one.
+    fn remember(&mut self, sort: &Sort, problem: &Problem, drawn: &Drawn) {
+        for kernel in &drawn.kernels {
+            let (sort, problem) = (sort.clone(), problem.clone());
+            let known = self.known.entry(Cell::of(&drawn.case, kernel));
+            let known = known.or_insert(Known { sort, problem: problem.clone(), drawn: 0 });
+            known.problem = problem;
+        }
+    }
+
+    fn candidate(&self, sort: &Sort, dice: &mut Dice) -> Option<(Drawn, Problem)> {
+        self.fit(sort, Problem::draw(sort, self.sizes, dice), dice)
+    }
+
+    /// Shrinks a problem until it is small enough; none if it is invalid.
+    fn fit(&self, sort: &Sort, mut problem: Problem, dice: &mut Dice) -> Option<(Drawn, Problem)> {
         // The largest problems take longest, so most are smaller.
         let [bytes, work, slice] =
             [self.sizes.bytes, self.sizes.work, LARGEST_SLICE].map(|most| most >> dice.below(8));
@@ -132,10 +216,10 @@ impl<'a> Draws<'a> {
             if is_fit {
                 break case;
             }
-            problem.shrink(dice)?;
+            problem.shrink(sort, dice)?;
         };
         let kernels = kernels(&case, self.device).ok()?;
-        Some(Drawn { case, kernels })
+        Some((Drawn { case, kernels }, problem))
     }
 }
 
@@ -150,6 +234,8 @@ fn sorts(device: &Device) -> Vec<Sort> {
             add(kind, "fwd", false, false);
             add(kind, "fwd", true, false);
         }
+        add("maxunpool", "fwd", false, false);
+        add("pad", "fwd", false, false);
         if !dtype.is_float() {
             continue;
         }
@@ -162,13 +248,18 @@ fn sorts(device: &Device) -> Vec<Sort> {
             ("sumpool", "bwd"),
             ("lppool", "fwd"),
             ("lppool", "bwd"),
+            ("maxunpool", "bwd"),
+            ("pad", "bwd"),
         ] {
             add(kind, pass, false, false);
         }
-        for pass in ["fwd", "data", "weight", "bias"] {
-            add("conv", pass, false, false);
+        for (kind, pass) in conv::KINDS
+            .iter()
+            .flat_map(|kind| ["fwd", "data", "weight", "bias"].map(|it| (*kind, it)))
+        {
+            add(kind, pass, false, false);
             if dtype == DType::F32 && pass != "bias" {
-                add("conv", pass, false, true);
+                add(kind, pass, false, true);
             }
         }
     }
@@ -184,9 +275,20 @@ struct Problem {
     channels: usize,
     filters: usize,
     axes: Vec<Line>,
+    windows: Windows,
     last: bool,
-    ceil: bool,
     extra: Vec<(&'static str, Value)>,
+}
+
+/// How the windows of a problem are given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Windows {
+    /// With padding, and with extents rounded up or down.
+    Padded { ceil: bool },
+    /// With the padding that keeps the extents: `upper` or `lower`.
+    Same(&'static str),
+    /// By their number.
+    Adaptive,
 }
 
 /// An axis of a problem.
@@ -195,60 +297,78 @@ struct Line {
     size: usize,
     kernel: usize,
     stride: usize,
-    padding: usize,
+    /// The padding before and after.
+    sides: [usize; 2],
     dilation: usize,
+    /// The number of adaptive windows.
+    outputs: usize,
+    /// The output padding of a transposed convolution, which is less than the stride.
+    longer: usize,
 }
 
 impl Problem {
     fn draw(sort: &Sort, sizes: Sizes, dice: &mut Dice) -> Self {
-        let is_conv = sort.kind == "conv";
         let rank = dice.of(&[1, 2, 2, 2, 2, 3]);
-        let longest = sizes.longest[rank - 1];
-        let first = Line::draw(rank, longest, is_conv, dice);
+        let first = Line::draw(rank, sort, sizes, dice);
         let axes = (0..rank).map(|_| match dice.chance(70) {
             true => first,
-            false => Line::draw(rank, longest, is_conv, dice),
+            false => Line::draw(rank, sort, sizes, dice),
         });
         let mut axes: Vec<Line> = axes.collect();
         match dice.below(100) {
             // Global pooling.
-            0..=5 if !is_conv => {
+            0..=5 if !sort.is_conv() => {
                 for axis in &mut axes {
-                    *axis = Line { kernel: axis.size, stride: 1, padding: 0, dilation: 1, ..*axis };
+                    *axis =
+                        Line { kernel: axis.size, stride: 1, sides: [0; 2], dilation: 1, ..*axis };
                 }
             }
             // 3×3 windows with stride 1 and padding 1, which have special kernels.
-            6..=25 => {
+            6..=25 if sort.kind != "pad" => {
                 for axis in &mut axes {
-                    *axis = Line { kernel: 3, stride: 1, padding: 1, dilation: 1, ..*axis };
+                    *axis = Line { kernel: 3, stride: 1, sides: [1; 2], dilation: 1, ..*axis };
                 }
             }
             _ => {}
         }
-        let (groups, channels, filters) = match is_conv {
+        let (groups, channels, filters) = match sort.is_conv() {
             true => groups(dice),
             false => (1, dice.channels(), 1),
         };
-        let last = dice.chance(60);
-        let mut extra = Vec::new();
-        match sort.kind {
-            "conv" => {
-                let own = if last { "fhwc" } else { "fchw" };
-                extra.push(("filters", json!(dice.of(&[own, own, "hwcf"]))));
+        let (last, windows) = (dice.chance(60), Windows::draw(sort, dice));
+        let extra = extra(sort, last, dice);
+        Self { batch: dice.up_to(64), groups, channels, filters, axes, windows, last, extra }
+    }
+
+    /// Changes some of the numbers.
+    fn vary(&mut self, sort: &Sort, sizes: Sizes, dice: &mut Dice) {
+        let (rank, is_conv) = (self.axes.len(), sort.is_conv());
+        let counts = |own: usize, dice: &mut Dice| match dice.below(4) {
+            0 => 2 * own,
+            1 => own.div_ceil(2),
+            2 => own + 1 + dice.below(8),
+            _ => dice.channels(),
+        };
+        for _ in 0..1 + dice.below(3) {
+            let i = dice.below(rank);
+            match dice.below(10) {
+                0 | 1 => self.batch = dice.up_to(64),
+                2 => self.channels = counts(self.channels, dice),
+                3 if is_conv => self.filters = counts(self.filters, dice),
+                4 if is_conv => self.groups = counts(self.groups, dice),
+                5 | 6 => self.axes[i].size = Line::draw(rank, sort, sizes, dice).size,
+                7 => self.axes[i] = Line::draw(rank, sort, sizes, dice),
+                8 => self.windows = Windows::draw(sort, dice),
+                _ => {
+                    self.last ^= dice.chance(20);
+                    self.extra = extra(sort, self.last, dice);
+                }
             }
-            "avgpool" => {
-                let fixed = json!(1 + dice.below(64));
-                extra.push(("divisor", dice.of(&[json!("padded"), json!("valid"), fixed])));
-            }
-            "lppool" => extra.push(("exponent", json!(dice.of(&[1.0, 2.0, 2.0, 3.0, 1.5])))),
-            _ => extra.push(("indices", json!(sort.indices))),
         }
-        let (batch, ceil) = (dice.up_to(64), !is_conv && dice.chance(25));
-        Self { batch, groups, channels, filters, axes, last, ceil, extra }
     }
 
     /// Halves one of the problem's extents; none if all are minimal.
-    fn shrink(&mut self, dice: &mut Dice) -> Option<()> {
+    fn shrink(&mut self, sort: &Sort, dice: &mut Dice) -> Option<()> {
         let long = self.axes.iter_mut().max_by_key(|axis| axis.size)?;
         let [batch, size, counts] = [self.batch > 1, long.size > 8, self.channels > 1];
         match dice.below(3) {
@@ -256,6 +376,9 @@ impl Problem {
             1 if size => {
                 long.kernel = if long.kernel == long.size { long.size / 2 } else { long.kernel };
                 long.size /= 2;
+                if sort.kind == "pad" {
+                    long.sides = long.sides.map(|side| side / 2);
+                }
             }
             _ if counts && dice.chance(50) => self.channels /= 2,
             _ if self.filters > 1 => self.filters /= 2,
@@ -273,20 +396,36 @@ impl Problem {
         let mut line = json!({
             "name": "", "kind": sort.kind, "pass": sort.pass, "dtype": sort.dtype.name(),
             "layout": if self.last { "nhwc" } else { "nchw" },
-            "n": self.batch, "c": self.groups * self.channels,
-            "size": each(|axis| axis.size), "k": each(|axis| axis.kernel),
-            "s": each(|axis| axis.stride), "p": each(|axis| axis.padding),
-            "d": each(|axis| axis.dilation),
+            "n": self.batch, "c": self.groups * self.channels, "size": each(|axis| axis.size),
         });
+        if sort.kind != "pad" && self.windows != Windows::Adaptive {
+            line["k"] = json!(each(|axis| axis.kernel));
+            line["s"] = json!(each(|axis| axis.stride));
+            line["d"] = json!(each(|axis| axis.dilation));
+        }
+        match self.windows {
+            Windows::Padded { ceil } => {
+                let sides = self.axes.iter().map(|axis| match axis.sides {
+                    [before, after] if before == after => json!(before),
+                    sides => json!(sides),
+                });
+                line["p"] = json!(sides.collect::<Vec<_>>());
+                if ceil {
+                    line["ceil"] = json!(true);
+                }
+            }
+            Windows::Same(same) => line["same"] = json!(same),
+            Windows::Adaptive => line["adaptive"] = json!(each(|axis| axis.outputs)),
+        }
         for (field, value) in &self.extra {
             line[field] = value.clone();
         }
-        if self.ceil {
-            line["ceil"] = json!(true);
-        }
-        if sort.kind == "conv" {
+        if sort.is_conv() {
             line["cout"] = json!(self.groups * self.filters);
             line["groups"] = json!(self.groups);
+        }
+        if sort.kind == "convtranspose" && matches!(self.windows, Windows::Padded { .. }) {
+            line["output_padding"] = json!(each(|axis| axis.longer % axis.stride.max(1)));
         }
         if sort.tf32 {
             line["precision"] = json!("tf32");
@@ -295,22 +434,78 @@ impl Problem {
     }
 }
 
+impl Windows {
+    fn draw(sort: &Sort, dice: &mut Dice) -> Self {
+        let is_conv = sort.is_conv();
+        match dice.below(100) {
+            _ if sort.kind == "pad" => Self::Padded { ceil: false },
+            0..=11 => Self::Same(dice.of(&["upper", "lower"])),
+            12..=23 if !is_conv => Self::Adaptive,
+            _ => Self::Padded { ceil: !is_conv && dice.chance(30) },
+        }
+    }
+}
+
+/// The fields that only some kinds have.
+fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)> {
+    let mut extra = Vec::new();
+    let modes = ["reflect", "replicate", "circular"];
+    match sort.kind {
+        "conv" | "convtranspose" => {
+            let own = if last { "fhwc" } else { "fchw" };
+            extra.push(("filters", json!(dice.of(&[own, own, "hwcf"]))));
+            if sort.pass == "fwd" && dice.chance(50) {
+                let activations = ["none", "relu", "relu6", "gelu", "silu", "leaky:0.1"];
+                extra.push(("activation", json!(dice.of(&activations))));
+                extra.push(("bias", json!(dice.chance(60))));
+                if sort.kind == "conv" {
+                    extra.push(("residual", json!(dice.chance(40))));
+                }
+            }
+            if sort.kind == "conv" && sort.pass != "bias" && dice.chance(15) {
+                extra.push(("padding_mode", json!(dice.of(&modes))));
+            }
+        }
+        "avgpool" => {
+            let fixed = json!(1 + dice.below(64));
+            extra.push(("divisor", dice.of(&[json!("padded"), json!("valid"), fixed])));
+        }
+        "lppool" => extra.push(("exponent", json!(dice.of(&[1.0, 2.0, 2.0, 3.0, 1.5])))),
+        "maxpool" | "minpool" => extra.push(("indices", json!(sort.indices))),
+        "pad" => {
+            let [reflect, replicate, circular] = modes;
+            let mode = dice.of(&["zeros", reflect, replicate, circular]);
+            extra.push(("padding_mode", json!(mode)));
+        }
+        _ => {}
+    }
+    extra
+}
+
 impl Line {
-    fn draw(rank: usize, longest: usize, is_conv: bool, dice: &mut Dice) -> Self {
+    fn draw(rank: usize, sort: &Sort, sizes: Sizes, dice: &mut Dice) -> Self {
+        let longest = sizes.longest[rank - 1];
         let size = match dice.chance(60) {
             true => dice.of(&[7, 8, 14, 28, 32, 56, 64, 112, 128, 224, 256, 512]),
             false => dice.up_to(longest),
         };
+        let size = size.min(longest);
+        let most = if sort.is_conv() { [64, 13, 5] } else { [512, 31, 9] }[rank - 1];
         let kernel = match dice.below(100) {
             0..=59 => dice.of(&[1, 2, 3, 3, 3]),
             60..=89 => dice.of(&[4, 5, 7]),
-            _ => dice.up_to(if is_conv { [64, 13, 5] } else { [512, 31, 9] }[rank - 1]),
+            _ => dice.up_to(most),
         };
         let dilation = if kernel > 1 && dice.chance(15) { 1 + dice.below(4) } else { 1 };
-        let padding = match dice.below(100) {
-            0..=59 => dilation * (kernel - 1) / 2,
-            60..=84 => 0,
-            _ => dice.below(kernel + 1),
+        let sides = match dice.below(100) {
+            _ if sort.kind == "pad" => [(); 2].map(|()| match dice.chance(80) {
+                true => dice.below(5),
+                false => dice.up_to(2 * size) - 1,
+            }),
+            0..=54 => [dilation * (kernel - 1) / 2; 2],
+            55..=74 => [0; 2],
+            75..=84 => [dice.below(kernel + 1); 2],
+            _ => [(); 2].map(|()| dice.below(kernel + 1)),
         };
         let stride = match dice.below(100) {
             0..=54 => 1,
@@ -318,7 +513,14 @@ impl Line {
             85..=92 => kernel,
             _ => 1 + dice.below(4),
         };
-        Self { size: size.min(longest), kernel, stride, padding, dilation }
+        let outputs = match dice.below(100) {
+            0..=39 => dice.of(&[1, 2, 6, 7]),
+            40..=59 => size.div_ceil(1 + dice.below(4)),
+            60..=95 => dice.up_to(size),
+            // More windows than coordinates.
+            _ => size + 1 + dice.below(3),
+        };
+        Self { size, kernel, stride, sides, dilation, outputs, longer: dice.below(4) }
     }
 }
 
@@ -378,6 +580,8 @@ impl Dice {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// Problems respect the size limits, have a kernel, and repeat with the same seed; every sort is drawn.
@@ -389,26 +593,79 @@ mod tests {
             let lines = |seed| {
                 let mut draws = Draws::new(&host, sizes, seed, "");
                 let mut tally = Tally::default();
-                let drawn = (0..120).filter_map(|_| draws.next(&mut tally));
+                let drawn = (0..240).filter_map(|_| draws.next(&mut tally));
                 let lines = drawn.map(|drawn| {
                     let weight = weigh(&drawn.case).expect("a problem");
                     assert!(weight.bytes <= sizes.bytes && weight.work <= sizes.work);
                     assert!(!drawn.kernels.is_empty());
-                    serde_json::to_string(&drawn.case).expect("a line")
+                    let line = serde_json::to_string(&drawn.case).expect("a line");
+                    // `--cases` reads it, and it has the same kernels.
+                    let again = &Case::parse("lines", &line).expect("a case")[0];
+                    assert_eq!(kernels(again, &host).expect("kernels"), drawn.kernels, "{line}");
+                    line
                 });
                 lines.collect::<Vec<_>>()
             };
             let first = lines(7);
-            assert_eq!(first.len(), 120);
+            assert_eq!(first.len(), 240);
             assert_eq!(first, lines(7));
             assert_ne!(first, lines(8));
             for word in [
-                "maxpool", "minpool", "avgpool", "sumpool", "lppool", "weight", "bias", "hwcf",
-                "nchw", "u8",
+                "maxpool",
+                "minpool",
+                "avgpool",
+                "sumpool",
+                "lppool",
+                "weight",
+                "bias",
+                "hwcf",
+                "nchw",
+                "u8",
+                "maxunpool",
+                "convtranspose",
+                "\"pad\"",
+                "adaptive",
+                "\"same\":\"upper",
+                "\"same\":\"lower",
+                "\"p\":[[",
+                "\"bias\":true",
+                "\"residual\":true",
+                "relu",
+                "reflect",
+                "replicate",
+                "circular",
+                "output_padding",
             ] {
                 assert!(first.iter().any(|line| line.contains(word)), "no {word}: {first:?}");
             }
         }
+    }
+
+    /// A kernel that applies to few problems has as many as the others in the end.
+    #[test]
+    fn seldom_kernels_are_drawn_often_enough() {
+        let host = Device::host();
+        let mut draws = Draws::new(&host, Sizes::new(false, &host), 3, "conv/weight/f32");
+        let mut drawn = BTreeMap::new();
+        for _ in 0..80 {
+            for kernel in draws.next(&mut Tally::default()).expect("a problem").kernels {
+                *drawn.entry(kernel).or_insert(0) += 1;
+            }
+        }
+        assert_eq!(drawn.len(), 3, "{drawn:?}");
+        assert!(drawn.values().all(|drawn| (30..=80).contains(drawn)), "{drawn:?}");
+        // Problems of one kernel differ.
+        let known = draws.known.iter().find(|(cell, _)| cell.algorithm == "depthwise");
+        let Known { sort, problem, .. } = known.expect("it was drawn").1;
+        let mut dice = Dice(1);
+        let lines = (0..9).map(|_| {
+            let mut varied = problem.clone();
+            varied.vary(sort, draws.sizes, &mut dice);
+            let case = varied.case(sort).expect("a case");
+            serde_json::to_string(&case).expect("a line")
+        });
+        let lines: BTreeSet<String> = lines.collect();
+        assert!(lines.len() > 6, "{lines:?}");
     }
 
     #[test]

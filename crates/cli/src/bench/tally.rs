@@ -32,7 +32,7 @@ pub(super) struct Line<'a> {
 }
 
 impl Cell {
-    fn of(case: &Case, kernel: &str) -> Self {
+    pub(super) fn of(case: &Case, kernel: &str) -> Self {
         // Maxima with indices use different kernels.
         let indexed = case.pass == "fwd" && case.rest.get("indices").is_some_and(|it| it == true);
         Self {
