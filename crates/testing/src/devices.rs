@@ -63,6 +63,9 @@ const USUAL_CASES: u32 = 32;
 const DRAWS: u32 = 30;
 const FEWEST_CASES: u32 = 4;
 
+/// The most draws per case where every kernel has to execute cases.
+const DRAWS_OF_EVERY: u32 = 500;
+
 /// How often the share of a kernel that applies to too few problems is given to the others.
 const ROUNDS: usize = 3;
 
@@ -77,14 +80,25 @@ pub fn executed(kernel: impl Display, dtype: DType) {
     EXECUTED.with_borrow_mut(|cells| *cells.entry(cell).or_default() += 1);
 }
 
+/// Which kernels of a list have to execute cases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Any: together at least half of the cases.
+    Any,
+    /// Every one. Each has two cases at least, and many draws for them.
+    Every,
+}
+
 /// Draws cases and runs a property on each, on device 0 of a backend, with an equal share for each kernel. If there
 /// is no kernel the property is skipped.
 ///
 /// # Panics
-/// If a case fails, or if fewer than half of the cases were executed.
+/// If a case fails, if fewer than half of the cases were executed, or if a kernel that has to execute cases executed
+/// none.
 pub fn run_cases<K: Copy + Debug, S: Strategy>(
     property: &str,
     backend: Backend,
+    demand: Demand,
     kernels: impl Fn(&Device) -> Vec<K>,
     strategy: impl Fn() -> S,
     check: impl Fn(&Device, K, S::Value) -> Result<(), TestCaseError>,
@@ -98,6 +112,10 @@ pub fn run_cases<K: Copy + Debug, S: Strategy>(
         return eprintln!("skipped {backend}: it has no kernel that {property} is about");
     }
     let cases = number(CASES).unwrap_or(USUAL_CASES);
+    let (least, draws) = match demand {
+        Demand::Any => (0, DRAWS),
+        Demand::Every => (2, DRAWS_OF_EVERY),
+    };
     EXECUTED.take();
     let (mut done, mut kernels) = (0, kernels);
     // If a kernel applies to too few problems, the others take its share.
@@ -106,13 +124,19 @@ pub fn run_cases<K: Copy + Debug, S: Strategy>(
         if share == 0 {
             break;
         }
+        let share = share.max(least);
         kernels.retain(|kernel| {
             let seed = seed_of(property, backend, &(round, kernel));
             let check = |case| check(&device, *kernel, case);
-            let drawn = draw(share, seed, &strategy(), check).unwrap_or_else(|failure| {
+            let drawn = draw(share, draws, seed, &strategy(), check).unwrap_or_else(|failure| {
                 let (seed, name) = (self::seed(), device.name());
                 panic!("{property} by {kernel:?} on {device} ({name}), {SEED}={seed}: {failure}")
             });
+            assert!(
+                drawn > 0 || demand == Demand::Any,
+                "{property} on {device}, {SEED}={}: {kernel:?} executed no case",
+                self::seed()
+            );
             done += drawn;
             drawn == share
         });
@@ -137,13 +161,14 @@ pub fn run_cases<K: Copy + Debug, S: Strategy>(
 /// Draws until `cases` were executed or too many were rejected; returns how many were executed.
 fn draw<S: Strategy>(
     cases: u32,
+    draws: u32,
     seed: u64,
     strategy: &S,
     check: impl Fn(S::Value) -> Result<(), TestCaseError>,
 ) -> Result<u32, TestError<S::Value>> {
     let config = Config {
         cases,
-        max_global_rejects: cases.max(FEWEST_CASES) * DRAWS,
+        max_global_rejects: cases.max(FEWEST_CASES) * draws,
         rng_seed: RngSeed::Fixed(seed),
         // Failures are printed as cases to paste; a file is of no use next to a test binary that was copied elsewhere.
         failure_persistence: Some(Box::new(FileFailurePersistence::Off)),

@@ -15,7 +15,8 @@
 //!
 //! The cases of a test, 32 or as many as `WINDOWPANE_CASES` says, are shared among the kernels; without `kernel in`
 //! there is one share. A case that does not call [`executed`] did not run, and another is drawn in its place; a test
-//! that executes fewer than half of its cases fails. `WINDOWPANE_SEED` repeats the cases of a failed run, and
+//! that executes fewer than half of its cases fails. With `; every kernel in` in place of `, kernel in` it also fails
+//! if one of the kernels executed no case. `WINDOWPANE_SEED` repeats the cases of a failed run, and
 //! `WINDOWPANE_TABLE=1` prints how many cases each kernel executed in each type.
 
 mod bounds;
@@ -27,7 +28,7 @@ mod pool;
 pub use bounds::{assert_same, assert_totals, assert_totals_tf32, rounded_sum};
 pub use conv::{ConvCase, Role};
 pub use data::{Fill, Flavour};
-pub use devices::{Named, executed, named_device, run_cases};
+pub use devices::{Demand, Named, executed, named_device, run_cases};
 pub use pool::PoolCase;
 #[doc(hidden)]
 pub use proptest;
@@ -60,7 +61,8 @@ macro_rules! on_every_device {
     ($(
         $(#[$doc:meta])*
         fn $name:ident(
-            $device:ident, $case:ident in $strategy:expr $(, $kernel:ident in $kernels:expr)?
+            $device:ident, $case:ident in $strategy:expr
+            $(, $kernel:ident in $kernels:expr)? $(; every $each:ident in $all:expr)?
         ) $body:block
     )*) => {$(
         $(#[$doc])*
@@ -73,9 +75,10 @@ macro_rules! on_every_device {
                 $crate::run_cases(
                     stringify!($name),
                     backend,
-                    |$device| $crate::on_every_device!(@kernels $($kernels)?),
+                    $crate::on_every_device!(@demand $($each)?),
+                    |$device| $crate::on_every_device!(@kernels $($kernels)? $($all)?),
                     || $strategy,
-                    |$device, $crate::on_every_device!(@kernel $($kernel)?), $case| $body,
+                    |$device, $crate::on_every_device!(@kernel $($kernel)? $($each)?), $case| $body,
                 );
             }
 
@@ -84,6 +87,8 @@ macro_rules! on_every_device {
             );
         }
     )*};
+    (@demand) => { $crate::Demand::Any };
+    (@demand $each:ident) => { $crate::Demand::Every };
     (@kernels) => { vec![()] };
     (@kernels $kernels:expr) => { $kernels };
     (@kernel) => { () };

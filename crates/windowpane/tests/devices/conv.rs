@@ -147,7 +147,7 @@ fn tf32(device: &Device) -> Vec<Forced> {
 }
 
 /// Whether a device has an algorithm: whether it can be planned for one of these problems.
-fn has(device: &Device, algorithm: ConvAlgorithm) -> bool {
+pub(crate) fn has(device: &Device, algorithm: ConvAlgorithm) -> bool {
     let mut groups = [1, 8, 64].into_iter();
     groups.any(|groups| {
         let conv = Conv::new([3, 3]).padding([1, 1]).groups(groups).algorithm(algorithm);

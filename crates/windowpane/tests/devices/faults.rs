@@ -2,12 +2,10 @@
 
 use std::thread;
 
-#[cfg(feature = "kernels")]
-use proptest::prelude::*;
 use windowpane::{AvgPool, Backend, Conv, DType, Device, Error, MaxPool, MaxUnpool, Tensor};
-#[cfg(feature = "kernels")]
-use windowpane_testing::{PoolCase, assert_same, executed, on_every_device, proptest};
 
+#[cfg(feature = "kernels")]
+use crate::overrides::tile_numbers;
 use crate::pool::devices;
 
 /// Checks a small pooling with a known result.
@@ -215,142 +213,5 @@ fn conversions_are_refused_where_a_device_has_no_such_type() {
                 }
             }
         }
-    }
-}
-
-/// The numbers in a convolution's configuration.
-#[cfg(feature = "kernels")]
-fn tile_numbers(config: &mut windowpane::kernels::conv::Config) -> Vec<&mut u32> {
-    use windowpane::kernels::conv::Config;
-    match config {
-        Config::Cpu(own) => vec![&mut own.rows, &mut own.vectors, &mut own.lanes],
-        Config::Depthwise(own) => vec![&mut own.rows, &mut own.lines, &mut own.lanes],
-        Config::Grouped(own) => vec![&mut own.rows],
-        Config::GroupedMma(own) => vec![
-            &mut own.block_m,
-            &mut own.block_n,
-            &mut own.ratio_m,
-            &mut own.ratio_n,
-            &mut own.elems_per_thread,
-        ],
-        Config::Wgmma(own) => vec![
-            &mut own.block_m,
-            &mut own.block_n,
-            &mut own.block_k,
-            &mut own.ratio_m,
-            &mut own.stages,
-        ],
-        Config::Mma(windowpane::kernels::conv::implicit_gemm::mma::Config { tile, .. })
-        | Config::Simt(windowpane::kernels::conv::implicit_gemm::simt::Config { tile, .. }) => {
-            vec![
-                &mut tile.block_m,
-                &mut tile.block_n,
-                &mut tile.block_k,
-                &mut tile.ratio_m,
-                &mut tile.ratio_n,
-                &mut tile.elems_per_thread,
-                &mut tile.stages,
-            ]
-        }
-        _ => vec![],
-    }
-}
-
-/// A number that a caller may write into a field of a plan; mostly none, which keeps the plan's own.
-#[cfg(feature = "kernels")]
-fn numbers() -> impl Strategy<Value = Option<usize>> {
-    let numbers =
-        vec![0, 1, 2, 3, 4, 5, 8, 16, 100, 128, 4096, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
-    prop_oneof![7 => Just(None), 1 => proptest::sample::select(numbers).prop_map(Some)]
-}
-
-#[cfg(feature = "kernels")]
-on_every_device! {
-    /// A pooling plan with any numbers in its fields gives the right result or is refused.
-    fn pooling_plans_of_any_numbers_are_right_or_refused(
-        device,
-        case in (PoolCase::any(), proptest::array::uniform8(numbers())),
-        algorithm in crate::pool::algorithms(device)
-    ) {
-        let (case, numbers) = case;
-        let fail = |error: Error| TestCaseError::fail(error.to_string());
-        let elements: Vec<f32> = case.elements();
-        let pool = MaxPool::over(case.window).layout(case.layout);
-        let host = Tensor::from_slice(&Device::host(), &elements, case.dims()).map_err(fail)?;
-        let x = host.to_device(device).map_err(fail)?;
-        let forced = match algorithm {
-            Some(algorithm) => pool.algorithm(algorithm),
-            None => pool,
-        };
-        let Ok(mut plan) = forced.plan(device, DType::F32, &case.dims()) else { return Ok(()) };
-        // A refusal of the numbers counts as an executed case.
-        executed(plan.algorithm(), DType::F32);
-        let [lanes, strip, team, parts, units, workspace, unrolled, runs] = numbers;
-        if let Some(kernel) = plan.kernel_mut() {
-            use windowpane::kernels::pool::Config;
-            let own = &mut kernel.settings;
-            own.lanes = lanes.unwrap_or(own.lanes);
-            own.units = units.map_or(own.units, |units| units as u32);
-            own.workspace = workspace.unwrap_or(own.workspace);
-            own.unrolled = unrolled.map_or(own.unrolled, |n| n.is_multiple_of(2));
-            own.runs = runs.map_or(own.runs, |n| n.is_multiple_of(2));
-            match &mut kernel.config {
-                Config::BlockReduce(own) => {
-                    own.team = team.map_or(own.team, |team| team as u32);
-                    own.parts = parts.unwrap_or(own.parts);
-                }
-                Config::CpuRows(own) => own.strip = strip.unwrap_or(own.strip),
-                Config::RegisterTile(own) => {
-                    own.strip = strip.unwrap_or(own.strip);
-                    own.columns = parts.unwrap_or(own.columns);
-                }
-                Config::StencilRolling(own) => own.rows = strip.unwrap_or(own.rows),
-                Config::VanHerk(own) => own.fused = strip.map_or(own.fused, |n| n.is_multiple_of(2)),
-                _ => {}
-            }
-        }
-        let printed = plan.to_string();
-        let mut results = Vec::new();
-        let Ok(()) = plan.run(&[&x], &mut results) else { return Ok(()) };
-        let expected = pool.forward(&host).and_then(|y| y.to_vec::<f32>()).map_err(fail)?;
-        let found = results[0].to_vec::<f32>().map_err(fail)?;
-        assert_same(&found, &expected).map_err(|error| TestCaseError::fail(format!("{error}\n{printed}")))
-    }
-
-    /// The same for a convolution plan.
-    fn convolution_plans_of_any_numbers_are_right_or_refused(
-        device, case in (1..3usize, 1..20usize, 1..20usize, proptest::array::uniform10(numbers()))
-    ) {
-        let (batch, channels, filters, numbers) = case;
-        let fail = |error: Error| TestCaseError::fail(error.to_string());
-        let host = Device::host();
-        // Whole numbers, so that sums are exact.
-        let whole = |dims: [usize; 4]| {
-            let elements: Vec<f32> = (0..dims.iter().product()).map(|i| (i * 7 % 5) as f32 - 2.0).collect();
-            Tensor::from_slice(&host, &elements, dims)
-        };
-        let (x, w) = (
-            whole([batch, 9, 8, channels]).map_err(fail)?,
-            whole([filters, 3, 2, channels]).map_err(fail)?,
-        );
-        let conv = Conv::new([3, 2]).padding([1, 0]);
-        let mut plan = conv.plan(device, DType::F32, x.dims(), w.dims()).map_err(fail)?;
-        executed(plan.algorithm(), DType::F32);
-        let [units, splits, runs, numbers @ ..] = numbers;
-        if let Some(kernel) = plan.kernel_mut() {
-            kernel.units = units.map_or(kernel.units, |units| units as u32);
-            kernel.splits = splits.unwrap_or(kernel.splits);
-            kernel.runs = runs.map_or(kernel.runs, |n| n.is_multiple_of(2));
-            for (field, number) in tile_numbers(&mut kernel.config).into_iter().zip(numbers) {
-                *field = number.map_or(*field, |n| n as u32);
-            }
-        }
-        let printed = plan.to_string();
-        let [on_x, on_w] = [x.to_device(device).map_err(fail)?, w.to_device(device).map_err(fail)?];
-        let mut results = Vec::new();
-        let Ok(()) = plan.run(&[&on_x, &on_w], &mut results) else { return Ok(()) };
-        let expected = conv.forward(&x, &w, None).and_then(|y| y.to_vec::<f32>()).map_err(fail)?;
-        let found = results[0].to_vec::<f32>().map_err(fail)?;
-        assert_same(&found, &expected).map_err(|error| TestCaseError::fail(format!("{error}\n{printed}")))
     }
 }

@@ -8,6 +8,8 @@ mod family;
 mod faults;
 #[cfg(feature = "kernels")]
 mod handles;
+#[cfg(feature = "kernels")]
+mod overrides;
 mod pad;
 mod pool;
 #[cfg(feature = "kernels")]

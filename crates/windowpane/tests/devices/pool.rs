@@ -65,7 +65,7 @@ fn windows(algorithm: Algorithm) -> impl Iterator<Item = (MaxPool, AvgPool)> {
 }
 
 /// Whether a device has an algorithm: whether it can be planned for one of these problems.
-fn has(device: &Device, algorithm: Algorithm) -> bool {
+pub(crate) fn has(device: &Device, algorithm: Algorithm) -> bool {
     let dims = [2, 32, 28, 28];
     windows(algorithm).any(|(max, mean)| {
         [DType::F32, DType::F16].into_iter().any(|dtype| {
@@ -75,7 +75,7 @@ fn has(device: &Device, algorithm: Algorithm) -> bool {
 }
 
 /// The same for gradients.
-fn has_gradient(device: &Device, algorithm: Algorithm) -> bool {
+pub(crate) fn has_gradient(device: &Device, algorithm: Algorithm) -> bool {
     let dims = [2, 32, 28, 28];
     let planes = windows(algorithm).any(|(max, mean)| {
         max.plan_backward(device, DType::F32, &dims).is_ok()
@@ -213,7 +213,7 @@ pub(crate) fn index_base() -> impl Strategy<Value = IndexBase> {
     prop_oneof![Just(IndexBase::Plane), Just(IndexBase::Tensor), Just(IndexBase::Memory)]
 }
 
-fn divisor() -> impl Strategy<Value = Divisor> {
+pub(crate) fn divisor() -> impl Strategy<Value = Divisor> {
     prop_oneof![Just(Divisor::Padded), Just(Divisor::Valid), (1..40u32).prop_map(Divisor::Fixed)]
 }
 
@@ -898,7 +898,7 @@ fn other_vectors() -> impl Strategy<Value = PoolCase> {
 
 /// Planes with 3×3 windows of stride 1 and padding 1; with channels last, for vectors of all lengths, and with rows for
 /// more than one unit.
-fn kept_planes() -> impl Strategy<Value = PoolCase> {
+pub(crate) fn kept_planes() -> impl Strategy<Value = PoolCase> {
     let channels = prop_oneof![1usize..=12, Just(32), Just(48)];
     let extents = (0usize..=3, channels, 1usize..=2, 2usize..=28, 2usize..=40);
     let layout = prop_oneof![Just(Layout::ChannelsLast), Just(Layout::ChannelsFirst)];

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
 use windowpane::{Backend, DType, Device};
-use windowpane_testing::{executed, proptest, run_cases};
+use windowpane_testing::{Demand, executed, proptest, run_cases};
 
 /// Cases that no kernel executes are redrawn, and the share of a kernel without cases goes to the others.
 #[test]
@@ -14,6 +14,7 @@ fn cases_that_run_nothing_are_drawn_again() {
     run_cases(
         "suite",
         Backend::Host,
+        Demand::Any,
         |_| kernels.to_vec(),
         || 0..1000u32,
         |_, kernel, case| {
@@ -34,7 +35,27 @@ fn cases_that_run_nothing_are_drawn_again() {
 #[test]
 #[should_panic(expected = "cases were executed")]
 fn properties_that_run_nothing_fail() {
-    run_cases("suite", Backend::Host, |_| vec![()], || 0..1000u32, |_, (), _| Ok(()));
+    run_cases("suite", Backend::Host, Demand::Any, |_| vec![()], || 0..1000u32, |_, (), _| Ok(()));
+}
+
+/// A property that is about every kernel of a list fails if one of them executes no case, whatever the others do.
+#[test]
+#[should_panic(expected = "\"none\" executed no case")]
+fn kernels_that_run_nothing_fail() {
+    let kernels = |_: &Device| vec!["odd", "none"];
+    run_cases(
+        "suite",
+        Backend::Host,
+        Demand::Every,
+        kernels,
+        || 0..1000u32,
+        |_, kernel, case| {
+            if kernel == "odd" && case % 2 == 1 {
+                executed(kernel, DType::F32);
+            }
+            Ok(())
+        },
+    );
 }
 
 /// Within a run, draws depend on the seed and the property, not on earlier draws.
@@ -45,6 +66,7 @@ fn a_seed_draws_the_same() {
         run_cases(
             property,
             Backend::Host,
+            Demand::Any,
             |_| vec![()],
             any::<u64>,
             |_, (), case| {
@@ -65,5 +87,5 @@ fn a_seed_draws_the_same() {
 #[should_panic(expected = "WINDOWPANE_SEED=")]
 fn failures_say_their_seed() {
     let fails = |_: &Device, (), _| Err(TestCaseError::fail("it is wrong"));
-    run_cases("suite", Backend::Host, |_| vec![()], || 0..1000u32, fails);
+    run_cases("suite", Backend::Host, Demand::Any, |_| vec![()], || 0..1000u32, fails);
 }

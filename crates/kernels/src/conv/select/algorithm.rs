@@ -30,7 +30,7 @@ macro_rules! kernels {
 
         impl Algorithm {
             /// All algorithms, in the order in which they are listed.
-            pub(super) const ALL: [Self; [$($name),*].len()] = [$(Self::$kernel),*];
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$kernel),*];
 
             /// The printed name.
             pub fn name(self) -> &'static str {
