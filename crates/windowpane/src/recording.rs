@@ -206,6 +206,19 @@ impl<F> fmt::Debug for Recording<F> {
     }
 }
 
+/// Does not compile if a recording whose work shares a tensor through an `Rc` can be sent to another thread: then either
+/// trait below could be meant.
+#[cfg(test)]
+const _: fn() = || {
+    trait IsLocal<Marker> {
+        fn is_local() {}
+    }
+    struct Sent;
+    impl<T: ?Sized> IsLocal<()> for T {}
+    impl<T: ?Sized + Send> IsLocal<Sent> for T {}
+    <Recording<std::rc::Rc<crate::Tensor>> as IsLocal<_>>::is_local();
+};
+
 #[cfg(all(test, feature = "kernels"))]
 mod tests {
     use cubecl::server::Overlap;

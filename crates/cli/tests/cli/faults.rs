@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use windowpane::Device;
+
 use crate::support::{Folder, Ran, run};
 
 /// Longer than any of these commands takes on a busy machine.
@@ -135,18 +137,32 @@ fn pipes_are_read_no_further_than_their_elements() {
     assert_eq!(folder.files(), ["endless", "more", "vast"]);
 }
 
-/// Sends a signal to a program as soon as it writes; false if the program finished first.
-fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
+/// The files of a program that was killed, or finished, while it wrote.
+struct Interrupted {
+    folder: Folder,
+    /// The arguments of the program, which writes `y.npy`.
+    arguments: Vec<String>,
+    /// The files of the folder before, and what the output was.
+    files: Vec<String>,
+    old: Vec<u8>,
+    pid: u32,
+    ran: Ran,
+    ended_by: Option<i32>,
+}
+
+/// Sends a signal to a program as soon as it writes; none if the program finished first.
+fn interrupted(signal: &str, limits: &str) -> Option<Interrupted> {
     let folder = Folder::new();
     // The output has 256 MiB of zeros, from one number and its index: on a busy machine, a signal that is sent while a
     // smaller file is written may come too late.
     let x = folder.write("x.npy", &[1, 1, 1], &[1.0f64]);
     let at = folder.write("at.npy", &[1, 1, 1], &[0i32]);
     let y = folder.write("y.npy", &[1], &[7.0f32]);
-    let before = fs::read(&y).expect("a file for the test");
+    let old = fs::read(&y).expect("a file for the test");
     let files = folder.files();
-    let mut child =
-        start(limits, &["unpool", &x, "--indices", &at, "--output-size", "33554432", "-o", &y]);
+    let arguments = ["unpool", &x, "--indices", &at, "--output-size", "33554432", "-o", &y];
+    let mut child = start(limits, &arguments);
+    let pid = child.id();
     // `Output::new` creates an empty file before the work, as a check; a file that is being written is not empty.
     let writes = || {
         let parts = folder.files().into_iter().filter(|name| !files.contains(name));
@@ -155,18 +171,52 @@ fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
     let begun = Instant::now();
     while !writes() {
         if child.try_wait().expect("a child").is_some() {
-            return false;
+            return None;
         }
         assert!(begun.elapsed() < SOON, "the program still has not written");
     }
-    let sent = Command::new("kill").args([signal.0, &child.id().to_string()]).status();
+    let sent = Command::new("kill").args([signal, &pid.to_string()]).status();
     sent.expect("kill");
     let (ran, ended_by) = wait(child);
+    let arguments = arguments.map(Into::into).into();
+    Some(Interrupted { folder, arguments, files, old, pid, ran, ended_by })
+}
+
+/// Sends a signal to a program as soon as it writes; false if the program finished first.
+fn interrupted_while_it_writes(signal: (&str, i32), limits: &str) -> bool {
+    let Some(Interrupted { folder, files, old, ran, ended_by, .. }) = interrupted(signal.0, limits)
+    else {
+        return false;
+    };
     let whole = ran.code == Some(0);
     assert!(whole || ended_by == Some(signal.1), "{ran:?}, {ended_by:?}");
     assert_eq!(folder.files(), files, "{ran:?}");
-    assert_eq!(fs::read(&y).expect("it is there") == before, !whole);
+    assert_eq!(fs::read(folder.path("y.npy")).expect("it is there") == old, !whole);
     !whole
+}
+
+/// Nothing can be done on SIGKILL: the old output stays, and beside it the temporary file, by whose name one can tell
+/// whose it was. It is in nobody's way, and a program with the same process id removes it.
+#[test]
+fn a_killed_program_leaves_only_its_temporary_file() {
+    let killed = (0..20).filter_map(|_| interrupted("-KILL", "true"));
+    let killed = killed.filter(|it| it.ended_by == Some(9)).take(1).last();
+    let killed = killed.expect("SIGKILL never came while the file was written");
+    let left = format!(".y.npy.{}.part", killed.pid);
+    let files = [vec![left.clone()], killed.files.clone()].concat();
+    assert_eq!(killed.folder.files(), files, "{:?}", killed.ran);
+    assert!(fs::read(killed.folder.path("y.npy")).expect("it is there") == killed.old);
+
+    let mut again: Vec<&str> = killed.arguments.iter().map(String::as_str).collect();
+    again[5] = "4";
+    run(&again).succeeded();
+    killed.folder.holds("y.npy", &[1, 4, 1], &[1.0f64, 0.0, 0.0, 0.0]);
+    assert_eq!(killed.folder.files(), files);
+
+    // The shell's process id becomes the program's.
+    let own = format!("touch '{}'/.y.npy.$$.part", killed.folder.root());
+    assert_eq!(run_in(&own, &again).code, Some(0));
+    assert_eq!(killed.folder.files(), files);
 }
 
 #[test]
@@ -290,4 +340,38 @@ fn a_global_window_needs_no_memory_for_its_taps() {
     let (line, y) = (zeros(&folder, "line.npy", "|u1", 50_000_000, 1), folder.name("y.npy"));
     run_in("ulimit -v 1200000", &["pool", &line, "--global", "-o", &y]).succeeded();
     folder.holds("y.npy", &[1, 1, 1], &[0u8]);
+}
+
+/// A device that does not answer in time ends the run at its case, which the message names: with a limit on waiting that
+/// no device can keep, the first case is lost.
+#[test]
+fn a_lost_device_ends_a_run_and_names_the_case() {
+    let folder = Folder::new();
+    let file = folder.name("cases.jsonl");
+    let line = |name: &str| {
+        format!(
+            r#"{{"name": "{name}", "kind": "maxpool", "pass": "fwd", "n": 1, "c": 8, "size": [64, 64], "k": [3, 3], "s": [1, 1], "p": [1, 1], "d": [1, 1], "dtype": "f32", "layout": "nhwc"}}"#
+        )
+    };
+    fs::write(&file, [line("first"), line("second")].join("\n")).expect("a file for the test");
+    let mut backends: Vec<_> = Device::all().iter().map(|device| device.backend().name()).collect();
+    backends.retain(|name| *name != "host");
+    backends.dedup();
+    for backend in backends {
+        let run = |arguments: &[&str]| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_windowpane"));
+            program.args(arguments).args(["--backend", backend, "--format", "json"]);
+            program.env("WINDOWPANE_WAIT_LIMIT", "1e-9");
+            program.stdout(Stdio::piped()).stderr(Stdio::piped());
+            wait(program.spawn().expect("the program")).0
+        };
+        let ran = run(&["verify", "--cases", &file]);
+        ran.refused(1, "is lost since first/maxpool/fwd/f32");
+        assert!(ran.err.contains("did not answer for"), "{ran:?}");
+        assert_eq!(ran.out.lines().count(), 1, "{ran:?}");
+        let ran = run(&["verify", "--random", "20", "--seed", "1"]);
+        ran.refused(1, "is lost since random-1-1");
+        // The row of the first case, and the case.
+        assert_eq!(ran.out.lines().count(), 2, "{ran:?}");
+    }
 }

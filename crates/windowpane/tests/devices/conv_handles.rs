@@ -2,7 +2,9 @@
 //! are refused.
 
 use cubecl::server::Handle;
-use windowpane::kernels::conv::{Operands, Pass, Plan, PlanError, Request, Wish, launch};
+use windowpane::kernels::conv::{
+    Algorithm, Operands, Pass, Plan, PlanError, Request, Wish, launch,
+};
 use windowpane::kernels::{BufferError, Capabilities, Target};
 use windowpane::{Activation, DType, Extents, FilterLayout, Layout, Precision, Window};
 use windowpane_geometry::{Convolution, Filter, Shape};
@@ -151,4 +153,56 @@ fn an_output_in_place_of_its_residual_is_refused() {
             assert_eq!(found, expected, "{pass}");
         },
     );
+}
+
+/// A plan by a kernel that cannot compute the problem: the launch is an error, and does not return an output that no
+/// kernel has written.
+#[test]
+fn a_plan_of_another_kind_is_refused_and_not_skipped() {
+    let (dtype, precision) = (DType::F32, Precision::Strict);
+    let of = |groups: usize, channels: usize, layout| {
+        let shape = Shape::new(1, groups * channels, Extents::from([8, 8])).unwrap();
+        let filter = Filter::new(groups * channels, channels, Extents::from([3, 3])).unwrap();
+        let window = Window::new([3, 3]).padding([1, 1]);
+        Convolution::new(shape, filter, &window, groups, layout, FilterLayout::Fhwc).unwrap()
+    };
+    let layouts = [Layout::ChannelsLast, Layout::ChannelsFirst];
+    let problems = layouts.map(|layout| [of(1, 32, layout), of(4, 8, layout), of(32, 1, layout)]);
+    let problems = problems.as_flattened();
+    for device in devices() {
+        let Some(client) = device.client() else { continue };
+        let capabilities = Capabilities::of(client);
+        let mut refused = 0;
+        for (pass, kernel) in [Pass::Forward, Pass::Data, Pass::Filter]
+            .into_iter()
+            .flat_map(|pass| Algorithm::ALL.map(|kernel| (pass, kernel)))
+        {
+            let request = Request { pass, dtype, precision };
+            let plan = |conv: &Convolution| {
+                let (algorithm, layout) = (Some(kernel), Some(conv.layout()));
+                let wish = Wish { algorithm, layout, ..Wish::default() };
+                Plan::new(conv, request, wish, &capabilities).ok()
+            };
+            let Some(made) = problems.iter().find_map(plan) else { continue };
+            // In the layout that the plan computes in, so that there is nothing to transpose.
+            for conv in problems.iter().filter(|conv| conv.layout() == made.layout) {
+                if plan(conv).is_some() {
+                    continue;
+                }
+                let bytes = conv.input().elements().max(conv.filter().elements()) * dtype.size();
+                let [a, b, c] = [(); 3].map(|()| client.empty(bytes));
+                let (bias, residual, activation) = (None, None, Activation::None);
+                let operands = match pass {
+                    Pass::Data => Operands::Data { dy: &a, w: &b, dx: &c },
+                    Pass::Filter => Operands::Filter { dy: &a, x: &b, dw: &c },
+                    _ => Operands::Forward { x: &a, w: &b, bias, residual, activation, y: &c },
+                };
+                let target = Target { client, device: &capabilities };
+                let asked = launch(target, conv, dtype, precision, &made, operands);
+                assert!(asked.is_err(), "{device}: {kernel} was made for another {pass} and ran");
+                refused += 1;
+            }
+        }
+        assert!(refused > 0, "{device}: every kernel computes every problem");
+    }
 }

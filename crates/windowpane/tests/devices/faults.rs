@@ -199,6 +199,87 @@ fn huge_parts_are_refused_and_printed() {
     }
 }
 
+/// A recording keeps the memory that its launches use. Work can drop its tensors behind the recording's back; a replay
+/// then must not write into memory that other tensors have got since.
+#[test]
+#[cfg(feature = "kernels")]
+fn replays_never_write_into_the_memory_of_others() {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    // Allocations by other threads may be the reason why nothing is recorded.
+    if !crate::is_alone("faults::replays_never_write_into_the_memory_of_others") {
+        return;
+    }
+    for device in devices() {
+        let dims = [1, 32, 32, 4];
+        let random = |seed| Tensor::random(&device, DType::F32, dims, seed).unwrap();
+        let plan = MaxPool::new([1, 1]).plan(&device, DType::F32, &dims).unwrap();
+        let tensors = Rc::new(RefCell::new(Some((random(1), Vec::new()))));
+        let shared = tensors.clone();
+        let work = move || match &mut *shared.borrow_mut() {
+            Some((x, y)) => plan.run(&[&*x], y),
+            None => Ok(()),
+        };
+        let mut recording = device.record(work).unwrap();
+        assert_eq!(recording.is_kept(), !device.uses_host_memory(), "{device}");
+        *tensors.borrow_mut() = None;
+        // One more than the tensors that were dropped, so that they would get that memory.
+        let others: Vec<_> = (2..8).map(random).collect();
+        let before: Vec<_> = others.iter().map(|other| other.to_bytes().unwrap()).collect();
+        for _ in 0..3 {
+            recording.replay().unwrap();
+        }
+        for (other, before) in others.iter().zip(&before) {
+            assert!(other.to_bytes().unwrap() == *before, "{device}: a replay wrote into a tensor");
+        }
+        drop(recording);
+        works(&device);
+    }
+}
+
+/// A kernel with more units in a cube than any device has.
+#[cfg(feature = "kernels")]
+mod rejected {
+    use cubecl::prelude::*;
+
+    #[cube(launch_unchecked)]
+    pub(super) fn ones(output: &mut [f32]) {
+        if ABSOLUTE_POS < output.len() {
+            output[ABSOLUTE_POS] = 1.0;
+        }
+    }
+}
+
+/// A launch that the driver rejects is an error of its own result; the next call works.
+#[test]
+#[cfg(feature = "kernels")]
+fn a_launch_that_the_driver_rejects_costs_no_other() {
+    use cubecl::prelude::{BufferArg, CubeCount, CubeDim};
+
+    // A rejected launch may leave an error for another thread's call.
+    if !crate::is_alone("faults::a_launch_that_the_driver_rejects_costs_no_other") {
+        return;
+    }
+    // The units of a cube are threads of the CPU with `cpu`, which rejects no number of them.
+    for device in devices().into_iter().filter(|device| !device.uses_host_memory()) {
+        let client = device.client().unwrap();
+        for _ in 0..3 {
+            let output = client.create_from_slice(bytemuck::cast_slice(&[0f32; 16]));
+            let units = CubeDim::new_1d(1 << 20);
+            // SAFETY: the kernel checks its position.
+            unsafe {
+                let output = BufferArg::from_raw_parts(output.clone(), 16);
+                rejected::ones::launch_unchecked(client, CubeCount::new_1d(1), units, output);
+            }
+            let output = Tensor::from_handle(&device, DType::F32, output, [16]).unwrap();
+            let read = output.to_vec::<f32>();
+            assert!(matches!(read, Err(Error::Device { .. })), "{device}: {read:?}");
+            works(&device);
+        }
+    }
+}
+
 /// A conversion to a type that the device lacks is refused.
 #[test]
 fn conversions_are_refused_where_a_device_has_no_such_type() {

@@ -1,6 +1,9 @@
 //! Sharing devices and memory with CubeCL programs.
 
-use windowpane::{DType, Device, Error, Layout, MaxPool, Tensor};
+use cubecl::server::Handle;
+use windowpane::kernels::{self, BufferError, Capabilities, Target};
+use windowpane::{DType, Device, Error, Extents, Layout, MaxPool, PaddingMode, Tensor};
+use windowpane_geometry::{Padded, Shape};
 
 /// Every device of this machine that CubeCL reaches.
 fn devices() -> impl Iterator<Item = Device> {
@@ -83,6 +86,90 @@ fn memory_that_kernels_cannot_use_is_refused() {
             assert!(matches!(error, Err(Error::ForeignHandle { .. })), "{other}: {error:?}");
         }
         assert_eq!(take(&device, memory, &[64]).ok(), Some(()));
+    }
+}
+
+/// A launch from one buffer to another, or only to one, as in filling it.
+type Moves<'a> = &'a dyn Fn(&Handle, &Handle) -> Result<(), BufferError>;
+
+/// The launches that are neither pooling nor convolution refuse buffers that are too short, at offsets that vectors
+/// cannot be loaded from, or shared.
+#[test]
+fn copies_fills_pads_and_transposes_refuse_buffers() {
+    for device in devices() {
+        let client = device.client().expect("it has one");
+        let capabilities = Capabilities::of(client);
+        let target = Target { client, device: &capabilities };
+        let (dtype, mode, layout) = (DType::F32, PaddingMode::Reflect, Layout::ChannelsLast);
+        let shape = Shape::new(2, 8, Extents::from([8])).unwrap();
+        let padded = Padded::new(shape, 4.into(), mode, layout).unwrap();
+        let (small, large) = (2 * 8 * 8usize, 2 * 8 * 16usize);
+        let vast = [1 << 16, 1 << 16, 1];
+        let moves: [(&str, Moves<'_>, [usize; 2], [&'static str; 2]); 5] = [
+            (
+                "copy",
+                &|from, to| kernels::copy(target, dtype, from, to, small),
+                [small; 2],
+                ["the source", "the copy"],
+            ),
+            (
+                "fill",
+                &|_, to| kernels::fill_random(target, dtype, to, small, 1),
+                [0, small],
+                ["", "the output"],
+            ),
+            (
+                "pad",
+                &|from, to| kernels::pad(target, dtype, &padded, from, to),
+                [small, large],
+                ["the input", "the padded tensor"],
+            ),
+            (
+                "pad's gradient",
+                &|from, to| kernels::pad_gradient(target, dtype, &padded, from, to),
+                [large, small],
+                ["the padded gradient", "the gradient"],
+            ),
+            (
+                "transpose",
+                &|from, to| kernels::transpose(target, dtype, from, to, [2, 8, 8]),
+                [small; 2],
+                ["the source", "the transpose"],
+            ),
+        ];
+        for (launch, run, elements, names) in moves {
+            let sizes = elements.map(|elements| (elements.max(1) * dtype.size()) as u64);
+            let empty = |bytes: u64| client.empty(bytes as usize);
+            let [from, to] = sizes.map(empty);
+            assert_eq!(run(&from, &to), Ok(()), "{device}: {launch}");
+            for (i, name) in names.into_iter().enumerate().filter(|(i, _)| elements[*i] > 0) {
+                let with = |other: Handle| match i {
+                    0 => run(&other, &to),
+                    _ => run(&from, &other),
+                };
+                let refused = |needed, found| Err(BufferError::TooSmall { name, needed, found });
+                let short = empty(sizes[i]).offset_end(4);
+                assert_eq!(with(short), refused(sizes[i], sizes[i] - 4), "{device}: {launch}");
+                let past = empty(sizes[i]).offset_start(2 * sizes[i]);
+                assert_eq!(with(past), refused(sizes[i], 0), "{device}: {launch}");
+                let (alignment, aside) = (capabilities.offset_alignment, 4);
+                if alignment > aside {
+                    let offset = aside;
+                    let error = BufferError::Misaligned { name, offset, alignment };
+                    let aside = empty(sizes[i] + aside).offset_start(aside);
+                    assert_eq!(with(aside), Err(error), "{device}: {launch}");
+                }
+            }
+            if elements[0] > 0 {
+                let both = empty(sizes[0].max(sizes[1]));
+                let [other, output] = names;
+                let error = BufferError::Overlap { output, other };
+                assert_eq!(run(&both, &both), Err(error), "{device}: {launch}");
+            }
+        }
+        let (from, to) = (client.empty(4), client.empty(4));
+        let refused = kernels::transpose(target, dtype, &from, &to, vast);
+        assert!(matches!(refused, Err(BufferError::TooMany { .. })), "{device}: {refused:?}");
     }
 }
 
