@@ -65,6 +65,16 @@ impl Tally {
         self.0.iter().map(|(cell, executed)| (cell, *executed)).min_by_key(|(_, n)| *n)
     }
 
+    /// The number of cells.
+    pub(super) fn cells(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The number of cells with fewer cases than this.
+    pub(super) fn short(&self, least: usize) -> usize {
+        self.0.values().filter(|executed| **executed < least).count()
+    }
+
     /// The cells as lines of JSON.
     pub(super) fn lines<'a>(&'a self, backend: &'a str) -> impl Iterator<Item = Line<'a>> {
         self.0.iter().map(move |(cell, executed)| Line { executed: *executed, backend, cell })
@@ -133,6 +143,7 @@ mod tests {
             tally.fewest().map(|(cell, n)| (cell.words(), n)),
             Some(("strip maxpool fwd f16".into(), 0))
         );
+        assert_eq!((tally.cells(), tally.short(0), tally.short(1), tally.short(2)), (3, 0, 1, 2));
         let table = tally.table(Format::Markdown, "host").to_string();
         assert_eq!(table.lines().count(), 2 + 3, "{table}");
         assert_eq!(tally.lines("host").count(), 3);

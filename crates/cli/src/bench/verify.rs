@@ -29,8 +29,9 @@ which one plane is too much for the reference is launched smaller, and the row s
 
 --random draws problems of all kinds, passes, types and layouts that a device has, and runs each by
 the plan's own kernel and by each other that can. A failing case is printed as a line that --cases
-takes. The summary counts how often each kernel computed each pass in each type. With --print
-nothing runs, and the lines of small problems that together use every kernel are printed.";
+takes. The summary counts how often each kernel computed each pass in each type; with --least N, a
+kernel with fewer than N cases of a pass and type fails the run. With --print nothing runs, and the
+lines of small problems that together use every kernel are printed.";
 
 /// The arguments of `verify`.
 #[derive(Args)]
@@ -49,6 +50,9 @@ pub(crate) struct Verify {
     /// Random problems of up to 1 GiB, not 16 MiB
     #[arg(long, requires = "random", conflicts_with = "file")]
     large: bool,
+    /// Fail if a kernel computed fewer than N cases of a pass and type that it has
+    #[arg(long, value_name = "N", requires = "random", conflicts_with_all = ["file", "print"])]
+    least: Option<usize>,
     /// Only print small problems, one for each kernel, pass and type, as lines that --cases takes
     #[arg(long, requires = "random", conflicts_with_all = ["file", "large", "format"])]
     print: bool,
@@ -103,6 +107,10 @@ struct Summary {
     /// The fewest cases that any kernel executed for a pass and type, and which cell that is.
     fewest: usize,
     fewest_of: String,
+    /// How many such cells there are, and in how many fewer cases ran than had to.
+    cells: usize,
+    #[serde(skip)]
+    short: usize,
 }
 
 impl Verify {
@@ -185,6 +193,8 @@ impl Verify {
                 summary.fewest = fewest;
                 summary.fewest_of = format!("{} on {backend}", cell.words());
             }
+            summary.cells += tally.cells();
+            summary.short += tally.short(self.least.unwrap_or_default());
             match format {
                 Format::Json => {
                     tally.lines(backend).try_for_each(|line| progress.say(row::json(&line)?))?;
@@ -193,7 +203,7 @@ impl Verify {
             }
         }
         drop(progress);
-        summary.close(format)
+        summary.close(format, self.least.unwrap_or_default())
     }
 
     /// Draws small problems, and prints those with a kernel, pass and type that was not printed before, forced.
@@ -279,9 +289,9 @@ fn no_problem(device: &Device, filter: &str) -> Failure {
 }
 
 impl Summary {
-    /// Prints the closing line; fails if a case failed.
-    fn close(self, format: Format) -> Result<(), Failure> {
-        let Self { seed, problems, cases, failures, fewest, fewest_of } = &self;
+    /// Prints the closing line; fails if a case failed, or if a kernel computed too few of a pass and type.
+    fn close(self, format: Format, least: usize) -> Result<(), Failure> {
+        let Self { seed, problems, cases, failures, fewest, fewest_of, cells, short } = &self;
         match format {
             Format::Json => say(row::json(&self)?)?,
             _ => say(format!(
@@ -289,8 +299,11 @@ impl Summary {
                  of a kernel, pass and type: {fewest} ({fewest_of})"
             ))?,
         }
-        match failures {
-            0 => Ok(()),
+        match (failures, short) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(Failure::Failed(format!(
+                "{short} of {cells} kernels, passes and types have fewer than {least} cases; draw more problems"
+            ))),
             _ => Err(Failure::Failed(format!(
                 "{failures} of {cases} cases are wrong or did not run; --cases takes their lines"
             ))),
@@ -423,7 +436,7 @@ mod tests {
         assert_eq!(tally.seen(&drawn.case, "direct"), 1);
         assert_eq!(tally.seen(&drawn.case, "gather_staged"), 0);
         assert_eq!(tally.seen(&drawn.case, "sliding"), 1);
-        let closed = summary.close(Format::Table).expect_err("one has failed").to_string();
+        let closed = summary.close(Format::Table, 0).expect_err("one has failed").to_string();
         assert!(closed.starts_with("1 of 3 cases are wrong or did not run"), "{closed}");
     }
 

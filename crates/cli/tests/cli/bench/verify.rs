@@ -147,6 +147,17 @@ fn random_problems_are_verified_on_every_backend() {
     assert_eq!(number(summary, "problems"), 8.0);
 }
 
+/// `--least` is about the cases of each kernel, pass and type.
+#[test]
+fn kernels_with_few_cases_are_a_failure_if_asked() {
+    let random = ["verify", "--random", "6", "--seed", "5", "--filter", "conv/fwd/f32"];
+    run(&[&random[..], &["--least", "1"]].concat()).succeeded();
+    let ran = run(&[&random[..], &["--least", "1000"]].concat());
+    ran.refused(1, "kernels, passes and types have fewer than 1000 cases; draw more problems");
+    assert!(ran.out.contains(": 0 failures; the fewest"), "{ran:?}");
+    run(&["verify", "--cases", "x.jsonl", "--least", "1"]).refused(2, "--least");
+}
+
 /// `--print` runs nothing, and prints each kernel, pass and type once, as cases that pass.
 #[test]
 fn one_case_of_each_kernel_is_printed() {
