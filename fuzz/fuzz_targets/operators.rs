@@ -2,7 +2,8 @@
 //!
 //! `host` computes with the reference, so the reference cannot check it here: results are compared with loops over the
 //! taps of each window, and each gradient with its own operator through `⟨f(x), g⟩ = ⟨x, fᵀ(g)⟩`. The numbers are small
-//! integers, so that their sums are exact.
+//! integers, so that their sums are exact, and only results are rounded to the type. Results that are too large for the
+//! type are infinite.
 
 #![no_main]
 
@@ -11,8 +12,8 @@ use std::ops::Range;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use windowpane::{
-    AvgPool, Conv, Device, Divisor, FilterLayout, IndexBase, Layout, LpPool, MaxPool, MaxUnpool,
-    Padding, Rounding, Same, Tensor, Window,
+    AvgPool, Conv, DType, Device, Divisor, FilterLayout, IndexBase, Layout, LpPool, MaxPool,
+    MaxUnpool, Padding, Rounding, Same, Tensor, Window,
 };
 use windowpane_geometry::{Extents, Pooling};
 
@@ -33,7 +34,14 @@ struct Input {
     filter_layout: u8,
     base: u8,
     operator: Operator,
+    dtype: u8,
     data: Vec<i8>,
+}
+
+impl Input {
+    fn dtype(&self) -> DType {
+        [DType::F64, DType::F32, DType::F16, DType::BF16][usize::from(self.dtype) % 4]
+    }
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -61,18 +69,76 @@ fn numbers(input: &Input, start: usize, count: usize) -> Vec<f64> {
 }
 
 fn tensor(input: &Input, start: usize, dims: &[usize]) -> windowpane::Result<Tensor> {
-    Tensor::from_slice(&Device::host(), &numbers(input, start, dims.iter().product()), dims)
+    let exact = numbers(input, start, dims.iter().product());
+    Tensor::from_slice(&Device::host(), &exact, dims)?.to_dtype(input.dtype())
+}
+
+/// The elements, which f64 holds exactly.
+fn exact(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_dtype(DType::F64).unwrap().to_vec().unwrap()
 }
 
 fn dot(a: &Tensor, b: &Tensor) -> f64 {
-    let (a, b) = (a.to_vec::<f64>().unwrap(), b.to_vec::<f64>().unwrap());
+    let (a, b) = (exact(a), exact(b));
     assert_eq!(a.len(), b.len());
     a.iter().zip(&b).map(|(a, b)| a * b).sum()
 }
 
-fn assert_close(found: f64, expected: f64, magnitude: f64) {
-    let bound = 1e-10 * (1.0 + magnitude.abs());
-    assert!((found - expected).abs() <= bound, "{found} is not {expected}");
+/// The unit roundoff of a type, and its largest number.
+fn limits(dtype: DType) -> (f64, f64) {
+    match dtype {
+        DType::F16 => (2f64.powi(-11), 65504.0),
+        DType::BF16 => (2f64.powi(-8), 3.3e38),
+        DType::F32 => (2f64.powi(-24), 3.4e38),
+        _ => (2f64.powi(-53), f64::MAX),
+    }
+}
+
+/// The error of sums and powers before they are rounded to the type, relative to the terms.
+fn slack(dtype: DType) -> f64 {
+    if dtype == DType::F64 { 1e-10 } else { 1e-5 }
+}
+
+/// The distance of the smallest numbers, which is not relative. f16 is the only type in which results are so small.
+fn least(dtype: DType) -> f64 {
+    if dtype == DType::F16 { 2f64.powi(-24) } else { 0.0 }
+}
+
+/// Checks a result whose terms have this magnitude; 0 if the sum of them is exact.
+fn assert_close(dtype: DType, found: f64, expected: f64, terms: f64) {
+    let (unit, largest) = limits(dtype);
+    let bound = 2.0 * unit * expected.abs() + slack(dtype) * terms + least(dtype);
+    if found.is_infinite() && expected.abs() + bound > largest {
+        assert_eq!(found.signum(), expected.signum());
+        return;
+    }
+    assert!((found - expected).abs() <= bound, "{dtype}: {found} is not {expected}");
+}
+
+/// Checks that the inner products of two pairs agree, each of a tensor and of a result that was rounded. `terms` is the
+/// magnitude of the terms of each result; 0 if the sums of them are exact.
+fn assert_adjoint([one, other]: [[&Tensor; 2]; 2], terms: f64) {
+    let dtype = one[0].dtype();
+    let (unit, _) = limits(dtype);
+    let mut bound = 0.0;
+    let mut products = [0.0; 2];
+    for (sum, [given, result]) in products.iter_mut().zip([one, other]) {
+        let (given, result) = (exact(given), exact(result));
+        assert_eq!(given.len(), result.len());
+        // It was too large for the type.
+        if result.iter().any(|x| x.is_infinite()) {
+            return;
+        }
+        for (given, result) in given.iter().zip(&result) {
+            *sum += given * result;
+            let rounded = 2.0 * unit * result.abs() + slack(dtype) * terms + least(dtype);
+            bound += given.abs() * rounded;
+        }
+        // The products of f64 are rounded too.
+        bound += if terms == 0.0 { 0.0 } else { slack(dtype) * (1.0 + sum.abs()) };
+    }
+    let [found, expected] = products;
+    assert!((found - expected).abs() <= bound, "{dtype}: {found} is not {expected}");
 }
 
 fn run(input: &Input) -> windowpane::Result<()> {
@@ -101,6 +167,7 @@ fn run(input: &Input) -> windowpane::Result<()> {
         Layout::ChannelsLast => [&[batch], space, &[channels]].concat(),
     };
     let x = tensor(input, 0, &dims(channels, &space))?;
+    let dtype = input.dtype();
     let base =
         [IndexBase::Plane, IndexBase::Tensor, IndexBase::Memory][usize::from(input.base) % 3];
     match input.operator {
@@ -110,12 +177,12 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, &winners, x.dims())?;
             // A gradient goes to the position of its maximum, so both inner products agree, except for empty windows.
-            let (values, winners) = (y.to_vec::<f64>()?, winners.to_vec::<i32>()?);
-            let met = values.iter().zip(&winners).zip(dy.to_vec::<f64>()?);
-            let met = met.filter(|((_, at), _)| **at >= 0).map(|((y, _), dy)| y * dy).sum::<f64>();
-            assert_eq!(dot(&x, &dx), met);
-            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
-            for (y, taps) in values.iter().zip(windows(plan.pooling(), &x.to_vec()?)) {
+            let (values, winners) = (exact(&y), winners.to_vec::<i32>()?);
+            let met = values.iter().zip(&winners).map(|(y, at)| if *at < 0 { 0.0 } else { *y });
+            let met = Tensor::from_slice(&Device::host(), &met.collect::<Vec<_>>(), y.dims())?;
+            assert_adjoint([[&x, &dx], [&dy, &met.to_dtype(dtype)?]], 0.0);
+            let plan = pool.plan(&Device::host(), dtype, x.dims())?;
+            for (y, taps) in values.iter().zip(windows(plan.pooling(), &exact(&x))) {
                 assert_eq!(*y, taps.numbers.into_iter().fold(f64::NEG_INFINITY, f64::max));
             }
             let only =
@@ -132,17 +199,16 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let y = pool.forward(&x)?;
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, x.dims())?;
-            assert_close(dot(&x, &dx), dot(&y, &dy), 64.0 * y.len() as f64);
-            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
-            for (y, taps) in
-                y.to_vec::<f64>()?.into_iter().zip(windows(plan.pooling(), &x.to_vec()?))
-            {
+            assert_adjoint([[&x, &dx], [&dy, &y]], 64.0);
+            let plan = pool.plan(&Device::host(), dtype, x.dims())?;
+            for (y, taps) in exact(&y).into_iter().zip(windows(plan.pooling(), &exact(&x))) {
                 let by = match divisor {
                     Divisor::Valid => taps.numbers.len().max(1),
                     Divisor::Fixed(n) => n as usize,
                     _ => taps.padded,
                 };
-                assert_close(y, taps.numbers.iter().sum::<f64>() / by as f64, 64.0);
+                let sum: f64 = taps.numbers.iter().sum();
+                assert_close(dtype, y, sum / by as f64, 64.0);
             }
         }
         Operator::Norm(p) => {
@@ -152,13 +218,12 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let dy = tensor(input, 3, y.dims())?;
             let dx = pool.backward(&dy, &x)?;
             // A norm is homogeneous: its gradient along its own argument is the norm.
-            assert_close(dot(&x, &dx), dot(&y, &dy), 512.0 * y.len() as f64);
-            let plan = pool.plan(&Device::host(), x.dtype(), x.dims())?;
-            for (y, taps) in
-                y.to_vec::<f64>()?.into_iter().zip(windows(plan.pooling(), &x.to_vec()?))
-            {
+            assert_adjoint([[&x, &dx], [&dy, &y]], 512.0);
+            let plan = pool.plan(&Device::host(), dtype, x.dims())?;
+            for (y, taps) in exact(&y).into_iter().zip(windows(plan.pooling(), &exact(&x))) {
                 let sum: f64 = taps.numbers.iter().map(|x| x.abs().powf(p)).sum();
-                assert_close(y, sum.powf(1.0 / p), 512.0);
+                let norm = sum.powf(1.0 / p);
+                assert_close(dtype, y, norm, 512.0 + norm);
             }
         }
         Operator::Unpool => {
@@ -169,7 +234,9 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let y = tensor(input, 5, y.dims())?;
             let unpooled = back.forward(&y, &winners)?;
             let g = tensor(input, 3, unpooled.dims())?;
-            assert_eq!(dot(&unpooled, &g), dot(&y, &back.backward(&g, &winners)?));
+            // Nothing is rounded.
+            let dy = back.backward(&g, &winners)?;
+            assert_eq!(dot(&unpooled, &g), dot(&y, &dy));
         }
         Operator::Conv => {
             let groups = usize::from(input.groups % 4);
@@ -187,12 +254,14 @@ fn run(input: &Input) -> windowpane::Result<()> {
             let w = tensor(input, 7, &filter_dims)?;
             let y = conv.forward(&x, &w, None)?;
             let dy = tensor(input, 3, y.dims())?;
-            let both = dot(&y, &dy);
-            assert_eq!(dot(&x, &conv.backward_data(&dy, &w, x.dims())?), both);
-            assert_eq!(dot(&w, &conv.backward_filter(&dy, &x)?), both);
-            let plan = conv.plan(&Device::host(), x.dtype(), x.dims(), w.dims())?;
-            let naive = naive(plan.problem(), &x.to_vec()?, &w.to_vec()?);
-            assert_eq!(y.to_vec::<f64>()?, naive);
+            let (dx, dw) = (conv.backward_data(&dy, &w, x.dims())?, conv.backward_filter(&dy, &x)?);
+            assert_adjoint([[&x, &dx], [&dy, &y]], 0.0);
+            assert_adjoint([[&w, &dw], [&dy, &y]], 0.0);
+            let plan = conv.plan(&Device::host(), dtype, x.dims(), w.dims())?;
+            let expected = naive(plan.problem(), &exact(&x), &exact(&w));
+            for (y, expected) in exact(&y).into_iter().zip(expected) {
+                assert_close(dtype, y, expected, 0.0);
+            }
         }
     }
     Ok(())
