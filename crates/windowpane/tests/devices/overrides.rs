@@ -7,6 +7,7 @@ use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::select;
 use windowpane::kernels::conv::Pass;
+use windowpane::kernels::device::profiles;
 use windowpane::kernels::{Capabilities, Target, conv, pool};
 use windowpane::{
     Activation, Backend, DType, Device, Divisor, Element, Exponent, Extents, FilterLayout,
@@ -34,6 +35,7 @@ macro_rules! of_its_type {
         }
     };
 }
+
 on_every_device! {
     /// A pooling plan with any numbers in its fields gives the right result or is refused.
     fn pooling_plans_of_any_numbers_are_right_or_refused(device, case in (pooled(), operator(), numbers()); every asked in poolings(device)) {
@@ -116,79 +118,77 @@ fn typical_convolutions() -> Vec<ConvCase> {
     layouts.flat_map(of_layout).collect()
 }
 
-/// The types whose kernels are tested: f32, and the first of these two that a device has.
-fn types(device: &Device, halves: [DType; 2]) -> Vec<DType> {
-    let half = halves.into_iter().find(|dtype| device.supports(*dtype));
-    [DType::F32].into_iter().chain(half).collect()
-}
-
-/// The kernels of a device, each in each type, by which `plan` can plan a typical pooling.
-fn kernels(
+/// What a device has: f32, and the first of these two types that it supports; nothing on `host`.
+fn had<T>(
     device: &Device,
-    plan: impl Fn(
-        &PoolCase,
-        pool::Algorithm,
-        pool::Reduction,
-        DType,
-        &Capabilities,
-    ) -> Option<pool::Plan>,
-) -> Vec<(pool::Algorithm, DType)> {
+    halves: [DType; 2],
+    list: impl Fn(&Capabilities, &[DType]) -> Vec<T>,
+) -> Vec<T> {
     let Some((_, capabilities)) = target(device) else { return Vec::new() };
-    let (cases, operators) = (
-        typical_poolings(),
-        [
-            Operator::Extremum(Extremum::Max, None),
-            Operator::Extremum(Extremum::Max, Some(IndexBase::Plane)),
-            Operator::Average(Divisor::Valid),
-            Operator::Norm(2.0),
-        ],
-    );
-    let has = |kernel, dtype| {
-        let mut problems = cases.iter().flat_map(|case| operators.map(|operator| (case, operator)));
-        // A gradient, or a norm, has a kernel of its own in place of the one that is named.
-        problems.any(|(case, operator)| {
-            let plan = plan(case, kernel, operator.reduction(), dtype, &capabilities);
-            plan.is_some_and(|plan| plan.algorithm() == kernel)
-        })
-    };
-    let all = pool::Algorithm::ALL.iter().copied();
-    let types = types(device, [DType::F16, DType::BF16]);
-    let all = all.flat_map(|kernel| types.iter().map(move |dtype| (kernel, *dtype)));
-    all.filter(|(kernel, dtype)| has(*kernel, *dtype)).collect()
+    let half = halves.into_iter().find(|dtype| device.supports(*dtype));
+    let types: Vec<_> = [DType::F32].into_iter().chain(half).collect();
+    list(&capabilities, &types)
 }
 
 fn poolings(device: &Device) -> Vec<(pool::Algorithm, DType)> {
-    kernels(device, |case, kernel, reduction, dtype, device| {
-        pool::Plan::with(kernel, &case.problem(), reduction, dtype, device).ok()
-    })
+    had(device, [DType::F16, DType::BF16], |device, types| pool_kernels(device, types, false))
 }
 
 fn gradients(device: &Device) -> Vec<(pool::Algorithm, DType)> {
-    kernels(device, |case, kernel, reduction, dtype, device| {
-        pool::Plan::gradient_with(kernel, &case.problem(), reduction, dtype, device).ok()
-    })
+    had(device, [DType::F16, DType::BF16], |device, types| pool_kernels(device, types, true))
 }
 
 /// Whether it is the gradient, and the type.
 fn unpoolings(device: &Device) -> Vec<(bool, DType)> {
-    if target(device).is_none() {
-        return Vec::new();
-    }
-    let types = types(device, [DType::F16, DType::BF16]).into_iter();
-    types.flat_map(|dtype| [false, true].map(|is_gradient| (is_gradient, dtype))).collect()
+    had(device, [DType::F16, DType::BF16], |_, types| {
+        types.iter().flat_map(|dtype| [(false, *dtype), (true, *dtype)]).collect()
+    })
 }
 
 fn convolutions(device: &Device) -> Vec<(conv::Algorithm, Pass, DType)> {
-    let Some((_, capabilities)) = target(device) else { return Vec::new() };
+    had(device, [DType::BF16, DType::F16], conv_kernels)
+}
+
+/// The kernels that can compute a typical pooling, or its gradient.
+fn pool_kernels(
+    device: &Capabilities,
+    types: &[DType],
+    is_gradient: bool,
+) -> Vec<(pool::Algorithm, DType)> {
+    let operators = [
+        Operator::Extremum(Extremum::Max, None),
+        Operator::Extremum(Extremum::Max, Some(IndexBase::Plane)),
+        Operator::Average(Divisor::Valid),
+        Operator::Norm(2.0),
+    ];
+    let cases = typical_poolings();
+    let has = |kernel, dtype| {
+        let mut problems = cases.iter().flat_map(|case| operators.map(|operator| (case, operator)));
+        problems.any(|(case, operator)| {
+            let (problem, reduction) = (case.problem(), operator.reduction());
+            let plan = match is_gradient {
+                false => pool::Plan::with(kernel, &problem, reduction, dtype, device),
+                true => pool::Plan::gradient_with(kernel, &problem, reduction, dtype, device),
+            };
+            // A gradient, or a norm, has a kernel of its own in place of the one that is named.
+            plan.is_ok_and(|plan| plan.algorithm() == kernel)
+        })
+    };
+    let all = pool::Algorithm::ALL.iter();
+    let all = all.flat_map(|kernel| types.iter().map(move |dtype| (*kernel, *dtype)));
+    all.filter(|(kernel, dtype)| has(*kernel, *dtype)).collect()
+}
+
+/// The kernels that can compute a pass of a typical convolution.
+fn conv_kernels(device: &Capabilities, types: &[DType]) -> Vec<(conv::Algorithm, Pass, DType)> {
     let cases = typical_convolutions();
-    let passes = [Pass::Forward, Pass::Data, Pass::Filter];
-    let types = types(device, [DType::BF16, DType::F16]);
+    let passes = [Pass::Forward, Pass::Data, Pass::Filter, Pass::Bias];
     let all = conv::Algorithm::ALL.into_iter();
     let all = all.flat_map(|kernel| passes.map(|pass| (kernel, pass)));
     let all = all.flat_map(|(kernel, pass)| types.iter().map(move |dtype| (kernel, pass, *dtype)));
     let has = |(kernel, pass, dtype): &_| {
         let mut cases = cases.iter();
-        cases.any(|case| conv_plan(case, *kernel, *pass, *dtype, &capabilities).is_some())
+        cases.any(|case| conv_plan(case, *kernel, *pass, *dtype, device).is_some())
     };
     all.filter(has).collect()
 }
@@ -635,6 +635,7 @@ fn check_convolution<T: Element>(
     let (first, second, result) = match pass {
         Pass::Forward => (Role::Input, Role::Filter, Role::OutputGradient),
         Pass::Data => (Role::OutputGradient, Role::Filter, Role::Input),
+        Pass::Bias => (Role::OutputGradient, Role::Input, Role::Bias),
         _ => (Role::OutputGradient, Role::Input, Role::Filter),
     };
     let [a, b, biases, residuals] =
@@ -653,6 +654,7 @@ fn check_convolution<T: Element>(
             y: &out.tensor,
         },
         Pass::Data => conv::Operands::Data { dy: x, w, dx: &out.tensor },
+        Pass::Bias => conv::Operands::Bias { dy: x, db: &out.tensor },
         _ => conv::Operands::Filter { dy: x, x: w, dw: &out.tensor },
     };
     let target = Target { client, device: &capabilities };
@@ -677,6 +679,7 @@ fn check_convolution<T: Element>(
                 reference::forward_totals(&problem, &a, &b, epilogue)
             }
             Pass::Data => reference::data_gradient_totals(&problem, &a, &b),
+            Pass::Bias => reference::bias_gradient_totals(&problem, &a),
             _ => reference::filter_gradient_totals(&problem, &a, &b),
         };
         assert_totals(&out.written::<T>("the result")?, &totals)
@@ -717,6 +720,29 @@ pub(crate) fn tile_numbers(config: &mut conv::Config) -> Vec<&mut u32> {
             ]
         }
         _ => vec![],
+    }
+}
+
+/// The typical problems show every kernel: those of a processor, and those of the GPU with the most.
+#[test]
+fn typical_problems_are_for_every_kernel() {
+    let processor = Device::new(Backend::Cpu, 0).ok();
+    let processor = processor.as_ref().and_then(target).map(|(_, capabilities)| capabilities);
+    let types = [DType::F32, DType::BF16];
+    let gpus = [profiles::H200, profiles::APPLE_M3].map(|profile| profile.capabilities);
+    let devices: Vec<_> = gpus.into_iter().chain(processor).collect();
+    for kernel in pool::Algorithm::ALL {
+        let is_shown = devices.iter().any(|device| {
+            let both = [false, true].map(|is_gradient| pool_kernels(device, &types, is_gradient));
+            both.concat().iter().any(|(shown, _)| shown == kernel)
+        });
+        assert!(is_shown || *kernel == pool::Algorithm::CpuRows && processor.is_none(), "{kernel}");
+    }
+    for kernel in conv::Algorithm::ALL {
+        let is_shown = devices
+            .iter()
+            .any(|device| conv_kernels(device, &types).iter().any(|(shown, ..)| *shown == kernel));
+        assert!(is_shown || kernel == conv::Algorithm::Cpu && processor.is_none(), "{kernel}");
     }
 }
 
