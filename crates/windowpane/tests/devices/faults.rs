@@ -238,7 +238,6 @@ fn replays_never_write_into_the_memory_of_others() {
     }
 }
 
-/// A kernel with more units in a cube than any device has.
 #[cfg(feature = "kernels")]
 mod rejected {
     use cubecl::prelude::*;
@@ -251,17 +250,17 @@ mod rejected {
     }
 }
 
-/// A launch that the driver rejects is an error of its own result; the next call works.
+/// A launch with more units in a cube than any device has is an error of its own result; the next call works.
 #[test]
 #[cfg(feature = "kernels")]
-fn a_launch_that_the_driver_rejects_costs_no_other() {
+fn a_launch_that_is_rejected_costs_no_other() {
     use cubecl::prelude::{BufferArg, CubeCount, CubeDim};
 
     // A rejected launch may leave an error for another thread's call.
-    if !crate::is_alone("faults::a_launch_that_the_driver_rejects_costs_no_other") {
+    if !crate::is_alone("faults::a_launch_that_is_rejected_costs_no_other") {
         return;
     }
-    // The units of a cube are threads of the CPU with `cpu`, which rejects no number of them.
+    // `cpu` rejects no number of units.
     for device in devices().into_iter().filter(|device| !device.uses_host_memory()) {
         let client = device.client().unwrap();
         for _ in 0..3 {
