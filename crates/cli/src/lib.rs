@@ -103,7 +103,6 @@ pub fn main() -> ExitCode {
             *last = Some(info.to_string());
         }
     }));
-    quiet_wayland();
     let result = panic::catch_unwind(|| run(std::env::args_os().collect()));
     let failure = match result {
         Ok(Ok(())) => return ExitCode::SUCCESS,
@@ -114,15 +113,6 @@ pub fn main() -> ExitCode {
         }
     };
     failure.report()
-}
-
-/// Stops the system's window library, which is queried for displays while GPUs are enumerated,
-/// from printing warnings on stderr where there is no desktop.
-fn quiet_wayland() {
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        // SAFETY: no other thread is running yet that could read the environment.
-        unsafe { std::env::set_var("XDG_RUNTIME_DIR", std::env::temp_dir()) };
-    }
 }
 
 /// Parses a command line without running it; the error is the line that the program would print.

@@ -226,7 +226,7 @@ impl Device {
     }
 
     /// The best device of this build and machine: a GPU if there is one, else `cpu` if it is built in,
-    /// else `host`, which is slow.
+    /// else `host`.
     ///
     /// An emulated GPU is never chosen; open it by name.
     pub fn best() -> Self {
@@ -586,7 +586,9 @@ mod cube {
         }
         #[cfg(feature = "kernel-cache")]
         keep_kernels();
-        let devices = quietly(|| enumerate(backend));
+        #[cfg(target_os = "linux")]
+        crate::quiet::without_a_desktop();
+        let devices = enumerate(backend);
         found.push((backend, devices.clone()));
         devices
     }
@@ -602,28 +604,6 @@ mod cube {
         config.compilation.cache = true;
         // A configuration that is in use already stays.
         CubeClRuntimeConfig::try_set(config);
-    }
-
-    /// Runs work that lists the devices of a graphics API, without the errors that it prints where there is no desktop.
-    ///
-    /// Each time, Mesa's Vulkan layer asks for a display, and the system's window library complains on stderr that
-    /// `XDG_RUNTIME_DIR` is not set. So it is set meanwhile, if this process has no other thread that could read the
-    /// environment, and for good if the work has started threads.
-    fn quietly<T>(work: impl FnOnce() -> T) -> T {
-        const FOLDER: &str = "XDG_RUNTIME_DIR";
-        let alone =
-            || std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1);
-        let sets = std::env::var_os(FOLDER).is_none() && alone();
-        if sets {
-            // SAFETY: there is no other thread.
-            unsafe { std::env::set_var(FOLDER, std::env::temp_dir()) };
-        }
-        let result = work();
-        if sets && alone() {
-            // SAFETY: as above.
-            unsafe { std::env::remove_var(FOLDER) };
-        }
-        result
     }
 
     fn enumerate(backend: Backend) -> Vec<cubecl::Device> {
@@ -683,7 +663,7 @@ mod cube {
             return Err(no_device(reason.to_string()));
         }
         // A runtime panics if its driver does not start; turn that into an error.
-        let client = catch_unwind(AssertUnwindSafe(|| quietly(|| client(backend, device))))
+        let client = catch_unwind(AssertUnwindSafe(|| client(backend, device)))
             .map_err(|_| no_device("its driver did not start".into()))?;
         let name = match device.description() {
             Some(description) => match driver(backend, description.driver_version) {

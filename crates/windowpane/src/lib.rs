@@ -40,6 +40,8 @@ mod pad;
 mod patience;
 mod plan;
 mod pool;
+#[cfg(all(feature = "kernels", target_os = "linux"))]
+mod quiet;
 mod recording;
 #[cfg(feature = "kernels")]
 mod remembered;
