@@ -359,10 +359,13 @@ impl Problem {
 
 /// Adds a second dash to the flags of [`FLAGS`], if the command has them.
 pub(crate) fn double_dashes(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    if !arguments.get(1).is_some_and(|command| command == "pool2d" || command == "pool3d") {
+    // Flags of the program itself, as `-v`, stand before the command.
+    let is_flag = |argument: &OsString| argument.to_str().is_some_and(|text| text.starts_with('-'));
+    let at = 1 + arguments.iter().skip(1).take_while(|argument| is_flag(argument)).count();
+    if !arguments.get(at).is_some_and(|command| command == "pool2d" || command == "pool3d") {
         return arguments;
     }
-    for argument in arguments.iter_mut().skip(2) {
+    for argument in arguments.iter_mut().skip(at + 1) {
         let flag = argument.to_str().and_then(|text| text.strip_prefix('-'));
         let name = flag.map(|flag| flag.split('=').next().unwrap_or(flag));
         if name.is_some_and(|name| FLAGS.contains(&name)) {
@@ -402,6 +405,10 @@ mod tests {
         assert_eq!(
             spelled(&["windowpane", "pool3d", "-N", "64", "-Sz=2", "-v", "0", "--op", "avg", "-h"]),
             ["windowpane", "pool3d", "--N", "64", "--Sz=2", "--v", "0", "--op", "avg", "-h"]
+        );
+        assert_eq!(
+            spelled(&["windowpane", "-v", "pool2d", "-v=1"])[1..],
+            ["-v", "pool2d", "--v=1"]
         );
         // Only whole names, and only of these commands.
         assert_eq!(spelled(&["windowpane", "pool3d", "-Szz"])[2], "-Szz");

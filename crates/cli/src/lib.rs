@@ -24,6 +24,7 @@ mod element;
 mod failure;
 mod interrupt;
 mod layouts;
+mod logs;
 mod manual;
 mod memory;
 mod negative;
@@ -48,6 +49,9 @@ use failure::Failure;
 #[derive(Parser)]
 #[command(name = "windowpane", version)]
 struct Cli {
+    /// Print logs on stderr: each pooling and convolution, its kernel, and the time that the call took on the CPU
+    #[arg(short, long)]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -126,13 +130,17 @@ pub fn plan_cases(text: &str) -> Result<(), String> {
     bench::plan_cases(text).map_err(|failure| failure.to_string())
 }
 
-fn parse(arguments: Vec<OsString>) -> Result<Command, Failure> {
+fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
     let arguments = negative::joined(composable_kernel::double_dashes(arguments));
-    Ok(Cli::try_parse_from(arguments)?.command)
+    Ok(Cli::try_parse_from(arguments)?)
 }
 
 fn run(arguments: Vec<OsString>) -> Result<(), Failure> {
-    match parse(arguments)? {
+    let cli = parse(arguments)?;
+    if cli.verbose {
+        logs::print();
+    }
+    match cli.command {
         Command::Devices(devices) => devices.run(),
         Command::Pool(pool) => pool.run(),
         Command::PoolBackward(pool) => pool.run(),
