@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use super::operators::{
         avg_pool, avg_pool_backward, convolve, convolve_backward_filter, convolve_transposed,
-        devices, lp_pool, lp_pool_backward, max_pool, max_pool_backward, max_unpool,
+        devices, extremum_pool, extremum_pool_backward, lp_pool, lp_pool_backward, max_unpool,
         max_unpool_backward,
     };
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, Layout, LpPool, MaxPool,
-    MaxUnpool, Rounding, Scalar, Tensor, UnknownBackend, Window,
+    MaxUnpool, MinPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
 };
 
 use crate::array::{Array, Data, Input, read, read_indices};
@@ -62,6 +62,10 @@ impl Options {
 
     fn max_pool(&self) -> PyResult<MaxPool> {
         Ok(MaxPool::over(self.window()?).layout(Layout::ChannelsFirst))
+    }
+
+    fn min_pool(&self) -> PyResult<MinPool> {
+        Ok(MinPool::over(self.window()?).layout(Layout::ChannelsFirst))
     }
 
     fn avg_pool(&self, counts: bool, divisor: Option<u32>) -> PyResult<AvgPool> {
@@ -193,31 +197,35 @@ pub(crate) fn devices(py: Python<'_>) -> PyResult<Vec<String>> {
     wait(py, || Ok(Device::all().iter().map(ToString::to_string).collect()))
 }
 
-/// The maxima, and with `indices` their positions in the planes of the input.
+/// The maxima or the minima, and with `indices` their positions in the planes of the input.
 #[pyfunction]
-pub(crate) fn max_pool(
+pub(crate) fn extremum_pool(
     py: Python<'_>,
     x: &Bound<'_, PyAny>,
     options: Options,
+    minimum: bool,
     indices: bool,
     name: Option<String>,
 ) -> PyResult<(Array, Option<Array>)> {
     let (x, alone) = read(x)?.batched(options.rank())?;
-    let pool = options.max_pool()?;
+    let (highest, lowest) = (options.max_pool()?, options.min_pool()?);
     let mut made = compute(py, vec![x], name, alone, move |inputs| {
-        if !indices {
-            return Ok(vec![Made::Values(pool.forward(&inputs[0])?)]);
-        }
-        let (y, winners) = pool.forward_with_indices(&inputs[0])?;
+        let x = &inputs[0];
+        let (y, winners) = match (minimum, indices) {
+            (false, false) => return Ok(vec![Made::Values(highest.forward(x)?)]),
+            (true, false) => return Ok(vec![Made::Values(lowest.forward(x)?)]),
+            (false, true) => highest.forward_with_indices(x)?,
+            (true, true) => lowest.forward_with_indices(x)?,
+        };
         Ok(vec![Made::Values(y), Made::Indices(winners)])
     })?;
     let y = made.remove(0);
     Ok((y, made.pop()))
 }
 
-/// The gradient of [`max_pool`] with respect to an input with axes of these extents.
+/// The gradient of [`extremum_pool`] with respect to an input with axes of these extents. Both extrema have the same one.
 #[pyfunction]
-pub(crate) fn max_pool_backward(
+pub(crate) fn extremum_pool_backward(
     py: Python<'_>,
     dy: &Bound<'_, PyAny>,
     indices: &Bound<'_, PyAny>,

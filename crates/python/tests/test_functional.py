@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -16,6 +19,21 @@ from hypothesis import strategies as st
 
 DEVICES = windowpane.devices()
 TYPES = [np.float64, np.float32, np.float16]
+# Those that kernels lack.
+CONVERTED = [np.bool_, np.int16, np.uint16, np.uint32, np.int64, np.uint64]
+
+
+def spread(x: Any, dtype: Any) -> Any:
+    """Numbers from -8 to 8 over the range of a type, as far as a float64 and 32-bit integers hold them."""
+    dtype = np.dtype(dtype)
+    if dtype == np.bool_:
+        return x > 0
+    if dtype.kind == "f":
+        return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    # Every device has 32-bit integers, and many have no float64.
+    least, most = max(limits.min, -(1 << 31)), min(limits.max, (1 << (32 if dtype == np.uint32 else 31)) - 1)
+    return np.interp(x, [-8, 8], [least, most]).round().clip(least, most).astype(dtype)
 
 
 def windows(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, fill: float) -> Any:
@@ -46,23 +64,73 @@ def pools(draw: Any) -> Any:
 
 @pytest.mark.parametrize("device", DEVICES)
 @settings(deadline=None, max_examples=25)
-@given(pools(), st.sampled_from([np.float32, np.int32]))
-def test_maxima(device: str, case: Any, dtype: Any) -> None:
+@given(pools(), st.sampled_from([np.float32, np.int32, *CONVERTED]), st.sampled_from(["max", "min"]))
+def test_extrema(device: str, case: Any, dtype: Any, name: str) -> None:
     rank, x, kernel, stride, padding, dilation = case
-    x = x.astype(dtype)
-    pool = [F.max_pool1d, F.max_pool2d, F.max_pool3d][rank - 1]
+    x = spread(x, dtype)
+    pool = getattr(F, f"{name}_pool{rank}d")
     y, winners = pool(x, tuple(kernel), tuple(stride), tuple(padding), tuple(dilation), return_indices=True, device=device)
     taps = tuple(range(-rank, 0))
-    expected = windows(x, kernel, stride, padding, dilation, -np.inf).max(axis=taps)
-    assert y.dtype == dtype and winners.dtype == np.int64
+    outside = np.inf if name == "min" else -np.inf
+    view = windows(x, kernel, stride, padding, dilation, outside)
+    expected = getattr(view, name)(axis=taps)
+    assert y.dtype == x.dtype and winners.dtype == np.int64
     np.testing.assert_array_equal(y, expected)
-    # The first of several equal maxima, in row-major order of the taps.
+    np.testing.assert_array_equal(pool(x, kernel, stride, padding, dilation, device=device), y)
+    # The first of several equal extrema, in row-major order of the taps.
     positions = np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])
     positions = np.broadcast_to(positions, x.shape)
     there = windows(positions, kernel, stride, padding, dilation, -1)
-    is_maximum = windows(x, kernel, stride, padding, dilation, -np.inf) == expected[(..., *[None] * rank)]
-    first = np.where(is_maximum & (there >= 0), there, np.inf).min(axis=taps)
+    first = np.where((view == expected[(..., *[None] * rank)]) & (there >= 0), there, np.inf).min(axis=taps)
     np.testing.assert_array_equal(winners, first)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_adaptive_and_global_pools(device: str, rank: int) -> None:
+    x = np.random.default_rng(rank).integers(-50, 50, (2, 3, *[7, 6, 5][:rank])).astype(np.float32)
+    size = [3, 4, 2][:rank]
+    axes = tuple(range(2, 2 + rank))
+
+    def norm(part: Any, axis: Any) -> Any:
+        return np.sqrt((part.astype(np.float64) ** 2).sum(axis=axis))
+
+    families: dict[str, Any] = {"max": np.max, "min": np.min, "avg": np.mean, "sum": np.sum, "lp": norm}
+    for name, reduce in families.items():
+        before = [2] if name == "lp" else []
+        y = getattr(F, f"adaptive_{name}_pool{rank}d")(x, *before, size, device=device)
+        assert y.shape == (2, 3, *size)
+        for at in np.ndindex(*size):
+            spans = [slice(i * own // out, -(-(i + 1) * own // out)) for i, own, out in zip(at, x.shape[2:], size)]
+            np.testing.assert_allclose(y[(..., *at)], reduce(x[(..., *spans)], axis=axes), rtol=1e-6)
+        whole = getattr(F, f"global_{name}_pool{rank}d")(x, *before, device=device)
+        np.testing.assert_allclose(whole[(..., *[0] * rank)], reduce(x, axis=axes), rtol=1e-6)
+        assert whole.shape == (2, 3, *[1] * rank)
+    _, winners = getattr(F, f"global_min_pool{rank}d")(x, True, device=device)
+    np.testing.assert_array_equal(winners.reshape(2, 3), x.reshape(2, 3, -1).argmin(axis=2))
+    _, winners = getattr(F, f"adaptive_min_pool{rank}d")(x, size, True, device=device)
+    lowest = getattr(F, f"adaptive_min_pool{rank}d")(x, size, device=device)
+    np.testing.assert_array_equal(np.take_along_axis(x.reshape(2, 3, -1), winners.reshape(2, 3, -1), 2), lowest.reshape(2, 3, -1))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int8, np.uint8, *CONVERTED])
+def test_sums_and_averages_of_integers(dtype: Any) -> None:
+    x = spread(np.random.default_rng(6).integers(-8, 9, (2, 3, 8, 6)), dtype)
+    blocks = windows(x, [2, 3], [2, 3], [0, 0], [1, 1], 0)
+    sums, means = F.sum_pool2d(x, (2, 3)), F.avg_pool2d(x, (2, 3))
+    assert sums.dtype == np.int64 and means.dtype == np.float64
+    np.testing.assert_array_equal(sums, blocks.sum(axis=(-2, -1)))
+    np.testing.assert_array_equal(means, blocks.sum(axis=(-2, -1)) / 6)
+    total = F.global_sum_pool2d(x)
+    assert total.dtype == np.int64
+    np.testing.assert_array_equal(total[..., 0, 0], x.astype(np.int64).sum(axis=(2, 3)))
+
+
+def test_integers_of_another_byte_order() -> None:
+    for dtype in ["<i4", ">i4", "<u4", ">u4", ">u2", "<i8", ">i8"]:
+        x = np.array([[[1, 70, 2, 40]]], dtype=dtype)
+        np.testing.assert_array_equal(F.max_pool1d(x, 2), [[[70, 40]]])
+        np.testing.assert_array_equal(F.sum_pool1d(x, 2), [[[71, 42]]])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -201,7 +269,7 @@ class Subclass(np.ndarray[Any, Any]):
 def test_results_are_of_the_callers_library() -> None:
     x = np.arange(8.0).reshape(1, 1, 8)
     assert type(F.max_pool1d(x.view(Subclass), 2, device="host")) is np.ndarray
-    y, _ = windowpane._native.max_pool(x, OPTIONS, False, "host")  # type: ignore[attr-defined]
+    y, _ = windowpane._native.extremum_pool(x, OPTIONS, False, False, "host")  # type: ignore[attr-defined]
     again = F.max_pool1d(y, 2, device="host")
     assert isinstance(again, windowpane.Array) and again.shape == (1, 1, 2)
 
@@ -236,8 +304,10 @@ def test_a_fork_is_refused_and_does_not_hang() -> None:
         (lambda x: F.adaptive_avg_pool2d(x, (1, 2, 3)), ValueError, "output_size"),
         (lambda x: F.max_pool2d(x, (1, 2, 3)), ValueError, "kernel_size needs 2 numbers"),
         (lambda x: F.max_pool2d(x[0, 0], 2), ValueError, "4 axes"),
-        (lambda x: F.max_pool2d(x.astype(np.int64), 2), TypeError, "int64"),
-        (lambda x: F.max_pool2d(x > 0, 2), TypeError, "bool"),
+        (lambda x: F.max_pool2d(x.astype(np.int64) << 60, 2), ValueError, "2\\*\\*53"),
+        (lambda x: F.global_sum_pool2d(x.astype(np.int64) << 50), ValueError, "2\\*\\*53"),
+        (lambda x: F.lp_pool2d(x.astype(np.int32), 2, 2), ValueError, "i32"),
+        (lambda x: F.lp_pool2d(x > 0, 2, 2), TypeError, "bool"),
         (lambda x: F.max_pool2d([1, 2], 2), TypeError, "list"),
         (lambda x: F.max_pool2d(np.broadcast_to(x[:1, :1, :1, :1], (1, 1, 1 << 21, 1 << 21)), 2), ValueError, "elements"),
         (lambda x: F.max_unpool2d(x, x.astype(np.int64), 2, output_size=(99, 99)), ValueError, "output_size"),
@@ -282,7 +352,7 @@ OPTIONS = {"kernel": [2], "stride": [2], "padding": [0], "dilation": [1], "ceil"
 def test_results_are_arrays_for_every_library() -> None:
     from windowpane import _native
 
-    y, none = _native.max_pool(np.arange(8.0).reshape(1, 1, 8), OPTIONS, False, "host")
+    y, none = _native.extremum_pool(np.arange(8.0).reshape(1, 1, 8), OPTIONS, False, False, "host")
     assert none is None and y.shape == (1, 1, 4) and y.__dlpack_device__() == (1, 0)
     shared, copied = np.from_dlpack(y), np.from_dlpack(y, copy=True)
     np.testing.assert_array_equal(shared, [[[1, 3, 5, 7]]])
@@ -297,8 +367,19 @@ def test_results_are_arrays_for_every_library() -> None:
 # The parameters of PyTorch 2, in order, with their defaults.
 POOL = "input, kernel_size, stride=None, padding=0"
 SIGNATURES = {
+    # These PyTorch lacks.
+    "min_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
+    "sum_pool": f"{POOL}, ceil_mode=False",
+    "adaptive_min_pool": "input, output_size, return_indices=False",
+    "adaptive_sum_pool": "input, output_size",
+    "adaptive_lp_pool": "input, norm_type, output_size",
+    "global_max_pool": "input, return_indices=False",
+    "global_avg_pool": "input",
+    "global_lp_pool": "input, norm_type",
+    # These it has.
     "max_pool": f"{POOL}, dilation=1, ceil_mode=False, return_indices=False",
-    "avg_pool": f"{POOL}, ceil_mode=False, count_include_pad=True",
+    # It has no divisor for signals.
+    "avg_pool": f"{POOL}, ceil_mode=False, count_include_pad=True, divisor_override=None",
     "lp_pool": "input, norm_type, kernel_size, stride=None, ceil_mode=False",
     "adaptive_max_pool": "input, output_size, return_indices=False",
     "adaptive_avg_pool": "input, output_size",
@@ -312,10 +393,28 @@ SIGNATURES = {
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_signatures_are_those_of_pytorch(family: str, rank: int) -> None:
     expected = SIGNATURES[family]
-    if family == "avg_pool" and rank > 1:
-        expected += ", divisor_override=None"
     found = inspect.signature(getattr(F, f"{family}{rank}d")).parameters.values()
     positional = [p for p in found if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     written = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in positional]
     assert ", ".join(written) == expected
     assert f"{family}{rank}d" in F.__all__
+
+
+def test_functions_are_pickled_and_described_by_name() -> None:
+    for name in F.__all__:
+        function = getattr(F, name)
+        assert pickle.loads(pickle.dumps(function)) is function
+        assert function.__name__ == name and function.__doc__
+
+
+def test_nothing_is_printed_where_there_is_no_desktop() -> None:
+    code = """
+import threading, windowpane
+threads = [threading.Thread(target=windowpane.devices) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(*windowpane.devices())
+"""
+    shown = {name: value for name, value in os.environ.items() if name not in ("XDG_RUNTIME_DIR", "NODEVICE_SELECT")}
+    ran = subprocess.run([sys.executable, "-c", code], env=shown, capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == DEVICES and ran.stderr == ""

@@ -27,6 +27,11 @@ CASES = {
     "lp_pool2d": ((2, 3, 8, 8), [], {"norm_type": 2, "kernel_size": 2}),
     "adaptive_avg_pool3d": ((1, 2, 5, 4, 6), [], {"output_size": 2}),
     "adaptive_max_pool1d": ((1, 2, 9), [], {"output_size": 4}),
+    "min_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 3, "stride": 2, "padding": 1}),
+    "sum_pool2d": ((2, 3, 8, 7), [], {"kernel_size": 2}),
+    "global_min_pool2d": ((2, 3, 5, 4), [], {}),
+    "global_sum_pool1d": ((2, 3, 5), [], {}),
+    "adaptive_lp_pool2d": ((1, 2, 5, 4), [], {"norm_type": 2, "output_size": 2}),
     "conv2d": ((2, 4, 8, 7), [(6, 2, 3, 3), (6,)], {"stride": 2, "padding": 1, "groups": 2}),
     "conv1d": ((1, 2, 9), [(3, 2, 3)], {"padding": "same"}),
     "conv_transpose2d": ((2, 4, 4, 5), [(4, 3, 3, 3), (6,)], {"stride": 2, "padding": 1, "output_padding": 1, "groups": 2}),
@@ -62,3 +67,15 @@ def test_unpooling() -> None:
     for call in (work, jax.jit(work)):
         np.testing.assert_array_equal(call(x), expected)
         np.testing.assert_array_equal(jax.grad(lambda x: call(x).sum())(x), expected != 0)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "uint16", "int32", "uint32"])
+def test_integers(dtype: str) -> None:
+    x = np.random.default_rng(1).integers(0, 60000, (1, 2, 9)).astype(dtype)
+    for pool in (F.max_pool1d, F.min_pool1d):
+        for call in (pool, jax.jit(pool, static_argnums=1)):
+            y = call(jnp.asarray(x), 3)
+            assert y.dtype == dtype
+            np.testing.assert_array_equal(y, pool(x, 3))
+    with pytest.raises(TypeError, match="floating-point"):
+        F.sum_pool1d(jnp.asarray(x), 3)

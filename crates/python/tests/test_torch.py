@@ -75,6 +75,31 @@ def test_gradients_are_those_of_differences(device: str) -> None:
         assert torch.autograd.gradcheck(lambda *x: getattr(F, name)(*x, **options), inputs), (name, options)
 
 
+# Those that PyTorch lacks, and what they are in its terms.
+OTHERS: dict[str, Any] = {
+    "min_pool2d": (lambda x: F.min_pool2d(x, 3, 2, 1), lambda x: -T.max_pool2d(-x, 3, 2, 1)),
+    "adaptive_min_pool2d": (lambda x: F.adaptive_min_pool2d(x, 3), lambda x: -T.adaptive_max_pool2d(-x, 3)),
+    "global_min_pool2d": (lambda x: F.global_min_pool2d(x), lambda x: x.amin((2, 3), keepdim=True)),
+    "global_max_pool2d": (lambda x: F.global_max_pool2d(x), lambda x: x.amax((2, 3), keepdim=True)),
+    "sum_pool2d": (lambda x: F.sum_pool2d(x, 3, 2, 1), lambda x: T.avg_pool2d(x, 3, 2, 1, divisor_override=1)),
+    "global_sum_pool2d": (lambda x: F.global_sum_pool2d(x), lambda x: x.sum((2, 3), keepdim=True)),
+    "global_avg_pool2d": (lambda x: F.global_avg_pool2d(x), lambda x: x.mean((2, 3), keepdim=True)),
+    "adaptive_lp_pool2d": (lambda x: F.adaptive_lp_pool2d(x, 2, (7, 1)), lambda x: x.norm(dim=3, keepdim=True)),
+    "global_lp_pool2d": (lambda x: F.global_lp_pool2d(x, 3), lambda x: x.flatten(2).norm(3, dim=2)[..., None, None]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("device", DEVICES)
+def test_functions_that_pytorch_lacks(name: str, device: str) -> None:
+    ours, theirs = OTHERS[name]
+    x = draw(2, 2, 7, 6, device=device, distinct=True)
+    torch.testing.assert_close(ours(x), theirs(x))
+    own, other = (torch.autograd.grad(call(x).square().sum(), x)[0] for call in (ours, theirs))
+    torch.testing.assert_close(own, other)
+    assert torch.autograd.gradcheck(ours, [x])
+
+
 def test_second_gradients() -> None:
     for name, inputs, options in cases("cpu"):
         if "2d" in name and "lp_pool" not in name:
@@ -101,12 +126,12 @@ def test_operators_pass_pytorchs_own_check() -> None:
     window = ([3, 3], [2, 2], [1, 1], [1, 1], True, False)
     adaptive = ([3, 4], [], [], [], False, True)
     plain = ([3, 3], [2, 2], [1, 1], [1, 1], False, False)
-    winners = ops.max_pool_with_indices(x, *plain, None)[1]
+    winners = ops.extremum_pool_with_indices(x, False, *plain, None)[1]
     dy = draw(2, 4, 4, 5)
-    torch.library.opcheck(ops.max_pool, (x, *window, None))
-    torch.library.opcheck(ops.max_pool_with_indices, (x, *window, None))
-    torch.library.opcheck(ops.max_pool_with_indices, (x, *adaptive, None))
-    torch.library.opcheck(ops.max_pool_backward, (dy, winners, [8, 9], *plain, None))
+    torch.library.opcheck(ops.extremum_pool, (x, True, *window, None))
+    torch.library.opcheck(ops.extremum_pool_with_indices, (x, True, *window, None))
+    torch.library.opcheck(ops.extremum_pool_with_indices, (x, False, *adaptive, None))
+    torch.library.opcheck(ops.extremum_pool_backward, (dy, winners, [8, 9], *plain, None))
     torch.library.opcheck(ops.avg_pool, (x, *window, False, None, None))
     torch.library.opcheck(ops.avg_pool, (x, *adaptive, True, None, None))
     torch.library.opcheck(ops.lp_pool, (x, 2.0, *plain, None))
@@ -152,6 +177,33 @@ def test_patch_leaves_what_would_change() -> None:
     assert type(whole[0]) is nn.LPPool2d and type(whole[1]) is wt.MaxUnpool2d
     y, indices = T.max_pool2d(torch.randn(1, 2, 6, 6), 2, return_indices=True)
     torch.testing.assert_close(whole[1](y, indices), nn.MaxUnpool2d(2)(y, indices))
+
+
+INTEGERS = [torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers(dtype: Any) -> None:
+    x = torch.randint(0, 2 if dtype == torch.bool else 100, (2, 3, 8, 6)).to(dtype)
+    wide = x.to(torch.float64)
+    y, indices = F.max_pool2d(x, 2, return_indices=True)
+    assert y.dtype == dtype and torch.equal(y.to(torch.float64), T.max_pool2d(wide, 2))
+    assert torch.equal(F.min_pool2d(x, 2).to(torch.float64), -T.max_pool2d(-wide, 2))
+    sums, means = F.sum_pool2d(x, 2), F.avg_pool2d(x, 2)
+    assert sums.dtype == torch.int64 and means.dtype == torch.float64
+    torch.testing.assert_close(means, T.avg_pool2d(wide, 2))
+    assert torch.equal(sums.to(torch.float64), T.avg_pool2d(wide, 2, divisor_override=1))
+    compiled = torch.compile(lambda x: F.max_pool2d(x, 2), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(x).to(torch.float64), y.to(torch.float64))
+
+
+def test_integers_that_are_refused() -> None:
+    with pytest.raises(TypeError, match="uint64"):
+        F.max_pool1d(torch.ones(1, 1, 8, dtype=torch.uint64), 2)
+    with pytest.raises(ValueError, match="2\\*\\*53"):
+        F.max_pool1d(torch.full((1, 1, 8), 1 << 60), 2)
+    with pytest.raises(ValueError, match="2\\*\\*53"):
+        F.sum_pool1d(torch.full((1, 1, 8), 1 << 51), 2)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

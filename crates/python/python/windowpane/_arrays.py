@@ -76,6 +76,26 @@ def numbers(value: Numbers, rank: int, name: str, least: int = 0) -> list[int]:
     return found
 
 
+def window(
+    rank: int,
+    kernel: Numbers,
+    stride: Numbers | None,
+    padding: Numbers,
+    dilation: Numbers = 1,
+    ceil: bool = False,
+) -> Options:
+    """The options of a window; by default the stride is the kernel."""
+    kernel_size = numbers(kernel, rank, "kernel_size", 1)
+    return {
+        "kernel": kernel_size,
+        "stride": kernel_size if stride is None else numbers(stride, rank, "stride", 1),
+        "padding": numbers(padding, rank, "padding"),
+        "dilation": numbers(dilation, rank, "dilation", 1),
+        "ceil": ceil,
+        "adaptive": False,
+    }
+
+
 def output_size(space: Any, options: Options) -> list[Any]:
     """The extents of the output of a window: section 1 of docs/SEMANTICS.md."""
     if options["adaptive"]:

@@ -6,16 +6,22 @@ from typing import Any, Protocol
 
 from windowpane import _native
 from windowpane._arrays import Options, SupportsDLPack, converter
+from windowpane._integers import is_integer, ordered, summed
 
 
 class Engine(Protocol):
     """The operators on arrays of one library; results are arrays of that library."""
 
-    def max_pool(self, x: Any, options: Options, device: str | None) -> Any: ...
-    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any: ...
+    def extremum_pool(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any: ...
+    def extremum_pool_with_indices(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any: ...
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
     ) -> Any: ...
+    def sum_pool(self, x: Any, options: Options, device: str | None) -> Any: ...
     def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any: ...
     def max_unpool(self, x: Any, indices: Any, size: list[int], device: str | None) -> Any: ...
     def conv(
@@ -36,19 +42,31 @@ class Engine(Protocol):
 class Native:
     """The native module, for arrays of any library."""
 
-    def max_pool(self, x: Any, options: Options, device: str | None) -> Any:
-        return converter(x)(_native.max_pool(x, options, False, device)[0])
+    def extremum_pool(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
+        wide, back = ordered(x)
+        y, _ = _native.extremum_pool(wide, options, minimum, False, device)
+        return back(converter(x)(y))
 
-    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any:
-        convert = converter(x)
-        y, winners = _native.max_pool(x, options, True, device)
+    def extremum_pool_with_indices(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
+        (wide, back), convert = ordered(x), converter(x)
+        y, winners = _native.extremum_pool(wide, options, minimum, True, device)
+        indices = convert(winners)
         # On a GPU they have 32 bits.
-        return convert(y), _cast(convert(winners), "int64") if on_gpu(x) else convert(winners)
+        return back(convert(y)), _cast(indices, "int64") if on_gpu(x) else indices
 
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
     ) -> Any:
-        return converter(x)(_native.avg_pool(x, options, counts, divisor, device))
+        wide = summed(x, len(options["kernel"])) if is_integer(x) else x
+        return converter(x)(_native.avg_pool(wide, options, counts, divisor, device))
+
+    def sum_pool(self, x: Any, options: Options, device: str | None) -> Any:
+        y = self.avg_pool(x, options, True, 1, device)
+        return y.astype("int64") if is_integer(x) else y
 
     def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
         return converter(x)(_native.lp_pool(x, p, options, device))

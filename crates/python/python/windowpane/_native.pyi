@@ -13,10 +13,10 @@ __all__ = [
     "convolve_backward_filter",
     "convolve_transposed",
     "devices",
+    "extremum_pool",
+    "extremum_pool_backward",
     "lp_pool",
     "lp_pool_backward",
-    "max_pool",
-    "max_pool_backward",
     "max_unpool",
     "max_unpool_backward",
 ]
@@ -41,10 +41,10 @@ class Array:
 def devices() -> list[str]:
     """The names of the devices of this machine, the preferred first."""
 
-def max_pool(
-    x: SupportsDLPack, options: Options, indices: bool, name: str | None
+def extremum_pool(
+    x: SupportsDLPack, options: Options, minimum: bool, indices: bool, name: str | None
 ) -> tuple[Array, Array | None]: ...
-def max_pool_backward(
+def extremum_pool_backward(
     dy: SupportsDLPack,
     indices: SupportsDLPack,
     size: list[int],

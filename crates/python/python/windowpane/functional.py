@@ -1,41 +1,65 @@
 """Pooling and convolution with PyTorch's names, order and defaults, on arrays of any library.
 
-Arrays are channels first: a batch of samples, or one sample without the batch axis. A result has the type of the first
-argument. Work runs on the best device of the machine that computes with the type of the elements, or on the one that
-`device` names (see `windowpane.devices()`). Arrays on a CUDA device stay there. Importing `windowpane.torch` or
-`windowpane.jax` adds gradients.
+Arrays are channels first: a batch of samples, or one sample without the batch axis. Work runs on the best device of the
+machine that computes with the type of the elements, or on the one that `device` names (see `windowpane.devices()`). Arrays
+on a CUDA device stay there. Importing `windowpane.torch` or `windowpane.jax` adds gradients.
 
-What differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
+Beside PyTorch's functions there are `min_pool*`, `sum_pool*`, `adaptive_{min,sum,lp}_pool*` and
+`global_{max,min,avg,sum,lp}_pool*`, whose results keep the pooled axes with an extent of 1. `avg_pool1d` takes a
+`divisor_override` as the others do.
+
+A result has the type of the first argument, with one exception: averages of integers are float64, and their sums int64.
+Both are exact before the one rounding of an average. Maxima and minima take all integers and truth values. Kernels have
+int32, int8 and uint8; other integers are converted on the way in and back. 64-bit integers have to be within 2**53, and
+so do sums of integers; others are refused. Averages and sums of JAX's integers are refused too, and so are norms and
+convolutions of integers.
+
+What else differs from PyTorch: `lp_pool*` sums magnitudes, where PyTorch keeps signs for an odd `norm_type`, and a window
 that `ceil_mode` cuts off is not scaled up; `norm_type` is at least 1. `padding="same"` works with even kernels as in
 PyTorch. Indices are int64, whatever the type of the elements.
+
+>>> import numpy
+>>> max_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="int32"), 2)
+array([[[5, 4]]], dtype=int32)
+>>> avg_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="uint16"), 2)
+array([[[3., 3.]]])
+>>> global_sum_pool2d(numpy.ones((1, 3, 4, 4), dtype=bool)).tolist()
+[[[[16]], [[16]], [[16]]]]
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, SupportsIndex
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, SupportsIndex
 
-from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of
+from windowpane._arrays import Numbers, Options, SupportsDLPack, numbers, space_of, window
 from windowpane._engines import engine_of
 
+_Parameters = ParamSpec("_Parameters")
 
-def _options(
-    rank: int,
-    kernel: Numbers,
-    stride: Numbers | None,
-    padding: Numbers,
-    dilation: Numbers = 1,
-    ceil: bool = False,
-) -> Options:
-    kernel_size = numbers(kernel, rank, "kernel_size", 1)
-    return {
-        "kernel": kernel_size,
-        "stride": kernel_size if stride is None else numbers(stride, rank, "stride", 1),
-        "padding": numbers(padding, rank, "padding"),
-        "dilation": numbers(dilation, rank, "dilation", 1),
-        "ceil": ceil,
-        "adaptive": False,
-    }
+
+def _of_rank(
+    function: Callable[Concatenate[int, _Parameters], Any], rank: int
+) -> Callable[_Parameters, Any]:
+    def of_rank(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> Any:
+        return function(rank, *args, **kwargs)
+
+    signature = inspect.signature(function)
+    _, *parameters = signature.parameters.values()
+    of_rank.__name__ = of_rank.__qualname__ = f"{function.__name__.removeprefix('_')}{rank}d"
+    of_rank.__doc__ = function.__doc__
+    of_rank.__annotations__ = {**function.__annotations__}
+    del of_rank.__annotations__["rank"]
+    vars(of_rank)["__signature__"] = signature.replace(parameters=parameters)
+    return of_rank
+
+
+def _of_each_rank(
+    function: Callable[Concatenate[int, _Parameters], Any],
+) -> tuple[Callable[_Parameters, Any], Callable[_Parameters, Any], Callable[_Parameters, Any]]:
+    """A function of the number of axes as three functions, for signals, images and volumes: `…1d`, `…2d`, `…3d`."""
+    return _of_rank(function, 1), _of_rank(function, 2), _of_rank(function, 3)
 
 
 def _with_small_padding(options: Options) -> Options:
@@ -46,7 +70,7 @@ def _with_small_padding(options: Options) -> Options:
     return options
 
 
-def _adaptive(x: SupportsDLPack, rank: int, output: Any) -> Options:
+def _adaptive(x: SupportsDLPack, rank: int, output: int | Sequence[int | None] | None) -> Options:
     space = space_of(x, rank)
     wanted = list(output) if isinstance(output, Sequence) else [output] * rank
     if len(wanted) == 1:
@@ -66,69 +90,16 @@ def _adaptive(x: SupportsDLPack, rank: int, output: Any) -> Options:
     }
 
 
-def _max_pool(
-    rank: int, x: SupportsDLPack, options: Options, indices: bool, device: str | None
+def _extrema(
+    rank: int, x: SupportsDLPack, options: Options, minimum: bool, indices: bool, device: str | None
 ) -> Any:
     space_of(x, rank)
     if indices:
-        return engine_of(x).max_pool_with_indices(x, options, device)
-    return engine_of(x).max_pool(x, options, device)
+        return engine_of(x).extremum_pool_with_indices(x, options, minimum, device)
+    return engine_of(x).extremum_pool(x, options, minimum, device)
 
 
-def max_pool1d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    dilation: Numbers = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The maximum of each window of signals.
-
-    >>> import numpy
-    >>> max_pool1d(numpy.array([[[1, 5, 2, 4]]], dtype="int32"), 2)
-    array([[[5, 4]]], dtype=int32)
-    """
-    options = _with_small_padding(_options(1, kernel_size, stride, padding, dilation, ceil_mode))
-    return _max_pool(1, input, options, return_indices, device)
-
-
-def max_pool2d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    dilation: Numbers = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The maximum of each window of images, and with `return_indices` its position in the plane."""
-    options = _with_small_padding(_options(2, kernel_size, stride, padding, dilation, ceil_mode))
-    return _max_pool(2, input, options, return_indices, device)
-
-
-def max_pool3d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    dilation: Numbers = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The maximum of each window of volumes."""
-    options = _with_small_padding(_options(3, kernel_size, stride, padding, dilation, ceil_mode))
-    return _max_pool(3, input, options, return_indices, device)
-
-
-def _avg_pool(
+def _averages(
     rank: int,
     x: SupportsDLPack,
     options: Options,
@@ -142,114 +113,120 @@ def _avg_pool(
     return engine_of(x).avg_pool(x, options, counts, divisor, device)
 
 
-def avg_pool1d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The average of each window of signals."""
-    options = _with_small_padding(_options(1, kernel_size, stride, padding, ceil=ceil_mode))
-    return _avg_pool(1, input, options, count_include_pad, None, device)
+def _sums(rank: int, x: SupportsDLPack, options: Options, device: str | None) -> Any:
+    space_of(x, rank)
+    return engine_of(x).sum_pool(x, options, device)
 
 
-def avg_pool2d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The average of each window of images."""
-    options = _with_small_padding(_options(2, kernel_size, stride, padding, ceil=ceil_mode))
-    return _avg_pool(2, input, options, count_include_pad, divisor_override, device)
-
-
-def avg_pool3d(
-    input: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The average of each window of volumes."""
-    options = _with_small_padding(_options(3, kernel_size, stride, padding, ceil=ceil_mode))
-    return _avg_pool(3, input, options, count_include_pad, divisor_override, device)
-
-
-def _lp_pool(
-    rank: int, x: SupportsDLPack, p: float, options: Options, device: str | None
-) -> Any:
+def _norms(rank: int, x: SupportsDLPack, p: float, options: Options, device: str | None) -> Any:
     space_of(x, rank)
     return engine_of(x).lp_pool(x, float(p), options, device)
 
 
-def lp_pool1d(
+@_of_each_rank
+def _max_pool(
+    rank: int,
     input: SupportsDLPack,
-    norm_type: float,
     kernel_size: Numbers,
     stride: Numbers | None = None,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
     ceil_mode: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The norm of each window of signals, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _with_small_padding(_options(1, kernel_size, stride, 0, ceil=ceil_mode))
-    return _lp_pool(1, input, norm_type, options, device)
-
-
-def lp_pool2d(
-    input: SupportsDLPack,
-    norm_type: float,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    ceil_mode: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The norm of each window of images, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _with_small_padding(_options(2, kernel_size, stride, 0, ceil=ceil_mode))
-    return _lp_pool(2, input, norm_type, options, device)
-
-
-def lp_pool3d(
-    input: SupportsDLPack,
-    norm_type: float,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    ceil_mode: bool = False,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The norm of each window of volumes, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
-    options = _with_small_padding(_options(3, kernel_size, stride, 0, ceil=ceil_mode))
-    return _lp_pool(3, input, norm_type, options, device)
-
-
-def adaptive_max_pool1d(
-    input: SupportsDLPack,
-    output_size: int | Sequence[int | None],
     return_indices: bool = False,
     *,
     device: str | None = None,
 ) -> Any:
-    """The maxima of windows that make outputs of this size."""
-    return _max_pool(1, input, _adaptive(input, 1, output_size), return_indices, device)
+    """The maximum of each window, and with `return_indices` its position in the plane."""
+    options = window(rank, kernel_size, stride, padding, dilation, ceil_mode)
+    return _extrema(rank, input, _with_small_padding(options), False, return_indices, device)
 
 
-def adaptive_max_pool2d(
+max_pool1d, max_pool2d, max_pool3d = _max_pool
+
+
+@_of_each_rank
+def _min_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    dilation: Numbers = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The minimum of each window, and with `return_indices` its position in the plane."""
+    options = window(rank, kernel_size, stride, padding, dilation, ceil_mode)
+    return _extrema(rank, input, _with_small_padding(options), True, return_indices, device)
+
+
+min_pool1d, min_pool2d, min_pool3d = _min_pool
+
+
+@_of_each_rank
+def _avg_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The average of each window."""
+    options = _with_small_padding(window(rank, kernel_size, stride, padding, ceil=ceil_mode))
+    return _averages(rank, input, options, count_include_pad, divisor_override, device)
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = _avg_pool
+
+
+@_of_each_rank
+def _sum_pool(
+    rank: int,
+    input: SupportsDLPack,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    ceil_mode: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The sum of each window."""
+    options = _with_small_padding(window(rank, kernel_size, stride, padding, ceil=ceil_mode))
+    return _sums(rank, input, options, device)
+
+
+sum_pool1d, sum_pool2d, sum_pool3d = _sum_pool
+
+
+@_of_each_rank
+def _lp_pool(
+    rank: int,
+    input: SupportsDLPack,
+    norm_type: float,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    ceil_mode: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The norm of each window, of magnitudes: PyTorch's sums keep signs where `norm_type` is odd."""
+    options = window(rank, kernel_size, stride, 0, ceil=ceil_mode)
+    return _norms(rank, input, norm_type, options, device)
+
+
+lp_pool1d, lp_pool2d, lp_pool3d = _lp_pool
+
+
+@_of_each_rank
+def _adaptive_max_pool(
+    rank: int,
     input: SupportsDLPack,
     output_size: int | Sequence[int | None],
     return_indices: bool = False,
@@ -257,125 +234,194 @@ def adaptive_max_pool2d(
     device: str | None = None,
 ) -> Any:
     """The maxima of windows that make outputs of this size; `None` keeps the input's extent."""
-    return _max_pool(2, input, _adaptive(input, 2, output_size), return_indices, device)
+    options = _adaptive(input, rank, output_size)
+    return _extrema(rank, input, options, False, return_indices, device)
 
 
-def adaptive_max_pool3d(
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = _adaptive_max_pool
+
+
+@_of_each_rank
+def _adaptive_min_pool(
+    rank: int,
     input: SupportsDLPack,
     output_size: int | Sequence[int | None],
     return_indices: bool = False,
     *,
     device: str | None = None,
 ) -> Any:
-    """The maxima of windows that make outputs of this size; `None` keeps the input's extent."""
-    return _max_pool(3, input, _adaptive(input, 3, output_size), return_indices, device)
+    """The minima of windows that make outputs of this size; `None` keeps the input's extent."""
+    options = _adaptive(input, rank, output_size)
+    return _extrema(rank, input, options, True, return_indices, device)
 
 
-def adaptive_avg_pool1d(
-    input: SupportsDLPack,
-    output_size: int | Sequence[int | None],
-    *,
-    device: str | None = None,
-) -> Any:
-    """The averages of windows that make outputs of this size."""
-    return _avg_pool(1, input, _adaptive(input, 1, output_size), True, None, device)
+adaptive_min_pool1d, adaptive_min_pool2d, adaptive_min_pool3d = _adaptive_min_pool
 
 
-def adaptive_avg_pool2d(
-    input: SupportsDLPack,
-    output_size: int | Sequence[int | None],
-    *,
-    device: str | None = None,
-) -> Any:
-    """The averages of windows that make outputs of this size; `None` keeps the input's extent."""
-    return _avg_pool(2, input, _adaptive(input, 2, output_size), True, None, device)
-
-
-def adaptive_avg_pool3d(
+@_of_each_rank
+def _adaptive_avg_pool(
+    rank: int,
     input: SupportsDLPack,
     output_size: int | Sequence[int | None],
     *,
     device: str | None = None,
 ) -> Any:
     """The averages of windows that make outputs of this size; `None` keeps the input's extent."""
-    return _avg_pool(3, input, _adaptive(input, 3, output_size), True, None, device)
+    return _averages(rank, input, _adaptive(input, rank, output_size), True, None, device)
 
 
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = _adaptive_avg_pool
+
+
+@_of_each_rank
+def _adaptive_sum_pool(
+    rank: int,
+    input: SupportsDLPack,
+    output_size: int | Sequence[int | None],
+    *,
+    device: str | None = None,
+) -> Any:
+    """The sums of windows that make outputs of this size; `None` keeps the input's extent."""
+    return _sums(rank, input, _adaptive(input, rank, output_size), device)
+
+
+adaptive_sum_pool1d, adaptive_sum_pool2d, adaptive_sum_pool3d = _adaptive_sum_pool
+
+
+@_of_each_rank
+def _adaptive_lp_pool(
+    rank: int,
+    input: SupportsDLPack,
+    norm_type: float,
+    output_size: int | Sequence[int | None],
+    *,
+    device: str | None = None,
+) -> Any:
+    """The norms of windows that make outputs of this size; `None` keeps the input's extent."""
+    return _norms(rank, input, norm_type, _adaptive(input, rank, output_size), device)
+
+
+adaptive_lp_pool1d, adaptive_lp_pool2d, adaptive_lp_pool3d = _adaptive_lp_pool
+
+
+@_of_each_rank
+def _global_max_pool(
+    rank: int,
+    input: SupportsDLPack,
+    return_indices: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The maxima of each plane, with axes of 1 in its place."""
+    options = _adaptive(input, rank, 1)
+    return _extrema(rank, input, options, False, return_indices, device)
+
+
+global_max_pool1d, global_max_pool2d, global_max_pool3d = _global_max_pool
+
+
+@_of_each_rank
+def _global_min_pool(
+    rank: int,
+    input: SupportsDLPack,
+    return_indices: bool = False,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The minima of each plane, with axes of 1 in its place."""
+    options = _adaptive(input, rank, 1)
+    return _extrema(rank, input, options, True, return_indices, device)
+
+
+global_min_pool1d, global_min_pool2d, global_min_pool3d = _global_min_pool
+
+
+@_of_each_rank
+def _global_avg_pool(
+    rank: int,
+    input: SupportsDLPack,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The averages of each plane, with axes of 1 in its place."""
+    return _averages(rank, input, _adaptive(input, rank, 1), True, None, device)
+
+
+global_avg_pool1d, global_avg_pool2d, global_avg_pool3d = _global_avg_pool
+
+
+@_of_each_rank
+def _global_sum_pool(
+    rank: int,
+    input: SupportsDLPack,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The sums of each plane, with axes of 1 in its place."""
+    return _sums(rank, input, _adaptive(input, rank, 1), device)
+
+
+global_sum_pool1d, global_sum_pool2d, global_sum_pool3d = _global_sum_pool
+
+
+@_of_each_rank
+def _global_lp_pool(
+    rank: int,
+    input: SupportsDLPack,
+    norm_type: float,
+    *,
+    device: str | None = None,
+) -> Any:
+    """The norms of each plane, with axes of 1 in its place."""
+    return _norms(rank, input, norm_type, _adaptive(input, rank, 1), device)
+
+
+global_lp_pool1d, global_lp_pool2d, global_lp_pool3d = _global_lp_pool
+
+
+def _near(wanted: Sequence[SupportsIndex], sizes: list[int], stride: list[int]) -> list[int]:
+    """The size that the caller wants of an output, which the stride leaves open."""
+    rank = len(sizes)
+    if len(wanted) not in (rank, rank + 2):
+        raise ValueError(f"output_size needs {rank} or {rank + 2} numbers; found {len(wanted)}")
+    found = numbers(wanted[-rank:], rank, "output_size", 1)
+    for size, own, step in zip(found, sizes, stride, strict=True):
+        if not own - step < size < own + step:
+            raise ValueError(
+                f"output_size is between {own - step} and {own + step} on each axis; found {size}"
+            )
+    return found
+
+
+@_of_each_rank
 def _max_unpool(
     rank: int,
-    x: SupportsDLPack,
+    input: SupportsDLPack,
     indices: SupportsDLPack,
-    kernel: Numbers,
-    stride: Numbers | None,
-    padding: Numbers,
-    output: Sequence[SupportsIndex] | None,
-    device: str | None,
+    kernel_size: Numbers,
+    stride: Numbers | None = None,
+    padding: Numbers = 0,
+    output_size: Sequence[SupportsIndex] | None = None,
+    *,
+    device: str | None = None,
 ) -> Any:
-    window = _options(rank, kernel, stride, padding)
-    space = space_of(x, rank)
+    """Each maximum at its index, zeros elsewhere."""
+    options = window(rank, kernel_size, stride, padding)
+    space = space_of(input, rank)
     space_of(indices, rank, "indices")
-    default = [
+    sizes = [
         (extent - 1) * step - 2 * pad + size
         for extent, step, pad, size in zip(
-            space, window["stride"], window["padding"], window["kernel"], strict=True
+            space, options["stride"], options["padding"], options["kernel"], strict=True
         )
     ]
-    sizes = default
-    if output is not None:
-        if len(output) not in (rank, rank + 2):
-            raise ValueError(
-                f"output_size needs {rank} or {rank + 2} numbers; found {len(output)}"
-            )
-        sizes = numbers(output[-rank:], rank, "output_size", 1)
-        for size, own, step in zip(sizes, default, window["stride"], strict=True):
-            if not own - step < size < own + step:
-                raise ValueError(
-                    f"output_size is between {own - step} and {own + step} on each axis; found {size}"
-                )
+    if output_size is not None:
+        sizes = _near(output_size, sizes, options["stride"])
     whole = numbers(sizes, rank, "the output", 1)
-    return engine_of(x).max_unpool(x, indices, whole, device)
+    return engine_of(input).max_unpool(input, indices, whole, device)
 
 
-def max_unpool1d(
-    input: SupportsDLPack,
-    indices: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    output_size: Sequence[SupportsIndex] | None = None,
-    *,
-    device: str | None = None,
-) -> Any:
-    """Each maximum at its index in signals, zeros elsewhere."""
-    return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size, device)
-
-
-def max_unpool2d(
-    input: SupportsDLPack,
-    indices: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    output_size: Sequence[SupportsIndex] | None = None,
-    *,
-    device: str | None = None,
-) -> Any:
-    """Each maximum at its index in images, zeros elsewhere."""
-    return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size, device)
-
-
-def max_unpool3d(
-    input: SupportsDLPack,
-    indices: SupportsDLPack,
-    kernel_size: Numbers,
-    stride: Numbers | None = None,
-    padding: Numbers = 0,
-    output_size: Sequence[SupportsIndex] | None = None,
-    *,
-    device: str | None = None,
-) -> Any:
-    """Each maximum at its index in volumes, zeros elsewhere."""
-    return _max_unpool(3, input, indices, kernel_size, stride, padding, output_size, device)
+max_unpool1d, max_unpool2d, max_unpool3d = _max_unpool
 
 
 def _kernel_of(weight: SupportsDLPack, rank: int) -> list[int]:
@@ -386,91 +432,55 @@ def _kernel_of(weight: SupportsDLPack, rank: int) -> list[int]:
     return shape[2:]
 
 
+@_of_each_rank
 def _conv(
     rank: int,
-    x: SupportsDLPack,
+    input: SupportsDLPack,
     weight: SupportsDLPack,
-    bias: SupportsDLPack | None,
-    stride: Numbers,
-    padding: Numbers | str,
-    dilation: Numbers,
-    groups: int,
-    device: str | None,
+    bias: SupportsDLPack | None = None,
+    stride: Numbers = 1,
+    padding: Numbers | str = 0,
+    dilation: Numbers = 1,
+    groups: int = 1,
+    *,
+    device: str | None = None,
 ) -> Any:
-    space_of(x, rank)
+    """The convolution with filters of shape (filters, channels / groups, …)."""
+    space_of(input, rank)
     same = padding == "same"
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
             raise ValueError(f"padding is 'same', 'valid' or numbers; found {padding!r}")
         padding = 0
-    options = _options(rank, _kernel_of(weight, rank), stride, padding, dilation)
+    options = window(rank, _kernel_of(weight, rank), stride, padding, dilation)
     if same:
         if any(step != 1 for step in options["stride"]):
             raise ValueError("padding='same' needs a stride of 1")
         options["padding"] = []
     (group_count,) = numbers(groups, 1, "groups", 1)
-    return engine_of(x).conv(x, weight, bias, options, group_count, device)
+    return engine_of(input).conv(input, weight, bias, options, group_count, device)
 
 
-def conv1d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The convolution of signals with filters of shape (filters, channels / groups, width)."""
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups, device)
+conv1d, conv2d, conv3d = _conv
 
 
-def conv2d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The convolution of images with filters of shape (filters, channels / groups, height, width)."""
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups, device)
-
-
-def conv3d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers | str = 0,
-    dilation: Numbers = 1,
-    groups: int = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The convolution of volumes with filters of shape (filters, channels / groups, depth, height, width)."""
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups, device)
-
-
+@_of_each_rank
 def _conv_transpose(
     rank: int,
-    x: SupportsDLPack,
+    input: SupportsDLPack,
     weight: SupportsDLPack,
-    bias: SupportsDLPack | None,
-    stride: Numbers,
-    padding: Numbers,
-    output_padding: Numbers,
-    groups: int,
-    dilation: Numbers,
-    device: str | None,
+    bias: SupportsDLPack | None = None,
+    stride: Numbers = 1,
+    padding: Numbers = 0,
+    output_padding: Numbers = 0,
+    groups: int = 1,
+    dilation: Numbers = 1,
+    *,
+    device: str | None = None,
 ) -> Any:
-    space = space_of(x, rank)
-    options = _options(rank, _kernel_of(weight, rank), stride, padding, dilation)
+    """The transposed convolution with filters of shape (channels, filters / groups, …)."""
+    space = space_of(input, rank)
+    options = window(rank, _kernel_of(weight, rank), stride, padding, dilation)
     more = numbers(output_padding, rank, "output_padding")
     for further, step, spread in zip(more, options["stride"], options["dilation"], strict=True):
         if further >= max(step, spread):
@@ -487,72 +497,30 @@ def _conv_transpose(
             strict=True,
         )
     ]
-    size = numbers(sizes, rank, "the output", 1)
+    whole = numbers(sizes, rank, "the output", 1)
     (group_count,) = numbers(groups, 1, "groups", 1)
-    return engine_of(x).conv_transpose(x, weight, bias, size, options, group_count, device)
+    return engine_of(input).conv_transpose(input, weight, bias, whole, options, group_count, device)
 
 
-def conv_transpose1d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers = 0,
-    output_padding: Numbers = 0,
-    groups: int = 1,
-    dilation: Numbers = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The transposed convolution of signals."""
-    return _conv_transpose(
-        1, input, weight, bias, stride, padding, output_padding, groups, dilation, device
-    )
-
-
-def conv_transpose2d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers = 0,
-    output_padding: Numbers = 0,
-    groups: int = 1,
-    dilation: Numbers = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The transposed convolution of images."""
-    return _conv_transpose(
-        2, input, weight, bias, stride, padding, output_padding, groups, dilation, device
-    )
-
-
-def conv_transpose3d(
-    input: SupportsDLPack,
-    weight: SupportsDLPack,
-    bias: SupportsDLPack | None = None,
-    stride: Numbers = 1,
-    padding: Numbers = 0,
-    output_padding: Numbers = 0,
-    groups: int = 1,
-    dilation: Numbers = 1,
-    *,
-    device: str | None = None,
-) -> Any:
-    """The transposed convolution of volumes."""
-    return _conv_transpose(
-        3, input, weight, bias, stride, padding, output_padding, groups, dilation, device
-    )
+conv_transpose1d, conv_transpose2d, conv_transpose3d = _conv_transpose
 
 
 __all__ = [
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",
+    "adaptive_lp_pool1d",
+    "adaptive_lp_pool2d",
+    "adaptive_lp_pool3d",
     "adaptive_max_pool1d",
     "adaptive_max_pool2d",
     "adaptive_max_pool3d",
+    "adaptive_min_pool1d",
+    "adaptive_min_pool2d",
+    "adaptive_min_pool3d",
+    "adaptive_sum_pool1d",
+    "adaptive_sum_pool2d",
+    "adaptive_sum_pool3d",
     "avg_pool1d",
     "avg_pool2d",
     "avg_pool3d",
@@ -562,6 +530,21 @@ __all__ = [
     "conv_transpose1d",
     "conv_transpose2d",
     "conv_transpose3d",
+    "global_avg_pool1d",
+    "global_avg_pool2d",
+    "global_avg_pool3d",
+    "global_lp_pool1d",
+    "global_lp_pool2d",
+    "global_lp_pool3d",
+    "global_max_pool1d",
+    "global_max_pool2d",
+    "global_max_pool3d",
+    "global_min_pool1d",
+    "global_min_pool2d",
+    "global_min_pool3d",
+    "global_sum_pool1d",
+    "global_sum_pool2d",
+    "global_sum_pool3d",
     "lp_pool1d",
     "lp_pool2d",
     "lp_pool3d",
@@ -571,4 +554,10 @@ __all__ = [
     "max_unpool1d",
     "max_unpool2d",
     "max_unpool3d",
+    "min_pool1d",
+    "min_pool2d",
+    "min_pool3d",
+    "sum_pool1d",
+    "sum_pool2d",
+    "sum_pool3d",
 ]

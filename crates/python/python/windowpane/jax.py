@@ -18,6 +18,7 @@ import numpy as np
 from windowpane import _native
 from windowpane._arrays import Options, converter, output_size
 from windowpane._engines import ENGINES, Native
+from windowpane._integers import is_integer
 
 _NATIVE = Native()
 
@@ -53,51 +54,58 @@ def _index_type() -> Any:
 class _Engine:
     """The operators on arrays, with their gradients."""
 
-    def max_pool(self, x: Any, options: Options, device: str | None) -> Any:
+    def extremum_pool(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            work = partial(_NATIVE.max_pool, options=options, device=device)
+            work = partial(
+                _NATIVE.extremum_pool, options=options, minimum=minimum, device=device
+            )
             return _call(work, _like(x, _pooled(x, options)), x)
 
         def forward(x: Any) -> Any:
-            return self._with_indices(x, options, device)
+            return self._with_indices(x, options, minimum, device)
 
         def backward(winners: Any, dy: Any) -> Any:
-            return (self._max_pool_backward(dy, winners, x.shape, options, device),)
+            return (self._extremum_backward(dy, winners, x.shape, options, device),)
 
         pool.defvjp(forward, backward)
         return pool(x)
 
-    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any:
+    def extremum_pool_with_indices(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
         @jax.custom_vjp
         def pool(x: Any) -> Any:
-            return self._with_indices(x, options, device)
+            return self._with_indices(x, options, minimum, device)
 
         def forward(x: Any) -> Any:
             y, winners = pool(x)
             return (y, winners), winners
 
         def backward(winners: Any, dy: Any) -> Any:
-            return (self._max_pool_backward(dy[0], winners, x.shape, options, device),)
+            return (self._extremum_backward(dy[0], winners, x.shape, options, device),)
 
         pool.defvjp(forward, backward)
         return pool(x)
 
     @staticmethod
-    def _with_indices(x: Any, options: Options, device: str | None) -> Any:
+    def _with_indices(x: Any, options: Options, minimum: bool, device: str | None) -> Any:
         size = _pooled(x, options)
         shapes = _like(x, size), _like(x, size, dtype=_index_type())
-        work = partial(_NATIVE.max_pool_with_indices, options=options, device=device)
+        pool = _NATIVE.extremum_pool_with_indices
+        work = partial(pool, options=options, minimum=minimum, device=device)
         return _call(work, shapes, x)
 
     @staticmethod
-    def _max_pool_backward(
+    def _extremum_backward(
         dy: Any, winners: Any, shape: Any, options: Options, device: str | None
     ) -> Any:
         space = list(shape[-len(options["kernel"]) :])
 
         def work(dy: Any, winners: Any) -> Any:
-            found = _native.max_pool_backward(
+            found = _native.extremum_pool_backward(
                 dy, winners.astype("int32"), space, options, device
             )
             return converter(dy)(found)
@@ -107,6 +115,11 @@ class _Engine:
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
     ) -> Any:
+        if is_integer(x):
+            # Without `jax_enable_x64` there is no type for their sums.
+            raise TypeError(
+                f"averages and sums of JAX's arrays need floating-point numbers; found {x.dtype}"
+            )
         size, space = _pooled(x, options), list(x.shape[-len(options["kernel"]) :])
 
         @jax.custom_vjp
@@ -126,6 +139,9 @@ class _Engine:
 
         pool.defvjp(lambda x: (pool(x), None), backward)
         return pool(x)
+
+    def sum_pool(self, x: Any, options: Options, device: str | None) -> Any:
+        return self.avg_pool(x, options, True, 1, device)
 
     def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
         size = _pooled(x, options)

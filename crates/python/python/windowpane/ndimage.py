@@ -29,8 +29,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from windowpane._arrays import Options
+from windowpane._arrays import Options, window
 from windowpane._engines import engine_of
+from windowpane._integers import ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
 #: How many axes a kernel works on at once.
@@ -145,26 +146,9 @@ def _extended(
 
 def _code(x: Any) -> tuple[Any, Callable[[Any], Any]]:
     """The elements in a type that kernels compute with, in the same order, and the way back."""
-    dtype = x.dtype
-    if dtype.kind == "f" and dtype.itemsize <= 8 or dtype in (np.int32, np.int8, np.uint8):
-        return x, lambda y: y
-    if dtype.kind == "f":
-        raise TypeError(f"elements have at most 64 bits; found {dtype}")
-    if dtype == np.bool_:
-        to: Any = np.uint8
-    elif dtype.itemsize < 4:
-        to = np.int32
-    elif dtype == np.uint32:
-        top = np.uint32(1 << 31)
-        flipped = (x ^ top).view(np.int32)
-        return flipped, lambda y: y.view(np.uint32) ^ top
-    else:
-        least, most = (int(x.min()), int(x.max())) if x.size else (0, 0)
-        if max(-least, most) > 1 << 53:
-            raise ValueError("64-bit integers are filtered where a float64 holds them: within 2**53")
-        # Every device has 32-bit integers, and many have no float64.
-        to = np.int32 if -(1 << 31) <= least and most < 1 << 31 else np.float64
-    return x.astype(to), lambda y: y.astype(dtype)
+    if x.dtype.kind == "f" and x.dtype.itemsize > 8:
+        raise TypeError(f"elements have at most 64 bits; found {x.dtype}")
+    return ordered(x)
 
 
 def _planes(
@@ -179,18 +163,6 @@ def _planes(
     return library.moveaxis(y.reshape(*lead, *y.shape[-rank:]), last, tuple(axes))
 
 
-def _window(sizes: Sequence[int], stride: Sequence[int], ceil: bool = False) -> Options:
-    rank = len(sizes)
-    return {
-        "kernel": list(sizes),
-        "stride": list(stride),
-        "padding": [0] * rank,
-        "dilation": [1] * rank,
-        "ceil": ceil,
-        "adaptive": False,
-    }
-
-
 def _groups(axes: Sequence[int], sizes: Sequence[int]) -> Iterable[tuple[list[int], list[int]]]:
     """Axes and sizes of the windows that do something, as many at once as a kernel takes."""
     left = [(axis, size) for axis, size in zip(axes, sizes, strict=True) if size > 1]
@@ -199,31 +171,27 @@ def _groups(axes: Sequence[int], sizes: Sequence[int]) -> Iterable[tuple[list[in
         yield [axis for axis, _ in part], [size for _, size in part]
 
 
-def _maximum(
+def _pooled(
     x: Any,
     library: Any,
     axes: Sequence[int],
     sizes: Sequence[int],
+    minimum: bool,
     strides: Sequence[int] | None = None,
     ceil: bool = False,
     device: str | None = None,
 ) -> Any:
-    """The maximum of each window, without borders, in a type of `_code`'s."""
+    """The extremum of each window, without borders, in a type of `_code`'s."""
     if x.size == 0:
         return x
     for group, extents in _groups(axes, sizes):
-        options = _window(extents, extents if strides else [1] * len(group), ceil)
+        options = window(len(group), extents, extents if strides else 1, 0, ceil=ceil)
 
         def pool(planes: Any, options: Options = options) -> Any:
-            return engine_of(planes).max_pool(planes, options, device)
+            return engine_of(planes).extremum_pool(planes, options, minimum, device)
 
         x = _planes(x, library, group, pool)
     return x
-
-
-def _reversed(x: Any) -> Any:
-    """The elements in the reverse order, so that minima are maxima. The same again restores them."""
-    return ~x if x.dtype.kind in "iu" else -x
 
 
 def _runs(footprint: Any) -> Iterable[tuple[tuple[int, ...], int, int]]:
@@ -243,16 +211,23 @@ def _moved(x: Any, axes: Sequence[int], offsets: Sequence[int], space: Sequence[
 
 
 def _over_footprint(
-    x: Any, library: Any, axes: list[int], footprint: Any, space: list[int], device: str | None
+    x: Any,
+    library: Any,
+    axes: list[int],
+    footprint: Any,
+    space: list[int],
+    minimum: bool,
+    device: str | None,
 ) -> Any:
-    """The maximum under a footprint of an extended array."""
+    """The extremum under a footprint of an extended array."""
     found: Any = None
+    choose = library.minimum if minimum else library.maximum
     runs = sorted(_runs(footprint), key=lambda run: run[2])
     for length, same in itertools.groupby(runs, key=lambda run: run[2]):
-        pooled = _maximum(x, library, axes[-1:], [length], device=device)
+        pooled = _pooled(x, library, axes[-1:], [length], minimum, device=device)
         for row, start, _ in same:
             seen = _moved(pooled, axes, (*row, start), space)
-            found = seen if found is None else library.maximum(found, seen)
+            found = seen if found is None else choose(found, seen)
     return found.copy() if library is np else found
 
 
@@ -373,12 +348,11 @@ def _extremum(
         heights = _over_structure(wide, library, axes, footprint, structure, space, minimum)
         return _delivered(heights.astype(x.dtype), output, library)
     wide, back = _code(wide)
-    wide = _reversed(wide) if minimum else wide
     if footprint is None:
-        found = _maximum(wide, library, axes, sizes, device=device)
+        found = _pooled(wide, library, axes, sizes, minimum, device=device)
     else:
-        found = _over_footprint(wide, library, axes, footprint, space, device)
-    found = back(_reversed(found) if minimum else found)
+        found = _over_footprint(wide, library, axes, footprint, space, minimum, device)
+    found = back(found)
     return _delivered(x.copy() if found is x else found, output, library)
 
 
@@ -471,7 +445,7 @@ def _average(
 ) -> Any:
     """The average of each window, without borders. A window that is cut off has fewer elements."""
     for group, extents in _groups(axes, sizes):
-        options = _window(extents, extents if strides else [1] * len(group), ceil)
+        options = window(len(group), extents, extents if strides else 1, 0, ceil=ceil)
 
         def pool(planes: Any, options: Options = options) -> Any:
             return engine_of(planes).avg_pool(planes, options, False, None, device)
@@ -868,9 +842,7 @@ def _reduced(
         x = x if x.dtype.kind == "f" else x.astype(np.float64)
         return _average(x, library, axes, sizes, sizes, True, device)
     y, back = _code(x)
-    y = _reversed(y) if func == "min" else y
-    y = _maximum(y, library, axes, sizes, sizes, True, device)
-    return back(_reversed(y) if func == "min" else y)
+    return back(_pooled(y, library, axes, sizes, func == "min", sizes, True, device))
 
 
 def _mode(x: Any, library: Any, sizes: list[int]) -> Any:

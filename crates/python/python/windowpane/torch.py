@@ -24,6 +24,7 @@ from windowpane import _native
 from windowpane import functional as F
 from windowpane._arrays import Options, output_size
 from windowpane._engines import ENGINES
+from windowpane._integers import always_fits, check_sum, narrowed
 
 # A window as the arguments of an operator, and the device that computes with what is in the memory of the CPU.
 _WINDOW = "SymInt[] kernel, int[] stride, int[] padding, int[] dilation, bool ceil, bool adaptive"
@@ -68,37 +69,75 @@ def _lead(x: Any, rank: int) -> list[Any]:
     return list(x.shape[:-rank])
 
 
-def _max_pool(x: Any, *rest: Any) -> Any:
-    *window, device = rest
-    return _take(_native.max_pool(x.detach(), _options(*window), False, device)[0])
-
-
-def _max_pool_fake(x: Any, *rest: Any) -> Any:
-    *window, _ = rest
+def _pooled_fake(x: Any, window: Any) -> Any:
     return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
 
 
-def _max_pool_with_indices(x: Any, *rest: Any) -> Any:
+def _is_integer(x: Any) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
+
+
+def _range(x: Any) -> tuple[int, int]:
+    """The least and the greatest of integers."""
+    if x.dtype == torch.uint64:
+        raise TypeError("PyTorch compares no uint64; convert the tensor to int64")
+    x = x.to(torch.int64)
+    return (int(x.min()), int(x.max())) if x.numel() else (0, 0)
+
+
+def _ordered(x: Any) -> Any:
+    """The elements in a type that kernels have, in the same order."""
+    if not _is_integer(x) or x.dtype in (torch.int32, torch.int8, torch.uint8):
+        return x
+    if x.dtype == torch.bool:
+        return x.to(torch.uint8)
+    if x.dtype in (torch.int16, torch.uint16):
+        return x.to(torch.int32)
+    return x.to(getattr(torch, narrowed(*_range(x))))
+
+
+def _summed(x: Any, rank: int) -> Any:
+    """The elements as float64, in which every sum over the last axes is exact."""
+    count = math.prod(x.shape[-rank:])
+    if not always_fits(x.dtype.itemsize, count):
+        least, most = _range(x)
+        check_sum(max(-least, most), count)
+    return x.to(torch.float64)
+
+
+def _extremum_pool(x: Any, minimum: bool, *rest: Any) -> Any:
     *window, device = rest
-    y, winners = _native.max_pool(x.detach(), _options(*window), True, device)
+    x = x.detach()
+    found, _ = _native.extremum_pool(_ordered(x), _options(*window), minimum, False, device)
+    return _take(found).to(x.dtype)
+
+
+def _extremum_pool_fake(x: Any, minimum: bool, *rest: Any) -> Any:
+    return _pooled_fake(x, rest[:-1])
+
+
+def _extremum_pool_with_indices(x: Any, minimum: bool, *rest: Any) -> Any:
+    *window, device = rest
+    x = x.detach()
+    y, winners = _native.extremum_pool(_ordered(x), _options(*window), minimum, True, device)
     # Those from the memory of the CPU have 64 bits, of which kernels use 32.
-    return _take(y), _take(winners).to(torch.int32)
+    return _take(y).to(x.dtype), _take(winners).to(torch.int32)
 
 
-def _max_pool_with_indices_fake(x: Any, *rest: Any) -> Any:
-    y = _max_pool_fake(x, *rest)
+def _extremum_pool_with_indices_fake(x: Any, minimum: bool, *rest: Any) -> Any:
+    y = _extremum_pool_fake(x, minimum, *rest)
     return y, torch.empty_like(y, dtype=torch.int32)
 
 
-def _max_pool_backward(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
+def _extremum_pool_backward(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
     *window, device = rest
-    dx = _native.max_pool_backward(
+    dx = _native.extremum_pool_backward(
         dy.detach(), winners, list(size), _options(*window), device
     )
     return _take(dx)
 
 
-def _max_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
+def _extremum_pool_backward_fake(dy: Any, winners: Any, size: Any, *rest: Any) -> Any:
     return dy.new_empty(_lead(dy, len(size)) + list(size))
 
 
@@ -108,8 +147,7 @@ def _avg_pool(x: Any, *rest: Any) -> Any:
 
 
 def _avg_pool_fake(x: Any, *rest: Any) -> Any:
-    *window, _, _, _ = rest
-    return x.new_empty(_lead(x, len(window[0])) + _size(x, window))
+    return _pooled_fake(x, rest[:-3])
 
 
 def _avg_pool_backward(dy: Any, size: Any, *rest: Any) -> Any:
@@ -130,7 +168,7 @@ def _lp_pool(x: Any, p: float, *rest: Any) -> Any:
 
 
 def _lp_pool_fake(x: Any, p: float, *rest: Any) -> Any:
-    return _max_pool_fake(x, *rest)
+    return _pooled_fake(x, rest[:-1])
 
 
 def _lp_pool_backward(dy: Any, x: Any, p: float, *rest: Any) -> Any:
@@ -202,9 +240,11 @@ def _conv_filter_fake(dy: Any, x: Any, *rest: Any) -> Any:
 # PyTorch leaves out arguments with their defaults, so there are none.
 _END = "str? device) -> Tensor"
 _SCHEMAS = {
-    "max_pool": f"(Tensor x, {_WINDOW}, {_END}",
-    "max_pool_with_indices": f"(Tensor x, {_WINDOW}, str? device) -> (Tensor, Tensor)",
-    "max_pool_backward": f"(Tensor dy, Tensor indices, SymInt[] size, {_WINDOW}, {_END}",
+    "extremum_pool": f"(Tensor x, bool minimum, {_WINDOW}, {_END}",
+    "extremum_pool_with_indices": (
+        f"(Tensor x, bool minimum, {_WINDOW}, str? device) -> (Tensor, Tensor)"
+    ),
+    "extremum_pool_backward": f"(Tensor dy, Tensor indices, SymInt[] size, {_WINDOW}, {_END}",
     "avg_pool": f"(Tensor x, {_WINDOW}, bool counts, int? divisor, {_END}",
     "avg_pool_backward": f"(Tensor dy, SymInt[] size, {_WINDOW}, bool counts, int? divisor, {_END}",
     "lp_pool": f"(Tensor x, float p, {_WINDOW}, {_END}",
@@ -249,36 +289,36 @@ def _gradient(
     torch.library.register_autograd(f"windowpane::{name}", padded, setup_context=setup)
 
 
-def _save_max_pool(context: Any, inputs: Any, output: Any) -> None:
-    x, *context.rest = inputs
+def _save_extremum_pool(context: Any, inputs: Any, output: Any) -> None:
+    x, context.minimum, *context.rest = inputs
     context.save_for_backward(x)
 
 
-def _max_pool_gradient(context: Any, dy: Any) -> Any:
+def _extremum_pool_gradient(context: Any, dy: Any) -> Any:
     (x,) = context.saved_tensors
-    _, winners = _OPS.max_pool_with_indices(x, *context.rest)
+    _, winners = _OPS.extremum_pool_with_indices(x, context.minimum, *context.rest)
     size = x.shape[-len(context.rest[0]) :]
-    return (_OPS.max_pool_backward(dy, winners, size, *context.rest),)
+    return (_OPS.extremum_pool_backward(dy, winners, size, *context.rest),)
 
 
-def _save_max_pool_with_indices(context: Any, inputs: Any, output: Any) -> None:
-    x, *context.rest = inputs
+def _save_extremum_pool_with_indices(context: Any, inputs: Any, output: Any) -> None:
+    x, _, *context.rest = inputs
     context.size = x.shape[-len(context.rest[0]) :]
     context.save_for_backward(output[1])
 
 
-def _max_pool_with_indices_gradient(context: Any, dy: Any, _: Any) -> Any:
+def _extremum_pool_with_indices_gradient(context: Any, dy: Any, _: Any) -> Any:
     (winners,) = context.saved_tensors
-    return (_OPS.max_pool_backward(dy, winners, context.size, *context.rest),)
+    return (_OPS.extremum_pool_backward(dy, winners, context.size, *context.rest),)
 
 
-def _save_max_pool_backward(context: Any, inputs: Any, output: Any) -> None:
+def _save_extremum_pool_backward(context: Any, inputs: Any, output: Any) -> None:
     context.save_for_backward(inputs[1])
     context.rank = len(inputs[2])
 
 
-def _max_pool_backward_gradient(context: Any, ddx: Any) -> Any:
-    # Each gradient came from the position of its maximum; a window without elements has none.
+def _extremum_pool_backward_gradient(context: Any, ddx: Any) -> Any:
+    # Each gradient came from the position of its extremum; a window without elements has none.
     (winners,) = context.saved_tensors
     flat = winners.flatten(-context.rank)
     taken = ddx.flatten(-context.rank).gather(-1, flat.clamp(min=0).long())
@@ -373,11 +413,15 @@ def _conv_filter_gradient(context: Any, ddw: Any) -> Any:
     return ddy, dx
 
 
-_gradient("max_pool", _save_max_pool, _max_pool_gradient)
+_gradient("extremum_pool", _save_extremum_pool, _extremum_pool_gradient)
 _gradient(
-    "max_pool_with_indices", _save_max_pool_with_indices, _max_pool_with_indices_gradient
+    "extremum_pool_with_indices",
+    _save_extremum_pool_with_indices,
+    _extremum_pool_with_indices_gradient,
 )
-_gradient("max_pool_backward", _save_max_pool_backward, _max_pool_backward_gradient)
+_gradient(
+    "extremum_pool_backward", _save_extremum_pool_backward, _extremum_pool_backward_gradient
+)
 _gradient("avg_pool", _save_avg_pool, _avg_pool_gradient)
 _gradient("avg_pool_backward", _save_avg_pool_backward, _avg_pool_backward_gradient)
 _gradient("lp_pool", _save_lp_pool, _lp_pool_gradient)
@@ -399,20 +443,29 @@ def _autocast(*tensors: Any) -> tuple[Any, ...]:
 class _Engine:
     """The operators on tensors."""
 
-    def max_pool(self, x: Any, options: Options, device: str | None) -> Any:
+    def extremum_pool(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
         # The gradient needs the indices, which are cheaper now than later.
         if torch.is_grad_enabled() and x.requires_grad:
-            return _OPS.max_pool_with_indices(x, *_arguments(options), device)[0]
-        return _OPS.max_pool(x, *_arguments(options), device)
+            return _OPS.extremum_pool_with_indices(x, minimum, *_arguments(options), device)[0]
+        return _OPS.extremum_pool(x, minimum, *_arguments(options), device)
 
-    def max_pool_with_indices(self, x: Any, options: Options, device: str | None) -> Any:
-        y, winners = _OPS.max_pool_with_indices(x, *_arguments(options), device)
+    def extremum_pool_with_indices(
+        self, x: Any, options: Options, minimum: bool, device: str | None
+    ) -> Any:
+        y, winners = _OPS.extremum_pool_with_indices(x, minimum, *_arguments(options), device)
         return y, winners.to(torch.int64)
 
     def avg_pool(
         self, x: Any, options: Options, counts: bool, divisor: int | None, device: str | None
     ) -> Any:
-        return _OPS.avg_pool(x, *_arguments(options), counts, divisor, device)
+        wide = _summed(x, len(options["kernel"])) if _is_integer(x) else x
+        return _OPS.avg_pool(wide, *_arguments(options), counts, divisor, device)
+
+    def sum_pool(self, x: Any, options: Options, device: str | None) -> Any:
+        y = self.avg_pool(x, options, True, 1, device)
+        return y.to(torch.int64) if _is_integer(x) else y
 
     def lp_pool(self, x: Any, p: float, options: Options, device: str | None) -> Any:
         return _OPS.lp_pool(x, p, *_arguments(options), device)
@@ -465,12 +518,10 @@ class _AvgPool:
 
     def forward(self, input: Any) -> Any:
         m: Any = self
-        options = {}
-        # Signals have no such option.
-        if getattr(m, "divisor_override", None) is not None:
-            options["divisor_override"] = m.divisor_override
+        # Signals have no such option in PyTorch.
+        divisor = getattr(m, "divisor_override", None)
         return self._function(
-            input, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad, **options
+            input, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad, divisor
         )
 
 

@@ -1,0 +1,73 @@
+"""Integers that kernels lack, computed in types that kernels have, with the same results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+#: A float64 holds all integers of at most this magnitude.
+EXACT = 1 << 53
+
+
+def is_integer(x: Any) -> bool:
+    """Whether an array of numpy, or of a library with numpy's types, has integers or truth values."""
+    return getattr(getattr(x, "dtype", None), "kind", None) in ("b", "i", "u")
+
+
+def ordered(x: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """The elements in a type that kernels have, in the same order, and the way back.
+
+    An array of a library without numpy's types stays as it is.
+    """
+    if not is_integer(x):
+        return x, lambda y: y
+    dtype = x.dtype
+    if dtype.name in ("int32", "int8", "uint8") and dtype.isnative:
+        return x, lambda y: y
+    if dtype.kind == "b":
+        to = "uint8"
+    elif dtype.itemsize < 4:
+        to = "int32"
+    elif dtype.name == "uint32":
+        top = dtype.type(1 << 31)
+        return (x ^ top).view("int32"), lambda y: y.view("uint32") ^ top
+    else:
+        to = narrowed(*_range(x))
+    return x.astype(to), lambda y: y.astype(dtype)
+
+
+def narrowed(least: int, most: int) -> str:
+    """The type for 64-bit integers between these."""
+    if max(-least, most) > EXACT:
+        raise ValueError("64-bit integers are pooled where a float64 holds them: within 2**53")
+    # Every device has 32-bit integers, and many have no float64.
+    return "int32" if -(1 << 31) <= least and most < 1 << 31 else "float64"
+
+
+def summed(x: Any, rank: int) -> Any:
+    """The elements as float64, in which every sum over the last axes is exact."""
+    count = math.prod(x.shape[-rank:])
+    if not always_fits(x.dtype.itemsize, count):
+        least, most = _range(x)
+        check_sum(max(-least, most), count)
+    return x.astype("float64")
+
+
+def always_fits(itemsize: int, count: int) -> bool:
+    """Whether a float64 holds every sum of `count` integers of this size in bytes."""
+    bits = 8 * itemsize
+    return bits < 53 and count <= 1 << (53 - bits)
+
+
+def check_sum(magnitude: int, count: int) -> None:
+    """Refuses sums of integers that a float64 does not hold."""
+    if magnitude * count > EXACT:
+        raise ValueError(
+            f"sums of {count} integers of up to {magnitude} may not fit in a float64, which is exact "
+            "within 2**53; convert the array to floating-point numbers"
+        )
+
+
+def _range(x: Any) -> tuple[int, int]:
+    return (int(x.min()), int(x.max())) if x.size else (0, 0)
