@@ -179,6 +179,60 @@ def test_patch_leaves_what_would_change() -> None:
     torch.testing.assert_close(whole[1](y, indices), nn.MaxUnpool2d(2)(y, indices))
 
 
+def test_a_report_says_what_was_replaced_and_why_not() -> None:
+    class Own(nn.MaxPool2d):
+        pass
+
+    whole = nn.Sequential(nn.MaxPool2d(2), Own(1), nn.LPPool2d(3, 1), wt.AvgPool2d(1), nn.Flatten())
+    found = wt.report(wt.patch(whole))
+    assert [own.name for own in found.choices] == ["0", "1", "2", "3"]
+    assert [own.replaced for own in found.choices] == [True, False, False, False]
+    for own, reason in zip(found.choices, ["not timed", "Own is a subclass", "would differ", "already"]):
+        assert reason in own.reason
+    lines = str(found).splitlines()
+    assert lines[0].split()[:2] == ["module", "kind"] and len(lines) == 5
+    assert lines[1].split()[:3] == ["0", "MaxPool2d", "yes"]
+    with pytest.raises(ValueError, match="patch"):
+        wt.report(nn.Sequential())
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_is_faster_is_replaced(training: bool) -> None:
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            # The cost of ours does not grow with the window.
+            self.large = nn.MaxPool2d(63, 1, 31)
+            self.norm = nn.BatchNorm2d(2)
+            self.unused = nn.AvgPool2d(2)
+
+        def forward(self, x: Any) -> Any:
+            return self.large(self.norm(x))
+
+    whole = Branch().train(training)
+    theirs = Branch().train(training)
+    x = torch.randn(1, 2, 160, 160)
+    wt.patch(whole, x)
+    choices = {own.name: own for own in wt.report(whole).choices}
+    large, unused = choices["large"], choices["unused"]
+    assert large.ours and large.theirs and large.replaced == (large.ours < large.theirs)
+    assert large.reason == ("faster" if large.replaced else "not faster")
+    assert type(whole.large).__module__ == ("windowpane.torch" if large.replaced else nn.MaxPool2d.__module__)
+    assert large.replaced, str(wt.report(whole))
+    assert not unused.replaced and "do not reach" in unused.reason and unused.ours is None
+    # The run on the inputs has changed neither statistics nor modes.
+    assert whole.training == training and whole.norm.training == training
+    assert torch.equal(whole.norm.running_mean, theirs.norm.running_mean)
+    torch.testing.assert_close(whole(x), theirs(x))
+
+
+def test_what_cannot_run_here_stays() -> None:
+    # There are no convolutions of complex numbers.
+    layer = nn.Conv1d(2, 2, 3, dtype=torch.complex64)
+    (choice,) = wt.report(wt.patch(layer, torch.zeros(1, 2, 8, dtype=torch.complex64))).choices
+    assert type(layer) is nn.Conv1d and not choice.replaced and "complex64" in choice.reason
+
+
 INTEGERS = [torch.bool, torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64]
 
 

@@ -7,7 +7,8 @@ of `torch.library`, so `torch.compile(fullgraph=True)` takes them as they are.
     import windowpane.functional as F
     import windowpane.torch
 
-    model = windowpane.torch.patch(model)          # its poolings and convolutions
+    model = windowpane.torch.patch(model, x)       # its poolings and convolutions, where ours are faster for x
+    print(windowpane.torch.report(model))          # what was replaced, and why
     y = F.max_pool2d(x, 3, stride=2, padding=1)    # or single functions
 """
 
@@ -15,7 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -743,17 +747,186 @@ _MODULES = {
 }
 
 
-def patch(model: Any) -> Any:
+# Those whose gradients PyTorch adds up in any order on a GPU, or scatters in any order forward:
+# see `torch.use_deterministic_algorithms`.
+_UNORDERED = (
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool2d,
+    nn.AvgPool3d,
+    nn.MaxPool3d,
+    nn.MaxUnpool1d,
+    nn.MaxUnpool2d,
+    nn.MaxUnpool3d,
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `patch` decided about one module, and why."""
+
+    #: The module's name in the model; that of the model itself is empty.
+    name: str
+    #: The name of the class in `torch.nn`.
+    kind: str
+    replaced: bool
+    reason: str
+    #: Seconds of a call, and of its gradients if the module is in training, where they were measured.
+    ours: float | None = None
+    theirs: float | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `patch` decided about each pooling and convolution of a model; it prints as a table."""
+
+    choices: tuple[Choice, ...]
+
+    def __str__(self) -> str:
+        def milliseconds(seconds: float | None) -> str:
+            return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+        rows = [("module", "kind", "windowpane ms", "torch ms", "replaced", "reason")]
+        for own in self.choices:
+            times = milliseconds(own.ours), milliseconds(own.theirs)
+            answer = "yes" if own.replaced else "no"
+            rows.append((own.name or "(model)", own.kind, *times, answer, own.reason))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+        return "\n".join(lines)
+
+
+_REPORTS: WeakKeyDictionary[Any, Report] = WeakKeyDictionary()
+
+
+def patch(model: Any, *inputs: Any) -> Any:
     """Replaces the poolings and convolutions in a model by those of this module, and returns the model.
 
+    With `inputs`, the model is run on them once, each pooling and convolution is timed with what it was given there, and
+    those are replaced that are faster here. Modules in training are timed with their gradients. If
+    `torch.use_deterministic_algorithms` is on, those are replaced too whose results on a GPU would otherwise differ from run
+    to run. Without `inputs` nothing is timed, and all are replaced.
+
     Parameters, hooks and names stay. Subclasses of PyTorch's modules are left alone, and so is an `LPPool` whose results
-    would differ: with an odd power, or with windows that `ceil_mode` cuts off.
+    would differ: with an odd power, or with windows that `ceil_mode` cuts off. `report(model)` lists what was decided.
     """
-    for module in model.modules():
-        ours = _MODULES.get(type(module))
-        if ours is not None and not (issubclass(ours, _LPPool) and _differs(module)):
-            module.__class__ = ours
+    seen = _calls(model, inputs) if inputs else None
+    choices = []
+    for name, module in model.named_modules():
+        base = next((base for base in _MODULES if isinstance(module, base)), None)
+        if base is None:
+            continue
+        choice = _choose(name, module, base, seen)
+        if choice.replaced:
+            module.__class__ = _MODULES[base]
+        choices.append(choice)
+    _REPORTS[model] = Report(tuple(choices))
     return model
+
+
+def report(model: Any) -> Report:
+    """What `patch` decided about a model: which modules it replaced, which not, and why."""
+    found = _REPORTS.get(model)
+    if found is None:
+        raise ValueError("the model was not given to windowpane.torch.patch")
+    return found
+
+
+def _choose(name: str, module: Any, base: Any, seen: dict[Any, Any] | None) -> Choice:
+    kind, ours = base.__name__, _MODULES[base]
+    if type(module) is ours:
+        return Choice(name, kind, False, "is windowpane's already")
+    if type(module) is not base:
+        return Choice(name, kind, False, f"{type(module).__qualname__} is a subclass")
+    if issubclass(ours, _LPPool) and _differs(module):
+        return Choice(name, kind, False, "results would differ: odd norm_type, or ceil_mode")
+    if seen is None:
+        return Choice(name, kind, True, "not timed: patch had no inputs")
+    if module not in seen:
+        return Choice(name, kind, False, "the inputs do not reach it")
+    arguments, options = seen[module]
+    try:
+        own, other = _times(module, ours, arguments, options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return Choice(name, kind, False, f"windowpane refuses: {error}")
+    if own < other:
+        return Choice(name, kind, True, "faster", own, other)
+    on_gpu = any(isinstance(own, torch.Tensor) and own.is_cuda for own in arguments)
+    if torch.are_deterministic_algorithms_enabled() and on_gpu and base in _UNORDERED:
+        return Choice(name, kind, True, "deterministic", own, other)
+    return Choice(name, kind, False, "not faster", own, other)
+
+
+def _calls(model: Any, inputs: Any) -> dict[Any, Any]:
+    """What each pooling and convolution is given when the model is run, without changing its state."""
+    found: dict[Any, Any] = {}
+
+    def keep(module: Any, arguments: Any, options: Any) -> None:
+        found.setdefault(module, (arguments, options))
+
+    kinds: Any = tuple(_MODULES)
+    hooks = [
+        module.register_forward_pre_hook(keep, with_kwargs=True)
+        for module in model.modules()
+        if isinstance(module, kinds)
+    ]
+    modes = [(module, module.training) for module in model.modules()]
+    # In training a forward pass changes statistics, of batch normalization for example.
+    model.eval()
+    try:
+        with torch.no_grad():
+            model(*inputs)
+    finally:
+        for module, training in modes:
+            module.training = training
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def _times(module: Any, ours: Any, arguments: Any, options: Any) -> tuple[float, float]:
+    """Seconds of a call here, and of PyTorch's: the best of a few, in turns."""
+    theirs, trains = type(module), module.training and torch.is_grad_enabled()
+    fresh = [own.detach().clone() if isinstance(own, torch.Tensor) else own for own in arguments]
+    wanted = list(module.parameters())
+    if trains:
+        floats = [
+            own for own in fresh if isinstance(own, torch.Tensor) and own.is_floating_point()
+        ]
+        wanted = [own for own in wanted if own.requires_grad] + [
+            own.requires_grad_() for own in floats
+        ]
+
+    def run() -> float:
+        start = _now(fresh)
+        with torch.set_grad_enabled(trains):
+            y = module.forward(*fresh, **options)
+            y = y[0] if isinstance(y, tuple) else y
+            if trains:
+                torch.autograd.grad(y, wanted, torch.ones_like(y))
+        return _now(fresh) - start
+
+    best = {ours: math.inf, theirs: math.inf}
+    try:
+        # The first call of each compiles kernels.
+        for turn in range(6):
+            for kind in best:
+                module.__class__ = kind
+                seconds = run()
+                best[kind] = min(best[kind], seconds) if turn else math.inf
+    finally:
+        module.__class__ = theirs
+    return best[ours], best[theirs]
+
+
+
+
+
+def _now(arguments: Any) -> float:
+    """The time after all that was launched."""
+    if any(isinstance(own, torch.Tensor) and own.is_cuda for own in arguments):
+        torch.cuda.synchronize()
+    return perf_counter()
 
 
 def _differs(module: Any) -> bool:
@@ -770,6 +943,7 @@ __all__ = [
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "Choice",
     "Conv1d",
     "Conv2d",
     "Conv3d",
@@ -785,5 +959,7 @@ __all__ = [
     "MaxUnpool1d",
     "MaxUnpool2d",
     "MaxUnpool3d",
+    "Report",
     "patch",
+    "report",
 ]
