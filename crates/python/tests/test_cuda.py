@@ -99,7 +99,7 @@ def test_memory_of_results_is_used_again_in_order() -> None:
 
 def test_results_go_to_a_stream_that_another_library_names() -> None:
     x = image(1, 2, 8, 8)
-    result, _ = windowpane._native.max_pool(x, OPTIONS, False, None)  # type: ignore[attr-defined]
+    result, _ = windowpane._native.extremum_pool(x, OPTIONS, False, False, None)  # type: ignore[attr-defined]
     assert result.__dlpack_device__() == (2, 0)
     for stream in (None, -1, 1, 2, torch.cuda.Stream().cuda_stream):
         taken = torch.from_dlpack(result.__dlpack__(stream=stream, max_version=(1, 0)))
@@ -161,7 +161,7 @@ def test_devices_are_not_mixed() -> None:
         F.max_pool2d(x, 2, device="host")
     assert F.max_pool2d(x, 2, device="cuda").shape == (1, 2, 4, 4)
     with pytest.raises(TypeError, match="windowpane.torch"):
-        windowpane._native.max_pool(x.requires_grad_(), OPTIONS, False, None)  # type: ignore[attr-defined]
+        windowpane._native.extremum_pool(x.requires_grad_(), OPTIONS, False, False, None)  # type: ignore[attr-defined]
 
 
 def test_cupy() -> None:
