@@ -153,14 +153,13 @@ struct Interrupted {
 /// Sends a signal to a program as soon as it writes; none if the program finished first.
 fn interrupted(signal: &str, limits: &str) -> Option<Interrupted> {
     let folder = Folder::new();
-    // The output has 256 MiB of zeros, from one number and its index: on a busy machine, a signal that is sent while a
-    // smaller file is written may come too late.
+    // The output has 64 MiB of zeros, from one number and its index.
     let x = folder.write("x.npy", &[1, 1, 1], &[1.0f64]);
     let at = folder.write("at.npy", &[1, 1, 1], &[0i32]);
     let y = folder.write("y.npy", &[1], &[7.0f32]);
     let old = fs::read(&y).expect("a file for the test");
     let files = folder.files();
-    let arguments = ["unpool", &x, "--indices", &at, "--output-size", "33554432", "-o", &y];
+    let arguments = ["unpool", &x, "--indices", &at, "--output-size", "8388608", "-o", &y];
     let mut child = start(limits, &arguments);
     let pid = child.id();
     // `Output::new` creates an empty file before the work, as a check; a file that is being written is not empty.
@@ -219,9 +218,21 @@ fn a_killed_program_leaves_only_its_temporary_file() {
     assert_eq!(killed.folder.files(), files);
 }
 
+/// Whether this process ignores a signal, as one that a shell runs in the background does, and so do its children.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    ignored.unwrap_or(0) >> (signal - 1) & 1 == 1
+}
+
 #[test]
 fn an_interrupted_program_leaves_its_files_as_they_were() {
     for signal in [("-INT", 2), ("-TERM", 15), ("-HUP", 1)] {
+        if is_ignored(signal.1) {
+            eprintln!("skipped {}: this process ignores it", signal.0);
+            continue;
+        }
         let tries = (0..20).filter(|_| interrupted_while_it_writes(signal, "true")).take(1).count();
         assert_eq!(tries, 1, "{signal:?} never came while the file was written");
     }
