@@ -159,7 +159,8 @@ fn smallest(product: &Product, device: &Capabilities) -> Option<Tile> {
     fitted([128, product.line() as u32, 1], 1, product, device)
 }
 
-/// The most columns of a block that is not whole lines. Of more lines, half a line is a small part.
+/// The most contiguous columns of a block that ends within a line of memory. It saves the products of half a line. Wider
+/// blocks save a smaller share, and the one that was timed (224 columns for 216) was slower.
 const MOST_NARROW: u32 = 96;
 
 /// A tile with as many stages as fit if `times` cubes share a multiprocessor.
@@ -175,15 +176,15 @@ fn fitted(
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
     let stages = most_stages(&tile, product, room, false);
     let tile = Tile { stages, ..tile };
-    // A block of columns that is not whole lines is worth it only if it is narrow and has all columns: its last lines are
-    // loaded whole, and those of further blocks would begin within a line of memory.
+    // A block that ends within a line loads that line whole, and the next block would begin within it. So it is only
+    // chosen if it is narrow and has all columns.
     let whole = !product.flat.across || block_n.is_multiple_of(block_k);
     if !whole && (block_n > MOST_NARROW || product.columns() > block_n as usize) {
         return None;
     }
     // With several parts a stage takes proportionally longer to multiply, so that fewer stages are enough.
     let least = if product.parts > 1 { 2 } else { 3 };
-    // Columns of several steps are not kept to fit one more cube into a multiprocessor.
+    // Cubes that share a multiprocessor must also fit without resident columns: others were slower.
     let fits = |walk: Walk| {
         product.resident(&walk, &tile) <= 1
             || shared_bytes(product, &tile, &walk, [least; 2], false) <= room
