@@ -28,13 +28,18 @@ pub(in crate::conv) fn most(conv: &Convolution, pass: Pass) -> usize {
 /// kernel must read, add and finish the parts.
 pub(in crate::conv) fn splits(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
     let (_, terms) = longest_product(conv, pass);
-    let blocks = line_blocks(conv, pass, tile.block_m as usize).max(1)
-        * columns(conv, pass).div_ceil(tile.block_n as usize)
-        * conv.groups();
+    let blocks = blocks(conv, pass, tile);
     let wanted = match pass {
         Pass::Filter => BUSY_CUBES.div_ceil(blocks),
         _ => FEW_CUBES / blocks,
     };
     let worth = terms / (tile.block_k as usize * BLOCKS_A_PART);
     wanted.min(worth).clamp(1, most(conv, pass))
+}
+
+/// The number of blocks of results.
+pub(in crate::conv) fn blocks(conv: &Convolution, pass: Pass, tile: &Tile) -> usize {
+    line_blocks(conv, pass, tile.block_m as usize).max(1)
+        * columns(conv, pass).div_ceil(tile.block_n as usize)
+        * conv.groups()
 }

@@ -1,6 +1,6 @@
 //! Which problems a GPU's plain units (no matrix units) multiply, and the best tile for a problem.
 
-use core::fmt;
+use core::{fmt, iter};
 
 use windowpane_geometry::{Convolution, DType, Precision, Tile, Tiling};
 
@@ -13,6 +13,7 @@ use crate::conv::error::{NotApplicable, PlanError, require};
 use crate::conv::implicit_gemm::blocks::{Product, QUAD};
 use crate::conv::implicit_gemm::cost::Mainloop;
 use crate::conv::implicit_gemm::rules::{self, smaller};
+use crate::conv::implicit_gemm::split_k;
 use crate::conv::problem::{Pass, Request};
 use crate::cube::convert::accumulator;
 use crate::device::Capabilities;
@@ -84,7 +85,31 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
     let (block_m, ratio_m) = (low, ratio_m.min(low / 32));
     let tile =
         Tile { block_m, block_n, block_k: 16, ratio_m, ratio_n, elems_per_thread, stages: 2 };
+    let tile = if request.pass == Pass::Filter { filling(tile, conv, device) } else { tile };
     smaller(tile).into_iter().find(|tile| check(tile, request, device).is_ok())
+}
+
+/// A tile of a weight gradient, halved until there is a cube for most multiprocessors, where the sums are too short to
+/// be split among these.
+fn filling(tile: Tile, conv: &Convolution, device: &Capabilities) -> Tile {
+    let halves = iter::successors(Some(tile), |tile| {
+        let Tile { block_m, block_n, ratio_m, ratio_n, .. } = *tile;
+        match block_m < block_n {
+            true => {
+                Some(Tile { block_n: block_n / 2, ratio_n: ratio_n.min(block_n / 64), ..*tile })
+            }
+            false => {
+                Some(Tile { block_m: block_m / 2, ratio_m: ratio_m.min(block_m / 64), ..*tile })
+            }
+        }
+    });
+    let tiles: Vec<Tile> = halves.take_while(|tile| tile.block_m.min(tile.block_n) >= 32).collect();
+    let fills = |tile: &&Tile| {
+        let cubes =
+            split_k::blocks(conv, Pass::Filter, tile) * split_k::splits(conv, Pass::Filter, tile);
+        4 * cubes >= 3 * device.multiprocessor_count()
+    };
+    tiles.iter().find(fills).or(tiles.last()).copied().unwrap_or(tile)
 }
 
 /// The lines of a block with the least cost for this many lines: for the products, and for loading the columns of each
