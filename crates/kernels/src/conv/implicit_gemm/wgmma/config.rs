@@ -42,7 +42,7 @@ pub struct Config {
     pub block_m: u32,
     /// The columns of a tile.
     pub block_n: u32,
-    /// The terms of a stage: as many as fit in 128 bytes.
+    /// The terms of a stage: 128 bytes, or fewer where the channels fill only part of them.
     pub block_k: u32,
     /// The number of 64-row blocks per warpgroup.
     pub ratio_m: u32,
@@ -170,7 +170,7 @@ fn fitted(
     product: &Product,
     device: &Capabilities,
 ) -> Option<Tile> {
-    let block_k = product.line() as u32;
+    let (block_k, line) = (product.terms_a_step() as u32, product.line() as u32);
     let room = (device.shared_bytes / times).checked_sub(RESERVED)?;
     let tile =
         Tile { block_m, block_n, block_k, ratio_m, ratio_n: 1, elems_per_thread: LOAD, stages: 1 };
@@ -178,7 +178,8 @@ fn fitted(
     let tile = Tile { stages, ..tile };
     // A block that ends within a line loads that line whole, and the next block would begin within it. So it is only
     // chosen if it is narrow and has all columns.
-    let whole = !product.flat.across || block_n.is_multiple_of(block_k);
+    let panels = product.flat.across && product.pass != Pass::Filter;
+    let whole = !panels || block_n.is_multiple_of(line);
     if !whole && (block_n > MOST_NARROW || product.columns() > block_n as usize) {
         return None;
     }
@@ -292,13 +293,13 @@ pub(in crate::conv) fn check(
 
 fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(), PlanError> {
     let line = product.line() as u32;
-    check_number("block_k", tile.block_k, line)?;
-    // Operands that are contiguous across the terms are loaded in panels that are one line wide.
+    check_number("block_k", tile.block_k, product.terms_a_step() as u32)?;
+    // Operands that are contiguous across the terms are loaded in panels that are one line, or one slice, wide.
     let filter = product.pass == Pass::Filter;
-    let panels = |of: u32| if filter { of.max(line) } else { of };
+    let panels = |of: u32, wide: u32| if filter { of.max(wide) } else { of };
     for (name, block, of) in [
-        ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m))),
-        ("block_n", tile.block_n, panels(32)),
+        ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m), line)),
+        ("block_n", tile.block_n, panels(32, product.slice as u32)),
     ] {
         if block == 0 || !block.is_multiple_of(of) || block > 256 {
             return Err(PlanError::Block { name, block, of, limit: 256 });

@@ -20,8 +20,11 @@ const SHARED: f64 = 128.0;
 /// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
 /// line in shared memory that it fills with zeros, because the channels end there.
 const BROUGHT: f64 = 1.62;
-const UNALIGNED: f64 = 1.5;
+const UNALIGNED: f64 = 1.8;
 const EMPTY: f64 = 0.55;
+
+/// The most bytes per cycle that a multiprocessor loads from the cache.
+const PORT: f64 = 64.0;
 
 /// The cycles of a tile's store besides those for its bytes; the slowdown where two cubes share a multiprocessor; and
 /// the slowdown where taps share their rows.
@@ -87,29 +90,31 @@ fn repacking(
     (seconds, launches)
 }
 
-/// The cycles in which the copy engine loads a step's rows and columns, where rows are loaded once for `taps` taps.
+/// The cycles in which the copy engine loads a step's rows and columns with `rate` bytes per cycle, where rows are loaded
+/// once for `taps` taps.
 /// Resident columns are counted as well: without them, the time of small tiles is estimated too low.
-fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Capabilities) -> f64 {
+fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
-    let loading = parts * (rows + columns) / (BROUGHT * cached(device));
+    let loading = parts * (rows + columns) / rate;
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
     if product.pass == Pass::Filter || product.comb().is_some() {
         return loading;
     }
     // The chunks of lines that are filled with zeros, because the channels, or the columns of a panel, end there.
-    let empty = |of: usize| {
+    let empty = |of: usize, line: usize| {
         let bytes = of * product.size;
-        let lines = bytes.div_ceil(LINE as usize);
-        (lines * LINE as usize - bytes) as f64 / (lines * CHUNK_BYTES) as f64
+        let lines = bytes.div_ceil(line);
+        (lines * line - bytes) as f64 / (lines * CHUNK_BYTES) as f64
     };
-    let mut chunks = rows / f64::from(LINE) * empty(product.inner());
+    let slice = product.slice * product.size;
+    let mut chunks = rows / slice as f64 * empty(product.inner(), slice);
     if product.flat.across {
-        chunks += columns / f64::from(LINE) * empty(product.columns());
+        chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
-    let unaligned = if pixel.is_multiple_of(LINE as usize) { 1.0 } else { UNALIGNED };
+    let unaligned = if pixel.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
     loading * unaligned + parts * EMPTY * chunks
 }
 
@@ -133,7 +138,7 @@ fn slow_lines(
     if product.comb().is_none() && product.lines().is_some() {
         step += FOLDED * image;
     }
-    if filter && product.comb().is_none() && !product.inner().is_multiple_of(line) {
+    if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice) {
         step += PARTIAL * image / product.slices() as f64;
     }
     if filter && product.flat.across && !product.columns().is_multiple_of(line) {
@@ -183,7 +188,9 @@ fn tiles_cycles(
 ) -> f64 {
     let (m, n) = (tile.block_m as f64, tile.block_n as f64);
     let times = product.times() as f64;
-    let read = times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
+    // A step of fewer terms takes a fraction of the time.
+    let part = (product.terms_a_step() * product.size) as f64 / f64::from(LINE);
+    let read = part * times * m / 64.0 * 4.0 * (64.0 + n) * 32.0;
     let stored = if splits > 1 || product.pass == Pass::Filter { 4 } else { product.size };
     let all = device.multiprocessors.unwrap_or(1) as usize;
     let store = STORED + m * n * stored as f64 / cached(device);
@@ -191,14 +198,17 @@ fn tiles_cycles(
     let tiles = tiles_m * tiles_n * splits * product.groups();
     // A cube whose multiprocessor has no second one has it to itself.
     let cubes = if tiles > all { cubes(product, tile, walk, device) } else { all };
+    // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth.
+    let rate = BROUGHT * cached(device);
+    let rate = (rate * all as f64 / tiles.clamp(1, all) as f64).min(rate.max(PORT));
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {
         // Rows that taps share are loaded once for all of them.
         let taps = if walk.reach > 0 { walk.taps(nth)[AXES - 1].max(1) } else { 1 };
-        let loading = loading(product, walk, tile, taps, device);
+        let loading = loading(product, walk, tile, taps, rate);
         let moved = product.rows_bytes(walk, tile) / taps + product.columns_bytes(tile);
         let moved = (product.parts * moved) as f64;
-        let step = (times * products(tile)).max((read + moved) / SHARED).max(loading);
+        let step = (part * times * products(tile)).max((read + moved) / SHARED).max(loading);
         let steps = product.steps_a_part(walk, nth, splits);
         let sum = steps as f64 * step * if walk.reach > 0 { SHARING } else { 1.0 };
         // With two cubes on a multiprocessor, one stores while the other multiplies.

@@ -7,8 +7,8 @@
 //! each is divided among several cubes: a cube computes the rows of one warpgroup (a *share* of the tile).
 //!
 //! Words of this folder: a *chunk* is 16 bytes, the unit of the copy engine and of the swizzle (in results, 8 columns).
-//! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line. The *flat operand*
-//! is the one that is not the image. *Across* means contiguous across the terms of a sum, not along them. *Parts* are
+//! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line,
+//! which is narrower where half or a quarter of it holds all of them. The *flat operand* is the one that is not the image. *Across* means contiguous across the terms of a sum, not along them. *Parts* are
 //! the low-precision numbers that a factor is split into, or the pieces that a long sum is split into (split-K).
 //!
 //! ```text

@@ -39,6 +39,8 @@ pub(super) struct Product {
     /// The layout of the other operand, and whether it must be repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
+    /// The channels of a slice: those of a tap that are loaded as one line.
+    pub(super) slice: usize,
 }
 
 impl Product {
@@ -71,7 +73,7 @@ impl Product {
         let flat = own.filter(|flat| kept && readable(flat));
         let padded = own.filter(|_| pass == Pass::Filter && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
-        let product = Self {
+        let mut product = Self {
             conv: *conv,
             pass,
             size,
@@ -81,7 +83,9 @@ impl Product {
             pointwise: None,
             flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
             packed: parts > 1 || flat.is_none(),
+            slice: LINE as usize / size,
         };
+        product.slice = product.fitted_slice();
         let image_channels = match pass {
             Pass::Data => conv.output().channels(),
             _ => conv.input().channels(),
@@ -91,7 +95,7 @@ impl Product {
         let whole = conv.groups() == 1
             || match pass {
                 Pass::Filter => aligned(product.inner()),
-                _ => product.inner().is_multiple_of(product.line()),
+                _ => product.inner().is_multiple_of(product.slice),
             };
         let terms = match pass {
             Pass::Filter => fewest_windows(conv),
@@ -113,10 +117,11 @@ impl Product {
     fn pointwise(conv: &Convolution, request: Request) -> Option<Self> {
         let pointwise = Pointwise::new(conv, request)?;
         let across = !pointwise.sums_samples;
-        Some(Self {
+        let size = request.dtype.size();
+        let product = Self {
             conv: pointwise.convolution()?,
             pass: Pass::Forward,
-            size: request.dtype.size(),
+            size,
             parts: 1,
             merged: 1,
             fold: None,
@@ -129,7 +134,9 @@ impl Product {
                 term_group: 0,
             },
             packed: false,
-        })
+            slice: LINE as usize / size,
+        };
+        Some(Self { slice: product.fitted_slice(), ..product })
     }
 
     /// The number of products that are computed side by side: groups, or samples.
@@ -177,20 +184,32 @@ impl Product {
         phases.map(|phases| Walk::over(phases, &conv)).into_iter().chain(alone)
     }
 
-    /// The number of elements of a line in shared memory.
+    /// The number of elements of a whole line in shared memory.
     pub(super) fn line(&self) -> usize {
         LINE as usize / self.size
     }
 
-    /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices of one
-    /// line.
+    /// The channels of a slice: a line, or the half or quarter of one that holds all channels. Then fewer zeros behind
+    /// the last channel are loaded and multiplied. Several narrow slices were slower, because there are more steps.
+    fn fitted_slice(&self) -> usize {
+        let (inner, line) = (self.inner(), self.line());
+        let narrow = [line / 4, line / 2].into_iter().find(|slice| inner <= *slice);
+        narrow.filter(|_| self.parts == 1 && self.lines().is_none()).unwrap_or(line)
+    }
+
+    /// The terms of a step: a slice, or in a weight gradient a line of windows.
+    pub(super) fn terms_a_step(&self) -> usize {
+        if self.pass == Pass::Filter { self.line() } else { self.slice }
+    }
+
+    /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices.
     pub(super) fn inner(&self) -> usize {
         let own = || self.merged * gather::inner(&self.conv, self.pass);
         self.fold.map_or_else(own, |fold| fold.line(self.size))
     }
 
     pub(super) fn slices(&self) -> usize {
-        self.inner().div_ceil(self.line())
+        self.inner().div_ceil(self.slice)
     }
 
     /// The columns of a group; in a weight gradient these are the rows.
@@ -299,7 +318,10 @@ impl Product {
     pub(super) fn rows_bytes(&self, walk: &Walk, tile: &Tile) -> usize {
         match self.comb() {
             Some(_) => PLANES * (tile.block_m as usize + COMB_LINE) * CHUNK_BYTES,
-            None => (tile.block_m as usize + walk.reach).next_multiple_of(8) * LINE as usize,
+            None => {
+                let rows = (tile.block_m as usize + walk.reach).next_multiple_of(8);
+                rows * self.terms_a_step() * self.size
+            }
         }
     }
 
@@ -347,13 +369,13 @@ impl Product {
     pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
-            Pass::Filter => (self.columns(), taps * self.slices() * self.line()),
+            Pass::Filter => (self.columns(), taps * self.slices() * self.slice),
             _ => (walk.gather.rows(&self.conv), self.columns()),
         };
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
     }
 
-    /// The number of steps of the longest sum, with one line of terms per step.
+    /// The number of steps of the longest sum.
     pub(super) fn steps(&self, walk: &Walk) -> usize {
         self.steps_of(walk.taps(0))
     }
@@ -389,7 +411,9 @@ impl Product {
 
     /// The bytes of the columns of a stage, for one part.
     pub(super) fn columns_bytes(&self, tile: &Tile) -> usize {
-        (tile::columns(tile, self.flat.across, self.line() as u32) * LINE) as usize
+        let columns =
+            tile::columns(tile, self.pass != Pass::Filter && self.flat.across, self.line() as u32);
+        columns as usize * self.terms_a_step() * self.size
     }
 
     /// The layout of the original weights.

@@ -94,11 +94,15 @@ fn sums<E: Float>(
         // stages, while the other products of this stage continue.
         multiply(&mut sums, &rows, &columns, 0usize, form);
         let begun = sums.index_mut(0usize).commit();
-        #[unroll]
-        for k in 1..comptime!(form.tile.block_k as usize / form.step()) {
-            multiply(&mut sums, &rows, &columns, k, form);
+        let products = comptime!(form.tile.block_k as usize / form.step());
+        // The assembler fills an empty group with a product that does nothing.
+        if comptime!(products > 1) {
+            #[unroll]
+            for k in 1..products {
+                multiply(&mut sums, &rows, &columns, k, form);
+            }
+            let _others = sums.index_mut(0usize).commit();
         }
-        let _others = sums.index_mut(0usize).commit();
         begun.wait();
         ring.give_back(held, speaks && step > work.first);
         held = turn.slot;

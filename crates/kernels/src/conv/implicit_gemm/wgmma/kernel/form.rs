@@ -69,6 +69,8 @@ pub(in super::super) struct Form {
     /// The bytes of a factor, and the number of parts that it is split into.
     pub(super) size: u32,
     pub(super) parts: u32,
+    /// The channels of a slice.
+    pub(super) slice: u32,
     /// The number of axes of an image's map.
     pub(super) rank: usize,
     /// Whether all phases of a data gradient are computed.
@@ -126,6 +128,7 @@ impl Form {
             tile,
             size: product.size as u32,
             parts: product.parts as u32,
+            slice: product.slice as u32,
             rank: product.rank(),
             phased: walk.phases.is_some(),
             filter: product.pass == Pass::Filter,
@@ -207,7 +210,7 @@ impl Form {
         panel_line(&self.tile, self.stored) / CHUNK_BYTES as u32
     }
 
-    /// The elements of a line in shared memory.
+    /// The elements of a whole line in shared memory.
     pub(super) fn line(&self) -> u32 {
         LINE / self.size
     }
@@ -234,7 +237,7 @@ impl Form {
         }
     }
 
-    /// The elements of a panel, one line wide. Operands that are contiguous across the terms are loaded in panels.
+    /// The elements of a panel, one line wide. A flat operand that is contiguous across the terms is loaded in panels.
     pub(super) fn panel(&self) -> u32 {
         self.line() * self.tile.block_k
     }
@@ -263,7 +266,7 @@ impl Form {
 
     /// The columns of a tile for which there is room in shared memory.
     fn columns(&self) -> u32 {
-        tile::columns(&self.tile, self.flat_across, self.line())
+        tile::columns(&self.tile, !self.filter && self.flat_across, self.line())
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -289,7 +292,8 @@ impl Form {
 
     /// The layout of the rows in shared memory.
     pub(super) fn rows_layout(&self) -> WgmmaTileLayout {
-        let layout = self.layout(self.run(), self.filter);
+        let swizzle = if self.filter { Swizzle::B128 } else { self.swizzle() };
+        let layout = self.layout(self.run(), self.filter, swizzle);
         match self.comb {
             // An instruction reads one chunk of each plane.
             Some(_) => WgmmaTileLayout { swizzle: Swizzle::None, k: self.step(), ..layout },
@@ -299,13 +303,24 @@ impl Form {
 
     /// The layout of the columns in shared memory.
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
-        self.layout(self.columns(), self.filter || self.flat_across)
+        let panels = !self.filter && self.flat_across;
+        let swizzle = if panels { Swizzle::B128 } else { self.swizzle() };
+        self.layout(self.columns(), self.filter || panels, swizzle)
     }
 
-    fn layout(&self, rows: u32, across: bool) -> WgmmaTileLayout {
+    /// How the chunks of a slice are permuted: within its bytes.
+    pub(super) fn swizzle(&self) -> Swizzle {
+        match self.slice * self.size {
+            32 => Swizzle::B32,
+            64 => Swizzle::B64,
+            _ => Swizzle::B128,
+        }
+    }
+
+    fn layout(&self, rows: u32, across: bool, swizzle: Swizzle) -> WgmmaTileLayout {
         WgmmaTileLayout {
             major: if across { Major::MN } else { Major::K },
-            swizzle: Swizzle::B128,
+            swizzle,
             rows: rows as usize,
             k: self.tile.block_k as usize,
         }

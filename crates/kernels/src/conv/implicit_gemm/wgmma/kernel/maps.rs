@@ -41,12 +41,12 @@ pub(in super::super) fn image_map(
     let args = Im2colArgs {
         pixel_box_lower_corner: lower.into_iter().map(|x| x as i32).collect(),
         pixel_box_upper_corner: upper.into_iter().map(|x| x as i32).collect(),
-        channels_per_pixel: form.line(),
+        channels_per_pixel: form.slice,
         pixels_per_column: if form.filter { form.tile.block_k } else { form.run() },
     };
     let steps: Vec<usize> =
         [vec![1], axes.iter().map(|axis| axis.step).collect(), vec![1]].concat();
-    map(args, Swizzle::B128).with_elem_stride(Strides::new(&steps))
+    map(args, form.swizzle()).with_elem_stride(Strides::new(&steps))
 }
 
 /// The map of the other operand.
@@ -58,10 +58,14 @@ pub(in super::super) fn flat_map(
 ) -> TensorMapArg<Tiled> {
     let tile = form.tile;
     let across = if form.filter { tile.block_m } else { tile.block_n };
-    let brought = product.flat.brought(across, form.line(), tile.block_k);
+    let (line, swizzle) = match product.flat.across {
+        true => (form.line(), Swizzle::B128),
+        false => (form.slice, form.swizzle()),
+    };
+    let brought = product.flat.brought(across, line, tile.block_k);
     let (sizes, steps) = product.flat();
     let args = TiledArgs { tile_size: Shape::new(brought) };
-    TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(Swizzle::B128.into())
+    TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(swizzle.into())
 }
 
 /// A tensor with its layout in memory.

@@ -138,10 +138,10 @@ fn bring_windows<E: Float>(
         // The map has no taps; the parts take their place.
         load_flat::<E>(flat, barrier, rows, work.row, first, part, work, numbers, form);
     }
-    let size = comptime!(form.panel() as usize);
+    let size = comptime!((form.slice * form.tile.block_k) as usize);
     #[unroll]
-    for panel in 0..comptime!((form.tile.block_n / form.line()) as usize) {
-        let column = work.column / comptime!(form.line()) + comptime!(panel as u32);
+    for panel in 0..comptime!((form.tile.block_n / form.slice) as usize) {
+        let column = work.column / form.slice + comptime!(panel as u32);
         let (tap, slice) = numbers.slices.div_mod(column);
         // Columns past the last tap are not stored.
         let term = lone_term(min(tap, numbers.taps - 1), slice, &numbers.gather);
@@ -226,7 +226,7 @@ fn load_image<E: Float>(
     } else {
         (windows.sample + part * numbers.image_part) as i32
     };
-    let channel = (work.group * numbers.image_group + term.slice * comptime!(form.line())) as i32;
+    let channel = (work.group * numbers.image_group + term.slice * form.slice) as i32;
     if comptime!(form.rank > 2) {
         let depth_first = numbers.depth_first - phase.depth.back;
         let d = read(&phase.gather.depth, windows.depth) - depth_first;

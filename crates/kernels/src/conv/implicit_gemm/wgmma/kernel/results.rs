@@ -393,8 +393,8 @@ fn target(
 ) -> Target {
     // A column of the weight gradient is a channel of a tap, or an element of a line.
     let (column, base, there) = if comptime!(form.filter) {
-        let (tap, slice) = numbers.slices.div_mod(column / comptime!(form.line()));
-        let column = slice * comptime!(form.line()) + column % comptime!(form.line());
+        let (tap, slice) = numbers.slices.div_mod(column / form.slice);
+        let column = slice * form.slice + column % form.slice;
         let there = there && tap < numbers.taps && column < numbers.columns;
         let base = base + tap * numbers.tap_step;
         if comptime!(form.merges) {
