@@ -13,8 +13,7 @@
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
-//! | [`stencil_flat`] | treats all planes as one run of elements; also the gradient | 3×3 averages, the same planes |
-//! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC |
+//! | [`stencil`] | neighbouring windows of stride 1 share their sums; also the gradient | 3×3 averages, the same planes |
 //! | [`block_reduce`] | a team of units per window; small planes in shared memory | few windows of many taps: global pooling |
 //! | [`gather`] | gradients: one unit per input vector | every problem |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
@@ -30,6 +29,8 @@
 //! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.
 //! The lanes of a vector lie along the channels when a pixel has several.
 
+#![allow(clippy::too_many_arguments, reason = "the parts of a kernel share its state")]
+
 pub mod block_reduce;
 mod common;
 pub mod cpu_rows;
@@ -44,8 +45,7 @@ mod problem;
 pub mod register_tile;
 pub mod segmented_scatter;
 mod select;
-pub mod stencil_flat;
-pub mod stencil_rolling;
+pub mod stencil;
 mod unpacked;
 pub mod unpool;
 pub mod van_herk;

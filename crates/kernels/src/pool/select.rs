@@ -22,7 +22,7 @@ use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
 use super::{
     block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, register_tile,
-    segmented_scatter, stencil_flat, stencil_rolling, unpacked, unpool, van_herk,
+    segmented_scatter, stencil, unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 
@@ -116,10 +116,8 @@ kernels! {
     VanHerk: van_herk,
     /// A team of units shares the taps of a window, or a cube copies small planes to shared memory.
     BlockReduce: block_reduce,
-    /// Averages of 3×3; all planes are treated as one run of elements.
-    StencilFlat: stencil_flat,
-    /// Averages of 3×3 that keep the extents of a plane; units walk down the rows.
-    StencilRolling: stencil_rolling,
+    /// Averages of 3×3 that keep the extents of a plane, and their gradients.
+    Stencil: stencil,
     /// A thread of a processor walks along the rows of a strip.
     CpuRows: cpu_rows,
     /// Gradients: one unit per input vector reads every window over it.

@@ -31,7 +31,7 @@ fn in_strips(mut plan: Plan, strip: usize) -> Plan {
     match &mut plan.config {
         Config::RegisterTile(config) => config.strip = strip,
         Config::GatherTile(config) => config.strip = strip,
-        Config::StencilRolling(config) => config.rows = strip,
+        Config::Stencil(config) => config.rows = strip,
         other => panic!("{other:?} has no strips"),
     }
     plan
@@ -99,7 +99,7 @@ fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
     let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
-    let plan = Plan::gradient_with(Algorithm::StencilRolling, &pooling, mean, dtype, &GPU).unwrap();
+    let plan = Plan::gradient_with(Algorithm::Stencil, &pooling, mean, dtype, &GPU).unwrap();
     assert_eq!(check_backward(&plan, &pooling, mean, dtype, &GPU), Ok(()));
     let blocks = Plan::gradient_with(Algorithm::RegisterTile, &pooling, mean, dtype, &GPU).unwrap();
     assert_eq!(check_backward(&blocks, &pooling, mean, dtype, &GPU), Ok(()));
@@ -159,7 +159,7 @@ fn a_run_that_32_bits_do_not_count_is_refused() {
         let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
         let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
-        Plan::with(Algorithm::StencilFlat, &pooling, mean, DType::F32, &device)
+        Plan::with(Algorithm::Stencil, &pooling, mean, DType::F32, &device)
             .map(|plan| plan.settings.lanes)
     };
     assert_eq!(plan(536_870_901), Ok(1));
@@ -260,7 +260,7 @@ fn rows_are_walked_down_in_wide_vectors() {
         (1, DType::F16, &GPU),
         (64, DType::F16, &SHADING),
     ] {
-        assert_eq!(algorithms(samples, 288, dtype, device), [Algorithm::StencilRolling; 2]);
+        assert_eq!(algorithms(samples, 288, dtype, device), [Algorithm::Stencil; 2]);
     }
     // A type that the kernel does not compute, a processor: strips, which use another kernel for the gradient.
     let strips = [Algorithm::RegisterTile, Algorithm::GatherTile];
@@ -302,15 +302,15 @@ fn planes_that_no_vector_divides_are_one_run() {
     let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
     for (dtype, lanes) in [(DType::F32, 4), (DType::BF16, 8)] {
         let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
         assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
         let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
     }
     let algorithm = |pooling: &Pooling, device: &Capabilities| {
         Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
     };
-    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::StencilFlat);
+    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Stencil);
     // Rows are long; planes do not keep their extents; a processor has another kernel.
     assert_eq!(algorithm(&pooling(512, 3, 1), &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithm(&shrinking, &GPU), Algorithm::RegisterTile);
@@ -638,7 +638,7 @@ fn any_numbers_are_checked() {
             Config::CpuRows(own) => own.strip = n,
             Config::RegisterTile(own) => own.strip = n,
             Config::GatherTile(own) => own.strip = n,
-            Config::StencilRolling(own) => own.rows = n,
+            Config::Stencil(own) => own.rows = n,
             _ => {}
         },
         |plan, n| match &mut plan.config {
@@ -817,7 +817,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
         "does not apply: it is for GPUs"
     );
     assert_eq!(
-        of(Algorithm::StencilFlat, &small, values, false, &GPU),
+        of(Algorithm::Stencil, &small, values, false, &GPU),
         "does not apply: it only computes averages"
     );
     assert_eq!(

@@ -7,13 +7,12 @@ mod site;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::cube::convert::{Comparison, ExtremumForm, Widening};
 use crate::pool::common::settings::Settings;
 use crate::pool::common::task::Task;
-use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Output, Reduction};
 
 pub(in crate::pool) use folds::{
@@ -68,23 +67,6 @@ pub(in crate::pool) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
         index_lane,
         empty(task),
     )
-}
-
-/// Refuses `kernel` unless windows are 3×3 with stride 1 and planes have several rows and keep their extents.
-pub(in crate::pool) fn keeps_planes(
-    kernel: &'static str,
-    pooling: &Pooling,
-) -> Result<(), PlanError> {
-    let [depth, height, width] = pooling.grid().axes();
-    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
-    let keeps = |axis: &Axis| axis.kernel() == 3 && axis.before() == 1 && axis.after() == 1;
-    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
-    let keeps = alone && keeps(height) && keeps(width);
-    only_if(kernel, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    only_if(kernel, all(|axis| axis.stride() == 1), "strides are not 1")?;
-    only_if(kernel, all(|axis| axis.dilation() == 1), "windows are dilated")?;
-    only_if(kernel, keeps, "windows are not 3 by 3 with a padding of 1")?;
-    only_if(kernel, height.input() > 1, "planes have a single row")
 }
 
 /// The index steps to the next sample, channel and position of the plane.

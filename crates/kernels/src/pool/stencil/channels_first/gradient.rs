@@ -7,7 +7,7 @@
 use cubecl::prelude::*;
 
 use super::kernel::{Place, begins, ends, next_row, tap_of};
-use super::{FlatArgs, Form};
+use super::{ElementsArgs, Form};
 
 /// The gradients of a unit's elements, from the windows in `rows`.
 ///
@@ -16,7 +16,7 @@ use super::{FlatArgs, Form};
 #[cube]
 pub(super) fn gradients_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
-    args: &FlatArgs,
+    args: &ElementsArgs,
     place: &Place,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -101,7 +101,7 @@ struct Edges<A: Float> {
 }
 
 #[cube]
-fn edges_of<A: Float>(args: &FlatArgs, place: &Place) -> Edges<A> {
+fn edges_of<A: Float>(args: &ElementsArgs, place: &Place) -> Edges<A> {
     let (usual, more) = (A::new(comptime!(1.0 / 9.0)), A::new(comptime!(1.0 / 6.0)));
     let itself = A::new(comptime!(1.0 / 18.0));
     let row = place.row;

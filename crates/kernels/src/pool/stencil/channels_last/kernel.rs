@@ -2,17 +2,17 @@
 
 use cubecl::prelude::*;
 
-use super::{AHEAD, Form, RollingArgs};
+use super::{AHEAD, Form, RowsArgs};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
 use crate::pool::common::runs::written;
 
 /// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
-pub(super) fn roll<S: Float, A: Float, N: Size>(
+pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    args: &RollingArgs,
+    args: &RowsArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -58,7 +58,7 @@ struct Place {
 }
 
 #[cube]
-fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
+fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Place {
     let (pixel, lane) = (unit / form.pixel, unit % form.pixel);
     let (rest, block) = args.blocks.div_mod(pixel);
     let (plane, strip) = args.strips.div_mod(rest);
@@ -97,13 +97,13 @@ struct Factors<A: Float> {
 }
 
 #[cube]
-fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: Form) -> Factors<A> {
+fn factors_of<A: Float>(args: &RowsArgs, place: &Place, #[comptime] form: Form) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
     let (six, four) = (A::new(comptime!(1.0 / 6.0)), A::new(0.25));
     let mut inner = Sequence::<A>::new();
     let mut edge = Sequence::<A>::new();
     let mut shares = Sequence::<A>::new();
-    if comptime!(form.divides_sums()) {
+    if comptime!(form.sums.counts && !form.sums.gradient) {
         inner.push(select(place.left, all, six));
         inner.push(all);
         inner.push(select(place.right, all, six));
@@ -111,10 +111,10 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
         edge.push(six);
         edge.push(select(place.right, six, four));
     }
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         #[unroll]
         for j in 0..form.reads() {
-            shares.push(if comptime!(form.weighs_ends()) {
+            shares.push(if comptime!(form.sums.weighs()) {
                 let x = place.column + comptime!(j as i32 - 1);
                 let ends = x == 0 || x + 1 == args.columns;
                 select(ends, six, A::new(comptime!(1.0 / 9.0)))
@@ -129,14 +129,14 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
 /// The factor for the sum of column `v` on a row; `ends` is whether this is the plane's first or last row.
 #[cube]
 fn factor_of<A: Float>(
-    args: &RollingArgs,
+    args: &RowsArgs,
     factors: &Factors<A>,
     ends: bool,
     #[comptime] v: u32,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> A {
-    if comptime!(form.divides_sums()) {
+    if comptime!(form.sums.counts && !form.sums.gradient) {
         let at = comptime!(usize::from(v > 0) + usize::from(v > 0 && v + 1 == form.columns));
         if comptime!(inner) {
             *factors.inner.index(at)
@@ -152,7 +152,7 @@ fn factor_of<A: Float>(
 #[cube]
 fn begin<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &RollingArgs,
+    args: &RowsArgs,
     place: &Place,
     factors: &Factors<A>,
     coming: &Registers<S, N>,
@@ -188,7 +188,7 @@ fn begin<S: Float, A: Float, N: Size>(
 #[cube]
 fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &RollingArgs,
+    args: &RowsArgs,
     place: &Place,
     row: i32,
     coming: &Registers<S, N>,
@@ -216,7 +216,7 @@ fn fetch<S: Float, N: Size>(
 
 /// The vector of a unit's first column on a row.
 #[cube]
-fn on_row(args: &RollingArgs, place: &Place, row: i32) -> usize {
+fn on_row(args: &RowsArgs, place: &Place, row: i32) -> usize {
     // The mask shows the compiler that offsets from here stay within 32 bits, so that they can become part of the
     // access.
     ((place.vector + row as u32 * args.line) & 0x7fff_ffffu32) as usize
@@ -236,11 +236,11 @@ fn row_of<S: Float, A: Float, N: Size>(
     for j in 0..form.reads() {
         let elements = coming.index(comptime!((g * form.reads() + j) as usize)).read();
         columns.push(if comptime!(j == 0) {
-            widen_kept::<S, A, N>(elements, place.left, form.widened)
+            widen_kept::<S, A, N>(elements, place.left, form.sums.widened)
         } else if comptime!(j == form.columns + 1) {
-            widen_kept::<S, A, N>(elements, place.right, form.widened)
+            widen_kept::<S, A, N>(elements, place.right, form.sums.widened)
         } else {
-            widen::<S, A, N>(elements, form.widened)
+            widen::<S, A, N>(elements, form.sums.widened)
         });
     }
     let mut sums = Sequence::<Vector<A, N>>::new();
@@ -267,7 +267,7 @@ fn share_of<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let column = *columns.index(j as usize);
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         column * Vector::new(*factors.shares.index(j as usize))
     } else {
         column
@@ -284,7 +284,7 @@ fn added<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let column = *columns.index(j as usize);
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         fma(column, Vector::new(*factors.shares.index(j as usize)), sum)
     } else {
         sum + column
@@ -298,7 +298,7 @@ fn weighed<A: Float, N: Size>(
     ends: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.weighs_ends()) {
+    if comptime!(form.sums.weighs()) {
         select(ends, sum * Vector::new(A::new(1.5)), sum)
     } else {
         sum
@@ -308,11 +308,10 @@ fn weighed<A: Float, N: Size>(
 /// Writes a group of rows, and starts loading those of the next group. In an `inner` group all rows exist, none of them
 /// is the plane's first or last, and none of the rows that it reads has to be weighed.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    args: &RollingArgs,
+    args: &RowsArgs,
     place: &Place,
     factors: &Factors<A>,
     coming: &Registers<S, N>,
@@ -345,12 +344,12 @@ fn rows<S: Float, A: Float, N: Size>(
             let three = two.read() + sum;
             two.store(last.read() + sum);
             last.store(sum);
-            let result = if comptime!(form.divides_shares()) {
+            let result = if comptime!(form.sums.gradient) {
                 three
             } else {
                 three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
             };
-            let result = round::<A, S, N>(result, form.rounds);
+            let result = round::<A, S, N>(result, form.sums.rounds);
             let at = at + (written(v, place.aside, form.columns) * form.pixel) as usize;
             let there = if comptime!(inner) { true.runtime() } else { row < place.end };
             if there {
