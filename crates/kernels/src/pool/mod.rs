@@ -33,7 +33,6 @@
 
 pub mod block_reduce;
 mod common;
-pub mod cpu_rows;
 pub mod direct;
 mod error;
 pub mod gather;
@@ -42,10 +41,10 @@ pub mod gather_tile;
 mod launch;
 pub mod lp;
 mod problem;
-pub mod register_tile;
 pub mod segmented_scatter;
 mod select;
 pub mod stencil;
+pub mod strips;
 mod unpacked;
 pub mod unpool;
 pub mod van_herk;
@@ -57,3 +56,4 @@ pub use launch::{
 };
 pub use problem::{Gradient, Output, Reduction};
 pub use select::{Algorithm, Config, Plan, Verdict};
+pub use strips::{cpu_rows, register_tile};

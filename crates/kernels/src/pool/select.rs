@@ -13,16 +13,13 @@ use core::fmt;
 use cubecl::client::Client;
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
-use super::common::buffers::Buffers;
-use super::common::cost::Meter;
-use super::common::kernel::Kernel;
-use super::common::settings::Settings;
-use super::common::task::Task;
+use super::common::{Buffers, Kernel, Meter, Settings, Task};
 use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
+use super::strips::{cpu_rows, register_tile};
 use super::{
-    block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, register_tile,
-    segmented_scatter, stencil, unpacked, unpool, van_herk,
+    block_reduce, direct, gather, gather_staged, gather_tile, lp, segmented_scatter, stencil,
+    unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 

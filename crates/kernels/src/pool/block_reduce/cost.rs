@@ -1,7 +1,7 @@
 //! The estimated time of teams, and of planes in shared memory.
 
 use super::{Config, FLIGHT, cubes_of_a_part};
-use crate::pool::common::cost::Meter;
+use crate::pool::common::Meter;
 
 /// The instructions of a unit besides its taps; of a tap besides its load and its reduction; and of a step that combines
 /// the results of a team.

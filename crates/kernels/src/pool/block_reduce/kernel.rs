@@ -295,7 +295,6 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
 
 /// Reduces the taps `t`, `t` + T, …, whose loads a unit has in flight at once.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn round<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &ProblemArgs,

@@ -33,13 +33,10 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, Tensor, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form as Tap, problem_args};
+use crate::pool::common::{
+    Buffers, Kernel, Meter, Settings, Task, Tensor, optional, widest_divisor,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 

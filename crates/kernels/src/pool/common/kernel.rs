@@ -5,16 +5,13 @@ use core::fmt;
 use cubecl::client::Client;
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Meter, Settings, Task};
 use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
 /// One way to compute a pooling or its gradient. The implementing type is its configuration: the settings that only
 /// this kernel has.
-pub(in crate::pool) trait Kernel: Copy + fmt::Display {
+pub(crate) trait Kernel: Copy + fmt::Display {
     /// The name that plans print, and by which users select the kernel.
     const NAME: &'static str;
 
@@ -56,4 +53,4 @@ macro_rules! no_config {
     };
 }
 
-pub(in crate::pool) use no_config;
+pub(crate) use no_config;

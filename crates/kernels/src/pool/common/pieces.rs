@@ -1,12 +1,12 @@
 //! How the rows of planes are cut into pieces, so that few large planes keep a whole GPU busy.
 
-use crate::pool::common::task::Task;
+use crate::pool::common::Task;
 
 /// The number of pieces into which the rows of every plane are cut: the one with which the cubes end first. `cubes` is
 /// the number of cubes with one piece each. A piece walks its share of a plane's `blocks`, and before them the `lead`
 /// blocks that reach into it. `busy` units keep a multiprocessor busy: beyond them, twice as many take twice as
 /// long.
-pub(in crate::pool) fn pieces(
+pub(crate) fn pieces(
     task: Task<'_>,
     cubes: usize,
     [blocks, lead]: [usize; 2],

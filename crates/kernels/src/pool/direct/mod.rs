@@ -15,12 +15,10 @@ mod kernel;
 use cubecl::client::Client;
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, problem_args};
+use crate::pool::common::{
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Meter, Settings, Task, no_config, optional,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 

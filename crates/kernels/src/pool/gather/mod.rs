@@ -18,12 +18,8 @@ use cubecl::client::Client;
 
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
 use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, no_config, optional};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 

@@ -24,14 +24,10 @@ use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::blocks::Block;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::{Meter, WARP};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::split;
+use crate::pool::common::{
+    Block, Buffers, Kernel, Meter, Settings, Task, WARP, no_config, widest_divisor,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 

@@ -4,7 +4,7 @@ use windowpane_geometry::Axis;
 
 use super::form::Form;
 use super::{Config, units, window_lanes};
-use crate::pool::common::cost::Meter;
+use crate::pool::common::Meter;
 
 /// The instructions of a unit besides its windows and its sums; of a window besides its loads; and of a division.
 const OF_UNIT: f64 = 190.0;

@@ -4,9 +4,8 @@ use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
 
 use super::NAME;
 use crate::cube::convert::Widening;
-use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::Fold;
+use crate::pool::common::{Block, Task, blocks_of, window_lanes};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Gradient;
 

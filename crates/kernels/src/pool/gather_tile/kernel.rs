@@ -9,9 +9,8 @@ use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::blocks::Block;
-use crate::pool::common::tiles::tiled;
 use crate::pool::common::window::split;
+use crate::pool::common::{Block, tiled};
 
 #[cube(launch_unchecked)]
 pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(

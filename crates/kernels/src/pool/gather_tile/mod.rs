@@ -33,14 +33,10 @@ use windowpane_geometry::{AXES, Axis};
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::device::Capabilities;
 use crate::pool::common::blocks;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::lanes_across;
-use crate::pool::common::settings::{Settings, check_strip};
-use crate::pool::common::task::Task;
-use crate::pool::common::tiles::{Tiles, tiles_args};
 use crate::pool::common::window::indexing;
+use crate::pool::common::{
+    Buffers, Kernel, Meter, Settings, Task, Tiles, check_strip, lanes_across, optional, tiles_args,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, outermost};
 

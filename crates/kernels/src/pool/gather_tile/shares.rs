@@ -6,7 +6,7 @@ use super::Blocks;
 use super::form::Form;
 use super::kernel::Place;
 use super::windows::{Window, moved, window_at};
-use crate::pool::common::blocks::Block;
+use crate::pool::common::Block;
 use crate::pool::common::window::{Fold, counted_at};
 
 /// The windows of a block, with the factor or divisor for each tap's share of their gradients. Lanes along the width

@@ -22,12 +22,8 @@ use windowpane_geometry::{DType, Exponent};
 
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, Tensor};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, ProblemArgs, problem_args};
+use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, Tensor, no_config};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, check_workspace};
 

@@ -1,7 +1,7 @@
 //! The estimated time of cubes that walk down planes.
 
 use super::{Cubes, Form, Tile};
-use crate::pool::common::cost::{Meter, SECTOR};
+use crate::pool::common::{Meter, SECTOR};
 
 /// The instructions of a unit for each row of windows, besides its loads; for each input that it completes, besides its
 /// store; and for each block.

@@ -183,7 +183,6 @@ fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
 
 /// Starts loading a unit's windows of a block. Windows that do not exist have no winner.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn fetch<S: Float>(
     dy: &[Vector<S, One>],
     winners: &[Vector<i32, One>],
@@ -296,7 +295,6 @@ fn ring_row(start: u32, after: u32, #[comptime] form: Form) -> u32 {
 
 /// Adds up the sums that were left for a chunk of a complete row of inputs.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_up<A: Float>(
     sums: &Shared<[A]>,
     columns: &Shared<[u32]>,

@@ -29,14 +29,10 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::{Meter, SECTOR};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::pieces::pieces;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::indexing;
+use crate::pool::common::{
+    Buffers, Kernel, Meter, SECTOR, Settings, Task, no_config, pieces, widest_divisor,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
 

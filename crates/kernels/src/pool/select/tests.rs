@@ -4,7 +4,7 @@ use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Shape, Wind
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
-use crate::pool::common::strips;
+use crate::pool::strips::form::reads;
 
 const GPU: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..PLAIN_GPU };
 const PROCESSOR: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..profiles::PROCESSOR };
@@ -78,7 +78,7 @@ fn strips_read_and_write_in_lanes_of_their_own() {
         let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
         assert_eq!(plan.check(&pooling, max, dtype, device), Ok(()));
         let problem = Problem { pooling: &pooling, reduction: max, dtype, gradient: false };
-        (plan.settings.lanes, strips::reads(plan.task(problem, device).unwrap()))
+        (plan.settings.lanes, reads(plan.task(problem, device).unwrap()))
     };
     // 56 columns become 28, and 112 become 56.
     assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));

@@ -16,12 +16,8 @@ use windowpane_geometry::{Axis, DType};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::settings::{Settings, check_strip};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::Fold;
+use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, check_strip};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 

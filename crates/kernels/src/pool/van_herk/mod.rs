@@ -32,11 +32,7 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 

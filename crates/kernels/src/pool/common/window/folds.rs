@@ -10,15 +10,15 @@ use crate::cube::convert::{
 
 /// The reduction so far: an extremum and its position, or a sum.
 #[derive(CubeType)]
-pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
-    pub(in crate::pool) value: Vector<A, N>,
+pub(crate) struct Accumulator<A: Float, N: Size> {
+    pub(crate) value: Vector<A, N>,
     /// The plane position of the extremum.
-    pub(in crate::pool) position: Vector<i32, N>,
+    pub(crate) position: Vector<i32, N>,
 }
 
 /// The identity element of a reduction.
 #[cube]
-pub(in crate::pool) fn neutral<A: Float, N: Size>(
+pub(crate) fn neutral<A: Float, N: Size>(
     problem: &ProblemArgs,
     #[comptime] fold: Fold,
 ) -> Vector<A, N> {
@@ -31,7 +31,7 @@ pub(in crate::pool) fn neutral<A: Float, N: Size>(
 
 /// The reductions of the first 1, 2, … of `count` elements.
 #[cube]
-pub(in crate::pool) fn prefixes<A: Float, N: Size>(
+pub(crate) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Vector<A, N>>,
     #[comptime] count: u32,
     #[comptime] form: Form,
@@ -49,7 +49,7 @@ pub(in crate::pool) fn prefixes<A: Float, N: Size>(
 /// The initial accumulator. An extremum starts with the identity element at the position of the first tap inside, which
 /// remains the result if no tap beats it.
 #[cube]
-pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
+pub(crate) fn accumulator_at<A: Float, N: Size>(
     problem: &ProblemArgs,
     site: &Site,
     #[comptime] form: Form,
@@ -73,7 +73,7 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
 /// Among equal values the first keeps its index; the last NaN takes it, because nothing beats a NaN. If
 /// `nans` is false, NaNs are not tested here: the caller handles them separately.
 #[cube]
-pub(in crate::pool) fn fold_with<A: Float, N: Size>(
+pub(crate) fn fold_with<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] nans: bool,
@@ -97,7 +97,7 @@ pub(in crate::pool) fn fold_with<A: Float, N: Size>(
 
 /// The same with the test for NaN.
 #[cube]
-pub(in crate::pool) fn fold<A: Float, N: Size>(
+pub(crate) fn fold<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] form: Form,
@@ -107,7 +107,7 @@ pub(in crate::pool) fn fold<A: Float, N: Size>(
 
 /// Combines two values, if positions are not needed or are handled elsewhere.
 #[cube]
-pub(in crate::pool) fn together<A: Float, N: Size>(
+pub(crate) fn together<A: Float, N: Size>(
     a: Vector<A, N>,
     b: Vector<A, N>,
     #[comptime] form: Form,
@@ -118,7 +118,7 @@ pub(in crate::pool) fn together<A: Float, N: Size>(
 /// Combines two accumulators, whatever the order of their taps. Among equal extrema the one at the lower position wins,
 /// among NaNs the one at the higher.
 #[cube]
-pub(in crate::pool) fn merge<A: Float, N: Size>(
+pub(crate) fn merge<A: Float, N: Size>(
     a: &Accumulator<A, N>,
     b: &Accumulator<A, N>,
     #[comptime] fold: Fold,

@@ -8,19 +8,19 @@ use crate::cube::axis::{Taps, taps_of};
 /// The position of an output, and which taps of its window are inside the input.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::pool) struct Site {
-    pub(in crate::pool) sample: u32,
+pub(crate) struct Site {
+    pub(crate) sample: u32,
     /// The vector within the pixel.
-    pub(in crate::pool) lane: u32,
+    pub(crate) lane: u32,
     /// The position along the width.
-    pub(in crate::pool) column: u32,
-    pub(in crate::pool) depth: Taps,
-    pub(in crate::pool) height: Taps,
-    pub(in crate::pool) width: Taps,
+    pub(crate) column: u32,
+    pub(crate) depth: Taps,
+    pub(crate) height: Taps,
+    pub(crate) width: Taps,
 }
 
 #[cube]
-pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form) -> Site {
+pub(crate) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);
@@ -40,6 +40,6 @@ pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] f
 
 /// The position of a coordinate within the plane of one channel.
 #[cube]
-pub(in crate::pool) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
+pub(crate) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
 }

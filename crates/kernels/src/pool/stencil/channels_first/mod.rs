@@ -32,10 +32,7 @@ use windowpane_geometry::LIMIT;
 
 use super::{Sums, TAPS, extents};
 use crate::cube::convert::UPPER;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Meter, Task, widest_divisor};
 use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides its loads and its sums; and those of a tap relative to a reduction, for rows of

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::{AHEAD, Form, RowsArgs};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
-use crate::pool::common::runs::written;
+use crate::pool::common::written;
 
 /// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]

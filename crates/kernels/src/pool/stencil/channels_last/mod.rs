@@ -19,9 +19,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Sums, TAPS, extents};
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Meter, Task};
 use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides the elements that it reads; and those of such an element relative to a reduction.

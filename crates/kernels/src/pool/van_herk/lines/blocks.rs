@@ -193,7 +193,6 @@ fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
 /// Loads a block; `inside` means that all of it is inside the input. For a position outside, a maximum uses the nearest
 /// input inside, which every window over that position contains too; a sum uses 0.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,

@@ -2,7 +2,7 @@
 
 use super::passes::keeps;
 use super::{Walk, block};
-use crate::pool::common::cost::{Meter, SECTOR, WORD, Work};
+use crate::pool::common::{Meter, SECTOR, WORD, Work};
 
 /// The instructions of a unit for each element of its line, besides its loads and its reductions.
 const OF_ELEMENT: f64 = 34.0;

@@ -10,7 +10,6 @@ use crate::pool::common::window::{Accumulator, counted_at};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "a pass reads and writes values and positions")]
 pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     positions: ComptimeOption<Box<[Vector<i32, N>]>>,
@@ -128,7 +127,6 @@ fn line_of(pass: &Pass, outer: u32, inner: u32, #[comptime] form: Form) -> Line 
 
 /// Writes the outputs whose windows start in block `start`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_block<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,

@@ -20,9 +20,8 @@ use super::axes::block;
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
 use crate::cube::convert::{ExtremumForm, Widening, elem};
 use crate::cube::unit::grid;
-use crate::pool::common::buffers::{Tensor, optional};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Fold, indexing};
+use crate::pool::common::{Task, Tensor, optional};
 use crate::pool::problem::outermost;
 
 pub(super) use cost::seconds;

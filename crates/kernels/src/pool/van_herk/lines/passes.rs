@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::pool::common::task::Task;
+use crate::pool::common::Task;
 use crate::pool::problem::Reduction;
 use crate::pool::van_herk::axes::{block, windowed};
 

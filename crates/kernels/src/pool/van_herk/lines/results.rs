@@ -10,7 +10,6 @@ use crate::pool::common::window::{Accumulator, Fold, counted_at};
 
 /// Writes the outputs of a block. If `whole`, all of them exist and have all their taps.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,

@@ -2,7 +2,7 @@
 
 use super::Cubes;
 use super::form::{self, Form, tile};
-use crate::pool::common::cost::{Meter, WORD};
+use crate::pool::common::{Meter, WORD};
 
 /// The instructions of a unit for each word of its column, with the word of a row that it reduces too. A second column of
 /// a unit takes half as many. Relative to these: a division before, and a result that goes through shared memory.

@@ -105,7 +105,6 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
 
 /// Loads the blocks in which the windows of a block of rows end and start.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn fetch_both<S: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &ProblemArgs,
@@ -126,7 +125,6 @@ fn fetch_both<S: Float, N: Size>(
 /// into `next` and the first one again into `first`. Two loads are in flight at a time, because there is little other
 /// work meanwhile.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn lead<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     problem: &ProblemArgs,

@@ -47,10 +47,8 @@ use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
-use crate::pool::common::buffers::Tensor;
-use crate::pool::common::pieces::pieces;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::problem_args;
+use crate::pool::common::{Task, Tensor, pieces};
 use crate::pool::error::{PlanError, only_if};
 
 use form::{Form, Plane, Room, tile};

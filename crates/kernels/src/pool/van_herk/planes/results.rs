@@ -114,7 +114,6 @@ fn stored<A: Float, T: Float, M: Size>(
 
 /// Writes the windows of an item to the output, or to `results` in shared memory.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     output: &mut [Vector<T, M>],
     problem: &ProblemArgs,

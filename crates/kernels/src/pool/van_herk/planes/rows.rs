@@ -41,7 +41,6 @@ fn item_of(item: u32, #[comptime] form: Form) -> Item {
 
 /// Reduces the windows along the rows, and writes them to the output or to `results`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     shared: &Shared<[Vector<A, P>]>,
     totals: &mut Shared<[Vector<A, P>]>,

@@ -7,16 +7,16 @@
 
 use cubecl::prelude::*;
 
-use super::Strips;
-use super::kernel::{Place, outputs_along, site_at, site_of};
+use super::kernel::site_of;
 use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
-use crate::pool::common::reach::lanes_of;
-use crate::pool::common::strips::Form;
-use crate::pool::common::taps::{Line, TapForm, step};
+use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, together,
 };
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::{Place, Strips, exists, outputs_along, site_at};
+use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
     /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
@@ -63,12 +63,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     for i in 0..form.along.outputs {
         let site = site_of(problem, place, i, 0u32, form);
         let vector = place.output + i * place.step;
-        let there = if comptime!(form.along.whole) {
-            true.runtime()
-        } else {
-            place.first + i < outputs_along(strips, form)
-        };
-        if there {
+        if exists(strips, place, i, form) {
             let folded = folds.index(i as usize);
             finish::<S, A, N>(output, indices, problem, &site, folded, vector, form.tap);
         }
@@ -112,7 +107,8 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
             if comptime!(!form.folds_nans()) {
                 let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
                 for i in 0..there {
-                    let site = site_at(problem, place, place.first + i, 0u32, form);
+                    let o = place.first + i;
+                    let site = site_at(problem, place, o, place.site.column, false, form);
                     let last = last_nan::<S, A, N, M>(input, problem, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
                     let index = index_of(problem, &site, last);

@@ -26,23 +26,18 @@ mod values;
 use core::fmt;
 
 use cubecl::client::Client;
-use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis};
+use windowpane_geometry::AXES;
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{UNROLLED_TAPS, lanes_written};
-use crate::pool::common::reach::Reach;
-use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
-use crate::pool::common::strips::{Form, columns_of, reads};
-use crate::pool::common::task::Task;
-use crate::pool::common::tiles::{Tiles, tiles_args};
 use crate::pool::common::window::problem_args;
+use crate::pool::common::{
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Meter, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
+    lanes_written, optional, unrolls,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+use crate::pool::strips::form::{Form, columns_of, reads};
+use crate::pool::strips::place::{strips_args, vectors_on_axes};
 
 const NAME: &str = "register_tile";
 
@@ -156,7 +151,8 @@ impl Kernel for Config {
         buffers: Buffers<'_>,
     ) -> Result<(), PlanError> {
         let (lanes, wide) = (task.lanes(), reads(task));
-        let (cubes, dim) = task.grid(client, units(task, self));
+        let units = units(task, self);
+        let (cubes, dim) = task.grid(client, units);
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
         // input are moved inside before they are read.
         unsafe {
@@ -170,8 +166,8 @@ impl Kernel for Config {
                 buffers.output.vectors(lanes),
                 optional(buffers.indices, lanes),
                 problem_args(task),
-                strips_args(task, self),
-                Form::new(task, [self.strip, self.columns]),
+                strips_args(task, places(task, self), [units, wide, 0]),
+                Form::new(task, [self.strip, self.columns], wide),
                 task.elem(),
                 task.accumulator(),
             )
@@ -186,53 +182,6 @@ const WIDE_LOADS: usize = 40;
 /// With fewer strips than this, of lanes along the width, a large GPU has no others to run while some wait.
 const ENOUGH_STRIPS: usize = 1 << 19;
 
-/// The positions of a problem's units. They are run-time values, so they may change without compiling a new kernel.
-#[derive(CubeType, CubeLaunch)]
-struct Strips {
-    units: u32,
-    tiles: Tiles,
-    /// The number of units on each axis: strips on the axis that they lie along, and vectors on the width if the lanes
-    /// lie along it.
-    depth: FastDivmod<u32>,
-    height: FastDivmod<u32>,
-    width: FastDivmod<u32>,
-    /// The number of outputs on each axis; vectors on the width if the lanes lie along it.
-    outputs_depth: u32,
-    outputs_height: u32,
-    outputs_width: u32,
-    /// The number of vectors in the input's width, if the lanes lie along it.
-    width_vectors: u32,
-}
-
-fn strips_args(task: Task<'_>, config: &Config) -> StripsLaunch {
-    let along = outermost(task.pooling());
-    let outputs = vectors_on_axes(task);
-    let mut places = outputs;
-    places[along] = places[along].div_ceil(config.strip);
-    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
-    let width = task.axes()[AXES - 1].input() / reads(task);
-    StripsLaunch::new(
-        units(task, config) as u32,
-        tiles_args(task, places[AXES - 2]),
-        places[0] as u32,
-        places[1] as u32,
-        places[2] as u32,
-        outputs[0] as u32,
-        outputs[1] as u32,
-        outputs[2] as u32,
-        width as u32,
-    )
-}
-
-/// The number of output vectors on each axis.
-fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
-    let mut outputs = task.axes().each_ref().map(Axis::output);
-    if task.settings.across {
-        outputs[AXES - 1] /= task.lanes();
-    }
-    outputs
-}
-
 /// The number of strips of a problem; each is the work of one unit.
 fn units(task: Task<'_>, config: &Config) -> usize {
     let along = outermost(task.pooling());
@@ -243,4 +192,13 @@ fn units(task: Task<'_>, config: &Config) -> usize {
         1 => strips,
         columns => strips / width * width.div_ceil(columns),
     }
+}
+
+/// The number of units on each axis.
+fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
+    let mut places = vectors_on_axes(task);
+    let along = outermost(task.pooling());
+    places[along] = places[along].div_ceil(config.strip);
+    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
+    places
 }

@@ -19,16 +19,16 @@
 
 use cubecl::prelude::*;
 
-use super::Strips;
-use super::kernel::{Place, outputs_along, site_of};
+use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
-use crate::pool::common::reach::lanes_of;
-use crate::pool::common::runs::{Run, TOGETHER, windows, written};
-use crate::pool::common::strips::Form;
-use crate::pool::common::taps::step;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, finish, neutral, scale, together,
 };
+use crate::pool::common::written;
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::{Place, Strips, exists, row_at};
+use crate::pool::strips::taps::step;
+use crate::pool::strips::windows::{TOGETHER, Windows, across, windows_of};
 
 impl Form {
     /// The number of vectors that are kept of a row: one per column, or all vectors along the width.
@@ -47,8 +47,8 @@ impl Form {
     }
 
     /// How window `first` and those computed with it reduce the vectors kept at `place` of each row.
-    fn along_rows(&self, first: u32, place: u32) -> Run {
-        Run {
+    fn along_rows(&self, first: u32, place: u32) -> Windows {
+        Windows {
             first: first * self.along.stride * self.kept() + place,
             each: self.kept(),
             count: self.windows_from(first),
@@ -83,9 +83,10 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    block: &Block,
     #[comptime] form: Form,
 ) {
+    let place = &block.place;
     let reads = reads_of(problem, strips, &place.site, 0u32, form);
     let scales = scales_of::<A, N>(problem, place, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
@@ -111,7 +112,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         let mut folds = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.kept() {
-            let windows = windows::<A, M>(&rows, form.along_rows(first, v), form.tap);
+            let windows = windows_of::<A, M>(&rows, form.along_rows(first, v), form.tap);
             #[unroll]
             for i in 0..count {
                 folds.push(*windows.index(i as usize));
@@ -120,14 +121,9 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         #[unroll]
         for i in 0..count {
             let o = comptime!(first + i);
-            let there = if comptime!(form.along.whole) {
-                true.runtime()
-            } else {
-                place.first + o < outputs_along(strips, form)
-            };
-            if there {
+            if exists(strips, place, o, form) {
                 write::<S, A, N, M>(
-                    output, indices, problem, place, &reads, &scales, &folds, o, count, form,
+                    output, indices, problem, block, &reads, &scales, &folds, o, count, form,
                 );
             }
         }
@@ -220,7 +216,6 @@ fn row_of<S: Float, A: Float, M: Size>(
 
 /// The vectors that a row keeps of its line `i`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn line_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
     problem: &ProblemArgs,
@@ -232,18 +227,14 @@ fn line_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
-    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&problem.height, &site.height, line.height, form.axis(1));
-    let row =
-        (site.sample as i32 * problem.depth.input + depth.x) * problem.height.input + height.x;
+    let row = row_at(problem, site, line, form);
     let vectors = if comptime!(form.tap.across) {
         strips.width_vectors
     } else {
         problem.width.input as u32 * problem.pixel_vectors
     };
-    let first = row as u32 * vectors;
+    let first = row.x as u32 * vectors;
     let drops = comptime!(!form.tap.fold.is_extremum() && line.drops());
-    let inside = depth.inside && height.inside;
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reads() {
@@ -254,7 +245,7 @@ fn line_of<S: Float, A: Float, M: Size>(
             loaded.push(if comptime!(form.drops(j, v)) {
                 widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
             } else if comptime!(form.tap.across && drops) {
-                widen_kept::<S, A, M>(element, inside, form.tap.widened)
+                widen_kept::<S, A, M>(element, row.inside, form.tap.widened)
             } else {
                 widen::<S, A, M>(element, form.tap.widened)
             });
@@ -263,13 +254,13 @@ fn line_of<S: Float, A: Float, M: Size>(
     if comptime!(form.tap.across) {
         loaded
     } else {
-        let columns = windows::<A, M>(&loaded, form.along_line(), form.tap);
+        let columns = windows_of::<A, M>(&loaded, form.along_line(), form.tap);
         let mut kept = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.columns {
             let fold = *columns.index(v as usize);
             kept.push(if comptime!(drops) {
-                select(inside, fold, Vector::new(A::from_int(0)))
+                select(row.inside, fold, Vector::new(A::from_int(0)))
             } else {
                 fold
             });
@@ -298,12 +289,11 @@ fn scales_of<A: Float, N: Size>(
 
 /// Writes output `o` of a strip in all its columns. `folds` holds the reductions of `count` outputs, column by column.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
-    place: &Place,
+    block: &Block,
     reads: &Reads,
     scales: &Sequence<Vector<A, N>>,
     folds: &Sequence<Vector<A, M>>,
@@ -311,6 +301,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) {
+    let place = &block.place;
     let vector = place.output + o * place.step;
     let own = comptime!((o % TOGETHER) as usize);
     if comptime!(form.tap.across) {
@@ -328,7 +319,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let column = if comptime!(form.tap.fold.is_extremum()) {
                 v.runtime()
             } else {
-                written(v, place.aside, form.columns)
+                written(v, block.aside, form.columns)
             };
             let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
@@ -364,13 +355,5 @@ fn lanes_at<A: Float, N: Size, M: Size>(
             vector
         });
     }
-    let mut taps = Sequence::<Vector<A, N>>::new();
-    taps.push(lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, form.reach));
-    #[unroll]
-    for t in 1..form.reach.taps {
-        let before = *taps.index(comptime!(t - 1));
-        let next = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
-        taps.push(together::<A, N>(before, next, form.tap));
-    }
-    *taps.index(comptime!(form.reach.taps - 1))
+    across::<A, N, M>(&vectors, 1usize, 0usize, form)
 }
