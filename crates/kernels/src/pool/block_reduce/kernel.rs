@@ -175,7 +175,7 @@ fn add<A: Float, M: Size>(
     next: &Accumulator<A, M>,
     #[comptime] form: Form,
 ) {
-    let before = Accumulator::<A, M> { value: folded.value, position: folded.position };
+    let before = *folded;
     let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.extremum);
     folded.value = both.value;
     folded.position = both.position;

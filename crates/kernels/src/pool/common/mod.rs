@@ -34,7 +34,7 @@ pub(super) use kernel::{Kernel, no_config};
 pub(super) use lanes::{
     UNROLLED_TAPS, divides_windows, lanes_across, lanes_written, widest_divisor, widest_load,
 };
-pub(super) use pieces::pieces;
+pub(super) use pieces::Pieces;
 pub(super) use reach::{Reach, lanes_of};
 pub(super) use settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
 pub(super) use task::Task;

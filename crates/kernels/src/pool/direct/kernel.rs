@@ -2,11 +2,11 @@
 
 use cubecl::prelude::*;
 
-use crate::cube::axis::{coordinate, is_inside};
+use crate::cube::axis::is_inside;
 use crate::cube::convert::{widen, widen_kept};
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, plane_position, site_of,
+    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, site_of, tap_of,
 };
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. `A` may be an
@@ -65,24 +65,15 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     tw: i32,
     #[comptime] form: Form,
 ) {
-    let position = plane_position(
-        problem,
-        coordinate(&problem.depth, &site.depth, td, form.depth),
-        coordinate(&problem.height, &site.height, th, form.height),
-        coordinate(&problem.width, &site.width, tw, form.width),
-    );
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset =
-        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let tap = tap_of(problem, site, td, th, tw, form);
     let next = if comptime!(form.fold.is_extremum()) {
-        widen::<S, A, N>(input[offset as usize], form.widened)
+        widen::<S, A, N>(input[tap.vector as usize], form.widened)
     } else {
         let inside = is_inside(&site.depth, td, form.depth)
             && is_inside(&site.height, th, form.height)
             && is_inside(&site.width, tw, form.width);
-        widen_kept::<S, A, N>(input[offset as usize], inside, form.widened)
+        widen_kept::<S, A, N>(input[tap.vector as usize], inside, form.widened)
     };
-    let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
+    let next = Accumulator::<A, N> { value: next, position: Vector::new(tap.position) };
     fold::<A, N>(folded, &next, form);
 }

@@ -26,7 +26,7 @@ pub(super) fn seconds(meter: &Meter<'_>) -> f64 {
     let inputs = (form.done as usize * tile.columns * tile.lanes) as f64;
     let inputs = inputs / f64::from(task.settings.units) * (OF_INPUT + access);
     let rows = tile.rows as f64 * (OF_ROW + 2.0 * access);
-    let blocks = (cubes.run + cubes.reach) as f64;
-    let units = cubes.count() * task.settings.units as usize;
+    let blocks = (cubes.pieces.piece_blocks + cubes.reach) as f64;
+    let units = cubes.count * task.settings.units as usize;
     meter.seconds(units, blocks * (rows + inputs + OF_BLOCK), BARRIERS * blocks)
 }

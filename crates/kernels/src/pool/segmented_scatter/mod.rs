@@ -31,7 +31,7 @@ use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Meter, SECTOR, Settings, Task, no_config, pieces, widest_divisor,
+    Buffers, Kernel, Meter, Pieces, SECTOR, Settings, Task, no_config, widest_divisor,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
@@ -90,9 +90,7 @@ impl Kernel for Config {
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);
         let ([depth, height, width], pixel) = (task.axes(), task.pixel());
-        let all = Cubes::new(task, &tile, &form);
-        let (cubes, pieces) = (all.count(), all.pieces());
-        let Cubes { planes, tiles, blocks, reach, run, .. } = all;
+        let Cubes { count: cubes, planes, tiles, reach, pieces } = Cubes::new(task, &tile, &form);
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
             cubes as u32,
@@ -101,9 +99,9 @@ impl Kernel for Config {
             planes as u32,
             tiles as u32,
             tile.columns as u32,
-            pieces as u32,
-            run as u32,
-            blocks as u32,
+            pieces.count() as u32,
+            pieces.piece_blocks as u32,
+            pieces.blocks as u32,
             reach as u32,
             depth.input() as u32,
             span(height),
@@ -254,20 +252,21 @@ fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
 
 /// How planes are distributed to cubes.
 struct Cubes {
+    /// The number of cubes.
+    count: usize,
     planes: usize,
-    /// The cubes beside each other: groups of channels, or of planes; and the tiles of a row.
-    groups: usize,
+    /// The tiles of a row.
     tiles: usize,
-    /// The blocks of a plane, those before a piece that reach into it, and those of a piece.
-    blocks: usize,
+    /// The blocks before a piece that reach into it.
     reach: usize,
-    run: usize,
+    pieces: Pieces,
 }
 
 impl Cubes {
     fn new(task: Task<'_>, tile: &Tile, form: &Form) -> Self {
         let ([_, height, width], pixel) = (task.axes(), task.pixel());
         let planes = task.inputs() / height.input() / width.input() / pixel;
+        // The groups of planes, or of channels.
         let groups = match form.flat {
             true => planes.div_ceil(tile.lanes),
             false => planes * (pixel / tile.lanes),
@@ -275,18 +274,8 @@ impl Cubes {
         let tiles = width.input().div_ceil(tile.columns);
         let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
         let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let pieces = pieces(task, groups * tiles, [blocks, reach], UNITS_EACH);
-        Self { planes, groups, tiles, blocks, reach, run: blocks.div_ceil(pieces) }
-    }
-
-    /// The number of cubes.
-    fn count(&self) -> usize {
-        self.groups * self.tiles * self.pieces()
-    }
-
-    /// The number of pieces of a plane.
-    fn pieces(&self) -> usize {
-        self.blocks.div_ceil(self.run)
+        let pieces = Pieces::new(task, groups * tiles, [blocks, reach], UNITS_EACH);
+        Self { count: groups * tiles * pieces.count(), planes, tiles, reach, pieces }
     }
 }
 

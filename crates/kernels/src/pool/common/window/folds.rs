@@ -2,14 +2,14 @@
 
 use cubecl::prelude::*;
 
-use super::{Fold, Form, ProblemArgs, Site, plane_position};
-use crate::cube::axis::coordinate;
+use super::{Fold, Form, ProblemArgs, Site, tap_of};
 use crate::cube::convert::{
     Comparison, ExtremumForm, beats, extremum, is_leveled_nan, leveled, wins_later,
 };
 
 /// The reduction so far: an extremum and its position, or a sum.
-#[derive(CubeType)]
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
 pub(crate) struct Accumulator<A: Float, N: Size> {
     pub(crate) value: Vector<A, N>,
     /// The plane position of the extremum.
@@ -56,13 +56,9 @@ pub(crate) fn accumulator_at<A: Float, N: Size>(
 ) -> Accumulator<A, N> {
     let value = neutral::<A, N>(problem, form.fold);
     if comptime!(form.fold.is_extremum()) {
-        let first = plane_position(
-            problem,
-            coordinate(&problem.depth, &site.depth, site.depth.first, form.depth),
-            coordinate(&problem.height, &site.height, site.height.first, form.height),
-            coordinate(&problem.width, &site.width, site.width.first, form.width),
-        );
-        Accumulator::<A, N> { value, position: Vector::new(first) }
+        let (td, th, tw) = (site.depth.first, site.height.first, site.width.first);
+        let first = tap_of(problem, site, td, th, tw, form);
+        Accumulator::<A, N> { value, position: Vector::new(first.position) }
     } else {
         Accumulator::<A, N> { value, position: Vector::new(0i32) }
     }

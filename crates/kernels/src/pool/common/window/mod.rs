@@ -18,7 +18,7 @@ pub(crate) use folds::{
     Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
 };
 pub(crate) use results::{counted_at, finish, index_of, reciprocal, scale};
-pub(crate) use site::{Site, plane_position, site_of};
+pub(crate) use site::{Site, plane_position, site_of, tap_at, tap_of};
 
 /// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::{Form, ProblemArgs};
-use crate::cube::axis::{Taps, taps_of};
+use crate::cube::axis::{Taps, coordinate, taps_of};
 
 /// The position of an output, and which taps of its window are inside the input.
 #[derive(CubeType, Clone, Copy)]
@@ -42,4 +42,45 @@ pub(crate) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form
 #[cube]
 pub(crate) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
+}
+
+/// A tap: its position within the plane of one channel, and its vector in the input.
+#[derive(CubeType)]
+pub(crate) struct Tap {
+    pub(crate) position: i32,
+    pub(crate) vector: u32,
+}
+
+/// The tap (`td`, `th`, `tw`) of a window.
+#[cube]
+pub(crate) fn tap_of(
+    problem: &ProblemArgs,
+    site: &Site,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: Form,
+) -> Tap {
+    let d = coordinate(&problem.depth, &site.depth, td, form.depth);
+    let h = coordinate(&problem.height, &site.height, th, form.height);
+    let w = coordinate(&problem.width, &site.width, tw, form.width);
+    tap_at(problem, site, d, h, w, form)
+}
+
+/// The tap at a coordinate of the input.
+#[cube]
+pub(crate) fn tap_at(
+    problem: &ProblemArgs,
+    site: &Site,
+    d: i32,
+    h: i32,
+    w: i32,
+    #[comptime] form: Form,
+) -> Tap {
+    let position = plane_position(problem, d, h, w);
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let vector =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    Tap { position, vector }
 }

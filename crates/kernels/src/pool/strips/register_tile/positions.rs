@@ -12,7 +12,7 @@ use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
 use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, together,
+    Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, tap_at, together,
 };
 use crate::pool::strips::form::Form;
 use crate::pool::strips::place::{Place, Strips, exists, outputs_along, site_at};
@@ -47,10 +47,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     #[unroll]
     for i in 0..form.along.outputs {
         let top = comptime!((i * form.along.stride) as usize);
-        let mut folded = Accumulator::<A, N> {
-            value: rows.index(top).value,
-            position: rows.index(top).position,
-        };
+        let mut folded = *rows.index(top);
         #[unroll]
         for t in 1..form.along.kernel {
             let next = comptime!((i * form.along.stride + t) as usize);
@@ -218,18 +215,11 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = step(&problem.width, &site.width, tap, form.axis(2));
-    let position = plane_position(problem, d, h, width.x);
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset = if comptime!(form.tap.channels) {
-        pixel * problem.pixel_vectors + site.lane
-    } else {
-        pixel
-    };
+    let tap = tap_at(problem, site, d, h, width.x, form.tap);
     // If lanes are channels, both vectors have the same number.
-    let element = Vector::<S, N>::cast_from(input[offset as usize]);
+    let element = Vector::<S, N>::cast_from(input[tap.vector as usize]);
     let value = widen::<S, A, N>(element, form.tap.widened);
-    Accumulator::<A, N> { value, position: Vector::new(position) }
+    Accumulator::<A, N> { value, position: Vector::new(tap.position) }
 }
 
 /// Reduces a line along which the lanes lie.

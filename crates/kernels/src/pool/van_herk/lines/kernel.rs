@@ -2,7 +2,9 @@
 
 use cubecl::prelude::*;
 
-use super::blocks::{Kept, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
+use super::blocks::{
+    KeptAll, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes,
+};
 use super::results::{Divisors, divisors_of, write_results};
 use super::{Form, Pass};
 use crate::cube::unit::unit_position;
@@ -32,16 +34,8 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     let first = piece * pass.run;
     let end = min(first + pass.run, pass.blocks);
 
-    let mut ending = Sequence::<Kept<A, N>>::new();
-    #[unroll]
-    for _ in 0..form.block {
-        ending.push(kept::<A, N>());
-    }
-    let mut totals = Sequence::<Kept<A, N>>::new();
-    #[unroll]
-    for _ in 0..form.whole {
-        totals.push(kept::<A, N>());
-    }
+    let ending = kept::<A, N>(form.block);
+    let totals = kept::<A, N>(form.whole);
     let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
     let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
     if comptime!(form.fetches()) {
@@ -79,21 +73,16 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
             );
         }
         // The oldest whole block is dropped; the current block becomes the newest whole one.
+        let whole = read::<A, N>(&totals);
         #[unroll]
-        for i in 1..form.whole {
-            keep::<A, N>(
-                totals.index(comptime!((i - 1) as usize)),
-                &read::<A, N>(totals.index(comptime!(i as usize))),
-            );
+        for i in 1..form.whole as usize {
+            keep::<A, N>(totals.index(comptime!(i - 1)), whole.index(i));
         }
         let newest = comptime!((form.whole - 1) as usize);
         keep::<A, N>(totals.index(newest), prefixes.index(comptime!((form.block - 1) as usize)));
         #[unroll]
-        for j in 0..form.block {
-            keep::<A, N>(
-                ending.index(comptime!(j as usize)),
-                prefixes.index(comptime!(j as usize)),
-            );
+        for j in 0..form.block as usize {
+            keep::<A, N>(ending.index(j), prefixes.index(j));
         }
     }
 }
@@ -134,25 +123,18 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     line: &Line,
     start: u32,
     suffixes: &Sequence<Accumulator<A, N>>,
-    totals: &Sequence<Kept<A, N>>,
-    ending: &Sequence<Kept<A, N>>,
-    prefixes: &Sequence<Accumulator<A, N>>,
+    totals: &KeptAll<A, N>,
+    ending: &KeptAll<A, N>,
+    beyond: &Sequence<Accumulator<A, N>>,
     divisors: &Divisors<A>,
     #[comptime] form: Form,
 ) {
     // `middle` covers the whole blocks of a window that ends in the last of `totals`, `longer` those of a window that
     // ends one block later.
-    let sum = kept::<A, N>();
-    keep::<A, N>(&sum, &read::<A, N>(totals.index(0usize)));
-    #[unroll]
-    for i in 1..comptime!(form.whole.max(2) - 1) {
-        let next = read::<A, N>(totals.index(comptime!(i as usize)));
-        keep::<A, N>(&sum, &both::<A, N>(&read::<A, N>(&sum), &next, form));
-    }
-    let middle = read::<A, N>(&sum);
-    let newest = read::<A, N>(totals.index(comptime!((form.whole - 1) as usize)));
-    let longer =
-        if comptime!(form.whole > 1) { both::<A, N>(&middle, &newest, form) } else { newest };
+    let whole = prefixes::<A, N>(&read::<A, N>(totals), form);
+    let middle = whole.index(comptime!((form.whole.max(2) - 2) as usize));
+    let longer = whole.index(comptime!((form.whole - 1) as usize));
+    let ending = read::<A, N>(ending);
 
     let first = start * comptime!(form.block / form.stride);
     let mut results = Sequence::<Accumulator<A, N>>::new();
@@ -162,14 +144,14 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         let to = comptime!(i * form.stride + form.rest);
         let suffix = suffixes.index(from);
         let folded = if comptime!(to >= form.block) {
-            let prefix = prefixes.index(comptime!((to - form.block) as usize));
-            both::<A, N>(&both::<A, N>(suffix, &longer, form), prefix, form)
+            let prefix = beyond.index(comptime!((to - form.block) as usize));
+            both::<A, N>(&both::<A, N>(suffix, longer, form), prefix, form)
         } else {
-            let prefix = read::<A, N>(ending.index(comptime!(to as usize)));
+            let prefix = ending.index(comptime!(to as usize));
             if comptime!(form.whole > 1) {
-                both::<A, N>(&both::<A, N>(suffix, &middle, form), &prefix, form)
+                both::<A, N>(&both::<A, N>(suffix, middle, form), prefix, form)
             } else {
-                both::<A, N>(suffix, &prefix, form)
+                both::<A, N>(suffix, prefix, form)
             }
         };
         results.push(folded);

@@ -2,7 +2,6 @@
 
 use cubecl::prelude::*;
 
-use super::blocks::same;
 use super::kernel::Line;
 use super::{Form, Pass};
 use crate::cube::convert::{narrow, round};
@@ -114,7 +113,7 @@ fn finished<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     if comptime!(!form.last || form.fold == Fold::Extremum) {
-        same::<A, N>(folded)
+        *folded
     } else if comptime!(form.fold.is_extremum()) {
         let lane =
             if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };

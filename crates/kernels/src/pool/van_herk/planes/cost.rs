@@ -19,13 +19,13 @@ pub(in crate::pool::van_herk) fn seconds(meter: &Meter<'_>, weighs: bool) -> f64
     let own = form::own(task);
     let form = Form::new(own, None, tile);
     let cubes = Cubes::new(task, &form, tile);
-    let blocks = (cubes.run + form.before() as usize) as f64;
+    let blocks = (cubes.pieces.piece_blocks + form.before() as usize) as f64;
     let weight = if weighs { OF_WEIGHT } else { 0.0 };
     let result = if form.written == 0 { OF_RESULT } else { 0.0 };
     let words =
         own.settings.accumulator.size().div_ceil(WORD) as f64 * f64::from(1 + form.lanes) / 2.0;
     let element = OF_WORD * words * (1.0 + weight + result);
     let elements = blocks * f64::from(form.height.block);
-    let units = cubes.count() * task.settings.units as usize;
+    let units = cubes.count * task.settings.units as usize;
     meter.seconds(units, elements * element, BARRIERS * blocks)
 }

@@ -41,14 +41,14 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::Pooling;
+use windowpane_geometry::{AXES, Pooling};
 
 use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
 use crate::pool::common::window::problem_args;
-use crate::pool::common::{Task, Tensor, pieces};
+use crate::pool::common::{Pieces, Task, Tensor};
 use crate::pool::error::{PlanError, only_if};
 
 use form::{Form, Plane, Room, tile};
@@ -91,9 +91,9 @@ pub(super) fn launch(
         (plane.pixel / written).max(1) as u32,
         all.tiles as u32,
         tile as u32,
-        all.pieces() as u32,
-        all.blocks as u32,
-        all.run as u32,
+        all.pieces.count() as u32,
+        all.pieces.blocks as u32,
+        all.pieces.piece_blocks as u32,
         (width.input() * plane.pixel / lanes) as u32,
         (width.output() * plane.pixel / written) as u32,
         plane.input as i32,
@@ -105,7 +105,7 @@ pub(super) fn launch(
         UPPER,
     );
     let each = own.with(own.settings.one_by_one());
-    let (cubes, dim) = task.cubes(client, all.count());
+    let (cubes, dim) = task.cubes(client, all.count);
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {
         kernel::walk_tile::launch_unchecked(
@@ -130,36 +130,23 @@ pub(super) fn launch(
 
 /// How planes are distributed to cubes.
 struct Cubes {
-    planes: usize,
+    /// The number of cubes.
+    count: usize,
     /// The groups of channels of a pixel, and the tiles of a row.
     groups: usize,
     tiles: usize,
-    /// The blocks of rows of a plane, and those of a piece.
-    blocks: usize,
-    run: usize,
+    pieces: Pieces,
 }
 
 impl Cubes {
     fn new(task: Task<'_>, form: &Form, tile: usize) -> Self {
-        let pooling = task.pooling();
-        let [.., width] = task.axes();
-        let plane = Plane::of(pooling);
-        let (tiles, groups) =
-            (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
+        let plane = Plane::of(task.pooling());
+        let tiles = task.axes()[AXES - 1].output().div_ceil(tile);
+        let groups = plane.pixel / form::channels(task.pooling());
         let blocks = plane.output.div_ceil(form.height.block as usize);
-        let (cubes, lead) = (plane.count * groups * tiles, form.before() as usize);
-        let pieces = pieces(task, cubes, [blocks, lead], UNITS_EACH);
-        Self { planes: plane.count, groups, tiles, blocks, run: blocks.div_ceil(pieces) }
-    }
-
-    /// The number of cubes.
-    fn count(&self) -> usize {
-        self.planes * self.groups * self.tiles * self.pieces()
-    }
-
-    /// The number of pieces of a plane.
-    fn pieces(&self) -> usize {
-        self.blocks.div_ceil(self.run)
+        let cubes = plane.count * groups * tiles;
+        let pieces = Pieces::new(task, cubes, [blocks, form.before() as usize], UNITS_EACH);
+        Self { count: cubes * pieces.count(), groups, tiles, pieces }
     }
 }
 
