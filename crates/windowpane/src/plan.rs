@@ -275,7 +275,10 @@ impl Plan {
                 rows.extend([
                     ("configuration", config.to_string()),
                     ("lanes", settings.lanes.to_string()),
-                    ("lanes along", if settings.across { "the width" } else { "channels" }.into()),
+                    (
+                        "lanes along",
+                        if settings.along_width { "the width" } else { "channels" }.into(),
+                    ),
                     ("units", settings.units.to_string()),
                     ("taps unrolled", if settings.unrolled { "yes" } else { "no" }.into()),
                     ("unit's outputs", if settings.runs { "a run" } else { "strided" }.into()),

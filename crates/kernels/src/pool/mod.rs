@@ -23,7 +23,7 @@
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
-//! kernel: its plan, its check, its launch and its code. `select` is the registry that chooses a kernel, and `launch`
+//! kernel: its plan, its check, its launch and its code. The folder [`strips`] holds two kernels and what they share. `select` is the registry that chooses a kernel, and `launch`
 //! is the entry point, which checks plans and buffers.
 //!
 //! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.

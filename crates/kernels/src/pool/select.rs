@@ -134,7 +134,7 @@ fn planned<K: Kernel>(
     problem: Problem<'_>,
     device: &Capabilities,
 ) -> Result<(Settings, K), PlanError> {
-    K::fits(problem, device)?;
+    K::applies(problem, device)?;
     let task = Task::new(problem, device);
     let (settings, config) = K::plan(task)?;
     config.check(task.with(settings))?;
@@ -160,7 +160,7 @@ impl Algorithm {
         grid.is_fitted()
             && match self {
                 Self::BlockReduce => {
-                    block_reduce::is_flat(problem.pooling) && device.cores.is_none()
+                    block_reduce::is_whole_plane(problem.pooling) && device.cores.is_none()
                 }
                 Self::Direct => device.cores.is_some() || !grid.axes().iter().all(few),
                 Self::Gather => true,

@@ -21,7 +21,7 @@ pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
         let plane = taps as f64 * (meter.load(1, 1) + meter.reduce(1));
         return meter.seconds(units, OF_UNIT + copies + plane + meter.barrier(), 2.0);
     }
-    let vectors = taps / if settings.across { lanes } else { 1 };
+    let vectors = taps / if settings.along_width { lanes } else { 1 };
     let loads = vectors.div_ceil(config.team as usize * config.parts).div_ceil(FLIGHT as usize);
     let loads = loads as f64;
     let each = f64::from(FLIGHT) * (OF_TAP + meter.load(lanes, 1) + meter.reduce(lanes));

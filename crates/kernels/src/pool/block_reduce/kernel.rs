@@ -315,7 +315,7 @@ fn round<S: Float, A: Float, N: Size>(
         let place = place_of::<N>(problem, args, site, there, form);
         let value = widen::<S, A, N>(input[place.vector as usize], form.tap.widened);
         let inside = place.inside && (comptime!(whole) || t == there);
-        if comptime!(whole && form.flat) {
+        if comptime!(whole && form.whole_plane) {
             taps.push(Accumulator::<A, N> { value, position: place.position });
         } else {
             taps.push(Accumulator::<A, N> {
@@ -332,7 +332,7 @@ fn round<S: Float, A: Float, N: Size>(
 
 /// The position of a tap.
 #[derive(CubeType)]
-struct Place<N: Size> {
+struct TapPosition<N: Size> {
     /// Its vector, clamped to those that exist.
     vector: u32,
     position: Vector<i32, N>,
@@ -347,19 +347,19 @@ fn place_of<N: Size>(
     site: &Site,
     t: u32,
     #[comptime] form: Form,
-) -> Place<N> {
+) -> TapPosition<N> {
     let plane = (problem.depth.input * problem.height.input * problem.width.input) as u32;
-    if comptime!(form.across) {
+    if comptime!(form.along_width) {
         let lanes = N::value() as u32;
         let mut position = Vector::<i32, N>::new((t * lanes) as i32);
         #[unroll]
         for i in 0..N::value() {
             position.insert(i, (t * lanes) as i32 + i as i32);
         }
-        Place::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
-    } else if comptime!(form.flat) {
+        TapPosition::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
+    } else if comptime!(form.whole_plane) {
         let vector = (site.sample * plane + t) * problem.pixel_vectors + site.lane;
-        Place::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
+        TapPosition::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
     } else {
         let (row, w) = args.kernel_width.div_mod(t);
         let (d, h) = args.kernel_height.div_mod(row);
@@ -372,7 +372,7 @@ fn place_of<N: Size>(
         let inside =
             is_inside(&site.depth, d) && is_inside(&site.height, h) && is_inside(&site.width, w);
         let vector = (site.sample * plane + position as u32) * problem.pixel_vectors + site.lane;
-        Place::<N> { vector, position: Vector::new(position), inside }
+        TapPosition::<N> { vector, position: Vector::new(position), inside }
     }
 }
 
@@ -401,7 +401,7 @@ fn lanes_folded<A: Float, N: Size, M: Size>(
     };
     #[unroll]
     for i in 1..N::value() {
-        if comptime!(form.across) {
+        if comptime!(form.along_width) {
             let next = Accumulator::<A, M> {
                 value: Vector::new(folded.value.extract(i)),
                 position: Vector::new(folded.position.extract(i)),

@@ -113,7 +113,11 @@ impl Meter<'_> {
     pub(crate) fn step(&self) -> usize {
         let width = &self.task.problem.pooling.grid().axes()[AXES - 1];
         match () {
-            _ if self.task.settings.across || pixel_channels(self.task.problem.pooling) > 1 => 1,
+            _ if self.task.settings.along_width
+                || pixel_channels(self.task.problem.pooling) > 1 =>
+            {
+                1
+            }
             _ if width.output() == 1 => width.input(),
             _ => width.stride(),
         }

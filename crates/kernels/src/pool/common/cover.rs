@@ -4,7 +4,9 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
+use crate::cube::axis::{
+    AxisArgs, AxisForm, EvenSplit, axis_args, split, split_above, split_below,
+};
 use crate::pool::common::Task;
 use crate::pool::common::window::{Fold, indexing};
 use crate::pool::problem::Gradient;
@@ -17,7 +19,7 @@ pub(crate) struct CoverArgs {
     pub(crate) stride: FastDivmod<u32>,
     pub(crate) outputs: i32,
     /// For uneven axes: where the windows over a coordinate begin and end.
-    shares: Shares,
+    split: EvenSplit,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
@@ -26,7 +28,7 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
-        shares(axis.output(), axis.input()),
+        split(axis.output(), axis.input()),
     )
 }
 
@@ -153,8 +155,8 @@ pub(crate) struct Cover {
 fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
     if comptime!(form.uneven) {
         // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
-        let first = share_below(&args.shares, x) as i32;
-        let end = share_above(&args.shares, x + 1u32) as i32;
+        let first = split_below(&args.split, x) as i32;
+        let end = split_above(&args.split, x + 1u32) as i32;
         Cover { x: x as i32, first, end }
     } else {
         let x = x as i32 + args.axis.before;

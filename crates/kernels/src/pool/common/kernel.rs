@@ -16,13 +16,13 @@ pub(crate) trait Kernel: Copy + fmt::Display {
     const NAME: &'static str;
 
     /// Refuses problems and devices that the kernel does not support, whatever the settings.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
 
-    /// Plans the kernel for a problem that fits: the settings that replace the task's, and the configuration. The
+    /// Plans the kernel for a problem that it applies to: the settings that replace the task's, and the configuration. The
     /// selection checks both.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError>;
 
-    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that fits.
+    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that it applies to.
     fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
 
     /// The estimated time of all launches of a checked plan.

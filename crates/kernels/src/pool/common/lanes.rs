@@ -12,7 +12,7 @@ pub(crate) const UNROLLED_TAPS: usize = 49;
 /// The most lanes that may lie along the width; `None` if they may not. A pixel must be one element, vectors must
 /// divide the width of input and output, and no window along the width may be empty. A gradient's vectors of windows
 /// may be shorter than those of inputs.
-pub(crate) fn lanes_across(problem: Problem<'_>, widest: usize) -> Option<usize> {
+pub(crate) fn lanes_along_width(problem: Problem<'_>, widest: usize) -> Option<usize> {
     let Problem { pooling, gradient, .. } = problem;
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
@@ -39,7 +39,7 @@ pub(crate) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
 /// same index arithmetic.
 pub(crate) fn lanes_written(task: Task<'_>) -> Option<usize> {
     let (width, widest) = (&task.axes()[AXES - 1], task.widest());
-    let both = lanes_across(task.problem, widest)?;
+    let both = lanes_along_width(task.problem, widest)?;
     let few = !task.settings.runs && 4 * both <= widest && width.kernel() <= width.stride();
     Some(if few { widest_divisor(width.output(), widest) } else { both })
 }

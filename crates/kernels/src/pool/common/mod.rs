@@ -32,7 +32,7 @@ pub(super) use buffers::{Buffers, Tensor, optional};
 pub(super) use cost::{Meter, SECTOR, WARP, WORD, Work};
 pub(super) use kernel::{Kernel, no_config};
 pub(super) use lanes::{
-    UNROLLED_TAPS, divides_windows, lanes_across, lanes_written, widest_divisor, widest_load,
+    UNROLLED_TAPS, divides_windows, lanes_along_width, lanes_written, widest_divisor, widest_load,
 };
 pub(super) use pieces::Pieces;
 pub(super) use reach::{Reach, lanes_of};

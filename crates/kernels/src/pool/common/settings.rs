@@ -27,7 +27,7 @@ pub struct Settings {
     /// The number of adjacent elements that one unit handles at once.
     pub lanes: usize,
     /// Whether the lanes are neighbours along the width instead of channels of a pixel.
-    pub across: bool,
+    pub along_width: bool,
     /// The number of units in a cube.
     pub units: u32,
     /// Whether the loops over the taps are unrolled; their number is then compiled in.
@@ -70,7 +70,7 @@ impl Settings {
         };
         Self {
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, device)),
-            across: false,
+            along_width: false,
             units: device.cores.unwrap_or(UNITS.min(device.units_per_cube)),
             unrolled: unrolls(pooling, reduction),
             runs: device.cores.is_some(),
@@ -81,9 +81,13 @@ impl Settings {
         }
     }
 
-    /// The settings with `across` lanes along the width, if they may lie there.
-    pub(crate) fn with_lanes(self, across: Option<usize>) -> Self {
-        Self { lanes: across.unwrap_or(self.lanes), across: across.is_some(), ..self }
+    /// The settings with `along_width` lanes along the width, if they may lie there.
+    pub(crate) fn with_lanes(self, along_width: Option<usize>) -> Self {
+        Self {
+            lanes: along_width.unwrap_or(self.lanes),
+            along_width: along_width.is_some(),
+            ..self
+        }
     }
 
     /// The settings with at most as many lanes as a load has words. A GPU's unit that keeps many wider vectors would
@@ -95,7 +99,7 @@ impl Settings {
 
     /// The settings for elements that are reduced one by one, however many are loaded at once.
     pub(crate) fn one_by_one(&self) -> Self {
-        Self { lanes: 1, across: false, unrolled: false, ..*self }
+        Self { lanes: 1, along_width: false, unrolled: false, ..*self }
     }
 
     /// Refuses a number of units that the device does not support, a plan that was made for something other than `own`,
@@ -113,8 +117,8 @@ impl Settings {
         if made(self) != made(own) {
             return Err(PlanError::Foreign { kernel });
         }
-        if self.across != own.across {
-            return Err(PlanError::Fixed { name: "across", kernel });
+        if self.along_width != own.along_width {
+            return Err(PlanError::Fixed { name: "along_width", kernel });
         }
         Ok(())
     }

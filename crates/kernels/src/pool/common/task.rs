@@ -7,7 +7,7 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, Pooling};
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit;
 use crate::device::Capabilities;
-use crate::pool::common::{Settings, divides_windows, lanes_across, widest_load};
+use crate::pool::common::{Settings, divides_windows, lanes_along_width, widest_load};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
@@ -73,7 +73,7 @@ impl<'a> Task<'a> {
 
     /// The number of vectors in a pixel; 1 if lanes lie across pixels.
     pub(crate) fn pixel_vectors(&self) -> u32 {
-        if self.settings.across { 1 } else { (self.pixel() / self.lanes()) as u32 }
+        if self.settings.along_width { 1 } else { (self.pixel() / self.lanes()) as u32 }
     }
 
     /// The number of elements in the widest single load.
@@ -130,12 +130,12 @@ impl<'a> Task<'a> {
     /// Refuses lanes that are not a vector of the problem. Vectors along the width are checked as most kernels need
     /// them.
     pub(crate) fn check_lanes(&self) -> Result<(), PlanError> {
-        let neighbours = match self.settings.across {
-            true => lanes_across(self.problem, self.widest()).unwrap_or(0),
+        let neighbours = match self.settings.along_width {
+            true => lanes_along_width(self.problem, self.widest()).unwrap_or(0),
             false => self.pixel(),
         };
         // A gradient with fewer lanes need not have fewer lanes of windows, so these are checked separately.
-        let windows = self.settings.across && self.problem.gradient;
+        let windows = self.settings.along_width && self.problem.gradient;
         if windows && !divides_windows(self.problem, self.lanes()) {
             let (lanes, widest) = (self.lanes(), self.widest());
             return Err(PlanError::Lanes { lanes, neighbours, widest });

@@ -38,7 +38,7 @@ no_config!();
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
     }

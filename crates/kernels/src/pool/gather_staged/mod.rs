@@ -12,7 +12,7 @@
 //! ```
 //!
 //! `gather_tile` reads a window once for each block under it, through caches that serve only some of these reads. Here
-//! a cube reads it once; a window is read again only if it lies over two tiles or two runs of planes. No unit waits for
+//! a cube reads it once; a window is read again only if it lies over two tiles or two pieces of the planes. No unit waits for
 //! a window, because it is loaded while a whole plane of blocks is computed.
 
 mod kernel;
@@ -43,7 +43,7 @@ impl Kernel for Config {
 
     /// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
     /// with too many windows over them.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, .. } = problem;
         let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
         let positions = reduction.base() == IndexBase::Plane;
@@ -211,14 +211,14 @@ impl Form {
     }
 
     /// The numbers of rows and columns of windows over a tile.
-    fn laid(&self) -> [u32; 2] {
+    fn tile_windows(&self) -> [u32; 2] {
         let [_, height, width] = self.windows();
         [TILE[0] as u32 - 1 + height, TILE[1] as u32 - 1 + width]
     }
 
     /// The number of vectors in a plane of windows.
     fn plane(&self) -> u32 {
-        let [rows, columns] = self.laid();
+        let [rows, columns] = self.tile_windows();
         rows * columns * self.vectors
     }
 
@@ -239,7 +239,7 @@ impl Form {
 
     /// The place of window `w` of a block, in row-major order, among those over input `x`; `None` if it is not over
     /// `x`.
-    fn over(&self, x: u32, w: u32) -> Option<Place> {
+    fn over(&self, x: u32, w: u32) -> Option<Order> {
         let inputs = self.axes.map(|axis| axis.inputs);
         let (x, w) = (split(inputs, x), split(self.windows(), w));
         let (mut first, mut last) = (true, true);
@@ -252,7 +252,7 @@ impl Form {
             first &= nth == 0;
             last &= nth + 1 == count as i32;
         }
-        Some(Place { first, last })
+        Some(Order { first, last })
     }
 
     /// Whether no window is over input `x` of a block.
@@ -264,7 +264,7 @@ impl Form {
 
 /// Whether a window is the first, and whether it is the last, of those over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Order {
     first: bool,
     last: bool,
 }
@@ -276,7 +276,7 @@ struct StagedAxis {
     windows: i32,
     /// The number of blocks.
     blocks: u32,
-    /// The number of tiles, or of runs of planes.
+    /// The number of tiles, or of pieces of the planes.
     tiles: FastDivmod<u32>,
 }
 
@@ -287,8 +287,8 @@ struct StagedArgs {
     depth: StagedAxis,
     height: StagedAxis,
     width: StagedAxis,
-    /// The number of planes of blocks in a run.
-    run: u32,
+    /// The number of planes of blocks in a piece.
+    piece_planes: u32,
 }
 
 /// The number of blocks on each axis.
@@ -297,7 +297,7 @@ fn blocks(task: Task<'_>, form: &Form) -> [usize; AXES] {
     [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
 }
 
-/// The number of runs of planes, and of tiles on the other axes.
+/// The number of pieces of the planes, and of tiles on the other axes.
 fn tiles(task: Task<'_>, form: &Form) -> [usize; AXES] {
     let (blocks, steps) = (blocks(task, form), [PLANES, TILE[0], TILE[1]]);
     [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))

@@ -23,7 +23,7 @@ pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
     let window = OF_WINDOW + meter.load_windows(window_lanes(task, &form)) + divisors;
     let strides: usize = task.axes().iter().map(Axis::stride).product();
     let over = task.taps() as f64 / strides as f64;
-    let moves = if task.settings.across { meter.shuffle(task.lanes()) } else { 0.0 };
+    let moves = if task.settings.along_width { meter.shuffle(task.lanes()) } else { 0.0 };
     let sum = over * (meter.reduce(task.lanes()) + moves);
     let block = f64::from(form.all_windows()) * window + f64::from(form.all_inputs()) * sum;
     meter.seconds(units(task, &form), OF_UNIT + block, 1.0)

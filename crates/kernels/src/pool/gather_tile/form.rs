@@ -27,7 +27,7 @@ pub(super) struct Form {
     pub(super) lanes: u32,
     pub(super) window_lanes: u32,
     /// Whether the lanes lie along the width, even if there is only one.
-    pub(super) across: bool,
+    pub(super) along_width: bool,
     /// Whether all channels of a pixel share one index.
     pub(super) one_index: bool,
     /// The number of axes of the problem.
@@ -56,9 +56,9 @@ pub(super) fn check(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
 impl Form {
     pub(super) fn new(task: Task<'_>, gradient: Gradient, strip: usize) -> Self {
         let (pooling, settings) = (task.pooling(), task.settings);
-        let lanes = if settings.across { settings.lanes } else { 1 };
+        let lanes = if settings.along_width { settings.lanes } else { 1 };
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
-        let window_lanes = if settings.across { window_lanes } else { 1 };
+        let window_lanes = if settings.along_width { window_lanes } else { 1 };
         Self {
             axes: blocks_of(pooling, strip, window_lanes),
             fold: Fold::of(gradient.reduction()),
@@ -69,8 +69,8 @@ impl Form {
             channels: task.pixel_vectors() > 1,
             lanes: lanes as u32,
             window_lanes,
-            across: settings.across,
-            one_index: !settings.across && gradient.reduction().base() == IndexBase::Plane,
+            along_width: settings.along_width,
+            one_index: !settings.along_width && gradient.reduction().base() == IndexBase::Plane,
             rank: pooling.grid().rank(),
         }
     }

@@ -35,7 +35,8 @@ use crate::device::Capabilities;
 use crate::pool::common::blocks;
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Meter, Settings, Task, Tiles, check_strip, lanes_across, optional, tiles_args,
+    Buffers, Kernel, Meter, Settings, Task, Tiles, check_strip, lanes_along_width, optional,
+    tiles_args,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, outermost};
@@ -63,7 +64,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses norms: their gradient is gathered tap by tap.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
     }
@@ -78,7 +79,7 @@ impl Kernel for Config {
         // The indices of all windows over several steps would not fit in registers.
         let many = strip > 1 && task.reduction().is_extremum();
         let own = if many { task.settings.narrowed(task.device) } else { task.settings };
-        Ok((own.with_lanes(lanes_across(task.problem, task.widest())), Self { strip }))
+        Ok((own.with_lanes(lanes_along_width(task.problem, task.widest())), Self { strip }))
     }
 
     /// Refuses blocks that hold too much, and lanes that do not divide the rows of inputs and of windows.
@@ -127,7 +128,7 @@ impl Kernel for Config {
 
 /// The lanes of a vector of windows.
 fn window_lanes(task: Task<'_>, form: &Form) -> usize {
-    if task.settings.across { form.window_lanes as usize } else { task.lanes() }
+    if task.settings.along_width { form.window_lanes as usize } else { task.lanes() }
 }
 
 /// The number of blocks, each of which is a unit's.
@@ -141,7 +142,7 @@ fn units(task: Task<'_>, form: &Form) -> usize {
 /// The number of input vectors on each axis.
 fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
     let mut inputs = task.axes().each_ref().map(Axis::input);
-    if task.settings.across {
+    if task.settings.along_width {
         inputs[AXES - 1] /= task.lanes();
     }
     inputs
@@ -192,8 +193,8 @@ fn blocks_args(
 ) -> BlocksLaunch {
     let inputs = vectors_on_axes(task);
     let axes = task.axes();
-    let across = |i| task.settings.across && i == AXES - 1;
-    let lanes = |i| if across(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
+    let along_width = |i| task.settings.along_width && i == AXES - 1;
+    let lanes = |i| if along_width(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
         BlockAxisLaunch::new(
             axis_args(&axes[i]),
@@ -215,6 +216,6 @@ fn blocks_args(
         task.reciprocal(),
         index_batch,
         index_position,
-        if task.settings.across { index_position } else { index_channel },
+        if task.settings.along_width { index_position } else { index_channel },
     )
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::Blocks;
 use super::form::Form;
-use super::kernel::Place;
+use super::kernel::BlockPosition;
 use super::windows::{Window, moved, window_at};
 use crate::pool::common::Block;
 use crate::pool::common::window::{Fold, counted_at};
@@ -15,7 +15,7 @@ use crate::pool::common::window::{Fold, counted_at};
 pub(super) fn shared_out<A: Float, N: Size>(
     windows: Sequence<Window<A, N>>,
     problem: &Blocks,
-    place: &Place,
+    place: &BlockPosition,
     #[comptime] form: Form,
 ) -> Sequence<Window<A, N>> {
     let [depth, height, width] = comptime!(form.windows());

@@ -36,7 +36,7 @@ no_config!();
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         exponent(problem).map(drop)
     }
 

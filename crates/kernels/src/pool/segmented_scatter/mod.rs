@@ -44,7 +44,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, .. } = problem;
         let [depth, height, width] = pooling.grid().axes();
         let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
@@ -151,7 +151,7 @@ const LONGEST: usize = 1 << 12;
 const CHUNK: u32 = 16;
 
 /// The places of a row of the ring that a unit reads at once.
-const TOGETHER: u32 = 4;
+const AT_ONCE: u32 = 4;
 
 /// The units that keep a multiprocessor busy.
 const UNITS_EACH: usize = 768;
@@ -267,7 +267,7 @@ impl Cubes {
         let ([_, height, width], pixel) = (task.axes(), task.pixel());
         let planes = task.inputs() / height.input() / width.input() / pixel;
         // The groups of planes, or of channels.
-        let groups = match form.flat {
+        let groups = match form.one_channel {
             true => planes.div_ceil(tile.lanes),
             false => planes * (pixel / tile.lanes),
         };
@@ -283,7 +283,7 @@ impl Cubes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     /// Whether lanes are planes, not channels.
-    flat: bool,
+    one_channel: bool,
     lanes: u32,
     columns: u32,
     windows: u32,
@@ -304,7 +304,7 @@ impl Form {
         let [_, height, _] = task.axes();
         let (stride, kernel) = (height.stride(), height.kernel());
         Self {
-            flat: task.pixel() == 1,
+            one_channel: task.pixel() == 1,
             lanes: tile.lanes as u32,
             columns: tile.columns as u32,
             windows: tile.windows as u32,
@@ -318,7 +318,7 @@ impl Form {
     }
 
     /// The columns of windows of all lanes, each of which is a unit's.
-    fn walks(&self) -> u32 {
+    fn window_columns(&self) -> u32 {
         self.windows * self.lanes
     }
 
@@ -329,7 +329,7 @@ impl Form {
 
     /// The steps between rows of the ring and between rows of results: units on neighbouring rows are on other banks.
     fn ring_row(&self) -> u32 {
-        self.walks() + self.apart()
+        self.window_columns() + self.apart()
     }
 
     fn result_row(&self) -> u32 {
@@ -337,7 +337,7 @@ impl Form {
     }
 
     fn apart(&self) -> u32 {
-        if self.flat { 1 } else { self.lanes }
+        if self.one_channel { 1 } else { self.lanes }
     }
 
     /// The chunks of a row of results.
@@ -348,7 +348,7 @@ impl Form {
     /// The step from one lane to the next and from one column to the next, in the ring and in a row of results: units
     /// that are neighbours in memory are neighbours in shared memory.
     fn steps(&self, columns: u32) -> [u32; 2] {
-        if self.flat { [columns, 1] } else { [1, self.lanes] }
+        if self.one_channel { [columns, 1] } else { [1, self.lanes] }
     }
 
     fn bytes(&self, accumulator: DType) -> usize {
@@ -393,7 +393,7 @@ struct ScatterArgs {
     tile: u32,
     /// The pieces of a plane, the blocks of a piece and of a plane, and the blocks before a piece that reach into it.
     pieces: FastDivmod<u32>,
-    run: u32,
+    piece_blocks: u32,
     blocks: u32,
     reach: u32,
     /// The planes of a sample.

@@ -94,7 +94,7 @@ fn strips_read_and_write_in_lanes_of_their_own() {
 
 /// The same limits apply to the gradient, whose kernel counts rows in 32 bits.
 #[test]
-fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
+fn a_unit_moves_down_some_rows_and_no_more_than_plans_may_have() {
     let shape = Shape::new(2, 8, Extents::from([35, 35])).unwrap();
     let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
@@ -120,7 +120,7 @@ fn a_norm_has_no_gradient_by_blocks() {
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let norm = Reduction::Norm(Exponent::new(1.0));
     let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
-    assert_eq!((plan.algorithm(), plan.settings.across), (Algorithm::Lp, false));
+    assert_eq!((plan.algorithm(), plan.settings.along_width), (Algorithm::Lp, false));
     let algorithm = Algorithm::RegisterTile;
     let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
     let reason = "it computes no gradients of norms";
@@ -152,7 +152,7 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
 
 /// Vectors of one element; 32 bits cannot count the last one plus a row.
 #[test]
-fn a_run_that_32_bits_do_not_count_is_refused() {
+fn a_sequence_that_32_bits_do_not_count_is_refused() {
     let mean = Reduction::Average(Divisor::Valid);
     let plan = |width| {
         let shape = Shape::new(1, 1, Extents::from([3, width])).unwrap();
@@ -196,7 +196,7 @@ fn teams_share_windows_of_many_taps() {
     // Units are neighbours along the plane, in vectors if they divide it.
     let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
     assert_eq!(
-        (deep.algorithm(), deep.settings.lanes, deep.settings.across),
+        (deep.algorithm(), deep.settings.lanes, deep.settings.along_width),
         (Algorithm::BlockReduce, 4, true)
     );
     assert_eq!(teams(&deep), (8, 1, 0));
@@ -213,7 +213,7 @@ fn teams_share_windows_of_many_taps() {
     assert_eq!((few.algorithm(), few.settings.lanes), (Algorithm::BlockReduce, 4));
     assert_eq!(teams(&few), (8, 128, 128 * 64 * 4));
     let one = plan(1, 1, 1024, Layout::ChannelsLast);
-    assert!(one.settings.across && teams(&one).0 == 128 && teams(&one).1 == 128, "{one:?}");
+    assert!(one.settings.along_width && teams(&one).0 == 128 && teams(&one).1 == 128, "{one:?}");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn rows_are_walked_down_in_wide_vectors() {
 
 /// With channels last and many of them; otherwise one unit per block.
 #[test]
-fn windows_over_volumes_are_laid_down_where_there_are_many() {
+fn windows_over_volumes_are_staged_where_there_are_many() {
     let max = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let algorithm = |samples, channels, stride: usize, dtype, device: &Capabilities| {
         let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
@@ -292,7 +292,7 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
 }
 
 #[test]
-fn planes_that_no_vector_divides_are_one_run() {
+fn planes_that_no_vector_divides_are_one_sequence() {
     let mean = Reduction::Average(Divisor::Valid);
     let pooling = |extent: usize, kernel: usize, padding: usize| {
         let shape = Shape::new(8, 288, Extents::from([extent; 2])).unwrap();
@@ -513,8 +513,8 @@ fn what_a_plan_was_made_for_stays() {
         let fixed = |name| Err(PlanError::Fixed { name, kernel: algorithm.name() });
         assert_eq!(check(plan, DType::F32), Ok(()));
         assert_eq!(
-            check(with(plan, |settings| settings.across = true), DType::F32),
-            fixed("across")
+            check(with(plan, |settings| settings.along_width = true), DType::F32),
+            fixed("along_width")
         );
         assert_eq!(check(plan, DType::BF16), Err(PlanError::Foreign { kernel: algorithm.name() }));
         let backward = check_backward(&plan, &pooling, mean, DType::BF16, &GPU);
@@ -628,7 +628,7 @@ fn any_numbers_are_checked() {
         [0, 1, 2, 3, 4, 8, 128, 1 << 20, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
     let fields: [fn(&mut Plan, usize); 9] = [
         |plan, n| plan.settings.lanes = n,
-        |plan, n| plan.settings.across = n.is_multiple_of(2),
+        |plan, n| plan.settings.along_width = n.is_multiple_of(2),
         |plan, n| plan.settings.units = n as u32,
         |plan, n| plan.settings.unrolled = n.is_multiple_of(2),
         |plan, n| plan.settings.runs = n.is_multiple_of(2),

@@ -36,8 +36,10 @@ pub struct Config {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rows } = self;
-        write!(f, "{rows} rows a unit")
+        match self.rows {
+            1 => f.write_str("one row a unit"),
+            rows => write!(f, "{rows} rows a unit"),
+        }
     }
 }
 
@@ -45,7 +47,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems other than 3×3 averages on planes that keep their extents and have several rows and columns.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, dtype, .. } = problem;
         let [depth, height, width] = pooling.grid().axes();
         let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
@@ -64,12 +66,12 @@ impl Kernel for Config {
     }
 
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError> {
-        let across = is_one_channel(task);
-        let (lanes, rows) = match across {
+        let along_width = is_one_channel(task);
+        let (lanes, rows) = match along_width {
             true => (channels_first::widest(task), 1),
             false => (channels_last::lanes(task), channels_last::rows(task)),
         };
-        Ok((Settings { lanes, across, unrolled: true, ..task.settings }, Self { rows }))
+        Ok((Settings { lanes, along_width, unrolled: true, ..task.settings }, Self { rows }))
     }
 
     /// Refuses lanes that units cannot have, and rows that they cannot move down.
@@ -135,8 +137,8 @@ impl Sums {
         }
     }
 
-    /// Whether the windows of a gradient have different divisors.
-    fn weighs(&self) -> bool {
+    /// Whether the windows of a gradient have different divisors, so that rows and columns have different weights.
+    fn has_weights(&self) -> bool {
         self.gradient && self.counts
     }
 }

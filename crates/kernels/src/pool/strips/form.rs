@@ -56,7 +56,7 @@ impl Form {
         Self {
             tap: Tap::new(task),
             along: Along::new(pooling, strip),
-            reach: match task.settings.across {
+            reach: match task.settings.along_width {
                 true => Reach::new(pooling, read, task.lanes()),
                 false => Reach::ONE,
             },
@@ -114,7 +114,7 @@ impl Form {
 
     /// The number of vectors of a line that a strip reads.
     pub(super) fn reads(&self) -> u32 {
-        if self.tap.across {
+        if self.tap.along_width {
             self.reach.vectors() as u32
         } else {
             (self.columns - 1) * self.step + self.taps(2)
@@ -178,7 +178,7 @@ pub(crate) fn reads(task: Task<'_>) -> usize {
     let (width, settings) = (&task.axes()[AXES - 1], task.settings);
     let step = settings.lanes * width.stride();
     let both = 1 << (width.input() | step).trailing_zeros();
-    if settings.across && !settings.runs { task.widest().min(both) } else { settings.lanes }
+    if settings.along_width && !settings.runs { task.widest().min(both) } else { settings.lanes }
 }
 
 /// The number of neighbouring columns of a strip. It is `columns` if lanes are channels and the output has at least as
@@ -187,5 +187,5 @@ pub(super) fn columns_of(task: Task<'_>, columns: usize) -> usize {
     let width = &task.axes()[AXES - 1];
     let fits =
         outermost(task.pooling()) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();
-    if fits && !task.settings.across && width.output() >= columns { columns } else { 1 }
+    if fits && !task.settings.along_width && width.output() >= columns { columns } else { 1 }
 }

@@ -54,7 +54,7 @@ pub(super) fn strips_args(
 /// The number of output vectors on each axis.
 pub(super) fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
     let mut outputs = task.axes().each_ref().map(Axis::output);
-    if task.settings.across {
+    if task.settings.along_width {
         outputs[AXES - 1] /= task.lanes();
     }
     outputs
@@ -62,7 +62,7 @@ pub(super) fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
 
 /// The position of a strip.
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct Strip {
     /// The site of its first output.
     pub(super) site: Site,
     /// The position of the first output along the strip's axis.
@@ -81,7 +81,7 @@ pub(super) fn place_at(
     w: u32,
     lane: u32,
     #[comptime] form: Form,
-) -> Place {
+) -> Strip {
     let (plane, h) =
         if comptime!(form.tap.rank > 1) { strips.height.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =
@@ -97,7 +97,7 @@ pub(super) fn place_at(
     let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
     let output = (plane * strips.outputs_width + w) * problem.pixel_vectors + lane;
     let column =
-        if comptime!(form.tap.across) { w * comptime!(form.reach.output as u32) } else { w };
+        if comptime!(form.tap.along_width) { w * comptime!(form.reach.output as u32) } else { w };
     let site = Site {
         sample,
         lane,
@@ -106,7 +106,7 @@ pub(super) fn place_at(
         height: taps_of(&problem.height, h, form.tap.height),
         width: taps_of(&problem.width, column, form.tap.width),
     };
-    Place { site, first, output, step }
+    Strip { site, first, output, step }
 }
 
 /// Whether all outputs of a strip exist, and all that it reads is inside the input.
@@ -114,7 +114,7 @@ pub(super) fn place_at(
 pub(super) fn is_interior(
     problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) -> bool {
     let site = &place.site;
@@ -140,7 +140,7 @@ fn is_inner(axis: &AxisArgs, taps: &Taps, #[comptime] i: usize, #[comptime] form
 #[cube]
 pub(super) fn site_at(
     problem: &ProblemArgs,
-    place: &Place,
+    place: &Strip,
     o: u32,
     column: u32,
     #[comptime] moved: bool,
@@ -182,7 +182,7 @@ pub(super) fn outputs_along(strips: &Strips, #[comptime] form: Form) -> u32 {
 #[cube]
 pub(super) fn exists(
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) -> bool {

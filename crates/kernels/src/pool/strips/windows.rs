@@ -4,10 +4,10 @@ use cubecl::prelude::*;
 
 use super::form::Form;
 use crate::pool::common::lanes_of;
-use crate::pool::common::window::{Form as WindowForm, together};
+use crate::pool::common::window::{Form as WindowForm, combine};
 
 /// The number of windows that are computed together, from the part that they share.
-pub(super) const TOGETHER: u32 = 2;
+pub(super) const PAIR: u32 = 2;
 
 /// Windows along a sequence of values, whose first is at `first` and the next ones `each` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,18 +40,18 @@ pub(super) fn windows_of<A: Float, N: Size>(
 ) -> Sequence<Vector<A, N>> {
     let mut windows = Sequence::<Vector<A, N>>::new();
     #[unroll]
-    for pair in 0..comptime!(along.count.div_ceil(TOGETHER)) {
-        let i = comptime!(pair * TOGETHER);
+    for pair in 0..comptime!(along.count.div_ceil(PAIR)) {
+        let i = comptime!(pair * PAIR);
         let first = comptime!(i * along.stride);
         let next = comptime!(first + along.stride);
         let shared = comptime!(along.shared(i));
         if comptime!(shared > 0) {
             let both = part::<A, N>(values, next, shared, along, form);
             let above = part::<A, N>(values, first, along.stride, along, form);
-            windows.push(together::<A, N>(above, both, form));
+            windows.push(combine::<A, N>(above, both, form));
             let last = comptime!(first + along.kernel);
             let below = part::<A, N>(values, last, along.stride, along, form);
-            windows.push(together::<A, N>(both, below, form));
+            windows.push(combine::<A, N>(both, below, form));
         } else {
             windows.push(part::<A, N>(values, first, along.kernel, along, form));
             if comptime!(i + 1 < along.count) {
@@ -90,7 +90,7 @@ pub(super) fn folded<A: Float, N: Size>(
     for n in 1..comptime!((end - first).div_ceil(each as usize)) {
         let before = *folds.index(comptime!(n - 1));
         let next = *values.index(comptime!(first + n * each as usize));
-        folds.push(together::<A, N>(before, next, form));
+        folds.push(combine::<A, N>(before, next, form));
     }
     *folds.index(comptime!(folds.len() - 1))
 }
@@ -98,7 +98,7 @@ pub(super) fn folded<A: Float, N: Size>(
 /// Reduces each lane's taps along the width. Each input vector has `each` entries in `vectors`, of which entry `own` is
 /// used.
 #[cube]
-pub(super) fn across<A: Float, N: Size, M: Size>(
+pub(super) fn reduce_lanes<A: Float, N: Size, M: Size>(
     vectors: &Sequence<Vector<A, M>>,
     #[comptime] each: usize,
     #[comptime] own: usize,

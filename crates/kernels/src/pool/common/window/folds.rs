@@ -41,7 +41,7 @@ pub(crate) fn prefixes<A: Float, N: Size>(
     #[unroll]
     for j in 1..count as usize {
         let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(together::<A, N>(before, *elements.index(j), form));
+        prefixes.push(combine::<A, N>(before, *elements.index(j), form));
     }
     prefixes
 }
@@ -88,7 +88,7 @@ pub(crate) fn fold_with<A: Float, N: Size>(
         };
         folded.position = select_many(wins, next.position, folded.position);
     }
-    folded.value = together::<A, N>(folded.value, next.value, form);
+    folded.value = combine::<A, N>(folded.value, next.value, form);
 }
 
 /// The same with the test for NaN.
@@ -103,7 +103,7 @@ pub(crate) fn fold<A: Float, N: Size>(
 
 /// Combines two values, if positions are not needed or are handled elsewhere.
 #[cube]
-pub(crate) fn together<A: Float, N: Size>(
+pub(crate) fn combine<A: Float, N: Size>(
     a: Vector<A, N>,
     b: Vector<A, N>,
     #[comptime] form: Form,

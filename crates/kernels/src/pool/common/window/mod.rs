@@ -15,7 +15,7 @@ use crate::pool::common::{Settings, Task};
 use crate::pool::problem::{Output, Reduction};
 
 pub(crate) use folds::{
-    Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
+    Accumulator, accumulator_at, combine, fold, fold_with, merge, neutral, prefixes,
 };
 pub(crate) use results::{counted_at, finish, index_of, reciprocal, scale};
 pub(crate) use site::{Site, plane_position, site_of, tap_at, tap_of};
@@ -47,7 +47,7 @@ pub(crate) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
     let reduction = task.reduction();
     let [depth, height, width]: [AxisArgsLaunch; AXES] = task.axes().each_ref().map(axis_args);
     let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
-    let index_lane = match task.settings.across {
+    let index_lane = match task.settings.along_width {
         true => index_position * task.axes()[AXES - 1].stride() as u32,
         false => index_channel,
     };
@@ -115,7 +115,7 @@ pub(crate) struct Form {
     /// Whether a pixel has several vectors.
     pub(crate) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
-    pub(crate) across: bool,
+    pub(crate) along_width: bool,
     /// Whether sums are multiplied by the reciprocal of their divisor. That rounds once more, and the error bound of a
     /// sum has room for it: the reference is not computed in the same type, and of the `n` roundings that the bound
     /// allows, the last addition's is already that of the result.
@@ -168,7 +168,7 @@ impl Fold {
 
 impl Form {
     pub(crate) fn new(task: Task<'_>) -> Self {
-        let Settings { unrolled, extremum, runs, across, .. } = task.settings;
+        let Settings { unrolled, extremum, runs, along_width, .. } = task.settings;
         let [depth, height, width] =
             task.axes().each_ref().map(|axis| AxisForm::new(axis, unrolled));
         Self {
@@ -181,7 +181,7 @@ impl Form {
             widened: task.widening(task.dtype()),
             runs,
             channels: task.pixel_vectors() > 1,
-            across,
+            along_width,
             reciprocal: task.dtype() != DType::F64,
             rank: task.pooling().grid().rank(),
         }

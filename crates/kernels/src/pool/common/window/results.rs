@@ -46,7 +46,7 @@ fn average<A: Float, N: Size>(
 ) -> Vector<A, N> {
     if comptime!(!form.reciprocal) {
         sum / divisors::<A, N>(problem, site, form)
-    } else if comptime!(!form.across) {
+    } else if comptime!(!form.along_width) {
         sum * scale::<A, N>(problem, site, form)
     } else if is_whole::<N>(problem, site, form) {
         sum * Vector::new(problem.reciprocal.get::<A>())
@@ -73,7 +73,7 @@ pub(crate) fn scale<A: Float, N: Size>(
 /// Whether every tap is inside the input.
 #[cube]
 fn is_whole<N: Size>(problem: &ProblemArgs, site: &Site, #[comptime] form: Form) -> bool {
-    let width = if comptime!(form.across && form.width.clipped) {
+    let width = if comptime!(form.along_width && form.width.clipped) {
         let lanes = N::value() as i32;
         let reach = (problem.width.kernel - 1) * problem.width.dilation;
         let last = site.width.start + (lanes - 1) * problem.width.stride + reach;
@@ -106,7 +106,7 @@ fn divisors<A: Float, N: Size>(
 ) -> Vector<A, N> {
     if comptime!(form.fold == Fold::AverageFixed) {
         Vector::new(A::cast_from(problem.divisor))
-    } else if comptime!(form.across) {
+    } else if comptime!(form.along_width) {
         let mut divisors = Vector::new(A::from_int(1));
         #[unroll]
         for i in 0..N::value() {

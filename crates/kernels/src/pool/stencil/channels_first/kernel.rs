@@ -29,15 +29,15 @@ pub(super) fn stencil_of_elements<S: Float, A: Float, N: Size>(
     let row = (line - plane * args.rows as u32) as i32;
     let column = (first - line * form.row) as i32;
     let next = args.row - column;
-    let again = if comptime!(form.sums.weighs()) { args.row_again - column } else { next };
-    let place = Place { vector: vector as i32, row, column, next, again };
+    let again = if comptime!(form.sums.has_weights()) { args.row_again - column } else { next };
+    let place = Position { vector: vector as i32, row, column, next, again };
     let inner = at - args.inner_first < args.inner_count;
     // The warp decides as a whole; otherwise it would run both paths.
     let inner = if comptime!(form.votes) { plane_all(inner) } else { inner };
     let results = if inner {
-        run::<S, A, N>(input, args, &place, true, form)
+        compute::<S, A, N>(input, args, &place, true, form)
     } else {
-        run::<S, A, N>(input, args, &place, false, form)
+        compute::<S, A, N>(input, args, &place, false, form)
     };
     output[vector as usize] = round::<A, S, N>(results, form.sums.rounds);
 }
@@ -45,7 +45,7 @@ pub(super) fn stencil_of_elements<S: Float, A: Float, N: Size>(
 /// The position of a unit's elements: their vector, the row and the column of the first element, and the element at
 /// which the next row begins, twice (see `ElementsArgs::row_again`).
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct Position {
     vector: i32,
     pub(super) row: i32,
     column: i32,
@@ -55,10 +55,10 @@ pub(super) struct Place {
 
 /// Computes a unit's elements. If `inner`, their rows have all their taps.
 #[cube]
-fn run<S: Float, A: Float, N: Size>(
+fn compute<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &ElementsArgs,
-    place: &Place,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
@@ -84,7 +84,7 @@ fn run<S: Float, A: Float, N: Size>(
             });
         }
     }
-    if comptime!(form.sums.weighs()) {
+    if comptime!(form.sums.has_weights()) {
         gradients_of::<A, N>(&rows, args, place, inner, form)
     } else {
         averages_of::<A, N>(&rows, args, place, inner, form)
@@ -95,7 +95,7 @@ fn run<S: Float, A: Float, N: Size>(
 fn averages_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
     args: &ElementsArgs,
-    place: &Place,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
@@ -139,7 +139,7 @@ struct Edges<A: Float> {
 #[cube]
 fn edges_of<A: Float>(
     args: &ElementsArgs,
-    place: &Place,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Edges<A> {
@@ -165,7 +165,7 @@ fn edges_of<A: Float>(
 
 /// The row after a unit's own.
 #[cube]
-pub(super) fn next_row(args: &ElementsArgs, place: &Place) -> i32 {
+pub(super) fn next_row(args: &ElementsArgs, place: &Position) -> i32 {
     if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
 }
 
@@ -237,19 +237,19 @@ pub(super) fn tap_of<A: Float, N: Size>(
 
 /// Whether element `p` of a unit is the first of its row.
 #[cube]
-pub(super) fn begins(place: &Place, #[comptime] p: i32) -> bool {
+pub(super) fn begins(place: &Position, #[comptime] p: i32) -> bool {
     if comptime!(p > 0) { next_at(place, p) } else { place.column == comptime!(-p) }
 }
 
 /// Whether element `p` of a unit is the last of its row.
 #[cube]
-pub(super) fn ends(place: &Place, #[comptime] p: i32) -> bool {
+pub(super) fn ends(place: &Position, #[comptime] p: i32) -> bool {
     next_at(place, comptime!(p + 1))
 }
 
 /// Whether the next row begins at element `p`. Even and odd elements use different copies of the number.
 #[cube]
-fn next_at(place: &Place, #[comptime] p: i32) -> bool {
+fn next_at(place: &Position, #[comptime] p: i32) -> bool {
     let next = if comptime!(p % 2 == 0) { place.next } else { place.again };
     next == p
 }
@@ -262,7 +262,7 @@ fn result_of<A: Float>(
     sums: &Sequence<A>,
     pairs: &Sequence<A>,
     args: &ElementsArgs,
-    place: &Place,
+    place: &Position,
     edges: &Edges<A>,
     #[comptime] i: u32,
     #[comptime] inner: bool,
@@ -305,7 +305,7 @@ struct Factors<A: Float> {
 #[cube]
 fn factors<A: Float>(
     args: &ElementsArgs,
-    place: &Place,
+    place: &Position,
     edges: &Edges<A>,
     #[comptime] next: bool,
     #[comptime] inner: bool,

@@ -174,11 +174,11 @@ impl Form {
     /// Whether values outside the plane are dropped tap by tap near its edges, instead of after summing. That takes one
     /// more instruction per tap but fewer registers, so that occupancy is higher with few lanes.
     fn spares_registers(&self) -> bool {
-        self.lanes <= 4 && !self.sums.weighs()
+        self.lanes <= 4 && !self.sums.has_weights()
     }
 
     /// The number of rows at each end of a plane that the edge affects.
     fn reach(&self) -> usize {
-        if self.sums.weighs() { 2 } else { 1 }
+        if self.sums.has_weights() { 2 } else { 1 }
     }
 }

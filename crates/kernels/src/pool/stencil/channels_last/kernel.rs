@@ -43,7 +43,7 @@ pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
 
 /// The position of a unit's rows.
 #[derive(CubeType)]
-struct Place {
+struct Position {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
@@ -58,7 +58,7 @@ struct Place {
 }
 
 #[cube]
-fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Place {
+fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Position {
     let (pixel, lane) = (unit / form.pixel, unit % form.pixel);
     let (rest, block) = args.blocks.div_mod(pixel);
     let (plane, strip) = args.strips.div_mod(rest);
@@ -67,7 +67,7 @@ fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Place {
     let first = block as i32 * columns;
     let column = min(first, args.columns - columns);
     let row = (strip * args.strip) as i32;
-    Place {
+    Position {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
@@ -97,7 +97,7 @@ struct Factors<A: Float> {
 }
 
 #[cube]
-fn factors_of<A: Float>(args: &RowsArgs, place: &Place, #[comptime] form: Form) -> Factors<A> {
+fn factors_of<A: Float>(args: &RowsArgs, place: &Position, #[comptime] form: Form) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
     let (six, four) = (A::new(comptime!(1.0 / 6.0)), A::new(0.25));
     let mut inner = Sequence::<A>::new();
@@ -114,7 +114,7 @@ fn factors_of<A: Float>(args: &RowsArgs, place: &Place, #[comptime] form: Form) 
     if comptime!(form.sums.gradient) {
         #[unroll]
         for j in 0..form.reads() {
-            shares.push(if comptime!(form.sums.weighs()) {
+            shares.push(if comptime!(form.sums.has_weights()) {
                 let x = place.column + comptime!(j as i32 - 1);
                 let ends = x == 0 || x + 1 == args.columns;
                 select(ends, six, A::new(comptime!(1.0 / 9.0)))
@@ -153,7 +153,7 @@ fn factor_of<A: Float>(
 fn begin<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &RowsArgs,
-    place: &Place,
+    place: &Position,
     factors: &Factors<A>,
     coming: &Registers<S, N>,
     sums: &Sums<A, N>,
@@ -176,9 +176,9 @@ fn begin<S: Float, A: Float, N: Size>(
     #[unroll]
     for v in 0..form.columns as usize {
         let none = Vector::<A, N>::new(A::from_int(0));
-        let above = weighed::<A, N>(*above.index(v), place.row == 1, form);
+        let above = weighted::<A, N>(*above.index(v), place.row == 1, form);
         let above = select(place.row > 0, above, none);
-        let own = weighed::<A, N>(*own.index(v), ends, form);
+        let own = weighted::<A, N>(*own.index(v), ends, form);
         sums.two.index(v).store(above + own);
         sums.last.index(v).store(own);
     }
@@ -189,7 +189,7 @@ fn begin<S: Float, A: Float, N: Size>(
 fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &RowsArgs,
-    place: &Place,
+    place: &Position,
     row: i32,
     coming: &Registers<S, N>,
     #[comptime] g: u32,
@@ -216,7 +216,7 @@ fn fetch<S: Float, N: Size>(
 
 /// The vector of a unit's first column on a row.
 #[cube]
-fn on_row(args: &RowsArgs, place: &Place, row: i32) -> usize {
+fn on_row(args: &RowsArgs, place: &Position, row: i32) -> usize {
     // The mask shows the compiler that offsets from here stay within 32 bits, so that they can become part of the
     // access.
     ((place.vector + row as u32 * args.line) & 0x7fff_ffffu32) as usize
@@ -227,7 +227,7 @@ fn on_row(args: &RowsArgs, place: &Place, row: i32) -> usize {
 fn row_of<S: Float, A: Float, N: Size>(
     coming: &Registers<S, N>,
     #[comptime] g: u32,
-    place: &Place,
+    place: &Position,
     factors: &Factors<A>,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
@@ -293,12 +293,12 @@ fn added<A: Float, N: Size>(
 
 /// A row of a gradient's shares; they are larger on the plane's first and last rows.
 #[cube]
-fn weighed<A: Float, N: Size>(
+fn weighted<A: Float, N: Size>(
     sum: Vector<A, N>,
     ends: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.sums.weighs()) {
+    if comptime!(form.sums.has_weights()) {
         select(ends, sum * Vector::new(A::new(1.5)), sum)
     } else {
         sum
@@ -306,13 +306,13 @@ fn weighed<A: Float, N: Size>(
 }
 
 /// Writes a group of rows, and starts loading those of the next group. In an `inner` group all rows exist, none of them
-/// is the plane's first or last, and none of the rows that it reads has to be weighed.
+/// is the plane's first or last, and none of the rows that it reads has to be weighted.
 #[cube]
 fn rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
     args: &RowsArgs,
-    place: &Place,
+    place: &Position,
     factors: &Factors<A>,
     coming: &Registers<S, N>,
     sums: &Sums<A, N>,
@@ -338,7 +338,7 @@ fn rows<S: Float, A: Float, N: Size>(
             } else {
                 let none = Vector::<A, N>::new(A::from_int(0));
                 let there = select(below < args.rows, sum, none);
-                weighed::<A, N>(there, below + 1 == args.rows, form)
+                weighted::<A, N>(there, below + 1 == args.rows, form)
             };
             let (two, last) = (sums.two.index(v as usize), sums.last.index(v as usize));
             let three = two.read() + sum;

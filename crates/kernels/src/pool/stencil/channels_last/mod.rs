@@ -135,8 +135,8 @@ impl Form {
         self.columns + TAPS - 1
     }
 
-    /// The number of rows that a group reads below its first, plus one if the plane's last row has to be weighed.
+    /// The number of rows that a group reads below its first, plus one if the plane's last row has to be weighted.
     fn below(&self) -> i32 {
-        (AHEAD + u32::from(self.sums.weighs())) as i32
+        (AHEAD + u32::from(self.sums.has_weights())) as i32
     }
 }

@@ -4,10 +4,10 @@ use cubecl::prelude::*;
 
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Accumulator, ProblemArgs, finish, neutral, together};
+use crate::pool::common::window::{Accumulator, ProblemArgs, combine, finish, neutral};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Place, Strips, exists, is_interior, place_at, row_at, site_at};
-use crate::pool::strips::windows::{across, folded};
+use crate::pool::strips::place::{Strip, Strips, exists, is_interior, place_at, row_at, site_at};
+use crate::pool::strips::windows::{folded, reduce_lanes};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
 #[cube(launch_unchecked)]
@@ -77,7 +77,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     start: u32,
     end: u32,
     #[comptime] form: Form,
@@ -124,7 +124,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
         for i in 0..outputs {
             let nth = comptime!(i as u32);
             if exists(strips, place, nth, form) {
-                let value = across::<A, N, M>(&read, outputs, i, form);
+                let value = reduce_lanes::<A, N, M>(&read, outputs, i, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
                 let column = w * comptime!(form.reach.output as u32);
                 let site = site_at(problem, place, place.first + nth, column, true, form);
@@ -180,11 +180,11 @@ fn columns<S: Float, A: Float, M: Size>(
             let mut window = common;
             if comptime!(from < first) {
                 let above = folded::<A, M>(&loaded, from, first, 1u32, tap);
-                window = together::<A, M>(above, window, tap);
+                window = combine::<A, M>(above, window, tap);
             }
             if comptime!(end < to) {
                 let below = folded::<A, M>(&loaded, end, to, 1u32, tap);
-                window = together::<A, M>(window, below, tap);
+                window = combine::<A, M>(window, below, tap);
             }
             windows.push(window);
         }

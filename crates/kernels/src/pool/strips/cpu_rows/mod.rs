@@ -31,7 +31,7 @@ use windowpane_geometry::{AXES, Pooling};
 use crate::device::Capabilities;
 use crate::pool::common::window::problem_args;
 use crate::pool::common::{
-    Buffers, Kernel, Meter, Reach, Settings, Task, check_strip, lanes_across,
+    Buffers, Kernel, Meter, Reach, Settings, Task, check_strip, lanes_along_width,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
@@ -63,7 +63,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems and devices that the kernel does not support, whatever the vectors.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         let (grid, along) = (pooling.grid(), outermost(pooling));
         let width = &grid.axes()[AXES - 1];
@@ -88,7 +88,7 @@ impl Kernel for Config {
         let longest = if alone { 1 } else { 4 };
         let few = |&strip: &usize| strip <= longest && lines(pooling, strip) <= MOST_LINES;
         let strip = [4, 2].into_iter().find(few).unwrap_or(1);
-        let own = task.settings.with_lanes(lanes_across(task.problem, task.widest()));
+        let own = task.settings.with_lanes(lanes_along_width(task.problem, task.widest()));
         Ok((Settings { unrolled: true, ..own }, Self { strip }))
     }
 
@@ -96,7 +96,7 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         only_if(
             NAME,
-            task.settings.across,
+            task.settings.along_width,
             "no vector divides the rows of input and output, or taps are too far apart",
         )?;
         task.check_lanes()?;

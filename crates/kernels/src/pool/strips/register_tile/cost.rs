@@ -26,7 +26,7 @@ pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
     let rows = f64::from(form.columns * form.along.outputs * form.along.kernel);
     let strip = lines * f64::from(form.reads()) * load
         + (taps + rows) * meter.reduce(task.lanes())
-        + if task.settings.across { taps * meter.shuffle(task.lanes()) } else { 0.0 };
+        + if task.settings.along_width { taps * meter.shuffle(task.lanes()) } else { 0.0 };
     let (branches, waits) = match form.splits() {
         true => (1.0 + mixed(task, &form), 1.0 + OF_BRANCHES),
         false => (1.0, 1.0),

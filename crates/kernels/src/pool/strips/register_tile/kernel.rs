@@ -7,7 +7,7 @@ use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
 use crate::pool::common::window::{ProblemArgs, Site};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Place, Strips, is_interior, place_at, site_at};
+use crate::pool::strips::place::{Strip, Strips, is_interior, place_at, site_at};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. Written vectors
 /// have `N` lanes, read vectors `M`.
@@ -70,7 +70,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
 /// The position of a unit's strip, or of the first of several side by side.
 #[derive(CubeType)]
 pub(super) struct Block {
-    pub(super) place: Place,
+    pub(super) place: Strip,
     /// The first of the columns that belong to this unit only.
     pub(super) aside: u32,
 }
@@ -98,7 +98,7 @@ fn block_of(problem: &ProblemArgs, strips: &Strips, unit: u32, #[comptime] form:
 #[cube]
 pub(super) fn site_of(
     problem: &ProblemArgs,
-    place: &Place,
+    place: &Strip,
     #[comptime] i: u32,
     #[comptime] v: u32,
     #[comptime] form: Form,

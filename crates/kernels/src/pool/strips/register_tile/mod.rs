@@ -62,7 +62,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses windows with too many taps, and windows dilated along the strip.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
@@ -77,13 +77,13 @@ impl Kernel for Config {
         let Task { problem, settings: own, device } = task;
         let Problem { pooling, reduction, dtype, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let across = lanes_written(task);
+        let along_width = lanes_written(task);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
             // A processor's thread, which splits vectors of a row into lanes, has more to share than a GPU's unit,
             // which would need the registers for it.
-            _ if across.is_some() && own.runs => 4,
+            _ if along_width.is_some() && own.runs => 4,
             _ => 2,
         };
         let row = pooling.grid().taps() / along.kernel();
@@ -92,7 +92,7 @@ impl Kernel for Config {
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
         // With few strips of two-byte types, latency is not hidden: shorter strips read more, but finish sooner.
         let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
-        let short = dtype.size() == 2 && device.packed_halves && across.is_some_and(few);
+        let short = dtype.size() == 2 && device.packed_halves && along_width.is_some_and(few);
         let strip = if short { strip.min(2) } else { strip };
         let indexed = reduction.has_indices();
         let width = &pooling.grid().axes()[AXES - 1];
@@ -107,7 +107,7 @@ impl Kernel for Config {
         // A GPU compares halves two at a time for positions too, and then searches for NaN separately.
         let halves = indexed && dtype.is_float() && device.packed_halves;
         let accumulator = if halves { dtype } else { own.accumulator };
-        let settings = Settings { accumulator, ..settings.with_lanes(across) };
+        let settings = Settings { accumulator, ..settings.with_lanes(along_width) };
         Ok((settings, Self { strip, columns }))
     }
 
@@ -115,7 +115,7 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { problem, settings, .. } = task;
         let pooling = problem.pooling;
-        task.check_lanes_of(match settings.across {
+        task.check_lanes_of(match settings.along_width {
             true => lanes_written(task).unwrap_or(0),
             false => task.pixel(),
         })?;
@@ -129,7 +129,7 @@ impl Kernel for Config {
         let [.., width] = pooling.grid().axes();
         let rows = (self.strip - 1) * along.stride() + along.kernel();
         let inner = pooling.grid().taps() / along.kernel();
-        let vectors = match settings.across {
+        let vectors = match settings.along_width {
             true => {
                 let reach = Reach::new(pooling, reads(task), settings.lanes);
                 inner / width.kernel() * reach.vectors()

@@ -12,17 +12,17 @@ use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
 use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, tap_at, together,
+    Accumulator, ProblemArgs, Site, combine, finish, fold_with, index_of, plane_position, tap_at,
 };
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Place, Strips, exists, outputs_along, site_at};
+use crate::pool::strips::place::{Strip, Strips, exists, outputs_along, site_at};
 use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
     /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
     /// positions over a loop, and graphics devices have such vectors with at most four lanes.
     fn folds_nans(&self) -> bool {
-        !(self.tap.across && self.tap.extremum.by == Comparison::Native)
+        !(self.tap.along_width && self.tap.extremum.by == Comparison::Native)
     }
 }
 
@@ -35,7 +35,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) -> bool {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
@@ -75,12 +75,12 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
         let mut all = folds.index(0usize).value;
         #[unroll]
         for i in 1..folds.len() {
-            all = together::<A, N>(all, folds.index(i).value, form.tap);
+            all = combine::<A, N>(all, folds.index(i).value, form.tap);
         }
         let mut one = Vector::<A, Const<1>>::new(all.extract(0usize));
         #[unroll]
         for lane in 1..N::value() {
-            one = together::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
+            one = combine::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
         }
         select_many(one.is_nan(), Vector::new(1u32), Vector::new(0u32)).extract(0usize) == 1
     } else {
@@ -95,7 +95,7 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) {
     #[comptime]
@@ -176,7 +176,7 @@ fn line<S: Float, A: Float, N: Size, M: Size>(
 ) -> Accumulator<A, N> {
     let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
     let height = step(&problem.height, &site.height, line.height, form.axis(1));
-    if comptime!(form.tap.across) {
+    if comptime!(form.tap.along_width) {
         lanes::<S, A, N, M>(input, problem, strips, site, depth.x, height.x, form)
     } else {
         pixels::<S, A, N, M>(input, problem, site, depth.x, height.x, line.width, form)

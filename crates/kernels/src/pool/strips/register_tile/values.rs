@@ -22,18 +22,18 @@ use cubecl::prelude::*;
 use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, finish, neutral, scale, together,
+    Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
 };
 use crate::pool::common::written;
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Place, Strips, exists, row_at};
+use crate::pool::strips::place::{Strip, Strips, exists, row_at};
 use crate::pool::strips::taps::step;
-use crate::pool::strips::windows::{TOGETHER, Windows, across, windows_of};
+use crate::pool::strips::windows::{PAIR, Windows, reduce_lanes, windows_of};
 
 impl Form {
     /// The number of vectors that are kept of a row: one per column, or all vectors along the width.
     fn kept(&self) -> u32 {
-        if self.tap.across { self.reads() } else { self.columns }
+        if self.tap.along_width { self.reads() } else { self.columns }
     }
 
     /// The number of rows that the first `count` windows read.
@@ -43,7 +43,7 @@ impl Form {
 
     /// The number of windows from `first` on that are computed together.
     fn windows_from(&self, first: u32) -> u32 {
-        (self.along.outputs - first).min(TOGETHER)
+        (self.along.outputs - first).min(PAIR)
     }
 
     /// How window `first` and those computed with it reduce the vectors kept at `place` of each row.
@@ -61,7 +61,7 @@ impl Form {
     fn scales(&self) -> bool {
         let axes = [0, 1, 2].map(|i| self.axis(i));
         let empty = axes.iter().any(|axis| axis.may_be_empty);
-        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.across && !empty
+        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.along_width && !empty
     }
 
     /// Whether all windows of a column have the same divisor.
@@ -71,7 +71,7 @@ impl Form {
 
     /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
     fn drops(&self, j: u32, v: u32) -> bool {
-        !self.tap.across && !self.tap.fold.is_extremum() && self.read(j, v).drops
+        !self.tap.along_width && !self.tap.fold.is_extremum() && self.read(j, v).drops
     }
 }
 
@@ -91,8 +91,8 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let scales = scales_of::<A, N>(problem, place, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
-    for pair in 0..comptime!(form.along.outputs.div_ceil(TOGETHER)) {
-        let first = comptime!(pair * TOGETHER);
+    for pair in 0..comptime!(form.along.outputs.div_ceil(PAIR)) {
+        let first = comptime!(pair * PAIR);
         let count = comptime!(form.windows_from(first));
         let before = comptime!(form.rows_of(first));
         #[unroll]
@@ -147,7 +147,7 @@ fn reads_of(
 ) -> Reads {
     let mut offsets = Sequence::<u32>::new();
     let mut inside = Sequence::<bool>::new();
-    if comptime!(form.tap.across) {
+    if comptime!(form.tap.along_width) {
         let reach = comptime!(form.reach);
         let first = (site.column / comptime!(reach.output as u32)) as i32 * reach.steps() as i32
             - reach.ahead() as i32;
@@ -202,7 +202,7 @@ fn row_of<S: Float, A: Float, M: Size>(
                 folds.push(*line.index(v));
             } else {
                 let before = *folds.index(comptime!((i as usize - 1) * kept + v));
-                folds.push(together::<A, M>(before, *line.index(v), form.tap));
+                folds.push(combine::<A, M>(before, *line.index(v), form.tap));
             }
         }
     }
@@ -228,7 +228,7 @@ fn line_of<S: Float, A: Float, M: Size>(
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
     let row = row_at(problem, site, line, form);
-    let vectors = if comptime!(form.tap.across) {
+    let vectors = if comptime!(form.tap.along_width) {
         strips.width_vectors
     } else {
         problem.width.input as u32 * problem.pixel_vectors
@@ -238,20 +238,20 @@ fn line_of<S: Float, A: Float, M: Size>(
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reads() {
-        if comptime!(form.tap.across && !form.reach.touches(v as usize)) {
+        if comptime!(form.tap.along_width && !form.reach.touches(v as usize)) {
             loaded.push(Vector::new(A::from_int(0)));
         } else {
             let element = input[(first + *reads.offsets.index(v as usize)) as usize];
             loaded.push(if comptime!(form.drops(j, v)) {
                 widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
-            } else if comptime!(form.tap.across && drops) {
+            } else if comptime!(form.tap.along_width && drops) {
                 widen_kept::<S, A, M>(element, row.inside, form.tap.widened)
             } else {
                 widen::<S, A, M>(element, form.tap.widened)
             });
         }
     }
-    if comptime!(form.tap.across) {
+    if comptime!(form.tap.along_width) {
         loaded
     } else {
         let columns = windows_of::<A, M>(&loaded, form.along_line(), form.tap);
@@ -273,7 +273,7 @@ fn line_of<S: Float, A: Float, M: Size>(
 #[cube]
 fn scales_of<A: Float, N: Size>(
     problem: &ProblemArgs,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut scales = Sequence::<Vector<A, N>>::new();
@@ -303,8 +303,8 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
 ) {
     let place = &block.place;
     let vector = place.output + o * place.step;
-    let own = comptime!((o % TOGETHER) as usize);
-    if comptime!(form.tap.across) {
+    let own = comptime!((o % PAIR) as usize);
+    if comptime!(form.tap.along_width) {
         let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
         let site = site_of(problem, place, o, 0u32, form);
@@ -355,5 +355,5 @@ fn lanes_at<A: Float, N: Size, M: Size>(
             vector
         });
     }
-    across::<A, N, M>(&vectors, 1usize, 0usize, form)
+    reduce_lanes::<A, N, M>(&vectors, 1usize, 0usize, form)
 }

@@ -31,8 +31,8 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     let (outer, piece) = pass.pieces.div_mod(rest);
     let line = line_of(pass, outer, inner, form);
     let divisors = divisors_of::<A>(pass, &line, form);
-    let first = piece * pass.run;
-    let end = min(first + pass.run, pass.blocks);
+    let first = piece * pass.piece_blocks;
+    let end = min(first + pass.piece_blocks, pass.blocks);
 
     let ending = kept::<A, N>(form.block);
     let totals = kept::<A, N>(form.whole);

@@ -58,32 +58,32 @@ pub(super) use form::{pays, units};
 
 /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
 pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
-    form::fits(task.problem, task.device)?;
+    form::check(task.problem, task.device)?;
     tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
     let own = form::own(task);
     let bytes = Room::new(own, own.settings.units).bytes(own);
     only_if(NAME, bytes <= task.device.shared_bytes, "a tile does not fit in shared memory")
 }
 
-/// Launches the pass from `input` to `output`. If `weights` is a pooling, every element is divided by that pooling's
+/// Launches the pass from `input` to `output`. If `divisors` is a pooling, every element is divided by that pooling's
 /// divisor at its position before it is summed.
 pub(super) fn launch(
     client: &Client,
     task: Task<'_>,
-    weights: Option<&Pooling>,
+    divisors: Option<&Pooling>,
     [input, output]: [&Handle; 2],
 ) -> Result<(), PlanError> {
     let pooling = task.pooling();
     let [depth, _, width] = task.axes();
     let (tile, _) = tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
     let own = form::own(task);
-    let form = Form::new(own, weights, tile);
+    let form = Form::new(own, divisors, tile);
     let plane = Plane::of(pooling);
     let inputs = plane.count * plane.input * width.input() * plane.pixel;
     let all = Cubes::new(task, &form, tile);
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
-    let weighed = weights.unwrap_or(pooling).grid().axes();
+    let divided = divisors.unwrap_or(pooling).grid().axes();
     let args = TileArgsLaunch::new(
         plane.count as u32,
         all.groups as u32,
@@ -100,8 +100,8 @@ pub(super) fn launch(
         plane.output as u32,
         width.output() as u32,
         axis_args(depth),
-        axis_args(&weighed[1]),
-        axis_args(&weighed[2]),
+        axis_args(&divided[1]),
+        axis_args(&divided[2]),
         UPPER,
     );
     let each = own.with(own.settings.one_by_one());
@@ -113,7 +113,7 @@ pub(super) fn launch(
             cubes,
             dim,
             lanes,
-            if form.flat { 1 } else { lanes },
+            if form.one_channel { 1 } else { lanes },
             written,
             Tensor::new(input, inputs).vectors(lanes),
             Tensor::new(output, task.outputs()).vectors(written),
@@ -176,7 +176,7 @@ struct TileArgs {
     /// The pieces of a plane's blocks of rows, the number of all blocks, and the number of blocks in a piece.
     pieces: FastDivmod<u32>,
     row_blocks: u32,
-    run: u32,
+    piece_blocks: u32,
     /// The vectors of a row, as they are read and as they are written.
     line: u32,
     line_written: u32,
@@ -186,8 +186,8 @@ struct TileArgs {
     output_width: u32,
     depth: AxisArgs,
     /// The axes of the pooling whose divisors elements are divided by.
-    weights_height: AxisArgs,
-    weights_width: AxisArgs,
+    divisors_height: AxisArgs,
+    divisors_width: AxisArgs,
     /// The factor that moves the lower half of a word to its upper half.
     upper: u32,
 }

@@ -159,10 +159,10 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     } else if h < args.output_height {
         let lanes = comptime!(form.written);
         // The number of windows in a written vector.
-        let each = comptime!(if form.flat { form.written as usize } else { 1 });
+        let each = comptime!(if form.one_channel { form.written as usize } else { 1 });
         let row = (tile.plane * args.output_height + h) * args.line_written;
         let column = tile.first + first;
-        let at = if comptime!(form.flat) {
+        let at = if comptime!(form.one_channel) {
             row + column / lanes
         } else {
             let vectors = comptime!(form.vectors());
@@ -175,10 +175,11 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
                 #[unroll]
                 for m in 0..lanes as usize {
                     let (window, lane) =
-                        comptime!(if form.flat { (g * each + m, 0) } else { (g, m) });
+                        comptime!(if form.one_channel { (g * each + m, 0) } else { (g, m) });
                     value.insert(m, values.index(window).extract(lane));
                 }
-                let step = if comptime!(form.flat) { 1u32.runtime() } else { args.pixel_written };
+                let step =
+                    if comptime!(form.one_channel) { 1u32.runtime() } else { args.pixel_written };
                 output[(at + comptime!(g as u32) * step) as usize] = stored::<A, T, M>(value, form);
             }
         }

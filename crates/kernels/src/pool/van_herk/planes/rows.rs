@@ -3,13 +3,13 @@
 use cubecl::prelude::*;
 
 use super::columns::windows;
-use super::form::Walk;
+use super::form::Blocking;
 use super::kernel::Tile;
 use super::results::{Tables, write};
 use super::{Form, One, TileArgs};
 use crate::pool::common::window::{ProblemArgs, prefixes};
 
-impl Walk {
+impl Blocking {
     /// Whether the reductions of whole blocks are computed once for all windows. Not if windows have only one whole
     /// block, which few of them share.
     pub(super) fn shares(&self) -> bool {
