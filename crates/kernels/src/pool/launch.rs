@@ -87,7 +87,7 @@ fn compute(
     let indices = indices.map(|indices| Tensor::new(indices, task.outputs()));
     packed::computed(target, dtype, [read, written], |_, input, output| {
         let (input, output) = (Tensor::new(input, read.1), Tensor::new(output, written.1));
-        plan.launch(target.client, task, Buffers { input, output, indices, pooled: None })
+        plan.launch(task, Buffers { client: target.client, input, output, indices, pooled: None })
     })
 }
 
@@ -115,7 +115,7 @@ pub fn launch_lp_backward(
     }
     let (input, output) = (Tensor::new(dy, outputs), Tensor::new(dx, inputs));
     let pooled = Some(Tensor::new(x, inputs));
-    plan.launch(target.client, task, Buffers { input, output, indices: None, pooled })
+    plan.launch(task, Buffers { client: target.client, input, output, indices: None, pooled })
 }
 
 /// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.

@@ -10,7 +10,6 @@ mod tests;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
 use super::common::{Buffers, Kernel, Meter, Settings, Task};
@@ -82,14 +81,9 @@ macro_rules! kernels {
                 }
             }
 
-            fn launch(
-                &self,
-                client: &Client,
-                task: Task<'_>,
-                buffers: Buffers<'_>,
-            ) -> Result<(), PlanError> {
+            fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
                 match self {
-                    $(Self::$name(config) => config.launch(client, task, buffers),)*
+                    $(Self::$name(config) => config.launch(task, buffers),)*
                 }
             }
         }
@@ -309,13 +303,8 @@ impl Plan {
     }
 
     /// Launches the kernel for its [`task`](Self::task). The buffers must have been checked.
-    pub(super) fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        self.config.launch(client, task, buffers)
+    pub(super) fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        self.config.launch(task, buffers)
     }
 
     /// The estimated time.

@@ -27,7 +27,6 @@ mod kernel;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
@@ -126,15 +125,10 @@ impl Kernel for Config {
         cost::seconds(self, meter)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         match self.parts {
-            1 => launch_one(client, task, self, buffers),
-            _ => launch_parts(client, task, self, buffers),
+            1 => launch_one(task, self, buffers),
+            _ => launch_parts(task, self, buffers),
         }
         Ok(())
     }
@@ -297,8 +291,8 @@ impl Form {
 }
 
 /// Launches teams, or units, that reduce whole windows.
-fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
-    let (lanes, written) = (task.lanes(), written(&task.settings));
+fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
     let cubes = cubes_of_a_part(task, config);
     let (count, dim) = task.cubes(client, cubes);
     let launch = if config.planes > 0 {
@@ -328,8 +322,8 @@ fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers
 }
 
 /// Launches teams that reduce parts of windows, and then the kernel that combines the parts.
-fn launch_parts(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
-    let (lanes, written) = (task.lanes(), written(&task.settings));
+fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
     let (form, cubes) = (Form::new(task), cubes_of_a_part(task, config));
     let elements = config.parts * task.outputs();
     let values = client.empty(elements * task.settings.accumulator.size());

@@ -1,11 +1,13 @@
 //! Tensors as kernel arguments.
 
+use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-/// The tensors of a launch, already checked by the operator's entry point.
+/// The client of a launch and its tensors, already checked by the operator's entry point.
 #[derive(Clone, Copy)]
 pub(crate) struct Buffers<'a> {
+    pub(crate) client: &'a Client,
     pub(crate) input: Tensor<'a>,
     pub(crate) output: Tensor<'a>,
     /// The indices of maxima, if there are any: written by a pooling, read by its gradient.

@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use cubecl::client::Client;
-
 use crate::device::Capabilities;
 use crate::pool::common::{Buffers, Meter, Settings, Task};
 use crate::pool::error::PlanError;
@@ -29,12 +27,7 @@ pub(crate) trait Kernel: Copy + fmt::Display {
     fn seconds(&self, meter: &Meter<'_>) -> f64;
 
     /// Launches the kernel. The plan and the buffers must have been checked.
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError>;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError>;
 }
 
 /// Declares the configuration of a kernel that has no settings of its own.

@@ -12,8 +12,6 @@
 
 mod kernel;
 
-use cubecl::client::Client;
-
 use crate::device::Capabilities;
 use crate::pool::common::window::{Form, problem_args};
 use crate::pool::common::{
@@ -68,12 +66,8 @@ impl Kernel for Config {
         meter.seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
         let lanes = task.lanes();
         let (cubes, units) = task.grid(client, task.outputs() / lanes);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.

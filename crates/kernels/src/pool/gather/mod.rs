@@ -14,8 +14,6 @@
 
 mod kernel;
 
-use cubecl::client::Client;
-
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
 use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
@@ -66,13 +64,8 @@ impl Kernel for Config {
         meter.seconds(inputs / lanes, OF_UNIT + windows * window, waits)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
         let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let lanes = task.lanes();
         let vectors = task.inputs() / lanes;

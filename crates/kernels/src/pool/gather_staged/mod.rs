@@ -17,7 +17,6 @@
 
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
@@ -109,13 +108,8 @@ impl Kernel for Config {
         meter.seconds(units, planes * (OF_PLANE + windows + sums), planes)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let (form, axes, lanes) = (Form::new(task), task.axes(), task.lanes());
         let (blocks, tiles) = (blocks(task, &form), tiles(task, &form));

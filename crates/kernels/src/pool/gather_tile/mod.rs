@@ -25,7 +25,6 @@ mod windows;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis};
@@ -93,13 +92,8 @@ impl Kernel for Config {
         cost::seconds(self, meter)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
         let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let form = Form::new(task, gradient, self.strip);
         let (lanes, window_lanes) = (task.lanes(), window_lanes(task, &form));

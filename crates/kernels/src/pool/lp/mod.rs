@@ -60,14 +60,9 @@ impl Kernel for Config {
         meter.seconds(task.outputs() / lanes, taps, 1.0)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let p = exponent(task.problem)?;
-        let Buffers { input, output, pooled, .. } = buffers;
+        let Buffers { client, input, output, pooled, .. } = buffers;
         if task.problem.gradient {
             let x = pooled.ok_or(PlanError::Foreign { kernel: NAME })?;
             launch_gradient(client, task, p, [input, x, output]);

@@ -22,7 +22,6 @@
 mod cost;
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
@@ -78,14 +77,9 @@ impl Kernel for Config {
         cost::seconds(meter)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let pooling = task.pooling();
-        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+        let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);

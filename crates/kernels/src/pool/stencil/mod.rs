@@ -11,7 +11,6 @@ mod channels_last;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use windowpane_geometry::{Axis, DType};
 
 use crate::cube::convert::Widening;
@@ -91,15 +90,10 @@ impl Kernel for Config {
         }
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         match is_one_channel(task) {
-            true => channels_first::launch(client, task, buffers),
-            false => channels_last::launch(client, task, self.rows, buffers),
+            true => channels_first::launch(task, buffers),
+            false => channels_last::launch(task, self.rows, buffers),
         }
         Ok(())
     }

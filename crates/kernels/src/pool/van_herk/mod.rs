@@ -28,7 +28,6 @@ mod planes;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::server::Handle;
 
 use crate::device::Capabilities;
@@ -118,13 +117,8 @@ impl Kernel for Config {
         passes.sum::<f64>() + planes
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input, output, indices, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input, output, indices, .. } = buffers;
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let mut values = input.handle.clone();

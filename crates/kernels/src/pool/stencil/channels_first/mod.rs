@@ -25,7 +25,6 @@
 mod gradient;
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::LIMIT;
@@ -66,10 +65,10 @@ pub(super) fn seconds(meter: &Meter<'_>) -> f64 {
     meter.seconds(meter.task.inputs() / lanes, OF_UNIT + loads + sums, 1.0)
 }
 
-pub(super) fn launch(client: &Client, task: Task<'_>, buffers: Buffers<'_>) {
+pub(super) fn launch(task: Task<'_>, buffers: Buffers<'_>) {
     let (lanes, [rows, columns]) = (task.lanes(), extents(task));
     let vectors = task.inputs() / lanes;
-    let (cubes, dim) = task.grid(client, vectors);
+    let (cubes, dim) = task.grid(buffers.client, vectors);
     let form = Form {
         sums: Sums::of(task),
         lanes: lanes as u32,
@@ -94,7 +93,7 @@ pub(super) fn launch(client: &Client, task: Task<'_>, buffers: Buffers<'_>) {
     // SAFETY: vectors outside the input are clamped to it before they are read, and units past the last have its vector.
     unsafe {
         kernel::stencil_of_elements::launch_unchecked(
-            client,
+            buffers.client,
             cubes,
             dim,
             lanes,

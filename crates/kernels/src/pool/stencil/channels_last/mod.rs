@@ -14,7 +14,6 @@
 
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
@@ -54,7 +53,7 @@ pub(super) fn seconds(meter: &Meter<'_>, rows: usize) -> f64 {
     meter.seconds(units, OF_UNIT + rows * columns * element, rows / f64::from(AHEAD))
 }
 
-pub(super) fn launch(client: &Client, task: Task<'_>, strip: usize, buffers: Buffers<'_>) {
+pub(super) fn launch(task: Task<'_>, strip: usize, buffers: Buffers<'_>) {
     let (lanes, pixel) = (task.lanes(), task.pixel_vectors());
     let ([rows, columns], units) = (extents(task), units(task, strip));
     let form = Form { sums: Sums::of(task), columns: COLUMNS as u32, pixel };
@@ -68,11 +67,11 @@ pub(super) fn launch(client: &Client, task: Task<'_>, strip: usize, buffers: Buf
         columns as u32 * pixel,
         task.reciprocal(),
     );
-    let (cubes, dim) = task.grid(client, units);
+    let (cubes, dim) = task.grid(buffers.client, units);
     // SAFETY: rows and columns outside the plane are not read, and those past the last are not written.
     unsafe {
         kernel::stencil_of_rows::launch_unchecked(
-            client,
+            buffers.client,
             cubes,
             dim,
             lanes,

@@ -24,7 +24,6 @@ mod kernel;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Pooling};
 
@@ -116,12 +115,8 @@ impl Kernel for Config {
         meter.seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
         let (lanes, wide) = (task.lanes(), reach_of(task).input);
         let form = Form::new(task, [self.strip, 1], wide);
         let (rows, piece) = rows_and_piece(task, self.strip);

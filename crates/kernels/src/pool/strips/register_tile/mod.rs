@@ -25,7 +25,6 @@ mod values;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use windowpane_geometry::AXES;
 
 use crate::device::Capabilities;
@@ -144,12 +143,8 @@ impl Kernel for Config {
         cost::seconds(self, meter)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
         let (lanes, wide) = (task.lanes(), reads(task));
         let units = units(task, self);
         let (cubes, dim) = task.grid(client, units);
