@@ -32,7 +32,7 @@ use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::window::{Form as Tap, problem_args};
+use crate::pool::common::window::{Form as Tap, ProblemArgs, problem_args};
 use crate::pool::common::{
     Buffers, Kernel, Meter, Settings, Task, Tensor, optional, widest_divisor,
 };
@@ -235,9 +235,10 @@ fn written(settings: &Settings) -> usize {
     if settings.along_width { 1 } else { settings.lanes }
 }
 
-/// The numbers of the teams. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its teams. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TeamArgs {
+    problem: ProblemArgs,
     /// The divisor that splits a unit's position into member and team: the units of a team, or the teams of a cube.
     neighbours: FastDivmod<u32>,
     /// The number of units in a team, of teams in a cube, and of halvings until a team has one unit.
@@ -312,7 +313,6 @@ fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
             buffers.input.vectors(lanes),
             buffers.output.vectors(written),
             optional(buffers.indices, written),
-            problem_args(each(task)),
             team_args(task, config, cubes),
             Form::new(task),
             task.elem(),
@@ -344,7 +344,6 @@ fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
             buffers.input.vectors(lanes),
             values.vectors(written),
             optional(positions, written),
-            problem_args(each(task)),
             team_args(task, config, cubes),
             form,
             task.elem(),
@@ -396,6 +395,7 @@ fn team_args(task: Task<'_>, config: &Config, cubes: usize) -> TeamArgsLaunch {
     let taps = task.taps() / if vectors { task.lanes() } else { 1 };
     let channels_last = task.pixel() > 1;
     TeamArgsLaunch::new(
+        problem_args(each(task)),
         if channels_last { teams } else { config.team },
         config.team,
         teams,

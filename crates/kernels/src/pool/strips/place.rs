@@ -7,12 +7,13 @@ use windowpane_geometry::{AXES, Axis};
 use super::form::Form;
 use super::taps::{Line, Step, step};
 use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
-use crate::pool::common::window::{ProblemArgs, Site};
+use crate::pool::common::window::{ProblemArgs, Site, problem_args};
 use crate::pool::common::{Task, Tiles, tiles_args};
 
-/// The positions of a problem's units. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of the positions of its units. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Strips {
+    pub(super) problem: ProblemArgs,
     pub(super) units: u32,
     pub(super) tiles: Tiles,
     /// The number of units on each axis: strips on the axis that they lie along, and vectors on the width if the lanes
@@ -38,6 +39,7 @@ pub(super) fn strips_args(
 ) -> StripsLaunch {
     let outputs = vectors_on_axes(task);
     StripsLaunch::new(
+        problem_args(task),
         units as u32,
         tiles_args(task, places[AXES - 2]),
         places[0] as u32,
@@ -75,7 +77,6 @@ pub(super) struct Strip {
 /// The position of the strip on `row` of the strips whose first outputs are at `w`.
 #[cube]
 pub(super) fn place_at(
-    problem: &ProblemArgs,
     strips: &Strips,
     row: u32,
     w: u32,
@@ -90,38 +91,33 @@ pub(super) fn place_at(
     let d = if comptime!(form.along.axis == 0) { d * strip } else { d };
     let h = if comptime!(form.along.axis == 1) { h * strip } else { h };
     let (first, step) = match form.along.axis {
-        0 => (d, strips.outputs_height * strips.outputs_width * problem.pixel_vectors),
-        1 => (h, strips.outputs_width * problem.pixel_vectors),
-        _ => (w, problem.pixel_vectors),
+        0 => (d, strips.outputs_height * strips.outputs_width * strips.problem.pixel_vectors),
+        1 => (h, strips.outputs_width * strips.problem.pixel_vectors),
+        _ => (w, strips.problem.pixel_vectors),
     };
     let plane = (sample * strips.outputs_depth + d) * strips.outputs_height + h;
-    let output = (plane * strips.outputs_width + w) * problem.pixel_vectors + lane;
+    let output = (plane * strips.outputs_width + w) * strips.problem.pixel_vectors + lane;
     let column =
         if comptime!(form.tap.along_width) { w * comptime!(form.reach.output as u32) } else { w };
     let site = Site {
         sample,
         lane,
         column,
-        depth: taps_of(&problem.depth, d, form.tap.depth),
-        height: taps_of(&problem.height, h, form.tap.height),
-        width: taps_of(&problem.width, column, form.tap.width),
+        depth: taps_of(&strips.problem.depth, d, form.tap.depth),
+        height: taps_of(&strips.problem.height, h, form.tap.height),
+        width: taps_of(&strips.problem.width, column, form.tap.width),
     };
     Strip { site, first, output, step }
 }
 
 /// Whether all outputs of a strip exist, and all that it reads is inside the input.
 #[cube]
-pub(super) fn is_interior(
-    problem: &ProblemArgs,
-    strips: &Strips,
-    place: &Strip,
-    #[comptime] form: Form,
-) -> bool {
+pub(super) fn is_interior(strips: &Strips, place: &Strip, #[comptime] form: Form) -> bool {
     let site = &place.site;
     place.first + form.along.outputs <= outputs_along(strips, form)
-        && is_inner(&problem.depth, &site.depth, 0usize, form)
-        && is_inner(&problem.height, &site.height, 1usize, form)
-        && is_inner(&problem.width, &site.width, 2usize, form)
+        && is_inner(&strips.problem.depth, &site.depth, 0usize, form)
+        && is_inner(&strips.problem.height, &site.height, 1usize, form)
+        && is_inner(&strips.problem.width, &site.width, 2usize, form)
 }
 
 /// Whether all that a strip reads on axis `i` is inside the input, if the interior form relies on it.

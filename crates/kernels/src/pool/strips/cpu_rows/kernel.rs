@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Accumulator, ProblemArgs, combine, finish, neutral};
+use crate::pool::common::window::{Accumulator, combine, finish, neutral};
 use crate::pool::strips::form::Form;
 use crate::pool::strips::place::{Strip, Strips, exists, is_interior, place_at, row_at, site_at};
 use crate::pool::strips::windows::{folded, reduce_lanes};
@@ -15,7 +15,7 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -26,39 +26,16 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
         terminate!();
     }
     let (row, piece) = strips.width.div_mod(unit);
-    let place = place_at(problem, strips, row, 0u32.runtime(), 0u32.runtime(), form);
+    let place = place_at(strips, row, 0u32.runtime(), 0u32.runtime(), form);
     let start = piece * strips.piece;
     let end = min(start + strips.piece, strips.outputs_width);
-    let inner = if comptime!(form.splits()) {
-        is_interior(problem, strips, &place, form)
-    } else {
-        false.runtime()
-    };
+    let inner =
+        if comptime!(form.splits()) { is_interior(strips, &place, form) } else { false.runtime() };
     if inner {
         let form = comptime!(form.interior());
-        walk_row::<S, A, N, M>(
-            input,
-            output,
-            &mut indices,
-            problem,
-            strips,
-            &place,
-            start,
-            end,
-            form,
-        );
+        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &place, start, end, form);
     } else {
-        walk_row::<S, A, N, M>(
-            input,
-            output,
-            &mut indices,
-            problem,
-            strips,
-            &place,
-            start,
-            end,
-            form,
-        );
+        walk_row::<S, A, N, M>(input, output, &mut indices, strips, &place, start, end, form);
     }
 }
 
@@ -75,7 +52,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     place: &Strip,
     start: u32,
@@ -87,14 +64,14 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     let mut lines = Sequence::<Line>::new();
     #[unroll]
     for n in 0..form.all_lines() {
-        let row = row_at(problem, &place.site, comptime!(form.nth_line(n)), form);
+        let row = row_at(&strips.problem, &place.site, comptime!(form.nth_line(n)), form);
         let first = row.x as usize * strips.width_vectors as usize;
         lines.push(Line { first, inside: row.inside });
     }
     let mut kept = Sequence::<RuntimeCell<Vector<A, M>>>::new();
     #[unroll]
     for v in 0..reach.kept() {
-        let folded = columns::<S, A, M>(input, problem, strips, &lines, start, v, form);
+        let folded = columns::<S, A, M>(input, strips, &lines, start, v, form);
         #[unroll]
         for i in 0..outputs {
             kept.push(RuntimeCell::<Vector<A, M>>::new(*folded.index(i)));
@@ -109,7 +86,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
         }
         #[unroll]
         for v in reach.kept()..reach.vectors() {
-            let folded = columns::<S, A, M>(input, problem, strips, &lines, w, v, form);
+            let folded = columns::<S, A, M>(input, strips, &lines, w, v, form);
             #[unroll]
             for i in 0..outputs {
                 read.push(*folded.index(i));
@@ -127,9 +104,17 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
                 let value = reduce_lanes::<A, N, M>(&read, outputs, i, form);
                 let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
                 let column = w * comptime!(form.reach.output as u32);
-                let site = site_at(problem, place, place.first + nth, column, true, form);
+                let site = site_at(&strips.problem, place, place.first + nth, column, true, form);
                 let vector = place.output + nth * place.step + w;
-                finish::<S, A, N>(output, indices, problem, &site, &folded, vector, form.tap);
+                finish::<S, A, N>(
+                    output,
+                    indices,
+                    &strips.problem,
+                    &site,
+                    &folded,
+                    vector,
+                    form.tap,
+                );
             }
         }
     }
@@ -139,7 +124,7 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn columns<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     lines: &Sequence<Line>,
     w: u32,
@@ -160,7 +145,7 @@ fn columns<S: Float, A: Float, M: Size>(
     for n in 0..form.all_lines() {
         let line = lines.index(n);
         let value = widen::<S, A, M>(input[line.first + there as usize], tap.widened);
-        let outside = neutral::<A, M>(problem, form.tap.fold);
+        let outside = neutral::<A, M>(&strips.problem, form.tap.fold);
         let value = if comptime!(form.drops_line(n)) {
             select(there == at && line.inside, value, outside)
         } else if comptime!(tap.width.clipped) {

@@ -28,7 +28,6 @@ use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::window::problem_args;
 use crate::pool::common::{
     Buffers, Kernel, Meter, Reach, Settings, Task, check_strip, lanes_along_width,
 };
@@ -137,7 +136,6 @@ impl Kernel for Config {
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
                 ComptimeOptionArgs::None,
-                problem_args(task),
                 strips_args(task, places, [units, wide, piece]),
                 form,
                 task.elem(),

@@ -16,7 +16,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -26,44 +26,25 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     if unit >= strips.units {
         terminate!();
     }
-    let block = block_of(problem, strips, unit, form);
+    let block = block_of(strips, unit, form);
     let place = &block.place;
-    let inner = if comptime!(form.splits()) {
-        is_interior(problem, strips, place, form)
-    } else {
-        false.runtime()
-    };
+    let inner =
+        if comptime!(form.splits()) { is_interior(strips, place, form) } else { false.runtime() };
     if comptime!(form.tap.fold.has_index()) {
         let has_nan = if inner {
             let form = comptime!(form.interior());
-            positions::compute::<S, A, N, M>(
-                input,
-                output,
-                &mut indices,
-                problem,
-                strips,
-                place,
-                form,
-            )
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
         } else {
-            positions::compute::<S, A, N, M>(
-                input,
-                output,
-                &mut indices,
-                problem,
-                strips,
-                place,
-                form,
-            )
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
         };
         if has_nan {
-            positions::index_nans::<S, A, N, M>(input, &mut indices, problem, strips, place, form);
+            positions::index_nans::<S, A, N, M>(input, &mut indices, strips, place, form);
         }
     } else if inner {
         let form = comptime!(form.interior());
-        values::compute::<S, A, N, M>(input, output, &mut indices, problem, strips, &block, form);
+        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
     } else {
-        values::compute::<S, A, N, M>(input, output, &mut indices, problem, strips, &block, form);
+        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
     }
 }
 
@@ -76,7 +57,7 @@ pub(super) struct Block {
 }
 
 #[cube]
-fn block_of(problem: &ProblemArgs, strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
+fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
     let (w, lane, row) = if comptime!(form.tap.channels) {
         tiled(&strips.tiles, &strips.width, unit)
     } else {
@@ -91,7 +72,7 @@ fn block_of(problem: &ProblemArgs, strips: &Strips, unit: u32, #[comptime] form:
     } else {
         own
     };
-    Block { place: place_at(problem, strips, row, w, lane, form), aside: own - w }
+    Block { place: place_at(strips, row, w, lane, form), aside: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.

@@ -28,7 +28,6 @@ use core::fmt;
 use windowpane_geometry::AXES;
 
 use crate::device::Capabilities;
-use crate::pool::common::window::problem_args;
 use crate::pool::common::{
     Buffers, Kernel, MOST_UNROLLED_TAPS, Meter, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
     lanes_written, optional, unrolls,
@@ -160,7 +159,6 @@ impl Kernel for Config {
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
                 optional(buffers.indices, lanes),
-                problem_args(task),
                 strips_args(task, places(task, self), [units, wide, 0]),
                 Form::new(task, [self.strip, self.columns], wide),
                 task.elem(),

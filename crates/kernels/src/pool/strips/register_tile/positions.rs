@@ -33,7 +33,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     place: &Strip,
     #[comptime] form: Form,
@@ -41,7 +41,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.rows() {
-        rows.push(row::<S, A, N, M>(input, problem, strips, &place.site, j, form));
+        rows.push(row::<S, A, N, M>(input, strips, &place.site, j, form));
     }
     let mut folds = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
@@ -58,11 +58,11 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let has_nan = has_nan::<A, N>(&folds, form);
     #[unroll]
     for i in 0..form.along.outputs {
-        let site = site_of(problem, place, i, 0u32, form);
+        let site = site_of(&strips.problem, place, i, 0u32, form);
         let vector = place.output + i * place.step;
         if exists(strips, place, i, form) {
             let folded = folds.index(i as usize);
-            finish::<S, A, N>(output, indices, problem, &site, folded, vector, form.tap);
+            finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.tap);
         }
     }
     has_nan
@@ -93,7 +93,7 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
 pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     place: &Strip,
     #[comptime] form: Form,
@@ -105,10 +105,10 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
                 let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
                 for i in 0..there {
                     let o = place.first + i;
-                    let site = site_at(problem, place, o, place.site.column, false, form);
-                    let last = last_nan::<S, A, N, M>(input, problem, strips, &site, form);
+                    let site = site_at(&strips.problem, place, o, place.site.column, false, form);
+                    let last = last_nan::<S, A, N, M>(input, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
-                    let index = index_of(problem, &site, last);
+                    let index = index_of(&strips.problem, &site, last);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
                     indices[at] = select_many(is_there, index, indices[at]);
                 }
@@ -122,18 +122,18 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
     let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
     for td in site.depth.first..site.depth.end {
-        let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
+        let d = coordinate(&strips.problem.depth, &site.depth, td, form.axis(0).unclipped());
         for th in site.height.first..site.height.end {
-            let h = coordinate(&problem.height, &site.height, th, form.axis(1).unclipped());
-            let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
-            let start = plane_position(problem, d, h, site.width.start);
+            let h = coordinate(&strips.problem.height, &site.height, th, form.axis(1).unclipped());
+            let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
+            let start = plane_position(&strips.problem, d, h, site.width.start);
             #[unroll]
             for t in 0..form.reach.taps {
                 let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
@@ -149,16 +149,16 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     #[comptime] j: u32,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let mut folded = line::<S, A, N, M>(input, problem, strips, site, form.line(j, 0), form);
+    let mut folded = line::<S, A, N, M>(input, strips, site, form.line(j, 0), form);
     #[unroll]
     for i in 1..form.lines() {
-        let next = line::<S, A, N, M>(input, problem, strips, site, form.line(j, i), form);
+        let next = line::<S, A, N, M>(input, strips, site, form.line(j, i), form);
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
@@ -168,18 +168,18 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn line<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     #[comptime] line: Line,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&problem.height, &site.height, line.height, form.axis(1));
+    let depth = step(&strips.problem.depth, &site.depth, line.depth, form.axis(0));
+    let height = step(&strips.problem.height, &site.height, line.height, form.axis(1));
     if comptime!(form.tap.along_width) {
-        lanes::<S, A, N, M>(input, problem, strips, site, depth.x, height.x, form)
+        lanes::<S, A, N, M>(input, strips, site, depth.x, height.x, form)
     } else {
-        pixels::<S, A, N, M>(input, problem, site, depth.x, height.x, line.width, form)
+        pixels::<S, A, N, M>(input, &strips.problem, site, depth.x, height.x, line.width, form)
     }
 }
 
@@ -228,7 +228,7 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn lanes<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     d: i32,
@@ -236,11 +236,11 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = comptime!(form.reach);
-    let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
-    let start = plane_position(problem, d, h, site.width.start);
+    let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
+    let start = plane_position(&strips.problem, d, h, site.width.start);
     let mut folded = Accumulator::<A, N> {
         value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
-        position: first_inside::<N>(problem, site, d, h, form),
+        position: first_inside::<N>(&strips.problem, site, d, h, form),
     };
     #[unroll]
     for t in 1..width.taps {
@@ -257,7 +257,7 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     d: i32,
@@ -265,10 +265,11 @@ fn vectors_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let width = comptime!(form.reach);
-    let empty = Vector::<A, M>::new(problem.empty.get::<A>());
+    let empty = Vector::<A, M>::new(strips.problem.empty.get::<A>());
     let outside = narrow::<A, S, M>(empty, form.tap.widened);
     let count = strips.width_vectors as i32;
-    let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
+    let line =
+        (site.sample as i32 * strips.problem.depth.input + d) * strips.problem.height.input + h;
     let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
         - width.ahead() as i32;
     let mut vectors = Sequence::<Vector<A, M>>::new();

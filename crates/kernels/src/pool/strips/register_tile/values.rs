@@ -81,14 +81,14 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
+
     strips: &Strips,
     block: &Block,
     #[comptime] form: Form,
 ) {
     let place = &block.place;
-    let reads = reads_of(problem, strips, &place.site, 0u32, form);
-    let scales = scales_of::<A, N>(problem, place, form);
+    let reads = reads_of(strips, &place.site, 0u32, form);
+    let scales = scales_of::<A, N>(&strips.problem, place, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for pair in 0..comptime!(form.along.outputs.div_ceil(PAIR)) {
@@ -99,10 +99,10 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         for new in 0..comptime!(form.rows_of(first + count) - before) {
             let j = comptime!(before + new);
             let row = if comptime!(form.along.axis == 2) {
-                let reads = reads_of(problem, strips, &place.site, j, form);
-                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+                let reads = reads_of(strips, &place.site, j, form);
+                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
             } else {
-                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
             };
             #[unroll]
             for v in 0..form.kept() {
@@ -123,7 +123,16 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
             let o = comptime!(first + i);
             if exists(strips, place, o, form) {
                 write::<S, A, N, M>(
-                    output, indices, problem, block, &reads, &scales, &folds, o, count, form,
+                    output,
+                    indices,
+                    &strips.problem,
+                    block,
+                    &reads,
+                    &scales,
+                    &folds,
+                    o,
+                    count,
+                    form,
                 );
             }
         }
@@ -138,13 +147,7 @@ struct Reads {
 }
 
 #[cube]
-fn reads_of(
-    problem: &ProblemArgs,
-    strips: &Strips,
-    site: &Site,
-    #[comptime] j: u32,
-    #[comptime] form: Form,
-) -> Reads {
+fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: Form) -> Reads {
     let mut offsets = Sequence::<u32>::new();
     let mut inside = Sequence::<bool>::new();
     if comptime!(form.tap.along_width) {
@@ -166,9 +169,9 @@ fn reads_of(
         #[unroll]
         for x in 0..form.reads() {
             let tap = comptime!(form.read(j, x));
-            let step = step(&problem.width, &site.width, tap, form.axis(2));
+            let step = step(&strips.problem.width, &site.width, tap, form.axis(2));
             offsets.push(if comptime!(form.tap.channels) {
-                step.x as u32 * problem.pixel_vectors + site.lane
+                step.x as u32 * strips.problem.pixel_vectors + site.lane
             } else {
                 step.x as u32
             });
@@ -182,7 +185,7 @@ fn reads_of(
 #[cube]
 fn row_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     reads: &Reads,
@@ -195,7 +198,7 @@ fn row_of<S: Float, A: Float, M: Size>(
     let mut folds = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for i in 0..form.lines() {
-        let line = line_of::<S, A, M>(input, problem, strips, site, reads, j, i, form);
+        let line = line_of::<S, A, M>(input, strips, site, reads, j, i, form);
         #[unroll]
         for v in 0..kept {
             if comptime!(i == 0) {
@@ -218,7 +221,7 @@ fn row_of<S: Float, A: Float, M: Size>(
 #[cube]
 fn line_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
+
     strips: &Strips,
     site: &Site,
     reads: &Reads,
@@ -227,11 +230,11 @@ fn line_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
-    let row = row_at(problem, site, line, form);
+    let row = row_at(&strips.problem, site, line, form);
     let vectors = if comptime!(form.tap.along_width) {
         strips.width_vectors
     } else {
-        problem.width.input as u32 * problem.pixel_vectors
+        strips.problem.width.input as u32 * strips.problem.pixel_vectors
     };
     let first = row.x as u32 * vectors;
     let drops = comptime!(!form.tap.fold.is_extremum() && line.drops());

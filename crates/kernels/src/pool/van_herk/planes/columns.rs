@@ -65,7 +65,7 @@ fn row_divisor(args: &TileArgs, y: i32, #[comptime] form: Form) -> i32 {
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
-    problem: &ProblemArgs,
+
     args: &TileArgs,
     divisors: &Divisors<A, N>,
     block: u32,
@@ -79,7 +79,7 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
     if comptime!(form.divisors.is_none()) {
         values
     } else {
-        let first = first_row(problem, block, form);
+        let first = first_row(&args.problem, block, form);
         let last = first + comptime!(form.height.block as i32 - 1);
         let all = args.divisors_height.kernel;
         let whole = row_divisor(args, first, form) == all && row_divisor(args, last, form) == all;
@@ -132,13 +132,13 @@ pub(super) fn keep<A: Float, N: Size>(
 pub(super) fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &TileArgs,
-    problem: &ProblemArgs,
+
     place: &ColumnPosition,
     block: u32,
     elements: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
-    let first = first_row(problem, block, form);
+    let first = first_row(&args.problem, block, form);
     // Most blocks are inside.
     if first >= 0 && first + comptime!(form.height.block as i32) <= args.input_height {
         let at = place.input + first as u32 * place.line;

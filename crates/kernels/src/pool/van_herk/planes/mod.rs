@@ -47,7 +47,7 @@ use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
-use crate::pool::common::window::problem_args;
+use crate::pool::common::window::{ProblemArgs, problem_args};
 use crate::pool::common::{Pieces, Task, Tensor};
 use crate::pool::error::{PlanError, only_if};
 
@@ -85,6 +85,7 @@ pub(super) fn launch(
     let written = (form.written as usize).max(1);
     let divided = divisors.unwrap_or(pooling).grid().axes();
     let args = TileArgsLaunch::new(
+        problem_args(own.with(own.settings.one_by_one())),
         plane.count as u32,
         all.groups as u32,
         (plane.pixel / lanes).max(1) as u32,
@@ -104,7 +105,6 @@ pub(super) fn launch(
         axis_args(&divided[2]),
         UPPER,
     );
-    let each = own.with(own.settings.one_by_one());
     let (cubes, dim) = task.cubes(client, all.count);
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {
@@ -117,7 +117,6 @@ pub(super) fn launch(
             written,
             Tensor::new(input, inputs).vectors(lanes),
             Tensor::new(output, task.outputs()).vectors(written),
-            problem_args(each),
             args,
             form,
             elem(form::read(task)),
@@ -162,9 +161,10 @@ const NO_TILE: PlanError = PlanError::NotFor {
 /// A vector of one element.
 type One = Const<1>;
 
-/// The numbers of the tiles. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its tiles. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
+    problem: ProblemArgs,
     planes: u32,
     /// The groups of channels of a pixel, and the vectors of a pixel, as they are read and as they are written.
     groups: FastDivmod<u32>,

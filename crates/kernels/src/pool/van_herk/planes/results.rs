@@ -21,7 +21,6 @@ pub(super) struct Tables<A: Float> {
 
 #[cube]
 pub(super) fn tables_of<A: Float>(
-    problem: &ProblemArgs,
     args: &TileArgs,
     tile: &Tile,
     #[comptime] form: Form,
@@ -38,9 +37,10 @@ pub(super) fn tables_of<A: Float>(
     if comptime!(form.counts()) {
         for j in range_stepped(UNIT_POS, columns, CUBE_DIM) {
             let column = min(tile.first + j, args.output_width - 1);
-            let taps = counted_at(&problem.width, column, form.tap.width, form.tap.fold) * depth;
+            let taps =
+                counted_at(&args.problem.width, column, form.tap.width, form.tap.fold) * depth;
             counts[j as usize] = Vector::new(A::cast_from(taps));
-            usual[j as usize] = factor::<A>(A::cast_from(taps * problem.height.kernel), form);
+            usual[j as usize] = factor::<A>(A::cast_from(taps * args.problem.height.kernel), form);
         }
     }
     Tables::<A> { depth, counts, usual }
@@ -116,7 +116,7 @@ fn stored<A: Float, T: Float, M: Size>(
 #[cube]
 pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     output: &mut [Vector<T, M>],
-    problem: &ProblemArgs,
+
     args: &TileArgs,
     tables: &Tables<A>,
     results: &mut Shared<[Vector<A, One>]>,
@@ -130,7 +130,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     let factors = if comptime!(form.tap.fold.is_extremum()) {
         Sequence::<Vector<A, One>>::new()
     } else {
-        factors_of::<A>(problem, tables, h, item.block, form)
+        factors_of::<A>(&args.problem, tables, h, item.block, form)
     };
     let mut values = Sequence::<Vector<A, P>>::new();
     #[unroll]

@@ -7,7 +7,7 @@ use super::form::Blocking;
 use super::kernel::Tile;
 use super::results::{Tables, write};
 use super::{Form, One, TileArgs};
-use crate::pool::common::window::{ProblemArgs, prefixes};
+use crate::pool::common::window::prefixes;
 
 impl Blocking {
     /// Whether the reductions of whole blocks are computed once for all windows. Not if windows have only one whole
@@ -46,7 +46,7 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     totals: &mut Shared<[Vector<A, P>]>,
     results: &mut Shared<[Vector<A, One>]>,
     output: &mut [Vector<T, M>],
-    problem: &ProblemArgs,
+
     args: &TileArgs,
     tables: &Tables<A>,
     tile: &Tile,
@@ -91,7 +91,7 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
         let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
         let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
         let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
-        write::<T, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
+        write::<T, A, P, M>(output, args, tables, results, tile, rows, &item, &sums, form);
     }
 }
 
