@@ -38,4 +38,4 @@ pub(super) use pieces::Pieces;
 pub(super) use reach::{Reach, lanes_of};
 pub(super) use settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
 pub(super) use task::Task;
-pub(super) use tiles::{Tiles, tiled, tiles_args, written};
+pub(super) use tiles::{Tiles, own_column, tiled, tiles_args};

@@ -71,9 +71,9 @@ pub(crate) fn tiled(tiles: &Tiles, width: &FastDivmod<u32>, unit: u32) -> (u32, 
 }
 
 /// The position to which column `v` of a block is written. If blocks do not divide the width, the columns before
-/// `aside` of the last block belong to another block too. That block's sums, which are added in another order, must be
-/// kept, so this block's sums go to its own column `aside`, which the unit writes after them.
+/// `first_own` of the last block belong to another block too. That block's sums, which are added in another order, must be
+/// kept, so this block's sums go to its own column `first_own`, which the unit writes after them.
 #[cube]
-pub(crate) fn written(#[comptime] v: u32, aside: u32, #[comptime] columns: u32) -> u32 {
-    if comptime!(v + 1 < columns) { max(v, aside) } else { v.runtime() }
+pub(crate) fn own_column(#[comptime] v: u32, first_own: u32, #[comptime] columns: u32) -> u32 {
+    if comptime!(v + 1 < columns) { max(v, first_own) } else { v.runtime() }
 }

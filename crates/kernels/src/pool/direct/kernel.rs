@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use crate::cube::axis::is_inside;
+use crate::cube::axis::{is_inside, visited};
 use crate::cube::convert::{widen, widen_kept};
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
@@ -27,29 +27,20 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     }
     let site = site_of(problem, vector, form);
     let mut folded = accumulator_at::<A, N>(problem, &site, form);
-    if comptime!(form.unrolled()) {
-        let [taps_d, taps_h, taps_w] = comptime!(form.taps());
-        #[unroll]
-        for td in 0..taps_d {
-            #[unroll]
-            for th in 0..taps_h {
-                #[unroll]
-                for tw in 0..taps_w {
-                    let (td, th, tw) = (td as i32, th as i32, tw as i32);
-                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
-                }
-            }
-        }
-    } else {
-        for td in site.depth.first..site.depth.end {
-            for th in site.height.first..site.height.end {
-                for tw in site.width.first..site.width.end {
-                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
-                }
+    let (first_d, end_d) = visited(&site.depth, form.depth);
+    let (first_h, end_h) = visited(&site.height, form.height);
+    let (first_w, end_w) = visited(&site.width, form.width);
+    let unrolled = comptime!(form.unrolled());
+    #[unroll(unrolled)]
+    for td in first_d..end_d {
+        #[unroll(unrolled)]
+        for th in first_h..end_h {
+            #[unroll(unrolled)]
+            for tw in first_w..end_w {
+                fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
             }
         }
     }
-
     finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form);
 }
 

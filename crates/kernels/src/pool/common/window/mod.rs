@@ -202,11 +202,6 @@ impl Form {
         self.width.taps.is_some()
     }
 
-    /// The number of taps on each axis of an unrolled loop.
-    pub(crate) fn taps(&self) -> [u32; AXES] {
-        [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
-    }
-
     fn may_be_empty(&self) -> bool {
         self.depth.may_be_empty || self.height.may_be_empty || self.width.may_be_empty
     }

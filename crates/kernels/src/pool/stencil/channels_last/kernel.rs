@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::{AHEAD, Form, RowsArgs};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
-use crate::pool::common::written;
+use crate::pool::common::own_column;
 
 /// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
@@ -22,21 +22,22 @@ pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(args, unit, form);
-    let factors = factors_of::<A>(args, &place, form);
-    let coming = zeros::<S, N>(comptime!(AHEAD * form.reads()));
-    let sums = Sums::<A, N> { two: zeros::<A, N>(form.columns), last: zeros::<A, N>(form.columns) };
-    begin::<S, A, N>(input, args, &place, &factors, &coming, &sums, form);
+    let state = State::<S, A, N> {
+        factors: factors_of::<A>(args, &place, form),
+        loading: zeros::<S, N>(comptime!(AHEAD * form.reads())),
+        two: zeros::<A, N>(form.columns),
+        last: zeros::<A, N>(form.columns),
+    };
+    begin::<S, A, N>(input, args, &place, &state, form);
 
     // The last row at which a group may start so that it has no row at the plane's edge and none past the unit's last.
     let last = min(place.end - comptime!(AHEAD as i32), args.rows - 1 - form.below());
     let row = RuntimeCell::<i32>::new(place.row);
     while row.read() < place.end {
-        rows::<S, A, N>(input, output, args, &place, &factors, &coming, &sums, &row, false, form);
+        rows::<S, A, N>(input, output, args, &place, &state, &row, false, form);
         // In a loop of its own: with two branches in one loop, what they share would be kept in registers.
         while row.read() <= last {
-            rows::<S, A, N>(
-                input, output, args, &place, &factors, &coming, &sums, &row, true, form,
-            );
+            rows::<S, A, N>(input, output, args, &place, &state, &row, true, form);
         }
     }
 }
@@ -49,7 +50,7 @@ struct Position {
     end: i32,
     /// The first column, and the first of the columns that belong to this unit only.
     column: i32,
-    aside: u32,
+    first_own: u32,
     /// Whether there is a column before the first, and one after the last.
     left: bool,
     right: bool,
@@ -71,18 +72,22 @@ fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Position {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
-        aside: (first - column) as u32,
+        first_own: (first - column) as u32,
         left: column > 0,
         right: column + columns < args.columns,
         vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
     }
 }
 
-/// The sums of a unit's columns: over the last row (`last`), and over it and the row before (`two`).
+/// What a unit holds from one row to the next.
 #[derive(CubeType)]
-struct Sums<A: Float, N: Size> {
-    two: Registers<A, N>,
+struct State<S: Float, A: Float, N: Size> {
+    factors: Factors<A>,
+    /// The rows that are being loaded.
+    loading: Registers<S, N>,
+    /// The sums of the columns over the last row, and over it and the row before.
     last: Registers<A, N>,
+    two: Registers<A, N>,
 }
 
 /// The factors of sums for the first column, for those between, and for the last: away from the plane's first and last
@@ -154,9 +159,7 @@ fn begin<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &RowsArgs,
     place: &Position,
-    factors: &Factors<A>,
-    coming: &Registers<S, N>,
-    sums: &Sums<A, N>,
+    state: &State<S, A, N>,
     #[comptime] form: Form,
 ) {
     let above = zeros::<S, N>(form.reads());
@@ -167,11 +170,11 @@ fn begin<S: Float, A: Float, N: Size>(
     for g in 0..AHEAD {
         let next = place.row + comptime!(g as i32 + 1);
         if next <= place.end && next < args.rows {
-            fetch::<S, N>(input, args, place, next, coming, g, form);
+            fetch::<S, N>(input, args, place, next, &state.loading, g, form);
         }
     }
-    let above = row_of::<S, A, N>(&above, 0u32, place, factors, form);
-    let own = row_of::<S, A, N>(&own, 0u32, place, factors, form);
+    let above = row_of::<S, A, N>(&above, 0u32, place, &state.factors, form);
+    let own = row_of::<S, A, N>(&own, 0u32, place, &state.factors, form);
     let ends = place.row == 0 || place.row + 1 == args.rows;
     #[unroll]
     for v in 0..form.columns as usize {
@@ -179,8 +182,8 @@ fn begin<S: Float, A: Float, N: Size>(
         let above = weighted::<A, N>(*above.index(v), place.row == 1, form);
         let above = select(place.row > 0, above, none);
         let own = weighted::<A, N>(*own.index(v), ends, form);
-        sums.two.index(v).store(above + own);
-        sums.last.index(v).store(own);
+        state.two.index(v).store(above + own);
+        state.last.index(v).store(own);
     }
 }
 
@@ -191,7 +194,7 @@ fn fetch<S: Float, N: Size>(
     args: &RowsArgs,
     place: &Position,
     row: i32,
-    coming: &Registers<S, N>,
+    loading: &Registers<S, N>,
     #[comptime] g: u32,
     #[comptime] form: Form,
 ) {
@@ -199,7 +202,7 @@ fn fetch<S: Float, N: Size>(
     #[unroll]
     for j in 0..form.reads() {
         let at = first + comptime!((j * form.pixel) as usize) - comptime!(form.pixel as usize);
-        let register = coming.index(comptime!((g * form.reads() + j) as usize));
+        let register = loading.index(comptime!((g * form.reads() + j) as usize));
         if comptime!(j == 0) {
             if place.left {
                 register.store(input[at]);
@@ -225,7 +228,7 @@ fn on_row(args: &RowsArgs, place: &Position, row: i32) -> usize {
 /// The sums on a loaded row: of each column and those of its two neighbours that exist.
 #[cube]
 fn row_of<S: Float, A: Float, N: Size>(
-    coming: &Registers<S, N>,
+    loading: &Registers<S, N>,
     #[comptime] g: u32,
     place: &Position,
     factors: &Factors<A>,
@@ -234,7 +237,7 @@ fn row_of<S: Float, A: Float, N: Size>(
     let mut columns = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for j in 0..form.reads() {
-        let elements = coming.index(comptime!((g * form.reads() + j) as usize)).read();
+        let elements = loading.index(comptime!((g * form.reads() + j) as usize)).read();
         columns.push(if comptime!(j == 0) {
             widen_kept::<S, A, N>(elements, place.left, form.sums.widened)
         } else if comptime!(j == form.columns + 1) {
@@ -313,9 +316,7 @@ fn rows<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     args: &RowsArgs,
     place: &Position,
-    factors: &Factors<A>,
-    coming: &Registers<S, N>,
-    sums: &Sums<A, N>,
+    state: &State<S, A, N>,
     first: &RuntimeCell<i32>,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -324,15 +325,15 @@ fn rows<S: Float, A: Float, N: Size>(
     for g in 0..AHEAD {
         let row = first.read() + comptime!(g as i32);
         let (below, next) = (row + 1, row + comptime!(AHEAD as i32 + 1));
-        let come = row_of::<S, A, N>(coming, g, place, factors, form);
+        let loaded = row_of::<S, A, N>(&state.loading, g, place, &state.factors, form);
         if next <= place.end && next < args.rows {
-            fetch::<S, N>(input, args, place, next, coming, g, form);
+            fetch::<S, N>(input, args, place, next, &state.loading, g, form);
         }
         let ends = row == 0 || below == args.rows;
         let at = on_row(args, place, row);
         #[unroll]
         for v in 0..form.columns {
-            let sum = *come.index(v as usize);
+            let sum = *loaded.index(v as usize);
             let sum = if comptime!(inner) {
                 sum
             } else {
@@ -340,17 +341,17 @@ fn rows<S: Float, A: Float, N: Size>(
                 let there = select(below < args.rows, sum, none);
                 weighted::<A, N>(there, below + 1 == args.rows, form)
             };
-            let (two, last) = (sums.two.index(v as usize), sums.last.index(v as usize));
+            let (two, last) = (state.two.index(v as usize), state.last.index(v as usize));
             let three = two.read() + sum;
             two.store(last.read() + sum);
             last.store(sum);
             let result = if comptime!(form.sums.gradient) {
                 three
             } else {
-                three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
+                three * Vector::new(factor_of::<A>(args, &state.factors, ends, v, inner, form))
             };
             let result = round::<A, S, N>(result, form.sums.rounds);
-            let at = at + (written(v, place.aside, form.columns) * form.pixel) as usize;
+            let at = at + (own_column(v, place.first_own, form.columns) * form.pixel) as usize;
             let there = if comptime!(inner) { true.runtime() } else { row < place.end };
             if there {
                 output[at] = result;

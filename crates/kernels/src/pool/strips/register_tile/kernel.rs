@@ -53,7 +53,7 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
 pub(super) struct Block {
     pub(super) place: Strip,
     /// The first of the columns that belong to this unit only.
-    pub(super) aside: u32,
+    pub(super) first_own: u32,
 }
 
 #[cube]
@@ -72,7 +72,7 @@ fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
     } else {
         own
     };
-    Block { place: place_at(strips, row, w, lane, form), aside: own - w }
+    Block { place: place_at(strips, row, w, lane, form), first_own: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.

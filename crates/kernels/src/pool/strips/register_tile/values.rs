@@ -21,10 +21,10 @@ use cubecl::prelude::*;
 
 use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
+use crate::pool::common::own_column;
 use crate::pool::common::window::{
     Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
 };
-use crate::pool::common::written;
 use crate::pool::strips::form::Form;
 use crate::pool::strips::place::{Strip, Strips, exists, row_at};
 use crate::pool::strips::taps::step;
@@ -322,7 +322,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let column = if comptime!(form.tap.fold.is_extremum()) {
                 v.runtime()
             } else {
-                written(v, block.aside, form.columns)
+                own_column(v, block.first_own, form.columns)
             };
             let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {

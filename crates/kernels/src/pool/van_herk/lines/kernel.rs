@@ -34,8 +34,7 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     let first = piece * pass.piece_blocks;
     let end = min(first + pass.piece_blocks, pass.blocks);
 
-    let ending = kept::<A, N>(form.block);
-    let totals = kept::<A, N>(form.whole);
+    let earlier = Earlier::<A, N> { ending: kept(form.block), totals: kept(form.whole) };
     let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
     let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
     if comptime!(form.fetches()) {
@@ -65,26 +64,34 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
                 &line,
                 start,
                 &suffixes,
-                &totals,
-                &ending,
+                &earlier,
                 &prefixes,
                 &divisors,
                 form,
             );
         }
         // The oldest whole block is dropped; the current block becomes the newest whole one.
-        let whole = read::<A, N>(&totals);
+        let whole = read::<A, N>(&earlier.totals);
         #[unroll]
         for i in 1..form.whole as usize {
-            keep::<A, N>(totals.index(comptime!(i - 1)), whole.index(i));
+            keep::<A, N>(earlier.totals.index(comptime!(i - 1)), whole.index(i));
         }
-        let newest = comptime!((form.whole - 1) as usize);
-        keep::<A, N>(totals.index(newest), prefixes.index(comptime!((form.block - 1) as usize)));
+        let newest = earlier.totals.index(comptime!((form.whole - 1) as usize));
+        keep::<A, N>(newest, prefixes.index(comptime!((form.block - 1) as usize)));
         #[unroll]
         for j in 0..form.block as usize {
-            keep::<A, N>(ending.index(j), prefixes.index(j));
+            keep::<A, N>(earlier.ending.index(j), prefixes.index(j));
         }
     }
+}
+
+/// What is kept of the blocks before the current one.
+#[derive(CubeType)]
+struct Earlier<A: Float, N: Size> {
+    /// The prefixes of the last block.
+    ending: KeptAll<A, N>,
+    /// The reductions of the last whole blocks, the oldest first.
+    totals: KeptAll<A, N>,
 }
 
 /// The position of a line.
@@ -123,18 +130,17 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     line: &Line,
     start: u32,
     suffixes: &Sequence<Accumulator<A, N>>,
-    totals: &KeptAll<A, N>,
-    ending: &KeptAll<A, N>,
+    earlier: &Earlier<A, N>,
     beyond: &Sequence<Accumulator<A, N>>,
     divisors: &Divisors<A>,
     #[comptime] form: Form,
 ) {
     // `middle` covers the whole blocks of a window that ends in the last of `totals`, `longer` those of a window that
     // ends one block later.
-    let whole = prefixes::<A, N>(&read::<A, N>(totals), form);
+    let whole = prefixes::<A, N>(&read::<A, N>(&earlier.totals), form);
     let middle = whole.index(comptime!((form.whole.max(2) - 2) as usize));
     let longer = whole.index(comptime!((form.whole - 1) as usize));
-    let ending = read::<A, N>(ending);
+    let ending = read::<A, N>(&earlier.ending);
 
     let first = start * comptime!(form.block / form.stride);
     let mut results = Sequence::<Accumulator<A, N>>::new();
