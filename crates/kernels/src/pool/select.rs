@@ -12,7 +12,7 @@ use core::fmt;
 
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
-use super::common::{Buffers, Kernel, Meter, Settings, Task};
+use super::common::{Buffers, Kernel, Settings, Task};
 use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
 use super::strips::{cpu_rows, register_tile};
@@ -69,9 +69,9 @@ macro_rules! kernels {
                 }
             }
 
-            fn seconds(&self, meter: &Meter<'_>) -> f64 {
+            fn seconds(&self, task: Task<'_>) -> f64 {
                 match self {
-                    $(Self::$name(config) => config.seconds(meter),)*
+                    $(Self::$name(config) => config.seconds(task),)*
                 }
             }
 
@@ -309,7 +309,7 @@ impl Plan {
 
     /// The estimated time.
     fn seconds(&self, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        self.config.seconds(&Meter { task: Task { problem, settings: self.settings, device } })
+        self.config.seconds(Task { problem, settings: self.settings, device })
     }
 }
 

@@ -33,9 +33,7 @@ use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
 use crate::pool::common::window::{Form as Tap, ProblemArgs, problem_args};
-use crate::pool::common::{
-    Buffers, Kernel, Meter, Settings, Task, Tensor, optional, widest_divisor,
-};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
@@ -121,8 +119,8 @@ impl Kernel for Config {
         only_if(NAME, room, "results of a cube's units do not fit in shared memory")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::device::Capabilities;
-use crate::pool::common::{Buffers, Meter, Settings, Task};
+use crate::pool::common::{Buffers, Settings, Task};
 use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
@@ -24,7 +24,7 @@ pub(crate) trait Kernel: Copy + fmt::Display {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
 
     /// The estimated time of all launches of a checked plan.
-    fn seconds(&self, meter: &Meter<'_>) -> f64;
+    fn seconds(&self, task: Task<'_>) -> f64;
 
     /// Launches the kernel. The plan and the buffers must have been checked.
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError>;

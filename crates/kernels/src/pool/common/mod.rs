@@ -29,7 +29,7 @@ pub(super) mod window;
 
 pub(super) use blocks::{Block, blocks_of, window_lanes};
 pub(super) use buffers::{Buffers, Tensor, optional};
-pub(super) use cost::{Meter, SECTOR, WARP, WORD, Work};
+pub(super) use cost::{SECTOR, WARP, WORD, Work};
 pub(super) use kernel::{Kernel, no_config};
 pub(super) use lanes::{
     UNROLLED_TAPS, divides_windows, lanes_along_width, lanes_written, widest_divisor, widest_load,

@@ -15,7 +15,7 @@ mod kernel;
 use crate::device::Capabilities;
 use crate::pool::common::window::{Form, problem_args};
 use crate::pool::common::{
-    Buffers, Kernel, MOST_UNROLLED_TAPS, Meter, Settings, Task, no_config, optional,
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Settings, Task, no_config, optional,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
@@ -56,14 +56,13 @@ impl Kernel for Config {
         Ok(())
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let (lanes, taps) = (task.lanes(), task.taps() as f64);
-        let address = OF_TAP * (1.0 + f64::from(meter.is_clipped()));
-        let tap = address + meter.load(lanes, meter.step()) + meter.reduce(lanes);
+        let address = OF_TAP * (1.0 + f64::from(task.is_clipped()));
+        let tap = address + task.load_cost(lanes, task.load_step()) + task.reduce_cost(lanes);
         let (looped, waits) =
             if task.settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
-        meter.seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
+        task.launch_seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

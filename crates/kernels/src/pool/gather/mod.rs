@@ -17,7 +17,7 @@ mod kernel;
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
 use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
-use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, no_config, optional};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, no_config, optional};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 
@@ -51,17 +51,16 @@ impl Kernel for Config {
         task.check_lanes()
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let (inputs, lanes) = (task.inputs(), task.lanes());
         let unrolled = unrolled_windows(task.pooling());
         // A loop visits only the windows that exist.
         let over = (task.taps() * task.outputs()) as f64 / inputs as f64;
         let windows = unrolled.map_or(over.max(1.0), |windows| windows as f64);
         let own = OF_WINDOW * if task.reduction().is_extremum() { 1.0 } else { 2.0 };
-        let window = own + meter.load_windows(lanes) + meter.reduce(lanes);
+        let window = own + task.load_windows_cost(lanes) + task.reduce_cost(lanes);
         let waits = if unrolled.is_some() { 1.0 } else { windows / IN_FLIGHT };
-        meter.seconds(inputs / lanes, OF_UNIT + windows * window, waits)
+        task.launch_seconds(inputs / lanes, OF_UNIT + windows * window, waits)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -25,7 +25,7 @@ use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::window::split;
 use crate::pool::common::{
-    Block, Buffers, Kernel, Meter, Settings, Task, WARP, no_config, widest_divisor,
+    Block, Buffers, Kernel, Settings, Task, WARP, no_config, widest_divisor,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
@@ -91,21 +91,20 @@ impl Kernel for Config {
         only_if(NAME, room, "the windows of a tile do not fit in shared memory")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let form = Form::new(task);
         let strides: usize = task.axes().iter().map(Axis::stride).product();
         let over = task.taps() as f64 / strides as f64;
-        let sums = f64::from(form.inputs()) * over * meter.reduce(LANES);
+        let sums = f64::from(form.inputs()) * over * task.reduce_cost(LANES);
         // A window is stored in shared memory and read from it for each block, element by element if it cannot be seen
         // as vectors of such elements.
         let whole = task.device.shared_vectors && task.dtype().is_float();
         let read: u32 = if whole { 0 } else { form.windows().iter().product() };
-        let windows = f64::from(2 * form.turns() + read) * meter.load_windows(LANES);
+        let windows = f64::from(2 * form.turns() + read) * task.load_windows_cost(LANES);
         let planes = blocks(task, &form)[0].min(PLANES) as f64;
         // A cube takes whole warps.
         let units = cubes(task, &form) * task.settings.units.next_multiple_of(WARP) as usize;
-        meter.seconds(units, planes * (OF_PLANE + windows + sums), planes)
+        task.launch_seconds(units, planes * (OF_PLANE + windows + sums), planes)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -34,8 +34,7 @@ use crate::device::Capabilities;
 use crate::pool::common::blocks;
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Meter, Settings, Task, Tiles, check_strip, lanes_along_width, optional,
-    tiles_args,
+    Buffers, Kernel, Settings, Task, Tiles, check_strip, lanes_along_width, optional, tiles_args,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, outermost};
@@ -88,8 +87,8 @@ impl Kernel for Config {
         task.check_lanes()
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -23,7 +23,7 @@ use windowpane_geometry::{DType, Exponent};
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
 use crate::pool::common::window::{Form, ProblemArgs, problem_args};
-use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, Tensor, no_config};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, no_config};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, check_workspace};
 
@@ -53,11 +53,11 @@ impl Kernel for Config {
         check_workspace(task.outputs(), task.settings.workspace, task.device)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let (task, lanes) = (meter.task, meter.task.lanes());
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let lanes = task.lanes();
         let taps = 2.0 * task.taps() as f64;
-        let taps = taps * (meter.load(lanes, meter.step()) + meter.reduce(lanes));
-        meter.seconds(task.outputs() / lanes, taps, 1.0)
+        let taps = taps * (task.load_cost(lanes, task.load_step()) + task.reduce_cost(lanes));
+        task.launch_seconds(task.outputs() / lanes, taps, 1.0)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

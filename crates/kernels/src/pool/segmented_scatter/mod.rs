@@ -30,7 +30,7 @@ use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Meter, Pieces, SECTOR, Settings, Task, no_config, widest_divisor,
+    Buffers, Kernel, Pieces, SECTOR, Settings, Task, no_config, widest_divisor,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
@@ -73,8 +73,8 @@ impl Kernel for Config {
         only_if(NAME, units <= task.device.units_per_cube, "the device has too few units per cube")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(task)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -16,7 +16,7 @@ use windowpane_geometry::{Axis, DType};
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::window::Fold;
-use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task, check_strip};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, check_strip};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
@@ -83,10 +83,10 @@ impl Kernel for Config {
         if self.rows == 1 { Ok(()) } else { Err(PlanError::Fixed { name: "rows", kernel: NAME }) }
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        match is_one_channel(meter.task) {
-            true => channels_first::seconds(meter),
-            false => channels_last::seconds(meter, self.rows),
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        match is_one_channel(task) {
+            true => channels_first::seconds(task),
+            false => channels_last::seconds(task, self.rows),
         }
     }
 

@@ -31,7 +31,7 @@ use core::fmt;
 use cubecl::server::Handle;
 
 use crate::device::Capabilities;
-use crate::pool::common::{Buffers, Kernel, Meter, Settings, Task};
+use crate::pool::common::{Buffers, Kernel, Settings, Task};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
@@ -104,14 +104,14 @@ impl Kernel for Config {
         check_workspace(most.unwrap_or(0), self.scratch(task), task.device)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let Ok(sums) = Sums::of(meter.task.problem) else { return f64::INFINITY };
-        let task = Task { problem: sums.problem(meter.task.problem), ..meter.task };
-        let (meter, lines) = (Meter { task }, self.line_units(task));
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let Ok(sums) = Sums::of(task.problem) else { return f64::INFINITY };
+        let task = Task { problem: sums.problem(task.problem), ..task };
+        let lines = self.line_units(task);
         let passes = self.passes(task);
-        let passes = passes.iter().map(|axis_pass| lines::seconds(&meter, axis_pass, lines));
+        let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
         let planes = match self.fused {
-            true => planes::seconds(&meter, sums.divisors.is_some()),
+            true => planes::seconds(task, sums.divisors.is_some()),
             false => 0.0,
         };
         passes.sum::<f64>() + planes

@@ -31,7 +31,7 @@ use windowpane_geometry::LIMIT;
 
 use super::{Sums, TAPS, extents};
 use crate::cube::convert::UPPER;
-use crate::pool::common::{Buffers, Meter, Task, widest_divisor};
+use crate::pool::common::{Buffers, Task, widest_divisor};
 use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides its loads and its sums; and those of a tap relative to a reduction, for rows of
@@ -58,11 +58,11 @@ pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     Err(PlanError::Lanes { lanes, neighbours: elements, widest })
 }
 
-pub(super) fn seconds(meter: &Meter<'_>) -> f64 {
-    let (taps, lanes) = (TAPS as usize, meter.task.lanes());
-    let loads = taps as f64 * meter.load(lanes + taps - 1, 1);
-    let sums = OF_TAP * (taps * taps) as f64 * meter.reduce(lanes);
-    meter.seconds(meter.task.inputs() / lanes, OF_UNIT + loads + sums, 1.0)
+pub(super) fn seconds(task: Task<'_>) -> f64 {
+    let (taps, lanes) = (TAPS as usize, task.lanes());
+    let loads = taps as f64 * task.load_cost(lanes + taps - 1, 1);
+    let sums = OF_TAP * (taps * taps) as f64 * task.reduce_cost(lanes);
+    task.launch_seconds(task.inputs() / lanes, OF_UNIT + loads + sums, 1.0)
 }
 
 pub(super) fn launch(task: Task<'_>, buffers: Buffers<'_>) {

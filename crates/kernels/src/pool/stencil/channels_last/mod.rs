@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Sums, TAPS, extents};
-use crate::pool::common::{Buffers, Meter, Task};
+use crate::pool::common::{Buffers, Task};
 use crate::pool::error::PlanError;
 
 /// The instructions of a unit besides the elements that it reads; and those of such an element relative to a reduction.
@@ -45,12 +45,12 @@ pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
     Err(PlanError::Lanes { lanes, neighbours: task.pixel(), widest })
 }
 
-pub(super) fn seconds(meter: &Meter<'_>, rows: usize) -> f64 {
-    let (lanes, units) = (meter.task.lanes(), units(meter.task, rows));
+pub(super) fn seconds(task: Task<'_>, rows: usize) -> f64 {
+    let (lanes, units) = (task.lanes(), units(task, rows));
     let rows = (rows + TAPS as usize - 1) as f64;
     let columns = (COLUMNS + TAPS as usize - 1) as f64;
-    let element = meter.load(lanes, 1) + OF_TAP * meter.reduce(lanes);
-    meter.seconds(units, OF_UNIT + rows * columns * element, rows / f64::from(AHEAD))
+    let element = task.load_cost(lanes, 1) + OF_TAP * task.reduce_cost(lanes);
+    task.launch_seconds(units, OF_UNIT + rows * columns * element, rows / f64::from(AHEAD))
 }
 
 pub(super) fn launch(task: Task<'_>, strip: usize, buffers: Buffers<'_>) {

@@ -28,9 +28,7 @@ use cubecl::prelude::*;
 use windowpane_geometry::{AXES, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::{
-    Buffers, Kernel, Meter, Reach, Settings, Task, check_strip, lanes_along_width,
-};
+use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 use crate::pool::strips::form::Form;
@@ -102,16 +100,17 @@ impl Kernel for Config {
         walks(task, self.strip)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let (task, lanes) = (meter.task, meter.task.lanes());
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let lanes = task.lanes();
         let form = Form::new(task, [self.strip, 1], reach_of(task).input);
         let (rows, _) = rows_and_piece(task, self.strip);
         let width = &task.axes()[AXES - 1];
-        let (lines, reduce) = (form.all_lines() as f64, meter.reduce(lanes));
-        let reads = form.reach.steps() as f64 * lines * (meter.load(form.reach.input, 1) + reduce);
-        let columns = width.kernel() as f64 * (meter.shuffle(lanes) + reduce);
+        let (lines, reduce) = (form.all_lines() as f64, task.reduce_cost(lanes));
+        let reads =
+            form.reach.steps() as f64 * lines * (task.load_cost(form.reach.input, 1) + reduce);
+        let columns = width.kernel() as f64 * (task.shuffle_cost(lanes) + reduce);
         let vectors = rows * (width.output() / lanes);
-        meter.seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
+        task.launch_seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -3,7 +3,7 @@
 use windowpane_geometry::{AXES, Axis};
 
 use super::{Config, units};
-use crate::pool::common::{Meter, Task, WARP};
+use crate::pool::common::{Task, WARP};
 use crate::pool::problem::outermost;
 use crate::pool::strips::form::{Form, reads};
 
@@ -14,24 +14,23 @@ const OF_LOAD: f64 = 0.55;
 /// The waits until a multiprocessor has fetched the code of two unrolled branches.
 const OF_BRANCHES: f64 = 5.5;
 
-pub(super) fn seconds(config: &Config, meter: &Meter<'_>) -> f64 {
-    let task = meter.task;
+pub(super) fn seconds(config: &Config, task: Task<'_>) -> f64 {
     let form = Form::new(task, [config.strip, config.columns], reads(task));
     let lines = (form.rows() * form.lines()) as f64;
     // Strips along the width are as far from each other as they are long.
     let apart = if outermost(task.pooling()) == AXES - 1 { config.strip } else { 1 };
-    let load = OF_LOAD * (1.0 + f64::from(meter.is_clipped()))
-        + meter.load(reads(task), apart * meter.step());
+    let load = OF_LOAD * (1.0 + f64::from(task.is_clipped()))
+        + task.load_cost(reads(task), apart * task.load_step());
     let taps = lines * f64::from(form.columns * form.taps(2));
     let rows = f64::from(form.columns * form.along.outputs * form.along.kernel);
     let strip = lines * f64::from(form.reads()) * load
-        + (taps + rows) * meter.reduce(task.lanes())
-        + if task.settings.along_width { taps * meter.shuffle(task.lanes()) } else { 0.0 };
+        + (taps + rows) * task.reduce_cost(task.lanes())
+        + if task.settings.along_width { taps * task.shuffle_cost(task.lanes()) } else { 0.0 };
     let (branches, waits) = match form.splits() {
         true => (1.0 + mixed(task, &form), 1.0 + OF_BRANCHES),
         false => (1.0, 1.0),
     };
-    meter.seconds(units(task, config), OF_UNIT + strip * branches, waits)
+    task.launch_seconds(units(task, config), OF_UNIT + strip * branches, waits)
 }
 
 /// The share of warps that have strips at an edge and others. The fewer units a row of strips has, the more rows a warp

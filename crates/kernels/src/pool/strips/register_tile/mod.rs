@@ -29,7 +29,7 @@ use windowpane_geometry::AXES;
 
 use crate::device::Capabilities;
 use crate::pool::common::{
-    Buffers, Kernel, MOST_UNROLLED_TAPS, Meter, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
     lanes_written, optional, unrolls,
 };
 use crate::pool::error::{PlanError, only_if};
@@ -138,8 +138,8 @@ impl Kernel for Config {
         only_if(NAME, few, "strips read too many vectors to unroll")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
     fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {

@@ -2,7 +2,7 @@
 
 use super::Cubes;
 use super::form::{self, Form, tile};
-use crate::pool::common::{Meter, WORD};
+use crate::pool::common::{Task, WORD};
 
 /// The instructions of a unit for each word of its column, with the word of a row that it reduces too. A second column of
 /// a unit takes half as many. Relative to these: a division before, and a result that goes through shared memory.
@@ -13,8 +13,7 @@ const OF_RESULT: f64 = 0.58;
 /// The barriers of a block of rows: before its rows are reduced, and after.
 const BARRIERS: f64 = 2.0;
 
-pub(in crate::pool::van_herk) fn seconds(meter: &Meter<'_>, divides: bool) -> f64 {
-    let task = meter.task;
+pub(in crate::pool::van_herk) fn seconds(task: Task<'_>, divides: bool) -> f64 {
     let Some((tile, _)) = tile(task.problem, task.settings.units) else { return f64::INFINITY };
     let own = form::own(task);
     let form = Form::new(own, None, tile);
@@ -27,5 +26,5 @@ pub(in crate::pool::van_herk) fn seconds(meter: &Meter<'_>, divides: bool) -> f6
     let element = OF_WORD * words * (1.0 + division + result);
     let elements = blocks * f64::from(form.height.block);
     let units = cubes.count * task.settings.units as usize;
-    meter.seconds(units, elements * element, BARRIERS * blocks)
+    task.launch_seconds(units, elements * element, BARRIERS * blocks)
 }
