@@ -17,7 +17,6 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
-
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -45,7 +44,6 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
-
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -118,7 +116,6 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     values: &mut [Vector<A, M>],
     mut positions: ComptimeOption<Box<[Vector<i32, M>]>>,
-
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -240,7 +237,6 @@ fn member_of(args: &TeamArgs, #[comptime] form: Form) -> Member {
 #[cube]
 fn team<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
-
     args: &TeamArgs,
     member: &Member,
     site: &Site,
@@ -296,7 +292,6 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn round<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-
     args: &TeamArgs,
     site: &Site,
     folded: &mut Accumulator<A, N>,

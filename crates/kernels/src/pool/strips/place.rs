@@ -10,7 +10,8 @@ use crate::cube::axis::{AxisArgs, AxisForm, Taps, has_all_taps, taps_of};
 use crate::pool::common::window::{ProblemArgs, Site, problem_args};
 use crate::pool::common::{Task, Tiles, tiles_args};
 
-/// The numbers of a problem and of the positions of its units. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of the positions of its units. They are run-time values, so they may change without
+/// compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 pub(super) struct Strips {
     pub(super) problem: ProblemArgs,
@@ -74,9 +75,9 @@ pub(super) struct Strip {
     pub(super) step: u32,
 }
 
-/// The position of the strip on `row` of the strips whose first outputs are at `w`.
+/// The strip on `row` of the rows of strips, whose first output is at `w`.
 #[cube]
-pub(super) fn place_at(
+pub(super) fn strip_at(
     strips: &Strips,
     row: u32,
     w: u32,

@@ -6,7 +6,7 @@ use crate::cube::convert::widen;
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{Accumulator, combine, finish, neutral};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, exists, is_interior, place_at, row_at, site_at};
+use crate::pool::strips::place::{Strip, Strips, exists, is_interior, row_at, site_at, strip_at};
 use crate::pool::strips::windows::{folded, reduce_lanes};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed.
@@ -15,7 +15,6 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -26,7 +25,7 @@ pub(super) fn walk_rows<S: Float, A: Float, N: Size, M: Size>(
         terminate!();
     }
     let (row, piece) = strips.width.div_mod(unit);
-    let place = place_at(strips, row, 0u32.runtime(), 0u32.runtime(), form);
+    let place = strip_at(strips, row, 0u32.runtime(), 0u32.runtime(), form);
     let start = piece * strips.piece;
     let end = min(start + strips.piece, strips.outputs_width);
     let inner =
@@ -52,7 +51,6 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     place: &Strip,
     start: u32,
@@ -124,7 +122,6 @@ fn walk_row<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn columns<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     lines: &Sequence<Line>,
     w: u32,

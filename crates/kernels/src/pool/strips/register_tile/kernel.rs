@@ -7,7 +7,7 @@ use crate::cube::unit::unit_position;
 use crate::pool::common::tiled;
 use crate::pool::common::window::{ProblemArgs, Site};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{Strip, Strips, is_interior, place_at, site_at};
+use crate::pool::strips::place::{Strip, Strips, is_interior, site_at, strip_at};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. Written vectors
 /// have `N` lanes, read vectors `M`.
@@ -16,7 +16,6 @@ pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -72,7 +71,7 @@ fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
     } else {
         own
     };
-    Block { place: place_at(strips, row, w, lane, form), first_own: own - w }
+    Block { place: strip_at(strips, row, w, lane, form), first_own: own - w }
 }
 
 /// The site of the strip's output `i`, in column `v` of the strip.

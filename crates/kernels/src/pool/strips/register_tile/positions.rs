@@ -33,7 +33,6 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     place: &Strip,
     #[comptime] form: Form,
@@ -93,7 +92,6 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
 pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     place: &Strip,
     #[comptime] form: Form,
@@ -122,7 +120,6 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     #[comptime] form: Form,
@@ -149,7 +146,6 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     #[comptime] j: u32,
@@ -168,7 +164,6 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn line<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     #[comptime] line: Line,
@@ -228,7 +223,6 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn lanes<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     d: i32,
@@ -257,7 +251,6 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     d: i32,

@@ -81,7 +81,6 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-
     strips: &Strips,
     block: &Block,
     #[comptime] form: Form,
@@ -185,7 +184,6 @@ fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: 
 #[cube]
 fn row_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     reads: &Reads,
@@ -221,7 +219,6 @@ fn row_of<S: Float, A: Float, M: Size>(
 #[cube]
 fn line_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-
     strips: &Strips,
     site: &Site,
     reads: &Reads,

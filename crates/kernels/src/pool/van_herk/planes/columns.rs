@@ -65,7 +65,6 @@ fn row_divisor(args: &TileArgs, y: i32, #[comptime] form: Form) -> i32 {
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
-
     args: &TileArgs,
     divisors: &Divisors<A, N>,
     block: u32,
@@ -132,7 +131,6 @@ pub(super) fn keep<A: Float, N: Size>(
 pub(super) fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &TileArgs,
-
     place: &ColumnPosition,
     block: u32,
     elements: &Registers<S, N>,

@@ -17,7 +17,6 @@ use crate::pool::common::window::{neutral, prefixes};
 pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<T, M>],
-
     args: &TileArgs,
     #[comptime] form: Form,
     #[define(S)] _read: ElemType,
@@ -105,7 +104,6 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
 #[cube]
 fn fetch_both<S: Float, N: Size>(
     input: &[Vector<S, N>],
-
     args: &TileArgs,
     place: &ColumnPosition,
     block: u32,
@@ -125,7 +123,6 @@ fn fetch_both<S: Float, N: Size>(
 #[cube]
 fn lead<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-
     args: &TileArgs,
     place: &ColumnPosition,
     divisors: &Divisors<A, N>,

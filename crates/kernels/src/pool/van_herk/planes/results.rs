@@ -116,7 +116,6 @@ fn stored<A: Float, T: Float, M: Size>(
 #[cube]
 pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     output: &mut [Vector<T, M>],
-
     args: &TileArgs,
     tables: &Tables<A>,
     results: &mut Shared<[Vector<A, One>]>,

@@ -46,7 +46,6 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     totals: &mut Shared<[Vector<A, P>]>,
     results: &mut Shared<[Vector<A, One>]>,
     output: &mut [Vector<T, M>],
-
     args: &TileArgs,
     tables: &Tables<A>,
     tile: &Tile,
