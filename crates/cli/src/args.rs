@@ -100,9 +100,8 @@ pub(crate) struct PoolArgs {
     pub(crate) layout: Layouts,
     /// auto, direct (reads every tap of every window), sliding (cost independent of the window size),
     /// register_tile (neighbouring windows share loads), van_herk (sliding, on a device), block_reduce (many
-    /// threads per window), stencil_flat (all planes as one run),
-    /// stencil_rolling (threads move down the rows), cpu_rows (CPU threads keep what neighbouring windows
-    /// share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
+    /// threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep what neighbouring
+    /// windows share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
     /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
     /// input); for norms lp
     #[arg(long, value_parser = algorithm, default_value = "auto")]

@@ -6,10 +6,8 @@ use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
+use crate::cube::unit::plain_grid;
 use crate::device::{Capabilities, Target};
-
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
 
 /// The bytes in a row that a core copies before another one's begin.
 const RUN_BYTES: usize = 16 << 10;
@@ -18,14 +16,15 @@ const RUN_BYTES: usize = 16 << 10;
 ///
 /// The launch is asynchronous.
 pub fn copy(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     dtype: DType,
-    source: &Handle,
-    target: &Handle,
+    from: &Handle,
+    to: &Handle,
     elements: usize,
 ) -> Result<(), BufferError> {
+    let Target { client, device } = target;
     let given = |name, handle| Given { name, handle, dtype, elements };
-    buffers::check(device, &[given("the source", source)], &[given("the copy", target)])?;
+    buffers::check(device, &[given("the source", from)], &[given("the copy", to)])?;
     if elements == 0 {
         return Ok(());
     }
@@ -36,21 +35,19 @@ pub fn copy(
     let vectors = elements / lanes;
     // On a GPU neighbouring units read neighbouring vectors, one each; a core reads on and on.
     let run = if device.cores.is_some() { RUN_BYTES / (lanes * dtype.size()) } else { 1 };
-    let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
-    let cubes = cubecl::calculate_cube_count_elemwise(client, vectors.div_ceil(run), units);
+    let (cubes, units) = plain_grid(target, vectors.div_ceil(run));
     // SAFETY: both buffers hold `vectors`, and the kernel touches none beyond.
     unsafe {
-        let source = BufferArg::from_raw_parts(source.clone(), vectors);
-        let target = BufferArg::from_raw_parts(target.clone(), vectors);
-        let vectors = vectors as u32;
+        let from = BufferArg::from_raw_parts(from.clone(), vectors);
+        let to = BufferArg::from_raw_parts(to.clone(), vectors);
         copied::launch_unchecked(
             client,
             cubes,
             units,
             lanes,
-            source,
-            target,
-            vectors,
+            from,
+            to,
+            vectors as u32,
             run as u32,
             elem(dtype),
         );

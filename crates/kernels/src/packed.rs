@@ -15,11 +15,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use windowpane_geometry::DType;
 
-use crate::cube::unit::grid;
+use crate::cube::unit::plain_grid;
 use crate::device::Target;
-
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
 
 /// The elements in a word.
 const LANES: usize = 4;
@@ -34,21 +31,34 @@ pub(crate) fn room(client: &Client, elements: usize) -> Handle {
     client.empty(unpacked_bytes(elements))
 }
 
-/// Unpacks elements of an 8-bit type, from a checked buffer to a new one.
-pub(crate) fn unpack(
-    Target { client, device }: Target<'_>,
+/// Computes in the type that kernels compute in: `compute` gets this type, the tensor that it reads and the one that it
+/// writes, each unpacked if the device lacks `dtype`. The buffers are checked; each comes with its number of elements.
+pub(crate) fn computed<R>(
+    target: Target<'_>,
     dtype: DType,
-    from: &Handle,
-    elements: usize,
-) -> Handle {
-    let to = room(client, elements);
+    [read, written]: [(&Handle, usize); 2],
+    compute: impl FnOnce(DType, &Handle, &Handle) -> R,
+) -> R {
+    if !target.device.packs(dtype) {
+        return compute(dtype, read.0, written.0);
+    }
+    let unpacked = unpack(target, dtype, read.0, read.1);
+    let result = room(target.client, written.1);
+    let done = compute(target.device.computed(dtype), &unpacked, &result);
+    pack(target, dtype, &result, written.0, written.1);
+    done
+}
+
+/// Unpacks elements of an 8-bit type, from a checked buffer to a new one.
+fn unpack(target: Target<'_>, dtype: DType, from: &Handle, elements: usize) -> Handle {
+    let to = room(target.client, elements);
     let words = elements.div_ceil(LANES);
     if words > 0 {
-        let (cubes, units) = grid(client, UNITS.min(device.units_per_cube), words);
+        let (cubes, units) = plain_grid(target, words);
         // SAFETY: the packed buffer has `words` words, the other has as many vectors, and a unit past the last ends.
         unsafe {
             unpacked::launch_unchecked(
-                client,
+                target.client,
                 cubes,
                 units,
                 LANES,
@@ -63,13 +73,7 @@ pub(crate) fn unpack(
 }
 
 /// Packs elements to an 8-bit type, from a buffer that [`room`] made to a checked one.
-pub(crate) fn pack(
-    Target { client, device }: Target<'_>,
-    dtype: DType,
-    from: &Handle,
-    to: &Handle,
-    elements: usize,
-) {
+pub(crate) fn pack(target: Target<'_>, dtype: DType, from: &Handle, to: &Handle, elements: usize) {
     let words = elements.div_ceil(LANES);
     if words == 0 {
         return;
@@ -78,11 +82,11 @@ pub(crate) fn pack(
         DType::I8 => (i32::from(i8::MIN), i32::from(i8::MAX)),
         _ => (0, i32::from(u8::MAX)),
     };
-    let (cubes, units) = grid(client, UNITS.min(device.units_per_cube), words);
+    let (cubes, units) = plain_grid(target, words);
     // SAFETY: both buffers are as large as in `unpack`, and a unit past the last ends.
     unsafe {
         packed::launch_unchecked(
-            client,
+            target.client,
             cubes,
             units,
             LANES,

@@ -23,12 +23,9 @@ use windowpane_geometry::{Axis, DType, LIMIT, Layout, Padded, PaddingMode};
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::{accumulator, elem, round};
-use crate::cube::unit::{grid, unit_position};
+use crate::cube::unit::{plain_grid, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
 use crate::packed;
-
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
 
 /// Pads a tensor of any type.
 ///
@@ -58,13 +55,10 @@ pub fn pad(
 ) -> Result<(), BufferError> {
     let (inputs, outputs) = (padded.input().elements(), padded.output().elements());
     check(target.device, dtype, [("the input", from, inputs), ("the padded tensor", to, outputs)])?;
-    if outputs > 0 && target.device.packs(dtype) {
-        let unpacked = packed::unpack(target, dtype, from, inputs);
-        let filled = packed::room(target.client, outputs);
-        launch(target, target.device.computed(dtype), padded, &unpacked, &filled, false);
-        packed::pack(target, dtype, &filled, to, outputs);
-    } else if outputs > 0 {
-        launch(target, dtype, padded, from, to, false);
+    if outputs > 0 {
+        packed::computed(target, dtype, [(from, inputs), (to, outputs)], |dtype, from, to| {
+            launch(target, dtype, padded, from, to, false);
+        });
     }
     Ok(())
 }
@@ -105,23 +99,23 @@ fn check(
 
 /// Launches either kernel on checked buffers with at least one element.
 fn launch(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     dtype: DType,
     padded: &Padded,
     from: &Handle,
     to: &Handle,
     gradient: bool,
 ) {
+    let Target { client, device } = target;
     let channels = match padded.layout() {
         Layout::ChannelsLast => padded.input().channels(),
         Layout::ChannelsFirst => 1,
     };
-    let lanes = lanes_of(device, dtype, channels);
+    let lanes = widest_lanes(device, dtype.size(), channels);
     let (inputs, outputs) = (padded.input().elements(), padded.output().elements());
     let (read, written) = if gradient { (outputs, inputs) } else { (inputs, outputs) };
     let vectors = written / lanes;
-    let (cubes, units) =
-        grid(client, device.cores.unwrap_or(UNITS.min(device.units_per_cube)), vectors);
+    let (cubes, units) = plain_grid(target, vectors);
     let [depth, height, width] =
         padded.axes().each_ref().map(|axis| line(axis, padded.mode(), gradient));
     let form = Form {
@@ -164,16 +158,6 @@ fn launch(
             );
         }
     }
-}
-
-/// The widest vector that the device loads at once and that divides the channels.
-fn lanes_of(device: &Capabilities, dtype: DType, channels: usize) -> usize {
-    let widest = (device.load_bytes / dtype.size()).clamp(1, device.vector_lanes.max(1));
-    let mut lanes = 1;
-    while 2 * lanes <= widest && channels.is_multiple_of(2 * lanes) {
-        lanes *= 2;
-    }
-    lanes
 }
 
 /// The parameters that change a kernel's code.

@@ -7,11 +7,9 @@ use windowpane_geometry::DType;
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
+use crate::cube::unit::plain_grid;
 use crate::device::Target;
 use crate::packed;
-
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
 
 /// Fills `output`, which holds `elements` of `dtype`, with evenly distributed numbers: from −0.5 to
 /// 0.5, whole ones from 0 to 127 for integers. The same seed gives the same numbers.
@@ -40,20 +38,13 @@ pub fn fill_random(
 }
 
 /// Fills a buffer that holds at least one element.
-fn launch(
-    Target { client, device }: Target<'_>,
-    dtype: DType,
-    output: &Handle,
-    elements: usize,
-    seed: u32,
-) {
-    let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
-    let cubes = cubecl::calculate_cube_count_elemwise(client, elements, units);
+fn launch(target: Target<'_>, dtype: DType, output: &Handle, elements: usize, seed: u32) {
+    let (cubes, units) = plain_grid(target, elements);
     // SAFETY: the buffer holds `elements`, and the kernel writes to none beyond.
     unsafe {
         let output = BufferArg::from_raw_parts(output.clone(), elements);
         random::launch_unchecked(
-            client,
+            target.client,
             cubes,
             units,
             output,

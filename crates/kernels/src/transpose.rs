@@ -10,12 +10,9 @@ use windowpane_geometry::{DType, LIMIT};
 
 use crate::cube::buffers::{self, BufferError, Given};
 use crate::cube::convert::elem;
-use crate::cube::unit::unit_position;
+use crate::cube::unit::{grid, plain_grid, plain_units, unit_position, widest_lanes};
 use crate::device::{Capabilities, Target};
 use crate::packed;
-
-/// The units of a cube on a GPU.
-const UNITS: u32 = 256;
 
 /// The bytes of elements that a tile holds, and those of shared memory, where rows may be longer.
 const TILE_BYTES: usize = 8 << 10;
@@ -57,34 +54,31 @@ pub fn transpose(
     }
     let given = |name, handle| Given { name, handle, dtype, elements };
     buffers::check(target.device, &[given("the source", from)], &[given("the transpose", to)])?;
-    if elements > 0 && target.device.packs(dtype) {
-        let unpacked = packed::unpack(target, dtype, from, elements);
-        let turned = packed::room(target.client, elements);
-        let computed = target.device.computed(dtype);
-        launch(target, computed, &unpacked, &turned, [matrices, rows, columns]);
-        packed::pack(target, dtype, &turned, to, elements);
-    } else if elements > 0 {
-        launch(target, dtype, from, to, [matrices, rows, columns]);
+    if elements > 0 {
+        packed::computed(target, dtype, [from, to].map(|it| (it, elements)), |dtype, from, to| {
+            launch(target, dtype, from, to, [matrices, rows, columns]);
+        });
     }
     Ok(())
 }
 
 /// Transposes at least one element, from and to buffers that were checked.
 pub(crate) fn launch(
-    Target { client, device }: Target<'_>,
+    target: Target<'_>,
     dtype: DType,
     from: &Handle,
     to: &Handle,
     [matrices, rows, columns]: [usize; 3],
 ) {
+    let Target { client, device } = target;
     let elements = matrices * rows * columns;
     if device.cores.is_some() || device.shared_bytes < SHARED_BYTES {
-        let units = CubeDim::new_1d(device.cores.unwrap_or(UNITS.min(device.units_per_cube)));
+        let (cubes, units) = plain_grid(target, elements);
         // SAFETY: both buffers hold the elements, and a unit past the last ends.
         unsafe {
             by_elements::launch_unchecked(
                 client,
-                cubecl::calculate_cube_count_elemwise(client, elements, units),
+                cubes,
                 units,
                 BufferArg::from_raw_parts(from.clone(), elements),
                 BufferArg::from_raw_parts(to.clone(), elements),
@@ -101,14 +95,14 @@ pub(crate) fn launch(
     }
     let tile = Tile::new(device, dtype.size(), [rows, columns]);
     let [down, along] = [rows.div_ceil(tile.rows), columns.div_ceil(tile.columns)];
-    let cubes = matrices * down * along;
-    let units = CubeDim::new_1d(tile.units);
+    let tiles = matrices * down * along;
+    let (cubes, units) = grid(client, tile.units, tiles * tile.units as usize);
     // SAFETY: both buffers hold the elements. What a tile has past the last row or column is loaded from
     // the first element and stored nowhere, and its place in shared memory is within its rows.
     unsafe {
         by_tiles::launch_unchecked(
             client,
-            cubecl::calculate_cube_count_elemwise(client, cubes * tile.units as usize, units),
+            cubes,
             units,
             tile.loaded,
             tile.stored,
@@ -124,7 +118,7 @@ pub(crate) fn launch(
                 (tile.rows / tile.stored) as u32,
                 along as u32,
                 down as u32,
-                cubes as u32,
+                tiles as u32,
             ),
             tile.form(dtype.size()),
             elem(dtype),
@@ -148,15 +142,7 @@ struct Tile {
 impl Tile {
     /// As square as the matrix allows.
     fn new(device: &Capabilities, size: usize, [rows, columns]: [usize; 2]) -> Self {
-        let widest = (device.load_bytes / size).clamp(1, device.vector_lanes.max(1));
-        let lanes = |of: usize| {
-            let mut lanes = 1;
-            while 2 * lanes <= widest && of.is_multiple_of(2 * lanes) {
-                lanes *= 2;
-            }
-            lanes
-        };
-        let (loaded, stored) = (lanes(columns), lanes(rows));
+        let [loaded, stored] = [columns, rows].map(|of| widest_lanes(device, size, of));
         let (elements, room) = (TILE_BYTES / size, SHARED_BYTES / size);
         let best = ROW_BYTES / size;
         // Few rows leave room for longer ones.
@@ -168,7 +154,7 @@ impl Tile {
         let pitch = pitch(columns, size);
         let most = (elements / columns).min(room / pitch) / stored * stored;
         let rows = share(rows, most, stored);
-        let units = UNITS.min(device.units_per_cube);
+        let units = plain_units(device);
         Self { rows, columns, pitch, loaded, stored, units }
     }
 

@@ -23,10 +23,8 @@ pub enum Algorithm {
     /// Many threads reduce one window together, for few windows with many taps as in global pooling; small planes of one
     /// channel are copied to shared memory.
     BlockReduce,
-    /// Averages of 3×3 windows over all planes as one run of elements, regardless of row ends.
-    StencilFlat,
-    /// Averages of 3×3 windows: threads move down the rows, keeping what the next windows share.
-    StencilRolling,
+    /// Averages of 3×3 windows with stride 1, and their gradients: neighbouring windows share their sums.
+    Stencil,
     /// A CPU thread moves along rows of outputs and keeps what neighbouring windows share.
     CpuRows,
     /// Gradients: reads every window over an input.
@@ -44,14 +42,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
         Self::VanHerk,
         Self::BlockReduce,
-        Self::StencilFlat,
-        Self::StencilRolling,
+        Self::Stencil,
         Self::CpuRows,
         Self::Gather,
         Self::GatherTile,
@@ -68,8 +65,7 @@ impl Algorithm {
             Self::RegisterTile => "register_tile",
             Self::VanHerk => "van_herk",
             Self::BlockReduce => "block_reduce",
-            Self::StencilFlat => "stencil_flat",
-            Self::StencilRolling => "stencil_rolling",
+            Self::Stencil => "stencil",
             Self::CpuRows => "cpu_rows",
             Self::Gather => "gather",
             Self::GatherTile => "gather_tile",
@@ -82,15 +78,14 @@ impl Algorithm {
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 12] = {
+const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 11] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (Algorithm::Direct, Kernel::Direct),
         (Algorithm::RegisterTile, Kernel::RegisterTile),
         (Algorithm::VanHerk, Kernel::VanHerk),
         (Algorithm::BlockReduce, Kernel::BlockReduce),
-        (Algorithm::StencilFlat, Kernel::StencilFlat),
-        (Algorithm::StencilRolling, Kernel::StencilRolling),
+        (Algorithm::Stencil, Kernel::Stencil),
         (Algorithm::CpuRows, Kernel::CpuRows),
         (Algorithm::Gather, Kernel::Gather),
         (Algorithm::GatherTile, Kernel::GatherTile),
@@ -133,15 +128,17 @@ fn names() -> String {
 pub struct UnknownAlgorithm(String);
 
 /// Names from earlier versions, which case files and tables may still contain.
-const FORMER: [(&str, Algorithm); 10] = [
+const FORMER: [(&str, Algorithm); 12] = [
     ("strip", Algorithm::RegisterTile),
     ("fused", Algorithm::VanHerk),
     ("van_herk_fused", Algorithm::VanHerk),
     ("van_herk_paired", Algorithm::VanHerk),
     ("reduce", Algorithm::BlockReduce),
     ("plane", Algorithm::BlockReduce),
-    ("flat", Algorithm::StencilFlat),
-    ("rolling", Algorithm::StencilRolling),
+    ("flat", Algorithm::Stencil),
+    ("stencil_flat", Algorithm::Stencil),
+    ("rolling", Algorithm::Stencil),
+    ("stencil_rolling", Algorithm::Stencil),
     ("walk", Algorithm::CpuRows),
     ("staged", Algorithm::GatherStaged),
 ];
@@ -278,7 +275,10 @@ impl Plan {
                 rows.extend([
                     ("configuration", config.to_string()),
                     ("lanes", settings.lanes.to_string()),
-                    ("lanes along", if settings.across { "the width" } else { "channels" }.into()),
+                    (
+                        "lanes along",
+                        if settings.along_width { "the width" } else { "channels" }.into(),
+                    ),
                     ("units", settings.units.to_string()),
                     ("taps unrolled", if settings.unrolled { "yes" } else { "no" }.into()),
                     ("unit's outputs", if settings.runs { "a run" } else { "strided" }.into()),

@@ -18,7 +18,7 @@ const BELOW: [&str; 3] = ["error", "problem", "common"];
 /// The parts that depend on the kernels.
 const ABOVE: [&str; 2] = ["select", "launch"];
 /// Folders whose subfolders are kernels; these share the other files.
-const FAMILIES: [&str; 1] = ["implicit_gemm"];
+const FAMILIES: [&str; 2] = ["implicit_gemm", "strips"];
 
 /// A part of the crate, as the layers distinguish them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

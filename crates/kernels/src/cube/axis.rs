@@ -16,7 +16,7 @@ pub(crate) struct AxisArgs {
     pub(crate) after: i32,
     pub(crate) output: FastDivmod<u32>,
     /// For uneven axes: where windows begin and end.
-    pub(crate) shares: Shares,
+    pub(crate) split: EvenSplit,
 }
 
 /// The parameters of an axis that change a kernel's code: its options, never its extents.
@@ -71,14 +71,14 @@ pub(crate) fn axis_args(axis: &Axis) -> AxisArgsLaunch {
         axis.before() as i32,
         axis.after() as i32,
         axis.output() as u32,
-        shares(axis.input(), axis.output()),
+        split(axis.input(), axis.output()),
     )
 }
 
 /// The numbers for computing `⌊i·N/D⌋`, which divides `N` among `D`.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(crate) struct Shares {
+pub(crate) struct EvenSplit {
     /// `N / D` and the remainder.
     whole: u32,
     rest: u32,
@@ -89,11 +89,11 @@ pub(crate) struct Shares {
 }
 
 /// `i` is at most `parts`; both arguments are at least 1.
-pub(crate) fn shares(total: usize, parts: usize) -> SharesLaunch {
+pub(crate) fn split(total: usize, parts: usize) -> EvenSplitLaunch {
     let rest = total % parts;
     // `FastDivmod` is exact for dividends of 31 bits.
     let wide = parts as u64 * rest as u64 >= 1 << 31;
-    SharesLaunch::new(
+    EvenSplitLaunch::new(
         (total / parts) as u32,
         rest as u32,
         parts as u32,
@@ -104,25 +104,25 @@ pub(crate) fn shares(total: usize, parts: usize) -> SharesLaunch {
 
 /// `⌊i·N/D⌋`.
 #[cube]
-pub(crate) fn share_below(shares: &Shares, i: u32) -> u32 {
-    let (quotient, _) = part(shares, i);
-    i * shares.whole + quotient
+pub(crate) fn split_below(split: &EvenSplit, i: u32) -> u32 {
+    let (quotient, _) = part(split, i);
+    i * split.whole + quotient
 }
 
 /// `⌈i·N/D⌉`.
 #[cube]
-pub(crate) fn share_above(shares: &Shares, i: u32) -> u32 {
-    let (quotient, remainder) = part(shares, i);
-    i * shares.whole + quotient + u32::cast_from(remainder != 0)
+pub(crate) fn split_above(split: &EvenSplit, i: u32) -> u32 {
+    let (quotient, remainder) = part(split, i);
+    i * split.whole + quotient + u32::cast_from(remainder != 0)
 }
 
 /// Quotient and remainder of `i·rest` by `parts`.
 #[cube]
-fn part(shares: &Shares, i: u32) -> (u32, u32) {
+fn part(split: &EvenSplit, i: u32) -> (u32, u32) {
     let mut quotient = 0u32;
     let mut remainder = 0u32;
-    if shares.wide == 0 {
-        let (q, r) = shares.by.div_mod(i * shares.rest);
+    if split.wide == 0 {
+        let (q, r) = split.by.div_mod(i * split.rest);
         quotient = q;
         remainder = r;
     } else {
@@ -130,13 +130,13 @@ fn part(shares: &Shares, i: u32) -> (u32, u32) {
         for bit in 0u32..31u32 {
             quotient *= 2u32;
             remainder *= 2u32;
-            if remainder >= shares.parts {
-                remainder -= shares.parts;
+            if remainder >= split.parts {
+                remainder -= split.parts;
                 quotient += 1u32;
             }
-            remainder += ((i >> (30u32 - bit)) & 1u32) * shares.rest;
-            if remainder >= shares.parts {
-                remainder -= shares.parts;
+            remainder += ((i >> (30u32 - bit)) & 1u32) * split.rest;
+            if remainder >= split.parts {
+                remainder -= split.parts;
                 quotient += 1u32;
             }
         }
@@ -160,12 +160,12 @@ pub(crate) struct Taps {
 #[cube]
 pub(crate) fn taps_of(axis: &AxisArgs, o: u32, #[comptime] form: AxisForm) -> Taps {
     let start = if comptime!(form.uneven) {
-        share_below(&axis.shares, o) as i32
+        split_below(&axis.split, o) as i32
     } else {
         i32::cast_from(o) * axis.stride - axis.before
     };
     if comptime!(form.uneven) {
-        let end = share_above(&axis.shares, o + 1u32) as i32;
+        let end = split_above(&axis.split, o + 1u32) as i32;
         Taps { start, first: 0i32, end: end - start }
     } else if comptime!(form.clipped) {
         let first = taps_below(axis, start, 0i32, form);
@@ -226,6 +226,16 @@ pub(crate) fn coordinate(axis: &AxisArgs, taps: &Taps, t: i32, #[comptime] form:
         min(max(x, 0i32), axis.input - 1)
     } else {
         x
+    }
+}
+
+/// The taps that a loop visits, as a range: all of them if it is unrolled, otherwise those inside the input.
+#[cube]
+pub(crate) fn visited(taps: &Taps, #[comptime] form: AxisForm) -> (i32, i32) {
+    if comptime!(form.taps.is_some()) {
+        (0i32.runtime(), comptime!(form.taps.unwrap_or(0) as i32).runtime())
+    } else {
+        (taps.first, taps.end)
     }
 }
 

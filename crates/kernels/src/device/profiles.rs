@@ -83,190 +83,116 @@ const GRAPHICS: Capabilities = Capabilities {
     ..CUDA
 };
 
+/// An NVIDIA GPU with Hopper's warpgroup products.
+const HOPPER: Capabilities = Capabilities { wgmma: true, ..CUDA };
+
+/// A GPU whose planes differ in their number of units.
+const MIXED_PLANES: Capabilities = Capabilities { plane: None, ..GRAPHICS };
+
+/// A device like `base`, with this number of multiprocessors (0 if it is not reported), MiB of cache, KiB of shared
+/// memory and GiB of the largest buffer. The speeds are in 10⁹ bytes per second of memory and cache, 10⁹ multiply-adds
+/// per second of vector units, matrix units and warpgroups, and nanoseconds per launch.
+const fn profile(
+    name: &'static str,
+    base: Capabilities,
+    [multiprocessors, cache, shared, buffer]: [u32; 4],
+    [memory, caching, vector, matrix, warpgroup, launch]: [u64; 6],
+) -> Profile {
+    const GIGA: u64 = 1_000_000_000;
+    let speeds = Speeds {
+        memory: memory * GIGA,
+        cache: caching * GIGA,
+        vector: vector * GIGA,
+        matrix: matrix * GIGA,
+        warpgroup: warpgroup * GIGA,
+        launch,
+    };
+    let capabilities = Capabilities {
+        multiprocessors: if multiprocessors > 0 { Some(multiprocessors) } else { None },
+        cache_bytes: Some((cache as usize) << 20),
+        shared_bytes: (shared as usize) << 10,
+        buffer_bytes: (buffer as u64) << 30,
+        speeds,
+        ..base
+    };
+    Profile { name, capabilities }
+}
+
 /// NVIDIA H200, through CUDA.
-pub const H200: Profile = Profile {
-    name: "NVIDIA H200, cuda",
-    capabilities: Capabilities {
-        multiprocessors: Some(132),
-        cache_bytes: Some(60 << 20),
-        shared_bytes: 227 << 10,
-        wgmma: true,
-        buffer_bytes: 35 << 30,
-        speeds: Speeds {
-            memory: 4_280_000_000_000,
-            cache: 9_000_000_000_000,
-            vector: 30_400_000_000_000,
-            matrix: 359_000_000_000_000,
-            warpgroup: 480_000_000_000_000,
-            launch: 1_100,
-        },
-        ..CUDA
-    },
-};
+pub const H200: Profile = profile(
+    "NVIDIA H200, cuda",
+    HOPPER,
+    [132, 60, 227, 35],
+    [4_280, 9_000, 30_400, 359_000, 480_000, 1_100],
+);
 
 /// NVIDIA H100, 80 GB, through CUDA: the same processor with other memory.
-pub const H100: Profile = Profile {
-    name: "NVIDIA H100 80GB HBM3, cuda",
-    capabilities: Capabilities {
-        cache_bytes: Some(50 << 20),
-        buffer_bytes: 20 << 30,
-        speeds: Speeds { memory: 3_350_000_000_000, ..H200.capabilities.speeds },
-        ..H200.capabilities
-    },
-};
+pub const H100: Profile = profile(
+    "NVIDIA H100 80GB HBM3, cuda",
+    HOPPER,
+    [132, 50, 227, 20],
+    [3_350, 9_000, 30_400, 359_000, 480_000, 1_100],
+);
 
 /// NVIDIA A100, 80 GB, through CUDA.
-pub const A100: Profile = Profile {
-    name: "NVIDIA A100, cuda",
-    capabilities: Capabilities {
-        multiprocessors: Some(108),
-        cache_bytes: Some(40 << 20),
-        shared_bytes: 163 << 10,
-        buffer_bytes: 20 << 30,
-        speeds: Speeds {
-            memory: 1_900_000_000_000,
-            cache: 5_000_000_000_000,
-            vector: 9_700_000_000_000,
-            matrix: 156_000_000_000_000,
-            warpgroup: 0,
-            launch: 1_500,
-        },
-        ..CUDA
-    },
-};
+pub const A100: Profile = profile(
+    "NVIDIA A100, cuda",
+    CUDA,
+    [108, 40, 163, 20],
+    [1_900, 5_000, 9_700, 156_000, 0, 1_500],
+);
 
 /// NVIDIA GeForce RTX 4090, through CUDA.
-pub const RTX_4090: Profile = Profile {
-    name: "NVIDIA GeForce RTX 4090, cuda",
-    capabilities: Capabilities {
-        multiprocessors: Some(128),
-        cache_bytes: Some(72 << 20),
-        speeds: Speeds {
-            memory: 1_000_000_000_000,
-            cache: 5_000_000_000_000,
-            vector: 41_000_000_000_000,
-            matrix: 82_000_000_000_000,
-            warpgroup: 0,
-            launch: 1_500,
-        },
-        ..CUDA
-    },
-};
+pub const RTX_4090: Profile = profile(
+    "NVIDIA GeForce RTX 4090, cuda",
+    CUDA,
+    [128, 72, 99, 6],
+    [1_000, 5_000, 41_000, 82_000, 0, 1_500],
+);
 
 /// NVIDIA GeForce RTX 5090, through CUDA.
-pub const RTX_5090: Profile = Profile {
-    name: "NVIDIA GeForce RTX 5090, cuda",
-    capabilities: Capabilities {
-        multiprocessors: Some(170),
-        cache_bytes: Some(96 << 20),
-        buffer_bytes: 8 << 30,
-        speeds: Speeds {
-            memory: 1_790_000_000_000,
-            cache: 8_000_000_000_000,
-            vector: 52_000_000_000_000,
-            matrix: 105_000_000_000_000,
-            warpgroup: 0,
-            launch: 1_500,
-        },
-        ..CUDA
-    },
-};
+pub const RTX_5090: Profile = profile(
+    "NVIDIA GeForce RTX 5090, cuda",
+    CUDA,
+    [170, 96, 99, 8],
+    [1_790, 8_000, 52_000, 105_000, 0, 1_500],
+);
 
 /// AMD Instinct MI300X, through ROCm; CubeCL does not support its matrix units.
-pub const MI300X: Profile = Profile {
-    name: "AMD Instinct MI300X, hip",
-    capabilities: Capabilities {
-        multiprocessors: Some(304),
-        cache_bytes: Some(256 << 20),
-        plane: Some(64),
-        buffer_bytes: 48 << 30,
-        speeds: Speeds {
-            memory: 5_300_000_000_000,
-            cache: 17_000_000_000_000,
-            vector: 81_000_000_000_000,
-            matrix: 0,
-            warpgroup: 0,
-            launch: 3_000,
-        },
-        ..HIP
-    },
-};
+pub const MI300X: Profile = profile(
+    "AMD Instinct MI300X, hip",
+    Capabilities { plane: Some(64), ..HIP },
+    [304, 256, 64, 48],
+    [5_300, 17_000, 81_000, 0, 0, 3_000],
+);
 
 /// AMD Radeon RX 7900 XTX, through ROCm.
-pub const RX_7900_XTX: Profile = Profile {
-    name: "AMD Radeon RX 7900 XTX, hip",
-    capabilities: Capabilities {
-        multiprocessors: Some(96),
-        cache_bytes: Some(96 << 20),
-        matrix: Fragments { f16: Some(SQUARE), bf16: Some(SQUARE), tf32: None },
-        speeds: Speeds {
-            memory: 960_000_000_000,
-            cache: 3_500_000_000_000,
-            vector: 30_000_000_000_000,
-            matrix: 61_000_000_000_000,
-            warpgroup: 0,
-            launch: 3_000,
-        },
-        ..HIP
-    },
-};
+pub const RX_7900_XTX: Profile = profile(
+    "AMD Radeon RX 7900 XTX, hip",
+    Capabilities { matrix: Fragments { tf32: None, ..CUDA.matrix }, ..HIP },
+    [96, 96, 64, 6],
+    [960, 3_500, 30_000, 61_000, 0, 3_000],
+);
 
 /// Apple M3 with ten cores, through Metal.
-pub const APPLE_M3: Profile = Profile {
-    name: "Apple M3, metal",
-    capabilities: Capabilities {
-        multiprocessors: Some(10),
-        cache_bytes: Some(8 << 20),
-        speeds: Speeds {
-            memory: 100_000_000_000,
-            cache: 300_000_000_000,
-            vector: 1_800_000_000_000,
-            matrix: 0,
-            warpgroup: 0,
-            launch: 5_000,
-        },
-        ..GRAPHICS
-    },
-};
+pub const APPLE_M3: Profile =
+    profile("Apple M3, metal", GRAPHICS, [10, 8, 32, 2], [100, 300, 1_800, 0, 0, 5_000]);
 
 /// Intel Arc A770, through Vulkan: its planes have 8 to 32 units.
-pub const ARC_A770: Profile = Profile {
-    name: "Intel Arc A770, vulkan",
-    capabilities: Capabilities {
-        multiprocessors: Some(32),
-        cache_bytes: Some(16 << 20),
-        shared_bytes: 64 << 10,
-        plane: None,
-        speeds: Speeds {
-            memory: 560_000_000_000,
-            cache: 1_500_000_000_000,
-            vector: 9_800_000_000_000,
-            matrix: 0,
-            warpgroup: 0,
-            launch: 5_000,
-        },
-        ..GRAPHICS
-    },
-};
+pub const ARC_A770: Profile = profile(
+    "Intel Arc A770, vulkan",
+    MIXED_PLANES,
+    [32, 16, 64, 2],
+    [560, 1_500, 9_800, 0, 0, 5_000],
+);
 
 /// Qualcomm Adreno 740, a phone's GPU, through Vulkan.
-pub const ADRENO_740: Profile = Profile {
-    name: "Qualcomm Adreno 740, vulkan",
-    capabilities: Capabilities {
-        cache_bytes: Some(3 << 20),
-        plane: None,
-        buffer_bytes: 1 << 30,
-        speeds: Speeds {
-            memory: 67_000_000_000,
-            cache: 200_000_000_000,
-            vector: 1_700_000_000_000,
-            matrix: 0,
-            warpgroup: 0,
-            launch: 20_000,
-        },
-        ..GRAPHICS
-    },
-};
+pub const ADRENO_740: Profile = profile(
+    "Qualcomm Adreno 740, vulkan",
+    MIXED_PLANES,
+    [0, 3, 32, 1],
+    [67, 200, 1_700, 0, 0, 20_000],
+);
 
 /// A mid-range GPU for tests of plans, with little shared memory and no matrix units.
 #[cfg(test)]

@@ -155,11 +155,11 @@ pub enum PlanError {
     },
 }
 
-/// Refuses `kernel` for `reason`, unless it `fits` the problem.
+/// Refuses `kernel` for `reason`, unless it `applies` to the problem.
 pub(super) fn only_if(
     kernel: &'static str,
-    fits: bool,
+    applies: bool,
     reason: &'static str,
 ) -> Result<(), PlanError> {
-    if fits { Ok(()) } else { Err(PlanError::NotFor { kernel, reason }) }
+    if applies { Ok(()) } else { Err(PlanError::NotFor { kernel, reason }) }
 }

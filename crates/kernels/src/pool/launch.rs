@@ -4,15 +4,14 @@ use cubecl::client::Client;
 use cubecl::server::Handle;
 use windowpane_geometry::{DType, Exponent, IndexBase, Pooling};
 
-use super::common::buffers::{Buffers, Tensor};
+use super::common::{Buffers, Task, Tensor};
 use super::error::PlanError;
 use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
-use super::unpacked::Unpacked;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
-use crate::device::Target;
-use crate::device::has_powers;
+use crate::device::{Target, has_powers};
+use crate::packed;
 
 /// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
 /// reduction returns indices.
@@ -33,23 +32,15 @@ pub fn launch(
     let task = plan.task(problem, device)?;
     check_powers(client, reduction, dtype)?;
     check_indices(reduction, indices)?;
-    let read = [given("the input", input, dtype, inputs)];
+    let read = given("the input", input, dtype, inputs);
     let written = given("the output", output, dtype, outputs);
     match indices {
-        None => check(device, &read, &[written])?,
-        Some(indices) => {
-            check(device, &read, &[written, given("the indices", indices, DType::I32, outputs)])?;
+        None => check(device, &[read], &[written])?,
+        Some(it) => {
+            check(device, &[read], &[written, given("the indices", it, DType::I32, outputs)])?
         }
     }
-    if outputs == 0 {
-        return Ok(());
-    }
-    let tensors = Unpacked::before(target, dtype, (input, inputs), (output, outputs));
-    let indices = indices.map(|indices| Tensor::new(indices, outputs));
-    let (input, output) = (tensors.read(), tensors.written());
-    plan.launch(client, task, Buffers { input, output, indices, pooled: None })?;
-    tensors.after();
-    Ok(())
+    compute(target, task, plan, dtype, [(input, inputs), (output, outputs)], indices)
 }
 
 /// Launches the gradient of a pooling. `dy` has as many elements as the output, `dx` as many as the input; for a
@@ -65,28 +56,39 @@ pub fn launch_backward(
     [dy, dx]: [&Handle; 2],
     winners: Option<&Handle>,
 ) -> Result<(), PlanError> {
-    let (Target { client, device }, reduction) = (target, gradient.reduction());
+    let (device, reduction) = (target.device, gradient.reduction());
     let problem = Problem { pooling, reduction, dtype, gradient: true };
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let task = plan.task(problem, device)?;
     check_indices(reduction, winners)?;
     let read = given("the output's gradient", dy, dtype, outputs);
-    let written = [given("the input's gradient", dx, dtype, inputs)];
+    let written = given("the input's gradient", dx, dtype, inputs);
     match winners {
-        None => check(device, &[read], &written)?,
-        Some(winners) => {
-            check(device, &[read, given("the indices", winners, DType::I32, outputs)], &written)?;
+        None => check(device, &[read], &[written])?,
+        Some(it) => {
+            check(device, &[read, given("the indices", it, DType::I32, outputs)], &[written])?
         }
     }
-    if inputs == 0 {
+    compute(target, task, plan, dtype, [(dy, outputs), (dx, inputs)], winners)
+}
+
+/// Launches the plan's kernel on checked buffers.
+fn compute(
+    target: Target<'_>,
+    task: Task<'_>,
+    plan: &Plan,
+    dtype: DType,
+    [read, written]: [(&Handle, usize); 2],
+    indices: Option<&Handle>,
+) -> Result<(), PlanError> {
+    if written.1 == 0 {
         return Ok(());
     }
-    let tensors = Unpacked::before(target, dtype, (dy, outputs), (dx, inputs));
-    let indices = winners.map(|winners| Tensor::new(winners, outputs));
-    let (input, output) = (tensors.read(), tensors.written());
-    plan.launch(client, task, Buffers { input, output, indices, pooled: None })?;
-    tensors.after();
-    Ok(())
+    let indices = indices.map(|indices| Tensor::new(indices, task.outputs()));
+    packed::computed(target, dtype, [read, written], |_, input, output| {
+        let (input, output) = (Tensor::new(input, read.1), Tensor::new(output, written.1));
+        plan.launch(task, Buffers { client: target.client, input, output, indices, pooled: None })
+    })
 }
 
 /// Launches the gradient of a norm. `dy` has as many elements as the output, `x` and `dx` as many as the input.
@@ -113,7 +115,7 @@ pub fn launch_lp_backward(
     }
     let (input, output) = (Tensor::new(dy, outputs), Tensor::new(dx, inputs));
     let pooled = Some(Tensor::new(x, inputs));
-    plan.launch(target.client, task, Buffers { input, output, indices: None, pooled })
+    plan.launch(task, Buffers { client: target.client, input, output, indices: None, pooled })
 }
 
 /// Launches unpooling. `y` and `indices` have as many elements as `pooling`'s output, `x` as many as its input.
@@ -134,11 +136,10 @@ pub fn launch_unpool(
     let read =
         [given("the input", y, dtype, outputs), given("the indices", indices, DType::I32, outputs)];
     check(device, &read, &[given("the output", x, dtype, inputs)])?;
-    let tensors = Unpacked::before(target, dtype, (y, outputs), (x, inputs));
-    let buffers = [tensors.read(), Tensor::new(indices, outputs), tensors.written()];
-    let note = unpool::launch(client, task, buffers);
-    tensors.after();
-    Ok(note)
+    let indices = Tensor::new(indices, outputs);
+    Ok(packed::computed(target, dtype, [(y, outputs), (x, inputs)], |_, y, x| {
+        unpool::launch(client, task, [Tensor::new(y, outputs), indices, Tensor::new(x, inputs)])
+    }))
 }
 
 /// Launches the gradient of unpooling. `dx` has as many elements as `pooling`'s input, `indices` and `dy` as many as
@@ -159,11 +160,11 @@ pub fn launch_unpool_backward(
         given("the indices", indices, DType::I32, outputs),
     ];
     check(device, &read, &[given("the input's gradient", dy, dtype, outputs)])?;
-    let tensors = Unpacked::before(target, dtype, (dx, inputs), (dy, outputs));
-    let buffers = [tensors.read(), Tensor::new(indices, outputs), tensors.written()];
-    let note = unpool::launch_backward(client, task, buffers);
-    tensors.after();
-    Ok(note)
+    let indices = Tensor::new(indices, outputs);
+    Ok(packed::computed(target, dtype, [(dx, inputs), (dy, outputs)], |_, dx, dy| {
+        let buffers = [Tensor::new(dx, inputs), indices, Tensor::new(dy, outputs)];
+        unpool::launch_backward(client, task, buffers)
+    }))
 }
 
 /// The pooling whose maxima are moved back to their positions.

@@ -13,8 +13,7 @@
 //! | [`register_tile`] | one unit per strip of outputs; shared taps are loaded and reduced once | few taps |
 //! | [`cpu_rows`] | the same on a processor: a thread walks along the rows of a strip | channels first |
 //! | [`van_herk`] | one axis after the other or a plane at once, at a cost that does not grow with the window | many taps |
-//! | [`stencil_flat`] | treats all planes as one run of elements; also the gradient | 3×3 averages, the same planes |
-//! | [`stencil_rolling`] | units walk down rows, keeping taps; gradients too | 3×3 averages, NHWC |
+//! | [`stencil`] | neighbouring windows of stride 1 share their sums; also the gradient | 3×3 averages, the same planes |
 //! | [`block_reduce`] | a team of units per window; small planes in shared memory | few windows of many taps: global pooling |
 //! | [`gather`] | gradients: one unit per input vector | every problem |
 //! | [`gather_tile`] | gradients: one unit per block of inputs reads its windows once | few windows over an input |
@@ -24,15 +23,16 @@
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
-//! kernel: its plan, its check, its launch and its code. `select` is the registry that chooses a kernel, and `launch`
+//! kernel: its plan, its check, its launch and its code. The folder [`strips`] holds two kernels and what they share. `select` is the registry that chooses a kernel, and `launch`
 //! is the entry point, which checks plans and buffers.
 //!
 //! Channels-first is treated as channels-last with one channel per pixel and N·C samples, so one kernel serves both.
 //! The lanes of a vector lie along the channels when a pixel has several.
 
+#![allow(clippy::too_many_arguments, reason = "the parts of a kernel share its state")]
+
 pub mod block_reduce;
 mod common;
-pub mod cpu_rows;
 pub mod direct;
 mod error;
 pub mod gather;
@@ -41,11 +41,10 @@ pub mod gather_tile;
 mod launch;
 pub mod lp;
 mod problem;
-pub mod register_tile;
 pub mod segmented_scatter;
 mod select;
-pub mod stencil_flat;
-pub mod stencil_rolling;
+pub mod stencil;
+pub mod strips;
 mod unpacked;
 pub mod unpool;
 pub mod van_herk;
@@ -57,3 +56,4 @@ pub use launch::{
 };
 pub use problem::{Gradient, Output, Reduction};
 pub use select::{Algorithm, Config, Plan, Verdict};
+pub use strips::{cpu_rows, register_tile};

@@ -105,7 +105,7 @@ impl Gradient {
 
 /// A pooling, or the gradient of one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Problem<'a> {
+pub(crate) struct Problem<'a> {
     pub(super) pooling: &'a Pooling,
     pub(super) reduction: Reduction,
     pub(super) dtype: DType,

@@ -10,19 +10,15 @@ mod tests;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use windowpane_geometry::{Axis, DType, IndexBase, Pooling};
 
-use super::common::buffers::Buffers;
-use super::common::cost::Meter;
-use super::common::kernel::Kernel;
-use super::common::settings::Settings;
-use super::common::task::Task;
+use super::common::{Buffers, Kernel, Settings, Task};
 use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
+use super::strips::{cpu_rows, register_tile};
 use super::{
-    block_reduce, cpu_rows, direct, gather, gather_staged, gather_tile, lp, register_tile,
-    segmented_scatter, stencil_flat, stencil_rolling, unpacked, unpool, van_herk,
+    block_reduce, direct, gather, gather_staged, gather_tile, lp, segmented_scatter, stencil,
+    unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
 
@@ -73,9 +69,9 @@ macro_rules! kernels {
                 }
             }
 
-            fn seconds(&self, meter: &Meter<'_>) -> f64 {
+            fn seconds(&self, task: Task<'_>) -> f64 {
                 match self {
-                    $(Self::$name(config) => config.seconds(meter),)*
+                    $(Self::$name(config) => config.seconds(task),)*
                 }
             }
 
@@ -85,14 +81,9 @@ macro_rules! kernels {
                 }
             }
 
-            fn launch(
-                &self,
-                client: &Client,
-                task: Task<'_>,
-                buffers: Buffers<'_>,
-            ) -> Result<(), PlanError> {
+            fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
                 match self {
-                    $(Self::$name(config) => config.launch(client, task, buffers),)*
+                    $(Self::$name(config) => config.launch(task, buffers),)*
                 }
             }
         }
@@ -116,10 +107,8 @@ kernels! {
     VanHerk: van_herk,
     /// A team of units shares the taps of a window, or a cube copies small planes to shared memory.
     BlockReduce: block_reduce,
-    /// Averages of 3×3; all planes are treated as one run of elements.
-    StencilFlat: stencil_flat,
-    /// Averages of 3×3 that keep the extents of a plane; units walk down the rows.
-    StencilRolling: stencil_rolling,
+    /// Averages of 3×3 that keep the extents of a plane, and their gradients.
+    Stencil: stencil,
     /// A thread of a processor walks along the rows of a strip.
     CpuRows: cpu_rows,
     /// Gradients: one unit per input vector reads every window over it.
@@ -139,7 +128,7 @@ fn planned<K: Kernel>(
     problem: Problem<'_>,
     device: &Capabilities,
 ) -> Result<(Settings, K), PlanError> {
-    K::fits(problem, device)?;
+    K::applies(problem, device)?;
     let task = Task::new(problem, device);
     let (settings, config) = K::plan(task)?;
     config.check(task.with(settings))?;
@@ -165,7 +154,7 @@ impl Algorithm {
         grid.is_fitted()
             && match self {
                 Self::BlockReduce => {
-                    block_reduce::is_flat(problem.pooling) && device.cores.is_none()
+                    block_reduce::is_whole_plane(problem.pooling) && device.cores.is_none()
                 }
                 Self::Direct => device.cores.is_some() || !grid.axes().iter().all(few),
                 Self::Gather => true,
@@ -314,18 +303,13 @@ impl Plan {
     }
 
     /// Launches the kernel for its [`task`](Self::task). The buffers must have been checked.
-    pub(super) fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        self.config.launch(client, task, buffers)
+    pub(super) fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        self.config.launch(task, buffers)
     }
 
     /// The estimated time.
     fn seconds(&self, problem: Problem<'_>, device: &Capabilities) -> f64 {
-        self.config.seconds(&Meter { task: Task { problem, settings: self.settings, device } })
+        self.config.seconds(Task { problem, settings: self.settings, device })
     }
 }
 

@@ -429,7 +429,7 @@ fn change(plan: &mut pool::Plan, taps: usize, numbers: &[Number; 10]) {
             own.columns = second.unwrap_or(own.columns);
         }
         Config::GatherTile(own) => own.strip = first.unwrap_or(own.strip),
-        Config::StencilRolling(own) => own.rows = first.unwrap_or(own.rows),
+        Config::Stencil(own) => own.rows = first.unwrap_or(own.rows),
         Config::VanHerk(own) => own.fused = is_even(first, own.fused),
         _ => {}
     }

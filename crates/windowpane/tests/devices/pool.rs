@@ -706,7 +706,7 @@ on_every_device! {
 
     /// Averages of 3×3 on planes that keep their extents, and their gradients: as one run of elements, wherever its
     /// rows end, or down the rows, and by the plan's own choice.
-    fn averages_of_kept_planes(device, case in (kept_planes(), any::<Index>(), divisor(), any::<bool>()), algorithm in these(device, &[Algorithm::StencilFlat, Algorithm::StencilRolling])) {
+    fn averages_of_kept_planes(device, case in (kept_planes(), any::<Index>(), divisor(), any::<bool>()), algorithm in these(device, &[Algorithm::Stencil])) {
         let (case, pick, divisor, gradient) = case;
         if gradient {
             on_one_type!(device, pick, [f32, f16, bf16], check_average_gradient(&case, divisor, algorithm))
@@ -735,12 +735,13 @@ fn volumes() -> impl Strategy<Value = PoolCase> {
     )
 }
 
-/// Devices with `stencil_rolling`, and a 3×3 average that is forced to use it, which needs at least two channels.
+/// Devices with `stencil`, and a 3×3 average that is forced to use it; with at least two channels, its units move down
+/// rows.
 #[cfg(feature = "kernels")]
 fn walked_down(divisor: Divisor) -> impl Iterator<Item = (Device, AvgPool)> {
     let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
     let devices = Device::all().into_iter().filter(|device| !device.uses_host_memory());
-    devices.map(move |device| (device, pool.algorithm(Algorithm::StencilRolling)))
+    devices.map(move |device| (device, pool.algorithm(Algorithm::Stencil)))
 }
 
 /// With an odd width, two units compute the same column. One of them writes it, so that its sum has only one order: a
@@ -786,7 +787,7 @@ fn columns_of_two_units<T: Element>(device: &Device, divisor: Divisor) {
     let fill = Fill { flavour: Flavour::Mixed, seed: 1 };
     let numbers: Vec<T> = fill.elements(channels * rows * wide);
     let pool = AvgPool::new([3, 3]).stride([1, 1]).padding([1, 1]).divisor(divisor);
-    for algorithm in [Algorithm::RegisterTile, Algorithm::StencilRolling] {
+    for algorithm in [Algorithm::RegisterTile, Algorithm::Stencil] {
         let pool = pool.algorithm(algorithm);
         // The results for this width, forward and backward, line by line.
         let both = |width: usize| {
@@ -829,7 +830,7 @@ fn large_shares_together_do_not_overflow() {
     let keeps = |device: &Device| matches!(device.backend(), Backend::Cuda | Backend::Hip);
     let pools = [Divisor::Valid, Divisor::Padded].into_iter().flat_map(walked_down);
     for (device, pool) in pools.filter(|(device, _)| keeps(device)) {
-        let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::StencilFlat);
+        let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::Stencil);
         for (pool, dims, step) in
             [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)]
         {
@@ -856,7 +857,7 @@ fn large_shares_together_do_not_overflow() {
 fn large_shares_do_not_overflow() {
     let (rows, columns) = (8, 9);
     for (device, pool) in walked_down(Divisor::Valid) {
-        let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::StencilFlat);
+        let flat = pool.layout(Layout::ChannelsFirst).algorithm(Algorithm::Stencil);
         let layouts = [(pool, [1, rows, columns, 2], 2), (flat, [1, 2, rows, columns], 1)];
         for ((pool, dims, step), at) in layouts.into_iter().flat_map(|layout| {
             // In a corner, in the first column, on the row before the last, and inside.
@@ -1090,7 +1091,7 @@ fn every_algorithm_plans_what_it_is_for() {
         let found: Vec<_> = Algorithm::ALL.into_iter().filter(is_there).collect();
         use Algorithm::{
             BlockReduce, CpuRows, Direct, Gather, GatherStaged, GatherTile, RegisterTile,
-            SegmentedScatter, Sliding, StencilFlat, StencilRolling, VanHerk,
+            SegmentedScatter, Sliding, Stencil, VanHerk,
         };
         // On devices with kernels, `sliding` selects `van_herk`.
         let (forward, backward) = ([Direct, Sliding, RegisterTile, VanHerk], [Gather, GatherTile]);
@@ -1099,10 +1100,10 @@ fn every_algorithm_plans_what_it_is_for() {
             Backend::Cpu => [&forward[..], &[BlockReduce, CpuRows], &backward].concat(),
             // Mesa's software Vulkan is unreliable with shared memory in SPIR-V, so such kernels are not used on it.
             Backend::Vulkan if device.is_emulated() => {
-                [&forward[..], &[StencilFlat, StencilRolling], &backward].concat()
+                [&forward[..], &[Stencil], &backward].concat()
             }
             _ => {
-                let special = [BlockReduce, StencilFlat, StencilRolling];
+                let special = [BlockReduce, Stencil];
                 [&forward[..], &special, &backward, &[GatherStaged, SegmentedScatter]].concat()
             }
         };

@@ -17,17 +17,24 @@ pub(super) fn whole<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
-    problem: &ProblemArgs,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let member = member_of(problem, args, form);
-    let site = site_of(problem, member.vector, form.tap);
-    let folded = team::<S, A, N, M>(input, problem, args, &member, &site, form);
+    let member = member_of(args, form);
+    let site = site_of(&args.problem, member.vector, form.tap);
+    let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
-        finish::<S, A, M>(output, &mut indices, problem, &site, &folded, member.vector, form.tap);
+        finish::<S, A, M>(
+            output,
+            &mut indices,
+            &args.problem,
+            &site,
+            &folded,
+            member.vector,
+            form.tap,
+        );
     }
 }
 
@@ -37,7 +44,6 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, M>],
     mut indices: ComptimeOption<Box<[Vector<i32, M>]>>,
-    problem: &ProblemArgs,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -47,10 +53,10 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     let room = comptime!((form.units * STAGED) as usize * lanes);
     let mut shared = Shared::<[Vector<S, M>]>::new_aligned_slice(room, 16usize);
     let first = CUBE_POS as u32 * args.teams;
-    let planes = min(max(problem.vectors, first) - first, args.teams);
+    let planes = min(max(args.problem.vectors, first) - first, args.teams);
     let base = first * args.taps / lanes as u32;
     // The last vector of the cube's planes; that of all planes if the cube has none.
-    let end = min(first + planes, problem.vectors) * args.taps / lanes as u32;
+    let end = min(first + planes, args.problem.vectors) * args.taps / lanes as u32;
     let mut loaded = Sequence::<Vector<S, N>>::new();
     #[unroll]
     for i in 0..STAGED {
@@ -73,8 +79,8 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
     sync_cube();
     if UNIT_POS < planes {
         let vector = first + UNIT_POS;
-        let site = site_of(problem, vector, form.tap);
-        let mut folded = accumulator_at::<A, M>(problem, &site, form.tap);
+        let site = site_of(&args.problem, vector, form.tap);
+        let mut folded = accumulator_at::<A, M>(&args.problem, &site, form.tap);
         let (rounds, _) = args.round.div_mod(args.taps);
         let own = UNIT_POS * args.taps;
         for round in 0..rounds {
@@ -86,7 +92,7 @@ pub(super) fn staged<S: Float, A: Float, N: Size, M: Size>(
         for t in rounds * STAGED..args.taps {
             tap_of_plane::<S, A, M>(&shared, own, t, &mut folded, form);
         }
-        finish::<S, A, M>(output, &mut indices, problem, &site, &folded, vector, form.tap);
+        finish::<S, A, M>(output, &mut indices, &args.problem, &site, &folded, vector, form.tap);
     }
 }
 
@@ -110,17 +116,16 @@ pub(super) fn part<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     values: &mut [Vector<A, M>],
     mut positions: ComptimeOption<Box<[Vector<i32, M>]>>,
-    problem: &ProblemArgs,
     args: &TeamArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
 ) {
-    let member = member_of(problem, args, form);
-    let site = site_of(problem, member.vector, form.tap);
-    let folded = team::<S, A, N, M>(input, problem, args, &member, &site, form);
+    let member = member_of(args, form);
+    let site = site_of(&args.problem, member.vector, form.tap);
+    let folded = team::<S, A, N, M>(input, args, &member, &site, form);
     if member.writes {
-        let at = (member.part * problem.vectors + member.vector) as usize;
+        let at = (member.part * args.problem.vectors + member.vector) as usize;
         values[at] = folded.value;
         #[comptime]
         match &mut positions {
@@ -175,7 +180,7 @@ fn add<A: Float, M: Size>(
     next: &Accumulator<A, M>,
     #[comptime] form: Form,
 ) {
-    let before = Accumulator::<A, M> { value: folded.value, position: folded.position };
+    let before = *folded;
     let both = merge::<A, M>(&before, next, form.tap.fold, form.tap.extremum);
     folded.value = both.value;
     folded.position = both.position;
@@ -209,17 +214,19 @@ struct Member {
 }
 
 #[cube]
-fn member_of(problem: &ProblemArgs, args: &TeamArgs, #[comptime] form: Form) -> Member {
+fn member_of(args: &TeamArgs, #[comptime] form: Form) -> Member {
     let (quotient, remainder) = args.neighbours.div_mod(UNIT_POS);
     let (number, team) =
         if comptime!(form.pixels) { (quotient, remainder) } else { (remainder, quotient) };
     let (part, cube) = args.cubes.div_mod(CUBE_POS as u32);
     let vector = cube * args.teams + team;
-    let works =
-        number < args.team && team < args.teams && part < args.parts && vector < problem.vectors;
+    let works = number < args.team
+        && team < args.teams
+        && part < args.parts
+        && vector < args.problem.vectors;
     Member {
         number,
-        vector: min(vector, problem.vectors - 1),
+        vector: min(vector, args.problem.vectors - 1),
         part,
         works,
         writes: works && number == 0,
@@ -230,36 +237,24 @@ fn member_of(problem: &ProblemArgs, args: &TeamArgs, #[comptime] form: Form) -> 
 #[cube]
 fn team<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
     args: &TeamArgs,
     member: &Member,
     site: &Site,
     #[comptime] form: Form,
 ) -> Accumulator<A, M> {
-    let mut folded = accumulator_at::<A, N>(problem, site, form.tap);
-    let nothing = accumulator_at::<A, N>(problem, site, form.tap);
+    let mut folded = accumulator_at::<A, N>(&args.problem, site, form.tap);
+    let nothing = accumulator_at::<A, N>(&args.problem, site, form.tap);
     if member.works {
         let first = member.part * args.taps_a_part;
         let end = min(first + args.taps_a_part, args.taps);
         let (rounds, rest) = args.round.div_mod(max(end, first) - first);
         let mut t = first + member.number;
         for _ in 0..rounds {
-            round::<S, A, N>(input, problem, args, site, &mut folded, &nothing, t, end, true, form);
+            round::<S, A, N>(input, args, site, &mut folded, &nothing, t, end, true, form);
             t += args.team * comptime!(FLIGHT);
         }
         if rest > 0 {
-            round::<S, A, N>(
-                input,
-                problem,
-                args,
-                site,
-                &mut folded,
-                &nothing,
-                t,
-                end,
-                false,
-                form,
-            );
+            round::<S, A, N>(input, args, site, &mut folded, &nothing, t, end, false, form);
         }
     }
     let mut lanes = lanes_folded::<A, N, M>(&folded, form);
@@ -295,10 +290,8 @@ fn team<S: Float, A: Float, N: Size, M: Size>(
 
 /// Reduces the taps `t`, `t` + T, …, whose loads a unit has in flight at once.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn round<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
     args: &TeamArgs,
     site: &Site,
     folded: &mut Accumulator<A, N>,
@@ -313,10 +306,10 @@ fn round<S: Float, A: Float, N: Size>(
     for i in 0..FLIGHT {
         let t = t + i * args.team;
         let there = if comptime!(whole) { t } else { min(t, end - 1) };
-        let place = place_of::<N>(problem, args, site, there, form);
+        let place = place_of::<N>(args, site, there, form);
         let value = widen::<S, A, N>(input[place.vector as usize], form.tap.widened);
         let inside = place.inside && (comptime!(whole) || t == there);
-        if comptime!(whole && form.flat) {
+        if comptime!(whole && form.whole_plane) {
             taps.push(Accumulator::<A, N> { value, position: place.position });
         } else {
             taps.push(Accumulator::<A, N> {
@@ -333,7 +326,7 @@ fn round<S: Float, A: Float, N: Size>(
 
 /// The position of a tap.
 #[derive(CubeType)]
-struct Place<N: Size> {
+struct TapPosition<N: Size> {
     /// Its vector, clamped to those that exist.
     vector: u32,
     position: Vector<i32, N>,
@@ -343,37 +336,38 @@ struct Place<N: Size> {
 
 #[cube]
 fn place_of<N: Size>(
-    problem: &ProblemArgs,
     args: &TeamArgs,
     site: &Site,
     t: u32,
     #[comptime] form: Form,
-) -> Place<N> {
-    let plane = (problem.depth.input * problem.height.input * problem.width.input) as u32;
-    if comptime!(form.across) {
+) -> TapPosition<N> {
+    let plane =
+        (args.problem.depth.input * args.problem.height.input * args.problem.width.input) as u32;
+    if comptime!(form.along_width) {
         let lanes = N::value() as u32;
         let mut position = Vector::<i32, N>::new((t * lanes) as i32);
         #[unroll]
         for i in 0..N::value() {
             position.insert(i, (t * lanes) as i32 + i as i32);
         }
-        Place::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
-    } else if comptime!(form.flat) {
-        let vector = (site.sample * plane + t) * problem.pixel_vectors + site.lane;
-        Place::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
+        TapPosition::<N> { vector: site.sample * args.taps + t, position, inside: true.runtime() }
+    } else if comptime!(form.whole_plane) {
+        let vector = (site.sample * plane + t) * args.problem.pixel_vectors + site.lane;
+        TapPosition::<N> { vector, position: Vector::new(t as i32), inside: true.runtime() }
     } else {
         let (row, w) = args.kernel_width.div_mod(t);
         let (d, h) = args.kernel_height.div_mod(row);
         let position = plane_position(
-            problem,
-            inner(&problem.depth, &site.depth, d, form.tap.depth),
-            inner(&problem.height, &site.height, h, form.tap.height),
-            inner(&problem.width, &site.width, w, form.tap.width),
+            &args.problem,
+            inner(&args.problem.depth, &site.depth, d, form.tap.depth),
+            inner(&args.problem.height, &site.height, h, form.tap.height),
+            inner(&args.problem.width, &site.width, w, form.tap.width),
         );
         let inside =
             is_inside(&site.depth, d) && is_inside(&site.height, h) && is_inside(&site.width, w);
-        let vector = (site.sample * plane + position as u32) * problem.pixel_vectors + site.lane;
-        Place::<N> { vector, position: Vector::new(position), inside }
+        let vector =
+            (site.sample * plane + position as u32) * args.problem.pixel_vectors + site.lane;
+        TapPosition::<N> { vector, position: Vector::new(position), inside }
     }
 }
 
@@ -402,7 +396,7 @@ fn lanes_folded<A: Float, N: Size, M: Size>(
     };
     #[unroll]
     for i in 1..N::value() {
-        if comptime!(form.across) {
+        if comptime!(form.along_width) {
             let next = Accumulator::<A, M> {
                 value: Vector::new(folded.value.extract(i)),
                 position: Vector::new(folded.position.extract(i)),

@@ -27,19 +27,13 @@ mod kernel;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, Tensor, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
-use crate::pool::common::window::{Form as Tap, problem_args};
+use crate::pool::common::window::{Form as Tap, ProblemArgs, problem_args};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, optional, widest_divisor};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
@@ -71,7 +65,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses everything except maxima and averages.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no norms")
     }
@@ -82,11 +76,12 @@ impl Kernel for Config {
         // Not every device has shared vectors of more than four lanes.
         let widest = task.widest().min(device.vector_lanes.min(16));
         if let Some((lanes, planes)) = staged(task, widest) {
-            let settings = Settings { lanes, across: true, unrolled: false, ..own };
+            let settings = Settings { lanes, along_width: true, unrolled: false, ..own };
             return Ok((settings, Self { team: 1, parts: 1, planes }));
         }
-        let Teams { lanes, across, team, parts } = Teams::new(task, own.lanes.min(widest), widest);
-        let settings = Settings { lanes, across, unrolled: false, ..own };
+        let Teams { lanes, along_width, team, parts } =
+            Teams::new(task, own.lanes.min(widest), widest);
+        let settings = Settings { lanes, along_width, unrolled: false, ..own };
         let workspace = workspace(task.with(settings), parts);
         Ok((Settings { workspace, ..settings }, Self { team, parts, planes: 0 }))
     }
@@ -96,8 +91,8 @@ impl Kernel for Config {
         let Task { settings, device, .. } = task;
         let Self { team, parts, planes } = *self;
         let (units, taps) = (settings.units, task.taps());
-        task.check_lanes_of(match settings.across {
-            true if !is_flat(task.pooling()) => 0,
+        task.check_lanes_of(match settings.along_width {
+            true if !is_whole_plane(task.pooling()) => 0,
             // The planes of a cube, and those of the last one, are whole vectors.
             true if planes > 0 => {
                 let last = task.outputs() % planes;
@@ -108,7 +103,7 @@ impl Kernel for Config {
         })?;
         let room = units as usize * STAGED as usize * settings.lanes;
         let fits = planes == 0
-            || (settings.across && team == 1 && parts == 1 && planes <= units as usize)
+            || (settings.along_width && team == 1 && parts == 1 && planes <= units as usize)
                 && planes.saturating_mul(taps) <= room;
         let halves = team.is_power_of_two() && team <= units;
         if !fits || !halves || !(1..=MOST_PARTS).contains(&parts) {
@@ -124,19 +119,14 @@ impl Kernel for Config {
         only_if(NAME, room, "results of a cube's units do not fit in shared memory")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         match self.parts {
-            1 => launch_one(client, task, self, buffers),
-            _ => launch_parts(client, task, self, buffers),
+            1 => launch_one(task, self, buffers),
+            _ => launch_parts(task, self, buffers),
         }
         Ok(())
     }
@@ -165,8 +155,8 @@ fn staged(task: Task<'_>, widest: usize) -> Option<(usize, usize)> {
     // Planes of a whole number of vectors, whatever their elements.
     let planes = fitting.min(few) / lanes * lanes;
     let fits = room * size <= device.shared_bytes && planes > 0;
-    let flat = task.pixel() == 1 && is_flat(task.pooling()) && device.cores.is_none();
-    (flat && narrow && fits && fitting >= ENOUGH_PLANES).then_some((lanes, planes))
+    let whole_plane = task.pixel() == 1 && is_whole_plane(task.pooling()) && device.cores.is_none();
+    (whole_plane && narrow && fits && fitting >= ENOUGH_PLANES).then_some((lanes, planes))
 }
 
 /// The number of units that fill a large GPU several times over.
@@ -177,7 +167,7 @@ const ENOUGH_UNITS: usize = 1 << 17;
 struct Teams {
     /// The number of elements that a unit reads at once, and whether they are neighbours in one plane.
     lanes: usize,
-    across: bool,
+    along_width: bool,
     /// The number of units of a team.
     team: u32,
     /// The number of parts that the taps are split into.
@@ -188,14 +178,14 @@ impl Teams {
     /// Chooses teams for a problem. `lanes` divides a pixel; `widest` is the most that is loaded at once.
     fn new(task: Task<'_>, lanes: usize, widest: usize) -> Self {
         let (pixels, units) = (task.pixel(), task.settings.units);
-        let across = pixels == 1 && is_flat(task.pooling());
-        let lanes = if across { widest_divisor(task.taps(), widest) } else { lanes };
-        let taps = task.taps() / if across { lanes } else { 1 };
-        let outputs = task.outputs() / if across { 1 } else { lanes };
+        let along_width = pixels == 1 && is_whole_plane(task.pooling());
+        let lanes = if along_width { widest_divisor(task.taps(), widest) } else { lanes };
+        let taps = task.taps() / if along_width { lanes } else { 1 };
+        let outputs = task.outputs() / if along_width { 1 } else { lanes };
         let power = |n: usize| 1usize << n.max(1).ilog2();
         // Neighbouring units cover the vectors of a pixel before they share its taps.
         let pixel = (pixels / lanes).next_power_of_two().min(32);
-        let pixel = if across { 1 } else { pixel };
+        let pixel = if along_width { 1 } else { pixel };
         // Each unit of a team has a few taps, so that combining the units' results is not most of the work.
         let most = power(taps / FLIGHT as usize).min(power(units as usize / pixel));
         let wanted = if pixels == 1 {
@@ -206,7 +196,7 @@ impl Teams {
         let team = wanted.min(most);
         let parts = (ENOUGH_UNITS / (outputs * team).max(1)).clamp(1, MOST_PARTS);
         let parts = parts.min(taps / (team * 4 * FLIGHT as usize)).max(1);
-        Self { lanes, across, team: team as u32, parts }
+        Self { lanes, along_width, team: team as u32, parts }
     }
 }
 
@@ -214,7 +204,7 @@ impl Teams {
 const MOST_PARTS: usize = 128;
 
 /// Whether a window is the whole plane, so that its taps are in memory order.
-pub(super) fn is_flat(pooling: &Pooling) -> bool {
+pub(super) fn is_whole_plane(pooling: &Pooling) -> bool {
     let whole = |axis: &Axis| {
         let all = axis.output() == 1 && axis.before() == 0 && axis.kernel() == axis.input();
         all && (axis.dilation() == 1 || axis.kernel() == 1)
@@ -240,12 +230,13 @@ fn partial_bytes(task: Task<'_>) -> usize {
 
 /// The number of lanes that are written; lanes along a plane become one.
 fn written(settings: &Settings) -> usize {
-    if settings.across { 1 } else { settings.lanes }
+    if settings.along_width { 1 } else { settings.lanes }
 }
 
-/// The numbers of the teams. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its teams. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TeamArgs {
+    problem: ProblemArgs,
     /// The divisor that splits a unit's position into member and team: the units of a team, or the teams of a cube.
     neighbours: FastDivmod<u32>,
     /// The number of units in a team, of teams in a cube, and of halvings until a team has one unit.
@@ -270,9 +261,9 @@ struct TeamArgs {
 struct Form {
     tap: Tap,
     /// Whether the taps are the plane in memory order.
-    flat: bool,
+    whole_plane: bool,
     /// Whether the lanes lie along the taps.
-    across: bool,
+    along_width: bool,
     /// Whether neighbouring units have neighbouring vectors of a pixel instead of neighbouring taps.
     pixels: bool,
     units: u32,
@@ -284,8 +275,8 @@ impl Form {
     fn new(task: Task<'_>) -> Self {
         Self {
             tap: Tap::new(each(task)),
-            flat: is_flat(task.pooling()),
-            across: task.settings.across,
+            whole_plane: is_whole_plane(task.pooling()),
+            along_width: task.settings.along_width,
             pixels: task.pixel() > 1,
             units: task.settings.units,
             vectors: task.device.shared_vectors,
@@ -299,8 +290,8 @@ impl Form {
 }
 
 /// Launches teams, or units, that reduce whole windows.
-fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
-    let (lanes, written) = (task.lanes(), written(&task.settings));
+fn launch_one(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
     let cubes = cubes_of_a_part(task, config);
     let (count, dim) = task.cubes(client, cubes);
     let launch = if config.planes > 0 {
@@ -320,7 +311,6 @@ fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers
             buffers.input.vectors(lanes),
             buffers.output.vectors(written),
             optional(buffers.indices, written),
-            problem_args(each(task)),
             team_args(task, config, cubes),
             Form::new(task),
             task.elem(),
@@ -330,8 +320,8 @@ fn launch_one(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers
 }
 
 /// Launches teams that reduce parts of windows, and then the kernel that combines the parts.
-fn launch_parts(client: &Client, task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
-    let (lanes, written) = (task.lanes(), written(&task.settings));
+fn launch_parts(task: Task<'_>, config: &Config, buffers: Buffers<'_>) {
+    let (client, lanes, written) = (buffers.client, task.lanes(), written(&task.settings));
     let (form, cubes) = (Form::new(task), cubes_of_a_part(task, config));
     let elements = config.parts * task.outputs();
     let values = client.empty(elements * task.settings.accumulator.size());
@@ -352,7 +342,6 @@ fn launch_parts(client: &Client, task: Task<'_>, config: &Config, buffers: Buffe
             buffers.input.vectors(lanes),
             values.vectors(written),
             optional(positions, written),
-            problem_args(each(task)),
             team_args(task, config, cubes),
             form,
             task.elem(),
@@ -394,16 +383,17 @@ fn windows_of_a_cube(settings: &Settings, config: &Config) -> usize {
 /// The task with the settings for results: lanes along a plane become one.
 fn each(task: Task<'_>) -> Task<'_> {
     let lanes = written(&task.settings);
-    task.with(Settings { lanes, across: false, unrolled: false, ..task.settings })
+    task.with(Settings { lanes, along_width: false, unrolled: false, ..task.settings })
 }
 
 fn team_args(task: Task<'_>, config: &Config, cubes: usize) -> TeamArgsLaunch {
     let axes = task.axes();
     let teams = windows_of_a_cube(&task.settings, config) as u32;
-    let vectors = task.settings.across && config.planes == 0;
+    let vectors = task.settings.along_width && config.planes == 0;
     let taps = task.taps() / if vectors { task.lanes() } else { 1 };
     let channels_last = task.pixel() > 1;
     TeamArgsLaunch::new(
+        problem_args(each(task)),
         if channels_last { teams } else { config.team },
         config.team,
         teams,

@@ -3,30 +3,32 @@
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::cube::axis::AxisForm;
+use crate::pool::common::Task;
+use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::outermost;
 
 /// A block on one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Block {
-    pub(in crate::pool) form: AxisForm,
+pub(crate) struct Block {
+    pub(crate) form: AxisForm,
     /// The inputs of a block: a multiple of the stride.
-    pub(in crate::pool) inputs: u32,
-    pub(in crate::pool) kernel: u32,
-    pub(in crate::pool) stride: u32,
-    pub(in crate::pool) before: u32,
+    pub(crate) inputs: u32,
+    pub(crate) kernel: u32,
+    pub(crate) stride: u32,
+    pub(crate) before: u32,
     /// Whether all inputs exist, and all the windows over them.
-    pub(in crate::pool) whole: bool,
+    pub(crate) whole: bool,
 }
 
 impl Block {
     /// The blocks of one stride step on each axis.
-    pub(in crate::pool) fn of(pooling: &Pooling) -> [Self; AXES] {
+    pub(crate) fn of(pooling: &Pooling) -> [Self; AXES] {
         blocks_of(pooling, 1, 1)
     }
 
     /// The windows over input `i` of a block: the first one, and how many. They are counted from the window that would
     /// start at the first input of the block if there were no padding.
-    pub(in crate::pool) fn over(&self, i: u32) -> (i32, u32) {
+    pub(crate) fn over(&self, i: u32) -> (i32, u32) {
         let (step, phase) = ((i + self.before) / self.stride, (i + self.before) % self.stride);
         let count =
             if phase < self.kernel { (self.kernel - 1 - phase) / self.stride + 1 } else { 0 };
@@ -34,7 +36,7 @@ impl Block {
     }
 
     /// The windows over a block, counted as by `over`: the first one, and how many.
-    pub(in crate::pool) fn all(&self) -> (i32, u32) {
+    pub(crate) fn all(&self) -> (i32, u32) {
         let over: Vec<_> = (0..self.inputs).map(|i| self.over(i)).filter(|o| o.1 > 0).collect();
         let first = over.iter().map(|o| o.0).min().unwrap_or(0);
         let end = over.iter().map(|o| o.0 + o.1 as i32).max().unwrap_or(0);
@@ -42,7 +44,7 @@ impl Block {
     }
 
     /// The vectors of `lanes` windows that contain them: the first one, and how many.
-    pub(in crate::pool) fn vectors(&self, lanes: u32) -> (i32, u32) {
+    pub(crate) fn vectors(&self, lanes: u32) -> (i32, u32) {
         let (first, count) = self.all();
         let lanes = lanes as i32;
         let start = first.div_euclid(lanes);
@@ -50,20 +52,37 @@ impl Block {
     }
 
     /// The lanes of a vector of inputs, if a block has `vectors` of them.
-    pub(in crate::pool) fn lanes_of(&self, vectors: u32) -> i32 {
+    pub(crate) fn lanes_of(&self, vectors: u32) -> i32 {
         (self.inputs / vectors) as i32
     }
 }
 
+/// Refuses `kernel` if a block has more inputs than this, or more windows over them.
+pub(crate) fn check_blocks(
+    kernel: &'static str,
+    axes: &[Block; AXES],
+    [inputs, windows]: [usize; 2],
+) -> Result<(), PlanError> {
+    let product = |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
+    let few = product(|block| block.all().1) <= windows;
+    only_if(kernel, product(|block| block.inputs) <= inputs, "a unit has too many inputs")?;
+    only_if(kernel, few, "too many windows overlap a unit's inputs")
+}
+
+/// The number of blocks on each axis.
+pub(crate) fn blocks_on_axes(task: Task<'_>, axes: &[Block; AXES]) -> [usize; AXES] {
+    [0, 1, 2].map(|i| task.axes()[i].input().div_ceil(axes[i].inputs as usize))
+}
+
 /// The lanes of a vector of windows, if the lanes of inputs lie along the width: if the stride divides a vector of
 /// inputs, the windows that start in it.
-pub(in crate::pool) fn window_lanes(width: &Axis, lanes: usize) -> usize {
+pub(crate) fn window_lanes(width: &Axis, lanes: usize) -> usize {
     if lanes.is_multiple_of(width.stride()) { lanes / width.stride() } else { lanes }
 }
 
 /// The blocks on each axis: one stride step, but `strip` steps on the outermost axis that has a window, and `lanes` times
 /// as many on the width.
-pub(in crate::pool) fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
+pub(crate) fn blocks_of(pooling: &Pooling, strip: usize, lanes: u32) -> [Block; AXES] {
     let axes = pooling.grid().axes();
     let along = outermost(pooling);
     [0, 1, 2].map(|i| {

@@ -1,41 +1,43 @@
 //! Tensors as kernel arguments.
 
+use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 
-/// The tensors of a launch, already checked by the operator's entry point.
+/// The client of a launch and its tensors, already checked by the operator's entry point.
 #[derive(Clone, Copy)]
-pub(in crate::pool) struct Buffers<'a> {
-    pub(in crate::pool) input: Tensor<'a>,
-    pub(in crate::pool) output: Tensor<'a>,
+pub(crate) struct Buffers<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) input: Tensor<'a>,
+    pub(crate) output: Tensor<'a>,
     /// The indices of maxima, if there are any: written by a pooling, read by its gradient.
-    pub(in crate::pool) indices: Option<Tensor<'a>>,
+    pub(crate) indices: Option<Tensor<'a>>,
     /// The tensor that was pooled, if its gradient depends on it.
-    pub(in crate::pool) pooled: Option<Tensor<'a>>,
+    pub(crate) pooled: Option<Tensor<'a>>,
 }
 
 /// A buffer and the number of elements in it.
 #[derive(Clone, Copy)]
-pub(in crate::pool) struct Tensor<'a> {
-    pub(in crate::pool) handle: &'a Handle,
-    pub(in crate::pool) elements: usize,
+pub(crate) struct Tensor<'a> {
+    pub(crate) handle: &'a Handle,
+    pub(crate) elements: usize,
 }
 
 impl<'a> Tensor<'a> {
     /// A tensor in a buffer that the operator's entry point has checked, or that was allocated for as many elements.
-    pub(in crate::pool) fn new(handle: &'a Handle, elements: usize) -> Self {
+    pub(crate) fn new(handle: &'a Handle, elements: usize) -> Self {
         Self { handle, elements }
     }
 
     /// The tensor as vectors of `lanes`.
-    pub(in crate::pool) fn vectors(self, lanes: usize) -> BufferArg {
+    pub(crate) fn vectors(self, lanes: usize) -> BufferArg {
         // SAFETY: the buffer holds as many elements, see `new`.
         unsafe { BufferArg::from_raw_parts(self.handle.clone(), self.elements / lanes) }
     }
 }
 
 /// A tensor that the kernel may not have, as vectors of `lanes`.
-pub(in crate::pool) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
+pub(crate) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     tensor: Option<Tensor<'_>>,
     lanes: usize,
 ) -> ComptimeOptionArgs<T> {

@@ -4,20 +4,22 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
-use crate::cube::axis::{AxisArgs, AxisForm, Shares, axis_args, share_above, share_below, shares};
-use crate::pool::common::task::Task;
+use crate::cube::axis::{
+    AxisArgs, AxisForm, EvenSplit, axis_args, split, split_above, split_below,
+};
+use crate::pool::common::Task;
 use crate::pool::common::window::{Fold, indexing};
 use crate::pool::problem::Gradient;
 
 /// The numbers of an axis, seen from its input coordinates.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::pool) struct CoverArgs {
-    pub(in crate::pool) axis: AxisArgs,
+pub(crate) struct CoverArgs {
+    pub(crate) axis: AxisArgs,
     input: FastDivmod<u32>,
-    pub(in crate::pool) stride: FastDivmod<u32>,
-    pub(in crate::pool) outputs: i32,
+    pub(crate) stride: FastDivmod<u32>,
+    pub(crate) outputs: i32,
     /// For uneven axes: where the windows over a coordinate begin and end.
-    shares: Shares,
+    split: EvenSplit,
 }
 
 fn cover_args(axis: &Axis) -> CoverArgsLaunch {
@@ -26,34 +28,30 @@ fn cover_args(axis: &Axis) -> CoverArgsLaunch {
         axis.input() as u32,
         axis.stride() as u32,
         axis.output() as i32,
-        shares(axis.output(), axis.input()),
+        split(axis.output(), axis.input()),
     )
 }
 
 /// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::pool) struct GatherArgs {
+pub(crate) struct GatherArgs {
     /// The number of input vectors.
-    pub(in crate::pool) vectors: u32,
+    pub(crate) vectors: u32,
     /// The number of vectors in a pixel.
     pixel: FastDivmod<u32>,
-    pub(in crate::pool) pixel_vectors: u32,
-    pub(in crate::pool) depth: CoverArgs,
-    pub(in crate::pool) height: CoverArgs,
-    pub(in crate::pool) width: CoverArgs,
+    pub(crate) pixel_vectors: u32,
+    pub(crate) depth: CoverArgs,
+    pub(crate) height: CoverArgs,
+    pub(crate) width: CoverArgs,
     /// The value of a fixed divisor.
-    pub(in crate::pool) divisor: u32,
+    pub(crate) divisor: u32,
     /// The index steps to the next sample, channel and position.
     index_batch: u32,
-    pub(in crate::pool) index_channel: u32,
+    pub(crate) index_channel: u32,
     index_position: u32,
 }
 
-pub(in crate::pool) fn gather_args(
-    task: Task<'_>,
-    gradient: Gradient,
-    vectors: usize,
-) -> GatherArgsLaunch {
+pub(crate) fn gather_args(task: Task<'_>, gradient: Gradient, vectors: usize) -> GatherArgsLaunch {
     let [depth, height, width] = task.axes().each_ref().map(cover_args);
     let reduction = gradient.reduction();
     let pixel_vectors = (task.pixel() / task.lanes()) as u32;
@@ -74,15 +72,15 @@ pub(in crate::pool) fn gather_args(
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Form {
-    pub(in crate::pool) axes: [AxisForm; AXES],
+pub(crate) struct Form {
+    pub(crate) axes: [AxisForm; AXES],
     /// The most windows over one coordinate of each axis, if the loops over them are unrolled.
-    pub(in crate::pool) windows: Option<[u32; AXES]>,
-    pub(in crate::pool) fold: Fold,
-    pub(in crate::pool) rounds: bool,
-    pub(in crate::pool) runs: bool,
+    pub(crate) windows: Option<[u32; AXES]>,
+    pub(crate) fold: Fold,
+    pub(crate) rounds: bool,
+    pub(crate) runs: bool,
     /// Whether a pixel has several vectors.
-    pub(in crate::pool) channels: bool,
+    pub(crate) channels: bool,
     /// The number of axes of the problem.
     rank: usize,
 }
@@ -91,7 +89,7 @@ pub(in crate::pool) struct Form {
 const UNROLLED_WINDOWS: usize = 27;
 
 impl Form {
-    pub(in crate::pool) fn new(task: Task<'_>, gradient: Gradient) -> Self {
+    pub(crate) fn new(task: Task<'_>, gradient: Gradient) -> Self {
         let (pooling, axes) = (task.pooling(), task.axes());
         let windows = axes.each_ref().map(most_windows_over);
         let unrolled = unrolled_windows(pooling).is_some();
@@ -107,7 +105,7 @@ impl Form {
     }
 
     /// Whether all windows have the same divisor, so that their sum can be divided once.
-    pub(in crate::pool) fn divides_once(&self) -> bool {
+    pub(crate) fn divides_once(&self) -> bool {
         match self.fold {
             Fold::Extremum | Fold::ExtremumAndIndex | Fold::Norm => false,
             Fold::AverageFixed => true,
@@ -117,7 +115,7 @@ impl Form {
 }
 
 /// The windows over an input in a loop that is unrolled; `None` if it is not.
-pub(in crate::pool) fn unrolled_windows(pooling: &Pooling) -> Option<usize> {
+pub(crate) fn unrolled_windows(pooling: &Pooling) -> Option<usize> {
     let windows = pooling.grid().axes().iter().map(most_windows_over).product();
     // The number of windows over a coordinate of an uneven axis depends on the axis's extent.
     (windows <= UNROLLED_WINDOWS && !pooling.grid().is_uneven()).then_some(windows)
@@ -130,35 +128,35 @@ fn most_windows_over(axis: &Axis) -> usize {
 
 /// The position of an input, and which windows may have read it.
 #[derive(CubeType)]
-pub(in crate::pool) struct Site {
-    pub(in crate::pool) sample: u32,
+pub(crate) struct Site {
+    pub(crate) sample: u32,
     /// The vector within the pixel.
-    pub(in crate::pool) lane: u32,
-    pub(in crate::pool) depth: Cover,
-    pub(in crate::pool) height: Cover,
-    pub(in crate::pool) width: Cover,
+    pub(crate) lane: u32,
+    pub(crate) depth: Cover,
+    pub(crate) height: Cover,
+    pub(crate) width: Cover,
     /// The index by which a window names this input as its winner, without the channel's part.
-    pub(in crate::pool) index: i32,
+    pub(crate) index: i32,
 }
 
 /// The windows over one coordinate.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::pool) struct Cover {
+pub(crate) struct Cover {
     /// The coordinate, counted from the start of the padding.
-    pub(in crate::pool) x: i32,
+    pub(crate) x: i32,
     /// The first window that can reach it.
-    pub(in crate::pool) first: i32,
+    pub(crate) first: i32,
     /// The end of these windows (exclusive).
-    pub(in crate::pool) end: i32,
+    pub(crate) end: i32,
 }
 
 #[cube]
 fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
     if comptime!(form.uneven) {
         // Window `o` covers `⌊o·L/O⌋ .. ⌈(o+1)·L/O⌉`, so that `x·O/L − 1 < o < (x+1)·O/L`.
-        let first = share_below(&args.shares, x) as i32;
-        let end = share_above(&args.shares, x + 1u32) as i32;
+        let first = split_below(&args.split, x) as i32;
+        let end = split_above(&args.split, x + 1u32) as i32;
         Cover { x: x as i32, first, end }
     } else {
         let x = x as i32 + args.axis.before;
@@ -172,7 +170,7 @@ fn cover_of(args: &CoverArgs, x: u32, #[comptime] form: AxisForm) -> Cover {
 }
 
 #[cube]
-pub(in crate::pool) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] form: Form) -> Site {
+pub(crate) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] form: Form) -> Site {
     let (position, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (rows, w) = problem.width.input.div_mod(position);
@@ -195,7 +193,7 @@ pub(in crate::pool) fn site_of(problem: &GatherArgs, vector: u32, #[comptime] fo
 
 /// The offset of the output of the window at (`od`, `oh`, `ow`).
 #[cube]
-pub(in crate::pool) fn offset_of(
+pub(crate) fn offset_of(
     problem: &GatherArgs,
     site: &Site,
     od: i32,
@@ -211,12 +209,7 @@ pub(in crate::pool) fn offset_of(
 
 /// Whether the window at `o` has a tap on the coordinate.
 #[cube]
-pub(in crate::pool) fn reads(
-    args: &CoverArgs,
-    cover: &Cover,
-    o: i32,
-    #[comptime] form: AxisForm,
-) -> bool {
+pub(crate) fn reads(args: &CoverArgs, cover: &Cover, o: i32, #[comptime] form: AxisForm) -> bool {
     if comptime!(form.dilated) {
         o < cover.end && (cover.x - o * args.axis.stride) % args.axis.dilation == 0
     } else {

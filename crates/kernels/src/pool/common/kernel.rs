@@ -2,42 +2,32 @@
 
 use core::fmt;
 
-use cubecl::client::Client;
-
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Settings, Task};
 use crate::pool::error::PlanError;
 use crate::pool::problem::Problem;
 
 /// One way to compute a pooling or its gradient. The implementing type is its configuration: the settings that only
 /// this kernel has.
-pub(in crate::pool) trait Kernel: Copy + fmt::Display {
+pub(crate) trait Kernel: Copy + fmt::Display {
     /// The name that plans print, and by which users select the kernel.
     const NAME: &'static str;
 
     /// Refuses problems and devices that the kernel does not support, whatever the settings.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError>;
 
-    /// Plans the kernel for a problem that fits: the settings that replace the task's, and the configuration. The
+    /// Plans the kernel for a problem that it applies to: the settings that replace the task's, and the configuration. The
     /// selection checks both.
     fn plan(task: Task<'_>) -> Result<(Settings, Self), PlanError>;
 
-    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that fits.
+    /// Refuses settings and a configuration that the kernel cannot run with, for a problem that it applies to.
     fn check(&self, task: Task<'_>) -> Result<(), PlanError>;
 
     /// The estimated time of all launches of a checked plan.
-    fn seconds(&self, meter: &Meter<'_>) -> f64;
+    fn seconds(&self, task: Task<'_>) -> f64;
 
     /// Launches the kernel. The plan and the buffers must have been checked.
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError>;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError>;
 }
 
 /// Declares the configuration of a kernel that has no settings of its own.
@@ -56,4 +46,4 @@ macro_rules! no_config {
     };
 }
 
-pub(in crate::pool) use no_config;
+pub(crate) use no_config;

@@ -3,18 +3,16 @@
 use windowpane_geometry::{AXES, DType};
 
 use crate::device::Capabilities;
-use crate::pool::common::blocks::window_lanes;
-use crate::pool::common::reach::Reach;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Reach, Task, window_lanes};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
 /// The most taps for which the loops over them are unrolled.
-pub(in crate::pool) const UNROLLED_TAPS: usize = 49;
+pub(crate) const UNROLLED_TAPS: usize = 49;
 
 /// The most lanes that may lie along the width; `None` if they may not. A pixel must be one element, vectors must
 /// divide the width of input and output, and no window along the width may be empty. A gradient's vectors of windows
 /// may be shorter than those of inputs.
-pub(in crate::pool) fn lanes_across(problem: Problem<'_>, widest: usize) -> Option<usize> {
+pub(crate) fn lanes_along_width(problem: Problem<'_>, widest: usize) -> Option<usize> {
     let Problem { pooling, gradient, .. } = problem;
     let width = &pooling.grid().axes()[AXES - 1];
     let fits =
@@ -30,7 +28,7 @@ pub(in crate::pool) fn lanes_across(problem: Problem<'_>, widest: usize) -> Opti
 
 /// Whether vectors divide the windows of a row; for a gradient, vectors of the windows that start in a vector of
 /// inputs.
-pub(in crate::pool) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
+pub(crate) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bool {
     let width = &problem.pooling.grid().axes()[AXES - 1];
     let lanes = if problem.gradient { window_lanes(width, lanes) } else { lanes };
     width.output().is_multiple_of(lanes)
@@ -39,20 +37,20 @@ pub(in crate::pool) fn divides_windows(problem: Problem<'_>, lanes: usize) -> bo
 /// The lanes along the width in which strips are written: as many as divide both widths. If these are a word or less
 /// and windows share nothing, a GPU's unit has as many as divide the output's width, to compute more results from the
 /// same index arithmetic.
-pub(in crate::pool) fn lanes_written(task: Task<'_>) -> Option<usize> {
+pub(crate) fn lanes_written(task: Task<'_>) -> Option<usize> {
     let (width, widest) = (&task.axes()[AXES - 1], task.widest());
-    let both = lanes_across(task.problem, widest)?;
+    let both = lanes_along_width(task.problem, widest)?;
     let few = !task.settings.runs && 4 * both <= widest && width.kernel() <= width.stride();
     Some(if few { widest_divisor(width.output(), widest) } else { both })
 }
 
 /// The number of elements in the widest single load.
-pub(in crate::pool) fn widest_load(dtype: DType, device: &Capabilities) -> usize {
+pub(crate) fn widest_load(dtype: DType, device: &Capabilities) -> usize {
     (device.load_bytes / dtype.size()).max(1)
 }
 
 /// The largest power of two that divides `n` and is at most `limit`.
-pub(in crate::pool) fn widest_divisor(n: usize, limit: usize) -> usize {
+pub(crate) fn widest_divisor(n: usize, limit: usize) -> usize {
     let divisor = 1 << n.trailing_zeros().min(usize::BITS - 2);
     divisor.min(1 << limit.ilog2())
 }

@@ -9,23 +9,33 @@
 //! * `buffers`: tensors as kernel arguments.
 //! * `window`: a problem's numbers, the position of an output, how its taps are reduced and the result is written.
 //! * `cover`: the same from an input's side: which windows read it.
-//! * `runs`, `reach`: what neighbouring windows share along a line; where lanes along the width find their taps.
+//! * `reach`: where lanes along the width find their taps.
 //! * `pieces`: how rows of planes are cut, so that few large planes keep a GPU busy.
-//! * `strips`, `taps`, `tiles`: which rows and taps a strip of outputs reads, and which units are neighbours.
+//! * `tiles`: which units are neighbours.
 //! * `blocks`: the windows over a block of inputs.
 
 pub(super) mod blocks;
-pub(super) mod buffers;
-pub(super) mod cost;
+mod buffers;
+mod cost;
 pub(super) mod cover;
-pub(super) mod kernel;
-pub(super) mod lanes;
-pub(super) mod pieces;
-pub(super) mod reach;
-pub(super) mod runs;
+mod kernel;
+mod lanes;
+mod pieces;
+mod reach;
 pub(super) mod settings;
-pub(super) mod strips;
-pub(super) mod taps;
-pub(super) mod task;
-pub(super) mod tiles;
+mod task;
+mod tiles;
 pub(super) mod window;
+
+pub(super) use blocks::{Block, blocks_of, blocks_on_axes, check_blocks, window_lanes};
+pub(super) use buffers::{Buffers, Tensor, optional};
+pub(super) use cost::{SECTOR, WARP, WORD, Work};
+pub(super) use kernel::{Kernel, no_config};
+pub(super) use lanes::{
+    UNROLLED_TAPS, divides_windows, lanes_along_width, lanes_written, widest_divisor, widest_load,
+};
+pub(super) use pieces::Pieces;
+pub(super) use reach::{Reach, lanes_of};
+pub(super) use settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
+pub(super) use task::Task;
+pub(super) use tiles::{Tiles, own_column, tiled, tiles_args};

@@ -5,19 +5,19 @@ use windowpane_geometry::{AXES, Pooling};
 
 /// The positions of an output vector's taps in input vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Reach {
+pub(crate) struct Reach {
     /// The lanes of an input vector and of an output vector.
-    pub(in crate::pool) input: usize,
-    pub(in crate::pool) output: usize,
-    pub(in crate::pool) taps: usize,
-    pub(in crate::pool) stride: usize,
-    pub(in crate::pool) dilation: usize,
+    pub(crate) input: usize,
+    pub(crate) output: usize,
+    pub(crate) taps: usize,
+    pub(crate) stride: usize,
+    pub(crate) dilation: usize,
     before: usize,
 }
 
 impl Reach {
     /// For vectors along the width, with `input` and `output` lanes.
-    pub(in crate::pool) fn new(pooling: &Pooling, input: usize, output: usize) -> Self {
+    pub(crate) fn new(pooling: &Pooling, input: usize, output: usize) -> Self {
         let width = &pooling.grid().axes()[AXES - 1];
         Self {
             input,
@@ -30,16 +30,16 @@ impl Reach {
     }
 
     /// For vectors that do not lie along the width: a tap is one vector.
-    pub(in crate::pool) const ONE: Self =
+    pub(crate) const ONE: Self =
         Self { input: 1, output: 1, taps: 1, stride: 1, dilation: 1, before: 0 };
 
     /// The number of input vectors from one output vector to the next.
-    pub(in crate::pool) fn steps(self) -> usize {
+    pub(crate) fn steps(self) -> usize {
         self.output * self.stride / self.input
     }
 
     /// The number of vectors read in front of the first lane's own position.
-    pub(in crate::pool) fn ahead(self) -> usize {
+    pub(crate) fn ahead(self) -> usize {
         self.before.div_ceil(self.input)
     }
 
@@ -49,24 +49,24 @@ impl Reach {
     }
 
     /// The number of vectors that are read.
-    pub(in crate::pool) fn vectors(self) -> usize {
+    pub(crate) fn vectors(self) -> usize {
         self.element(self.output - 1, self.taps - 1) / self.input + 1
     }
 
     /// How many of them the next output vector reads too.
-    pub(in crate::pool) fn kept(self) -> usize {
+    pub(crate) fn kept(self) -> usize {
         self.vectors().saturating_sub(self.steps())
     }
 
     /// Whether some lane has a tap in vector `v`.
-    pub(in crate::pool) fn touches(self, v: usize) -> bool {
+    pub(crate) fn touches(self, v: usize) -> bool {
         (0..self.taps).any(|t| (0..self.output).any(|i| self.element(i, t) / self.input == v))
     }
 }
 
 /// Tap `t` of every lane. Each input vector has `each` entries in `vectors`, of which entry `own` is used.
 #[cube]
-pub(in crate::pool) fn lanes_of<A: Float, N: Size, M: Size>(
+pub(crate) fn lanes_of<A: Float, N: Size, M: Size>(
     vectors: &Sequence<Vector<A, M>>,
     #[comptime] t: usize,
     #[comptime] each: usize,

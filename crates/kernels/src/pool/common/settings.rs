@@ -4,7 +4,7 @@ use windowpane_geometry::{DType, Extremum, Pooling};
 
 use crate::cube::convert::{ExtremumForm, accumulator};
 use crate::device::Capabilities;
-use crate::pool::common::lanes::{UNROLLED_TAPS, widest_divisor, widest_load};
+use crate::pool::common::{UNROLLED_TAPS, widest_divisor, widest_load};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 
@@ -12,7 +12,7 @@ use crate::pool::problem::{Output, Problem, Reduction, pixel_channels};
 const LONGEST_STRIP: usize = 16;
 
 /// The most taps that may be unrolled; with more, a kernel would take minutes to compile.
-pub(in crate::pool) const MOST_UNROLLED_TAPS: usize = 1024;
+pub(crate) const MOST_UNROLLED_TAPS: usize = 1024;
 
 /// The units of a cube on a GPU: enough warps to hide latency, few enough to fill all multiprocessors evenly.
 const UNITS: u32 = 128;
@@ -27,7 +27,7 @@ pub struct Settings {
     /// The number of adjacent elements that one unit handles at once.
     pub lanes: usize,
     /// Whether the lanes are neighbours along the width instead of channels of a pixel.
-    pub across: bool,
+    pub along_width: bool,
     /// The number of units in a cube.
     pub units: u32,
     /// Whether the loops over the taps are unrolled; their number is then compiled in.
@@ -38,16 +38,16 @@ pub struct Settings {
     /// The size of the scratch buffers in bytes.
     pub workspace: usize,
     /// The type of the elements that the plan was made for.
-    pub(in crate::pool) dtype: DType,
+    pub(crate) dtype: DType,
     /// The type in which elements are compared and summed.
-    pub(in crate::pool) accumulator: DType,
+    pub(crate) accumulator: DType,
     /// How an extremum is computed.
-    pub(in crate::pool) extremum: ExtremumForm,
+    pub(crate) extremum: ExtremumForm,
 }
 
 impl Settings {
     /// The settings with which all plans begin: one unit per output vector.
-    pub(in crate::pool) fn new(problem: Problem<'_>, device: &Capabilities) -> Self {
+    pub(crate) fn new(problem: Problem<'_>, device: &Capabilities) -> Self {
         let Problem { pooling, reduction, dtype, gradient } = problem;
         let (extremum, compared) = match reduction {
             // Gradients are sums.
@@ -70,7 +70,7 @@ impl Settings {
         };
         Self {
             lanes: widest_divisor(pixel_channels(pooling), widest_load(dtype, device)),
-            across: false,
+            along_width: false,
             units: device.cores.unwrap_or(UNITS.min(device.units_per_cube)),
             unrolled: unrolls(pooling, reduction),
             runs: device.cores.is_some(),
@@ -81,26 +81,30 @@ impl Settings {
         }
     }
 
-    /// The settings with `across` lanes along the width, if they may lie there.
-    pub(in crate::pool) fn with_lanes(self, across: Option<usize>) -> Self {
-        Self { lanes: across.unwrap_or(self.lanes), across: across.is_some(), ..self }
+    /// The settings with `along_width` lanes along the width, if they may lie there.
+    pub(crate) fn with_lanes(self, along_width: Option<usize>) -> Self {
+        Self {
+            lanes: along_width.unwrap_or(self.lanes),
+            along_width: along_width.is_some(),
+            ..self
+        }
     }
 
     /// The settings with at most as many lanes as a load has words. A GPU's unit that keeps many wider vectors would
     /// need enough registers to lower occupancy.
-    pub(in crate::pool) fn narrowed(self, device: &Capabilities) -> Self {
+    pub(crate) fn narrowed(self, device: &Capabilities) -> Self {
         let words = device.load_bytes / DType::F32.size();
         Self { lanes: if self.runs { self.lanes } else { self.lanes.min(words.max(1)) }, ..self }
     }
 
     /// The settings for elements that are reduced one by one, however many are loaded at once.
-    pub(in crate::pool) fn one_by_one(&self) -> Self {
-        Self { lanes: 1, across: false, unrolled: false, ..*self }
+    pub(crate) fn one_by_one(&self) -> Self {
+        Self { lanes: 1, along_width: false, unrolled: false, ..*self }
     }
 
     /// Refuses a number of units that the device does not support, a plan that was made for something other than `own`,
     /// and lanes along another axis.
-    pub(in crate::pool) fn check_made(
+    pub(crate) fn check_made(
         &self,
         own: &Self,
         kernel: &'static str,
@@ -113,15 +117,15 @@ impl Settings {
         if made(self) != made(own) {
             return Err(PlanError::Foreign { kernel });
         }
-        if self.across != own.across {
-            return Err(PlanError::Fixed { name: "across", kernel });
+        if self.along_width != own.along_width {
+            return Err(PlanError::Fixed { name: "along_width", kernel });
         }
         Ok(())
     }
 }
 
 /// Refuses empty strips, and strips longer than kernels support.
-pub(in crate::pool) fn check_strip(strip: usize) -> Result<(), PlanError> {
+pub(crate) fn check_strip(strip: usize) -> Result<(), PlanError> {
     if (1..=LONGEST_STRIP).contains(&strip) {
         return Ok(());
     }
@@ -130,7 +134,7 @@ pub(in crate::pool) fn check_strip(strip: usize) -> Result<(), PlanError> {
 
 /// Whether the loops over the taps are unrolled: only for few taps, and not for a fitted window, whose size follows
 /// from the extents and must not change the kernel. A norm visits its taps twice, in loops.
-pub(in crate::pool) fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
+pub(crate) fn unrolls(pooling: &Pooling, reduction: Reduction) -> bool {
     let grid = pooling.grid();
     let norm = matches!(reduction, Reduction::Norm(_));
     grid.taps() <= UNROLLED_TAPS && !grid.is_fitted() && !norm

@@ -7,88 +7,96 @@ use windowpane_geometry::{AXES, Axis, DType, Divisor, Pooling};
 use crate::cube::convert::{Widening, elem};
 use crate::cube::unit;
 use crate::device::Capabilities;
-use crate::pool::common::lanes::{divides_windows, lanes_across, widest_load};
-use crate::pool::common::settings::Settings;
+use crate::pool::common::{Settings, divides_windows, lanes_along_width, widest_load};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 
 /// A problem, the settings of its plan, and the device.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::pool) struct Task<'a> {
-    pub(in crate::pool) problem: Problem<'a>,
-    pub(in crate::pool) settings: Settings,
-    pub(in crate::pool) device: &'a Capabilities,
+pub(crate) struct Task<'a> {
+    pub(crate) problem: Problem<'a>,
+    pub(crate) settings: Settings,
+    pub(crate) device: &'a Capabilities,
 }
 
 impl<'a> Task<'a> {
     /// A problem with the settings with which all plans begin.
-    pub(in crate::pool) fn new(problem: Problem<'a>, device: &'a Capabilities) -> Self {
+    pub(crate) fn new(problem: Problem<'a>, device: &'a Capabilities) -> Self {
         Self { problem, settings: Settings::new(problem, device), device }
     }
 
     /// The same with other settings.
-    pub(in crate::pool) fn with(self, settings: Settings) -> Self {
+    pub(crate) fn with(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    pub(in crate::pool) fn pooling(&self) -> &'a Pooling {
+    pub(crate) fn pooling(&self) -> &'a Pooling {
         self.problem.pooling
     }
 
-    pub(in crate::pool) fn axes(&self) -> &'a [Axis; AXES] {
+    pub(crate) fn axes(&self) -> &'a [Axis; AXES] {
         self.pooling().grid().axes()
     }
 
-    pub(in crate::pool) fn reduction(&self) -> Reduction {
+    pub(crate) fn reduction(&self) -> Reduction {
         self.problem.reduction
     }
 
-    pub(in crate::pool) fn dtype(&self) -> DType {
+    pub(crate) fn dtype(&self) -> DType {
         self.problem.dtype
     }
 
     /// The number of elements of the pooling's input.
-    pub(in crate::pool) fn inputs(&self) -> usize {
+    pub(crate) fn inputs(&self) -> usize {
         self.pooling().input().elements()
     }
 
     /// The number of elements of the pooling's output.
-    pub(in crate::pool) fn outputs(&self) -> usize {
+    pub(crate) fn outputs(&self) -> usize {
         self.pooling().output().elements()
     }
 
     /// The number of taps of a window.
-    pub(in crate::pool) fn taps(&self) -> usize {
+    pub(crate) fn taps(&self) -> usize {
         self.pooling().grid().taps()
     }
 
     /// The number of adjacent elements that one unit handles at once.
-    pub(in crate::pool) fn lanes(&self) -> usize {
+    pub(crate) fn lanes(&self) -> usize {
         self.settings.lanes
     }
 
     /// The channels of a pixel that are adjacent in memory.
-    pub(in crate::pool) fn pixel(&self) -> usize {
+    pub(crate) fn pixel(&self) -> usize {
         pixel_channels(self.pooling())
     }
 
     /// The number of vectors in a pixel; 1 if lanes lie across pixels.
-    pub(in crate::pool) fn pixel_vectors(&self) -> u32 {
-        if self.settings.across { 1 } else { (self.pixel() / self.lanes()) as u32 }
+    pub(crate) fn pixel_vectors(&self) -> u32 {
+        if self.settings.along_width { 1 } else { (self.pixel() / self.lanes()) as u32 }
+    }
+
+    /// The number of vectors on each axis, of inputs or of outputs.
+    pub(crate) fn vectors_on_axes(&self, of: fn(&Axis) -> usize) -> [usize; AXES] {
+        let mut vectors = self.axes().each_ref().map(of);
+        if self.settings.along_width {
+            vectors[AXES - 1] /= self.lanes();
+        }
+        vectors
     }
 
     /// The number of elements in the widest single load.
-    pub(in crate::pool) fn widest(&self) -> usize {
+    pub(crate) fn widest(&self) -> usize {
         widest_load(self.dtype(), self.device)
     }
 
     /// Whether the kernel rounds sums to bf16 itself, because the device does not.
-    pub(in crate::pool) fn rounds(&self) -> bool {
+    pub(crate) fn rounds(&self) -> bool {
         self.dtype() == DType::BF16 && !self.device.rounds_bf16
     }
 
     /// How elements of `dtype` are converted to the type in which they are reduced.
-    pub(in crate::pool) fn widening(&self, dtype: DType) -> Widening {
+    pub(crate) fn widening(&self, dtype: DType) -> Widening {
         let Settings { accumulator, extremum, runs, .. } = self.settings;
         if let Some(keys) = extremum.keys(dtype) {
             keys
@@ -100,17 +108,17 @@ impl<'a> Task<'a> {
     }
 
     /// The type of the elements, for a launch.
-    pub(in crate::pool) fn elem(&self) -> ElemType {
+    pub(crate) fn elem(&self) -> ElemType {
         elem(self.dtype())
     }
 
     /// The type in which elements are compared and summed, for a launch.
-    pub(in crate::pool) fn accumulator(&self) -> ElemType {
+    pub(crate) fn accumulator(&self) -> ElemType {
         elem(self.settings.accumulator)
     }
 
     /// The reciprocal of the divisor of a window with all its taps inside the input.
-    pub(in crate::pool) fn reciprocal(&self) -> InputScalar {
+    pub(crate) fn reciprocal(&self) -> InputScalar {
         let divisor = match self.reduction() {
             Reduction::Average(Divisor::Fixed(n)) => f64::from(n),
             _ => self.taps() as f64,
@@ -119,24 +127,24 @@ impl<'a> Task<'a> {
     }
 
     /// The number of cubes, and the units of each, that give every piece of work a unit.
-    pub(in crate::pool) fn grid(&self, client: &Client, work: usize) -> (CubeCount, CubeDim) {
+    pub(crate) fn grid(&self, client: &Client, work: usize) -> (CubeCount, CubeDim) {
         unit::grid(client, self.settings.units, work)
     }
 
     /// The same for work that takes whole cubes.
-    pub(in crate::pool) fn cubes(&self, client: &Client, cubes: usize) -> (CubeCount, CubeDim) {
+    pub(crate) fn cubes(&self, client: &Client, cubes: usize) -> (CubeCount, CubeDim) {
         self.grid(client, cubes * self.settings.units as usize)
     }
 
     /// Refuses lanes that are not a vector of the problem. Vectors along the width are checked as most kernels need
     /// them.
-    pub(in crate::pool) fn check_lanes(&self) -> Result<(), PlanError> {
-        let neighbours = match self.settings.across {
-            true => lanes_across(self.problem, self.widest()).unwrap_or(0),
+    pub(crate) fn check_lanes(&self) -> Result<(), PlanError> {
+        let neighbours = match self.settings.along_width {
+            true => lanes_along_width(self.problem, self.widest()).unwrap_or(0),
             false => self.pixel(),
         };
         // A gradient with fewer lanes need not have fewer lanes of windows, so these are checked separately.
-        let windows = self.settings.across && self.problem.gradient;
+        let windows = self.settings.along_width && self.problem.gradient;
         if windows && !divides_windows(self.problem, self.lanes()) {
             let (lanes, widest) = (self.lanes(), self.widest());
             return Err(PlanError::Lanes { lanes, neighbours, widest });
@@ -146,7 +154,7 @@ impl<'a> Task<'a> {
 
     /// Refuses lanes that do not divide `neighbours`, the number of adjacent elements; 0 means that no lanes are
     /// possible.
-    pub(in crate::pool) fn check_lanes_of(&self, neighbours: usize) -> Result<(), PlanError> {
+    pub(crate) fn check_lanes_of(&self, neighbours: usize) -> Result<(), PlanError> {
         let (lanes, widest) = (self.lanes(), self.widest());
         let divides = lanes.is_power_of_two() && neighbours.is_multiple_of(lanes);
         if !divides || neighbours == 0 || lanes > widest {

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::AXES;
 
-use crate::pool::common::task::Task;
+use crate::pool::common::Task;
 use crate::pool::problem::outermost;
 
 /// How the vectors of a pixel are divided, so that neighbouring units also have neighbouring pixels, of one row and of
@@ -13,7 +13,7 @@ use crate::pool::problem::outermost;
 /// Units on one multiprocessor read a tap once for all of them. If they all belonged to one pixel, as many
 /// multiprocessors would read the tap as there are windows over it.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::pool) struct Tiles {
+pub(crate) struct Tiles {
     /// The number of vectors in a tile.
     vectors: FastDivmod<u32>,
     tile: u32,
@@ -32,7 +32,7 @@ const TILE_ROWS: usize = 4;
 
 /// The tiles of a problem whose units have `places` positions along the height. Units that gather a gradient write more
 /// than they read.
-pub(in crate::pool) fn tiles_args(task: Task<'_>, places: usize) -> TilesLaunch {
+pub(crate) fn tiles_args(task: Task<'_>, places: usize) -> TilesLaunch {
     let pixel = task.pixel_vectors();
     let width = &task.axes()[AXES - 1];
     let most = if task.problem.gradient { 2 * width.stride() - 1 } else { width.stride() };
@@ -62,10 +62,18 @@ fn rows(task: Task<'_>, places: usize) -> usize {
 
 /// The column of a unit on a row of `width`, its vector within the pixel, and the row.
 #[cube]
-pub(in crate::pool) fn tiled(tiles: &Tiles, width: &FastDivmod<u32>, unit: u32) -> (u32, u32, u32) {
+pub(crate) fn tiled(tiles: &Tiles, width: &FastDivmod<u32>, unit: u32) -> (u32, u32, u32) {
     let (rest, inner) = tiles.vectors.div_mod(unit);
     let (rest, below) = tiles.group.div_mod(rest);
     let (rest, w) = width.div_mod(rest);
     let (above, tile) = tiles.count.div_mod(rest);
     (w, tile * tiles.tile + inner, above * tiles.rows + below)
+}
+
+/// The position to which column `v` of a block is written. If blocks do not divide the width, the columns before
+/// `first_own` of the last block belong to another block too. That block's sums, which are added in another order, must be
+/// kept, so this block's sums go to its own column `first_own`, which the unit writes after them.
+#[cube]
+pub(crate) fn own_column(#[comptime] v: u32, first_own: u32, #[comptime] columns: u32) -> u32 {
+    if comptime!(v + 1 < columns) { max(v, first_own) } else { v.runtime() }
 }

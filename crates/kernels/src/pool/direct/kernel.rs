@@ -2,11 +2,11 @@
 
 use cubecl::prelude::*;
 
-use crate::cube::axis::{coordinate, is_inside};
+use crate::cube::axis::{is_inside, visited};
 use crate::cube::convert::{widen, widen_kept};
 use crate::cube::unit::unit_position;
 use crate::pool::common::window::{
-    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, plane_position, site_of,
+    Accumulator, Form, ProblemArgs, Site, accumulator_at, finish, fold, site_of, tap_of,
 };
 
 /// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. `A` may be an
@@ -27,29 +27,20 @@ pub(super) fn direct<S: Float, A: Float, N: Size>(
     }
     let site = site_of(problem, vector, form);
     let mut folded = accumulator_at::<A, N>(problem, &site, form);
-    if comptime!(form.unrolled()) {
-        let [taps_d, taps_h, taps_w] = comptime!(form.taps());
-        #[unroll]
-        for td in 0..taps_d {
-            #[unroll]
-            for th in 0..taps_h {
-                #[unroll]
-                for tw in 0..taps_w {
-                    let (td, th, tw) = (td as i32, th as i32, tw as i32);
-                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
-                }
-            }
-        }
-    } else {
-        for td in site.depth.first..site.depth.end {
-            for th in site.height.first..site.height.end {
-                for tw in site.width.first..site.width.end {
-                    fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
-                }
+    let (first_d, end_d) = visited(&site.depth, form.depth);
+    let (first_h, end_h) = visited(&site.height, form.height);
+    let (first_w, end_w) = visited(&site.width, form.width);
+    let unrolled = comptime!(form.unrolled());
+    #[unroll(unrolled)]
+    for td in first_d..end_d {
+        #[unroll(unrolled)]
+        for th in first_h..end_h {
+            #[unroll(unrolled)]
+            for tw in first_w..end_w {
+                fold_tap::<S, A, N>(input, problem, &site, &mut folded, td, th, tw, form);
             }
         }
     }
-
     finish::<S, A, N>(output, &mut indices, problem, &site, &folded, vector, form);
 }
 
@@ -65,24 +56,15 @@ fn fold_tap<S: Float, A: Float, N: Size>(
     tw: i32,
     #[comptime] form: Form,
 ) {
-    let position = plane_position(
-        problem,
-        coordinate(&problem.depth, &site.depth, td, form.depth),
-        coordinate(&problem.height, &site.height, th, form.height),
-        coordinate(&problem.width, &site.width, tw, form.width),
-    );
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset =
-        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    let tap = tap_of(problem, site, td, th, tw, form);
     let next = if comptime!(form.fold.is_extremum()) {
-        widen::<S, A, N>(input[offset as usize], form.widened)
+        widen::<S, A, N>(input[tap.vector as usize], form.widened)
     } else {
         let inside = is_inside(&site.depth, td, form.depth)
             && is_inside(&site.height, th, form.height)
             && is_inside(&site.width, tw, form.width);
-        widen_kept::<S, A, N>(input[offset as usize], inside, form.widened)
+        widen_kept::<S, A, N>(input[tap.vector as usize], inside, form.widened)
     };
-    let next = Accumulator::<A, N> { value: next, position: Vector::new(position) };
+    let next = Accumulator::<A, N> { value: next, position: Vector::new(tap.position) };
     fold::<A, N>(folded, &next, form);
 }

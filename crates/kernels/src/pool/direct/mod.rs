@@ -12,15 +12,11 @@
 
 mod kernel;
 
-use cubecl::client::Client;
-
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, problem_args};
+use crate::pool::common::{
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Settings, Task, no_config, optional,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 
@@ -40,7 +36,7 @@ no_config!();
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no norms")
     }
@@ -60,22 +56,17 @@ impl Kernel for Config {
         Ok(())
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let (lanes, taps) = (task.lanes(), task.taps() as f64);
-        let address = OF_TAP * (1.0 + f64::from(meter.is_clipped()));
-        let tap = address + meter.load(lanes, meter.step()) + meter.reduce(lanes);
+        let address = OF_TAP * (1.0 + f64::from(task.is_clipped()));
+        let tap = address + task.load_cost(lanes, task.load_step()) + task.reduce_cost(lanes);
         let (looped, waits) =
             if task.settings.unrolled { (0.0, 1.0) } else { (OF_LOOP, taps / IN_FLIGHT) };
-        meter.seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
+        task.launch_seconds(task.outputs() / lanes, OF_UNIT + taps * (tap + looped), waits)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
         let lanes = task.lanes();
         let (cubes, units) = task.grid(client, task.outputs() / lanes);
         // SAFETY: every access of the kernel is inside the tensors by the arithmetic of `Axis`.

@@ -55,7 +55,6 @@ pub(super) fn backward<S: Float, A: Float, N: Size>(
 
 /// The part of the gradient that the input gets from the window at (`od`, `oh`, `ow`).
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn share<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: &ComptimeOption<Box<[Vector<i32, N>]>>,

@@ -14,16 +14,10 @@
 
 mod kernel;
 
-use cubecl::client::Client;
-
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
 use crate::pool::common::cover::{Form, gather_args, unrolled_windows};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Kernel, Settings, Task, no_config, optional};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Problem;
 
@@ -42,7 +36,7 @@ no_config!();
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
     }
@@ -57,26 +51,20 @@ impl Kernel for Config {
         task.check_lanes()
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let (inputs, lanes) = (task.inputs(), task.lanes());
         let unrolled = unrolled_windows(task.pooling());
         // A loop visits only the windows that exist.
         let over = (task.taps() * task.outputs()) as f64 / inputs as f64;
         let windows = unrolled.map_or(over.max(1.0), |windows| windows as f64);
         let own = OF_WINDOW * if task.reduction().is_extremum() { 1.0 } else { 2.0 };
-        let window = own + meter.load_windows(lanes) + meter.reduce(lanes);
+        let window = own + task.load_windows_cost(lanes) + task.reduce_cost(lanes);
         let waits = if unrolled.is_some() { 1.0 } else { windows / IN_FLIGHT };
-        meter.seconds(inputs / lanes, OF_UNIT + windows * window, waits)
+        task.launch_seconds(inputs / lanes, OF_UNIT + windows * window, waits)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
         let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let lanes = task.lanes();
         let vectors = task.inputs() / lanes;

@@ -21,14 +21,14 @@ pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
 ) {
     let vectors = comptime!((form.planes() * form.plane()) as usize);
     let mut shares = Shared::<[Vector<S, N>]>::new_slice(vectors);
-    let mut laid = Shared::<[Vector<i32, N>]>::new_slice(vectors);
+    let mut staged = Shared::<[Vector<i32, N>]>::new_slice(vectors);
     // All units of a cube terminate, or none.
     if CUBE_POS as u32 >= args.cubes {
         terminate!();
     }
     let tile = tile_of(args, form);
     let block = block_of(args, &tile, form);
-    let coming = coming::<S, N>(args, &tile, form);
+    let loading = loading::<S, N>(args, &tile, form);
     // The start of each plane of a step. A new plane is stored in the place of the first plane of the step before.
     let mut starts = Sequence::<RuntimeCell<u32>>::new();
     #[unroll]
@@ -37,20 +37,20 @@ pub(super) fn walk_blocks<S: Float, A: Float, N: Size>(
     }
     #[unroll]
     for i in 0..form.windows()[0] {
-        fetch::<S, N>(dy, winners, args, &tile, tile.depth + i, &coming, form);
+        fetch::<S, N>(dy, winners, args, &tile, tile.depth + i, &loading, form);
         let start = starts.index(i as usize).read();
-        lay::<S, N>(&mut shares, &mut laid, args, tile.depth + i, start, &coming, form);
+        stage::<S, N>(&mut shares, &mut staged, args, tile.depth + i, start, &loading, form);
     }
     let further = comptime!(form.windows()[0]);
-    fetch::<S, N>(dy, winners, args, &tile, tile.depth + further, &coming, form);
+    fetch::<S, N>(dy, winners, args, &tile, tile.depth + further, &loading, form);
     for depth in tile.depth..tile.end {
         sync_cube();
         if depth + 1 < tile.end {
             let start = starts.index(further as usize).read();
-            lay::<S, N>(&mut shares, &mut laid, args, depth + further, start, &coming, form);
-            fetch::<S, N>(dy, winners, args, &tile, depth + further + 1, &coming, form);
+            stage::<S, N>(&mut shares, &mut staged, args, depth + further, start, &loading, form);
+            fetch::<S, N>(dy, winners, args, &tile, depth + further + 1, &loading, form);
         }
-        compute::<S, A, N>(&shares, &laid, dx, args, &block, depth, &starts, form);
+        compute::<S, A, N>(&shares, &staged, dx, args, &block, depth, &starts, form);
         let first = starts.index(0usize).read();
         #[unroll]
         for i in 0..further as usize {
@@ -78,13 +78,13 @@ fn tile_of(args: &StagedArgs, #[comptime] form: Form) -> Tile {
     let (rest, part) = (CUBE_POS as u32 / parts, CUBE_POS as u32 % parts);
     let (rest, width) = args.width.tiles.div_mod(rest);
     let (rest, height) = args.height.tiles.div_mod(rest);
-    let (sample, run) = args.depth.tiles.div_mod(rest);
-    let depth = run * args.run;
+    let (sample, piece_planes) = args.depth.tiles.div_mod(rest);
+    let depth = piece_planes * args.piece_planes;
     Tile {
         sample,
         vector: part * form.vectors,
         depth,
-        end: min(depth + args.run, args.depth.blocks),
+        end: min(depth + args.piece_planes, args.depth.blocks),
         height: height * comptime!(TILE[0] as u32),
         width: width * comptime!(TILE[1] as u32),
     }
@@ -113,7 +113,7 @@ fn block_of(args: &StagedArgs, tile: &Tile, #[comptime] form: Form) -> Block {
         there: height < args.height.blocks && width < args.width.blocks,
         sample: tile.sample,
         vector: tile.vector + vector,
-        shared: (y * comptime!(form.laid()[1]) + x) * form.vectors + vector,
+        shared: (y * comptime!(form.tile_windows()[1]) + x) * form.vectors + vector,
         row: (height * comptime!(form.axes[1].inputs)) as i32,
         column: (width * comptime!(form.axes[2].inputs)) as i32,
     }
@@ -121,7 +121,7 @@ fn block_of(args: &StagedArgs, tile: &Tile, #[comptime] form: Form) -> Block {
 
 /// A unit's part of the next plane of windows: the positions of its vectors, and the vectors that are being loaded.
 #[derive(CubeType)]
-struct Coming<S: Float, N: Size> {
+struct Loading<S: Float, N: Size> {
     /// The position of each on a plane, and whether such a window exists.
     places: Sequence<u32>,
     there: Sequence<bool>,
@@ -130,11 +130,11 @@ struct Coming<S: Float, N: Size> {
 }
 
 #[cube]
-fn coming<S: Float, N: Size>(
+fn loading<S: Float, N: Size>(
     args: &StagedArgs,
     tile: &Tile,
     #[comptime] form: Form,
-) -> Coming<S, N> {
+) -> Loading<S, N> {
     let mut places = Sequence::<u32>::new();
     let mut there = Sequence::<bool>::new();
     let mut winners = Sequence::<RuntimeCell<Vector<i32, N>>>::new();
@@ -142,7 +142,7 @@ fn coming<S: Float, N: Size>(
     for i in 0..form.turns() {
         let nth = min(UNIT_POS + comptime!(i * form.units()), comptime!(form.plane() - 1));
         let (pixel, vector) = (nth / form.vectors, nth % form.vectors);
-        let columns = comptime!(form.laid()[1]);
+        let columns = comptime!(form.tile_windows()[1]);
         let [first_row, first_column] = comptime!([1, 2].map(|i: usize| form.axes[i].all().0));
         let row = (tile.height + pixel / columns) as i32 + first_row;
         let column = (tile.width + pixel % columns) as i32 + first_column;
@@ -154,7 +154,7 @@ fn coming<S: Float, N: Size>(
         places.push(pixel * form.pixel + tile.vector + vector);
         winners.push(RuntimeCell::new(Vector::new(-1i32)));
     }
-    Coming::<S, N> { places, there, shares: zeros::<S, N>(form.turns()), winners }
+    Loading::<S, N> { places, there, shares: zeros::<S, N>(form.turns()), winners }
 }
 
 /// Starts loading a plane of windows: the one that is `plane` after the first over the first block, clamped to those
@@ -166,7 +166,7 @@ fn fetch<S: Float, N: Size>(
     args: &StagedArgs,
     tile: &Tile,
     plane: u32,
-    coming: &Coming<S, N>,
+    loading: &Loading<S, N>,
     #[comptime] form: Form,
 ) {
     let plane = plane as i32 + comptime!(form.axes[0].all().0);
@@ -175,21 +175,21 @@ fn fetch<S: Float, N: Size>(
     let first = plane * (args.height.windows * args.width.windows) as u32 * form.pixel;
     #[unroll]
     for i in 0..form.turns() {
-        let at = (first + *coming.places.index(i as usize)) as usize;
-        coming.shares.index(i as usize).store(dy[at]);
-        coming.winners.index(i as usize).store(winners[at]);
+        let at = (first + *loading.places.index(i as usize)) as usize;
+        loading.shares.index(i as usize).store(dy[at]);
+        loading.winners.index(i as usize).store(winners[at]);
     }
 }
 
 /// Stores a loaded plane in shared memory. Windows that do not exist have no winner.
 #[cube]
-fn lay<S: Float, N: Size>(
+fn stage<S: Float, N: Size>(
     shares: &mut Shared<[Vector<S, N>]>,
-    laid: &mut Shared<[Vector<i32, N>]>,
+    staged: &mut Shared<[Vector<i32, N>]>,
     args: &StagedArgs,
     plane: u32,
     start: u32,
-    coming: &Coming<S, N>,
+    loading: &Loading<S, N>,
     #[comptime] form: Form,
 ) {
     let plane = plane as i32 + comptime!(form.axes[0].all().0);
@@ -203,10 +203,10 @@ fn lay<S: Float, N: Size>(
             nth < form.plane()
         };
         if own {
-            shares[(start + nth) as usize] = coming.shares.index(i as usize).read();
-            let there = there && *coming.there.index(i as usize);
-            let winners = coming.winners.index(i as usize).read();
-            laid[(start + nth) as usize] = select(there, winners, Vector::new(-1i32));
+            shares[(start + nth) as usize] = loading.shares.index(i as usize).read();
+            let there = there && *loading.there.index(i as usize);
+            let winners = loading.winners.index(i as usize).read();
+            staged[(start + nth) as usize] = select(there, winners, Vector::new(-1i32));
         }
     }
 }
@@ -215,7 +215,7 @@ fn lay<S: Float, N: Size>(
 #[cube]
 fn compute<S: Float, A: Float, N: Size>(
     shares: &Shared<[Vector<S, N>]>,
-    laid: &Shared<[Vector<i32, N>]>,
+    staged: &Shared<[Vector<i32, N>]>,
     dx: &mut [Vector<S, N>],
     args: &StagedArgs,
     block: &Block,
@@ -232,10 +232,10 @@ fn compute<S: Float, A: Float, N: Size>(
         #[unroll]
         for i in 0..comptime!(rows * columns) {
             let (y, x) = comptime!((i / columns, i % columns));
-            let nth = block.shared + comptime!((y * form.laid()[1] + x) * form.vectors);
+            let nth = block.shared + comptime!((y * form.tile_windows()[1] + x) * form.vectors);
             let at = (start + nth) as usize;
             let share = widen::<S, A, N>(shares[at], form.widened);
-            let winners = laid[at];
+            let winners = staged[at];
             let w = comptime!(d * rows * columns + i);
             #[unroll]
             for x in 0..form.inputs() {

@@ -12,26 +12,22 @@
 //! ```
 //!
 //! `gather_tile` reads a window once for each block under it, through caches that serve only some of these reads. Here
-//! a cube reads it once; a window is read again only if it lies over two tiles or two runs of planes. No unit waits for
+//! a cube reads it once; a window is read again only if it lies over two tiles or two pieces of the planes. No unit waits for
 //! a window, because it is loaded while a whole plane of blocks is computed.
 
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, IndexBase, Layout};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::blocks::Block;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::{Meter, WARP};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::split;
+use crate::pool::common::{
+    Block, Buffers, Kernel, Settings, Task, WARP, blocks_on_axes, check_blocks, no_config,
+    widest_divisor,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 
@@ -47,7 +43,7 @@ impl Kernel for Config {
 
     /// Refuses problems whose winners are not positions in planes of several channels, and blocks with too many inputs or
     /// with too many windows over them.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, .. } = problem;
         let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
         let positions = reduction.base() == IndexBase::Plane;
@@ -64,15 +60,7 @@ impl Kernel for Config {
         only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
         only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
         only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
-        let axes = Block::of(pooling);
-        let product =
-            |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
-        only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
-        only_if(
-            NAME,
-            product(|b| b.all().1) <= MOST_WINDOWS,
-            "too many windows overlap a unit's inputs",
-        )
+        check_blocks(NAME, &Block::of(pooling), [MOST_INPUTS, MOST_WINDOWS])
     }
 
     /// Plans cubes that each have a tile of blocks.
@@ -96,33 +84,27 @@ impl Kernel for Config {
         only_if(NAME, room, "the windows of a tile do not fit in shared memory")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let task = meter.task;
+    fn seconds(&self, task: Task<'_>) -> f64 {
         let form = Form::new(task);
         let strides: usize = task.axes().iter().map(Axis::stride).product();
         let over = task.taps() as f64 / strides as f64;
-        let sums = f64::from(form.inputs()) * over * meter.reduce(LANES);
+        let sums = f64::from(form.inputs()) * over * task.reduce_cost(LANES);
         // A window is stored in shared memory and read from it for each block, element by element if it cannot be seen
         // as vectors of such elements.
         let whole = task.device.shared_vectors && task.dtype().is_float();
         let read: u32 = if whole { 0 } else { form.windows().iter().product() };
-        let windows = f64::from(2 * form.turns() + read) * meter.load_windows(LANES);
-        let planes = blocks(task, &form)[0].min(PLANES) as f64;
+        let windows = f64::from(2 * form.turns() + read) * task.load_windows_cost(LANES);
+        let planes = blocks_on_axes(task, &form.axes)[0].min(PLANES) as f64;
         // A cube takes whole warps.
         let units = cubes(task, &form) * task.settings.units.next_multiple_of(WARP) as usize;
-        meter.seconds(units, planes * (OF_PLANE + windows + sums), planes)
+        task.launch_seconds(units, planes * (OF_PLANE + windows + sums), planes)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let (form, axes, lanes) = (Form::new(task), task.axes(), task.lanes());
-        let (blocks, tiles) = (blocks(task, &form), tiles(task, &form));
+        let (blocks, tiles) = (blocks_on_axes(task, &form.axes), tiles(task, &form));
         let [depth, height, width] = [0, 1, 2].map(|i| {
             StagedAxisLaunch::new(
                 axes[i].input() as i32,
@@ -215,14 +197,14 @@ impl Form {
     }
 
     /// The numbers of rows and columns of windows over a tile.
-    fn laid(&self) -> [u32; 2] {
+    fn tile_windows(&self) -> [u32; 2] {
         let [_, height, width] = self.windows();
         [TILE[0] as u32 - 1 + height, TILE[1] as u32 - 1 + width]
     }
 
     /// The number of vectors in a plane of windows.
     fn plane(&self) -> u32 {
-        let [rows, columns] = self.laid();
+        let [rows, columns] = self.tile_windows();
         rows * columns * self.vectors
     }
 
@@ -243,7 +225,7 @@ impl Form {
 
     /// The place of window `w` of a block, in row-major order, among those over input `x`; `None` if it is not over
     /// `x`.
-    fn over(&self, x: u32, w: u32) -> Option<Place> {
+    fn over(&self, x: u32, w: u32) -> Option<Order> {
         let inputs = self.axes.map(|axis| axis.inputs);
         let (x, w) = (split(inputs, x), split(self.windows(), w));
         let (mut first, mut last) = (true, true);
@@ -256,7 +238,7 @@ impl Form {
             first &= nth == 0;
             last &= nth + 1 == count as i32;
         }
-        Some(Place { first, last })
+        Some(Order { first, last })
     }
 
     /// Whether no window is over input `x` of a block.
@@ -268,7 +250,7 @@ impl Form {
 
 /// Whether a window is the first, and whether it is the last, of those over an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Order {
     first: bool,
     last: bool,
 }
@@ -280,7 +262,7 @@ struct StagedAxis {
     windows: i32,
     /// The number of blocks.
     blocks: u32,
-    /// The number of tiles, or of runs of planes.
+    /// The number of tiles, or of pieces of the planes.
     tiles: FastDivmod<u32>,
 }
 
@@ -291,19 +273,13 @@ struct StagedArgs {
     depth: StagedAxis,
     height: StagedAxis,
     width: StagedAxis,
-    /// The number of planes of blocks in a run.
-    run: u32,
+    /// The number of planes of blocks in a piece.
+    piece_planes: u32,
 }
 
-/// The number of blocks on each axis.
-fn blocks(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let axes = task.axes();
-    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
-}
-
-/// The number of runs of planes, and of tiles on the other axes.
+/// The number of pieces of the planes, and of tiles on the other axes.
 fn tiles(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let (blocks, steps) = (blocks(task, form), [PLANES, TILE[0], TILE[1]]);
+    let (blocks, steps) = (blocks_on_axes(task, &form.axes), [PLANES, TILE[0], TILE[1]]);
     [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))
 }
 

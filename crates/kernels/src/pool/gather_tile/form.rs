@@ -4,9 +4,8 @@ use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
 
 use super::NAME;
 use crate::cube::convert::Widening;
-use crate::pool::common::blocks::{Block, blocks_of, window_lanes};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::Fold;
+use crate::pool::common::{Block, Task, blocks_of, check_blocks, window_lanes};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Gradient;
 
@@ -28,7 +27,7 @@ pub(super) struct Form {
     pub(super) lanes: u32,
     pub(super) window_lanes: u32,
     /// Whether the lanes lie along the width, even if there is only one.
-    pub(super) across: bool,
+    pub(super) along_width: bool,
     /// Whether all channels of a pixel share one index.
     pub(super) one_index: bool,
     /// The number of axes of the problem.
@@ -44,22 +43,15 @@ pub(super) fn check(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
     only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    let blocks = blocks_of(pooling, strip, 1);
-    let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
-    only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
-    only_if(
-        NAME,
-        product(|b| b.all().1) <= MOST_WINDOWS,
-        "too many windows overlap a unit's inputs",
-    )
+    check_blocks(NAME, &blocks_of(pooling, strip, 1), [MOST_INPUTS, MOST_WINDOWS])
 }
 
 impl Form {
     pub(super) fn new(task: Task<'_>, gradient: Gradient, strip: usize) -> Self {
         let (pooling, settings) = (task.pooling(), task.settings);
-        let lanes = if settings.across { settings.lanes } else { 1 };
+        let lanes = if settings.along_width { settings.lanes } else { 1 };
         let window_lanes = window_lanes(&pooling.grid().axes()[AXES - 1], lanes) as u32;
-        let window_lanes = if settings.across { window_lanes } else { 1 };
+        let window_lanes = if settings.along_width { window_lanes } else { 1 };
         Self {
             axes: blocks_of(pooling, strip, window_lanes),
             fold: Fold::of(gradient.reduction()),
@@ -70,8 +62,8 @@ impl Form {
             channels: task.pixel_vectors() > 1,
             lanes: lanes as u32,
             window_lanes,
-            across: settings.across,
-            one_index: !settings.across && gradient.reduction().base() == IndexBase::Plane,
+            along_width: settings.along_width,
+            one_index: !settings.along_width && gradient.reduction().base() == IndexBase::Plane,
             rank: pooling.grid().rank(),
         }
     }

@@ -9,9 +9,8 @@ use super::windows::{Window, window, window_at};
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::blocks::Block;
-use crate::pool::common::tiles::tiled;
 use crate::pool::common::window::split;
+use crate::pool::common::{Block, tiled};
 
 #[cube(launch_unchecked)]
 pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
@@ -45,7 +44,7 @@ pub(super) fn gather_blocks<S: Float, A: Float, M: Size, N: Size>(
 /// The position of a block on each axis: the first window that starts at it and its first input, in vectors if the
 /// lanes lie along the axis.
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct BlockPosition {
     pub(super) sample: i32,
     /// The vector within the pixel.
     pub(super) lane: i32,
@@ -62,7 +61,7 @@ pub(super) struct Corner {
 }
 
 #[cube]
-fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
+fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> BlockPosition {
     let (w, lane, row) = if comptime!(form.channels) {
         tiled(&problem.tiles, &problem.width.places, unit)
     } else {
@@ -73,7 +72,7 @@ fn place_of(problem: &Blocks, unit: u32, #[comptime] form: Form) -> Place {
         if comptime!(form.rank > 1) { problem.height.places.div_mod(row) } else { (row, 0u32) };
     let (sample, d) =
         if comptime!(form.rank > 2) { problem.depth.places.div_mod(plane) } else { (plane, 0u32) };
-    Place {
+    BlockPosition {
         sample: sample as i32,
         lane: lane as i32,
         depth: corner(d as i32, form.axes[0], 1u32, 1u32),
@@ -97,7 +96,7 @@ fn corner(
 
 /// Whether a block is away from all edges.
 #[cube]
-fn is_interior(problem: &Blocks, place: &Place, #[comptime] form: Form) -> bool {
+fn is_interior(problem: &Blocks, place: &BlockPosition, #[comptime] form: Form) -> bool {
     let [depth, height, width] = comptime!(form.windows());
     let inputs = comptime!(form.inputs());
     let counts = comptime!(!form.fold.is_extremum());
@@ -142,7 +141,7 @@ fn block<S: Float, A: Float, M: Size, N: Size>(
     winners: &ComptimeOption<Box<[Vector<i32, M>]>>,
     dx: &mut [Vector<S, N>],
     problem: &Blocks,
-    place: &Place,
+    place: &BlockPosition,
     #[comptime] form: Form,
 ) {
     let mut windows = Sequence::<Window<A, M>>::new();
@@ -198,7 +197,7 @@ fn is_below(x: i32, inputs: i32, #[comptime] block: Block) -> bool {
 #[cube]
 fn index_of<N: Size>(
     problem: &Blocks,
-    place: &Place,
+    place: &BlockPosition,
     d: i32,
     h: i32,
     w: i32,
@@ -213,7 +212,7 @@ fn index_of<N: Size>(
         Vector::new(index)
     } else {
         let first = place.lane * N::value() as i32 * problem.index_lane as i32;
-        let index = index + if comptime!(form.across) { 0i32.runtime() } else { first };
+        let index = index + if comptime!(form.along_width) { 0i32.runtime() } else { first };
         let mut indices = Vector::<i32, N>::new(index);
         #[unroll]
         for i in 0..N::value() {
@@ -234,7 +233,7 @@ fn gather<A: Float, M: Size, N: Size>(
     let zero = Vector::<A, N>::new(A::from_int(0));
     let steps = comptime!(form.steps(x));
     let mut sum = zero;
-    if comptime!(form.across) {
+    if comptime!(form.along_width) {
         #[unroll]
         for lane in 0..N::value() {
             sum.insert(lane, gather_lane::<A, M, N>(windows, index, x, lane as u32, form));

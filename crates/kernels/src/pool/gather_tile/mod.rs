@@ -25,7 +25,6 @@ mod windows;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis};
@@ -33,14 +32,11 @@ use windowpane_geometry::{AXES, Axis};
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::device::Capabilities;
 use crate::pool::common::blocks;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::lanes_across;
-use crate::pool::common::settings::{Settings, check_strip};
-use crate::pool::common::task::Task;
-use crate::pool::common::tiles::{Tiles, tiles_args};
 use crate::pool::common::window::indexing;
+use crate::pool::common::{
+    Buffers, Kernel, Settings, Task, Tiles, blocks_on_axes, check_strip, lanes_along_width,
+    optional, tiles_args,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, outermost};
 
@@ -67,7 +63,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses norms: their gradient is gathered tap by tap.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, problem.gradient, "it only computes gradients")?;
         only_if(NAME, !problem.is_norm(), "it computes no gradients of norms")
     }
@@ -82,7 +78,7 @@ impl Kernel for Config {
         // The indices of all windows over several steps would not fit in registers.
         let many = strip > 1 && task.reduction().is_extremum();
         let own = if many { task.settings.narrowed(task.device) } else { task.settings };
-        Ok((own.with_lanes(lanes_across(task.problem, task.widest())), Self { strip }))
+        Ok((own.with_lanes(lanes_along_width(task.problem, task.widest())), Self { strip }))
     }
 
     /// Refuses blocks that hold too much, and lanes that do not divide the rows of inputs and of windows.
@@ -92,17 +88,12 @@ impl Kernel for Config {
         task.check_lanes()
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input: dy, output: dx, indices: winners, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input: dy, output: dx, indices: winners, .. } = buffers;
         let gradient = task.reduction().gradient().ok_or(PlanError::Foreign { kernel: NAME })?;
         let form = Form::new(task, gradient, self.strip);
         let (lanes, window_lanes) = (task.lanes(), window_lanes(task, &form));
@@ -119,7 +110,7 @@ impl Kernel for Config {
                 dy.vectors(window_lanes),
                 optional(winners, window_lanes),
                 dx.vectors(lanes),
-                blocks_args(task, gradient, units, places(task, &form)),
+                blocks_args(task, gradient, units, blocks_on_axes(task, &form.axes)),
                 form,
                 task.elem(),
                 task.accumulator(),
@@ -131,30 +122,15 @@ impl Kernel for Config {
 
 /// The lanes of a vector of windows.
 fn window_lanes(task: Task<'_>, form: &Form) -> usize {
-    if task.settings.across { form.window_lanes as usize } else { task.lanes() }
+    if task.settings.along_width { form.window_lanes as usize } else { task.lanes() }
 }
 
 /// The number of blocks, each of which is a unit's.
 fn units(task: Task<'_>, form: &Form) -> usize {
     let pixel = task.pixel_vectors() as usize;
-    let positions = vectors_on_axes(task).iter().product::<usize>();
+    let positions = task.vectors_on_axes(Axis::input).iter().product::<usize>();
     let samples = task.inputs() / task.lanes() / pixel / positions;
-    samples * pixel * places(task, form).iter().product::<usize>()
-}
-
-/// The number of input vectors on each axis.
-fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
-    let mut inputs = task.axes().each_ref().map(Axis::input);
-    if task.settings.across {
-        inputs[AXES - 1] /= task.lanes();
-    }
-    inputs
-}
-
-/// The number of blocks on each axis.
-fn places(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let axes = task.axes();
-    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
+    samples * pixel * blocks_on_axes(task, &form.axes).iter().product::<usize>()
 }
 
 /// The numbers of an axis, seen from its blocks.
@@ -194,10 +170,10 @@ fn blocks_args(
     units: usize,
     places: [usize; AXES],
 ) -> BlocksLaunch {
-    let inputs = vectors_on_axes(task);
+    let inputs = task.vectors_on_axes(Axis::input);
     let axes = task.axes();
-    let across = |i| task.settings.across && i == AXES - 1;
-    let lanes = |i| if across(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
+    let along_width = |i| task.settings.along_width && i == AXES - 1;
+    let lanes = |i| if along_width(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };
     let [depth, height, width] = [0, 1, 2].map(|i| {
         BlockAxisLaunch::new(
             axis_args(&axes[i]),
@@ -219,6 +195,6 @@ fn blocks_args(
         task.reciprocal(),
         index_batch,
         index_position,
-        if task.settings.across { index_position } else { index_channel },
+        if task.settings.along_width { index_position } else { index_channel },
     )
 }

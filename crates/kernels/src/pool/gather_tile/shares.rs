@@ -4,9 +4,9 @@ use cubecl::prelude::*;
 
 use super::Blocks;
 use super::form::Form;
-use super::kernel::Place;
+use super::kernel::BlockPosition;
 use super::windows::{Window, moved, window_at};
-use crate::pool::common::blocks::Block;
+use crate::pool::common::Block;
 use crate::pool::common::window::{Fold, counted_at};
 
 /// The windows of a block, with the factor or divisor for each tap's share of their gradients. Lanes along the width
@@ -15,7 +15,7 @@ use crate::pool::common::window::{Fold, counted_at};
 pub(super) fn shared_out<A: Float, N: Size>(
     windows: Sequence<Window<A, N>>,
     problem: &Blocks,
-    place: &Place,
+    place: &BlockPosition,
     #[comptime] form: Form,
 ) -> Sequence<Window<A, N>> {
     let [depth, height, width] = comptime!(form.windows());

@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 
 use super::form::Form;
-use super::kernel::Place;
+use super::kernel::BlockPosition;
 use super::{BlockAxis, Blocks};
 use crate::cube::convert::{widen, widen_kept};
 use crate::pool::common::window::split;
@@ -23,7 +23,7 @@ pub(super) fn window<S: Float, A: Float, N: Size>(
     dy: &[Vector<S, N>],
     winners: &ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &Blocks,
-    place: &Place,
+    place: &BlockPosition,
     #[comptime] i: u32,
     #[comptime] form: Form,
 ) -> Window<A, N> {
@@ -76,7 +76,7 @@ pub(super) fn window_at<A: Float, M: Size, N: Size>(
     #[comptime] form: Form,
 ) -> Window<A, N> {
     let first = comptime!(line * form.windows()[2].1 as usize);
-    if comptime!(!form.across) {
+    if comptime!(!form.along_width) {
         // If lanes are channels, all vectors have the same number.
         let window = windows.index(comptime!(first + form.on_line(w, step, 0).0));
         Window::<A, N> {

@@ -21,9 +21,8 @@ use super::kernel::power;
 use super::{LESS, Power, launch_for_gradient, workspace};
 use crate::cube::convert::{accumulator, elem, round};
 use crate::cube::unit::unit_position;
-use crate::pool::common::buffers::Tensor;
 use crate::pool::common::cover::{Form, GatherArgs, gather_args, offset_of, reads, site_of};
-use crate::pool::common::task::Task;
+use crate::pool::common::{Task, Tensor};
 use crate::pool::problem::Gradient;
 
 /// Launches the gradient of a norm. The caller has checked the plan and the buffers: `dy` has as many elements as the

@@ -4,10 +4,9 @@ use cubecl::prelude::*;
 
 use super::bits::{INFINITY, down_exponent, power_of_two, size_bits};
 use super::{LESS, NormArgs, NormForm, Power};
-use crate::cube::axis::coordinate;
 use crate::cube::convert::round;
 use crate::cube::unit::unit_position;
-use crate::pool::common::window::{Form, ProblemArgs, Site, plane_position, site_of};
+use crate::pool::common::window::{Form, ProblemArgs, Site, site_of, tap_of};
 
 #[cube(launch_unchecked)]
 pub(super) fn norm<S: Float, A: Float, R: Float, N: Size>(
@@ -101,17 +100,8 @@ fn size_at<S: Float, A: Float, N: Size>(
     tw: i32,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    let position = plane_position(
-        problem,
-        coordinate(&problem.depth, &site.depth, td, form.depth),
-        coordinate(&problem.height, &site.height, th, form.height),
-        coordinate(&problem.width, &site.width, tw, form.width),
-    );
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset =
-        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
-    Vector::<A, N>::cast_from(input[offset as usize]).abs()
+    let tap = tap_of(problem, site, td, th, tw, form);
+    Vector::<A, N>::cast_from(input[tap.vector as usize]).abs()
 }
 
 /// The largest magnitude in a window, where NaN is greater than every number; 0 if nothing is inside the input.

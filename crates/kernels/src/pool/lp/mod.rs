@@ -22,12 +22,8 @@ use windowpane_geometry::{DType, Exponent};
 
 use crate::cube::convert::{accumulator, elem};
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, Tensor};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Form, ProblemArgs, problem_args};
+use crate::pool::common::{Buffers, Kernel, Settings, Task, Tensor, no_config};
 use crate::pool::error::PlanError;
 use crate::pool::problem::{Problem, Reduction, check_workspace};
 
@@ -40,7 +36,7 @@ no_config!();
 impl Kernel for Config {
     const NAME: &'static str = NAME;
 
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         exponent(problem).map(drop)
     }
 
@@ -57,21 +53,16 @@ impl Kernel for Config {
         check_workspace(task.outputs(), task.settings.workspace, task.device)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let (task, lanes) = (meter.task, meter.task.lanes());
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let lanes = task.lanes();
         let taps = 2.0 * task.taps() as f64;
-        let taps = taps * (meter.load(lanes, meter.step()) + meter.reduce(lanes));
-        meter.seconds(task.outputs() / lanes, taps, 1.0)
+        let taps = taps * (task.load_cost(lanes, task.load_step()) + task.reduce_cost(lanes));
+        task.launch_seconds(task.outputs() / lanes, taps, 1.0)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let p = exponent(task.problem)?;
-        let Buffers { input, output, pooled, .. } = buffers;
+        let Buffers { client, input, output, pooled, .. } = buffers;
         if task.problem.gradient {
             let x = pooled.ok_or(PlanError::Foreign { kernel: NAME })?;
             launch_gradient(client, task, p, [input, x, output]);

@@ -3,7 +3,7 @@
 
 use cubecl::prelude::*;
 
-use super::{CHUNK, Form, ScatterArgs, TOGETHER};
+use super::{AT_ONCE, CHUNK, Form, ScatterArgs};
 use crate::cube::convert::{round, widen};
 use crate::cube::registers::{Registers, zeros};
 
@@ -32,8 +32,8 @@ pub(super) fn scatter<S: Float, A: Float>(
         terminate!();
     }
     let tile = tile_of(args, form);
-    let walk = walk_of(args, &tile, form);
-    if UNIT_POS < form.walks() {
+    let window_column = window_column_of(args, &tile, form);
+    if UNIT_POS < form.window_columns() {
         for row in 0..form.ring {
             columns[(row * form.ring_row() + UNIT_POS) as usize] = NONE.runtime();
         }
@@ -43,9 +43,9 @@ pub(super) fn scatter<S: Float, A: Float>(
     let segment = no_segment::<A>();
     // The row of the ring for the first row that a block's windows read.
     let mut start = 0u32;
-    fetch::<S>(dy, winners, args, &walk, tile.before, &shares, &indices, form);
+    fetch::<S>(dy, winners, args, &window_column, tile.before, &shares, &indices, form);
     for block in tile.before..tile.end {
-        if walk.exists {
+        if window_column.exists {
             let first = (block * form.done) as i32 - args.height.before;
             #[unroll]
             for row in 0..form.rows {
@@ -55,7 +55,7 @@ pub(super) fn scatter<S: Float, A: Float>(
                 let share = widen::<S, A, One>(share, form.widened).extract(0usize);
                 if index != segment.index.read() {
                     leave::<A>(&mut sums, &mut columns, &segment, first, start, form);
-                    begin::<A>(args, &tile, &walk, &segment, index, form);
+                    begin::<A>(args, &tile, &window_column, &segment, index, form);
                 }
                 // An index outside its own window is no winner.
                 let tap = segment.row.read() - top;
@@ -69,7 +69,7 @@ pub(super) fn scatter<S: Float, A: Float>(
                 segment.index.store(-1i32);
                 segment.column.store(NONE.runtime());
             }
-            fetch::<S>(dy, winners, args, &walk, block + 1, &shares, &indices, form);
+            fetch::<S>(dy, winners, args, &window_column, block + 1, &shares, &indices, form);
         }
         sync_cube();
         let items = comptime!(form.done * form.chunks() * form.lanes);
@@ -80,7 +80,7 @@ pub(super) fn scatter<S: Float, A: Float>(
         if block >= tile.block {
             write_rows::<S, A>(&results, dx, args, &tile, block, form);
         }
-        if UNIT_POS < form.walks() {
+        if UNIT_POS < form.window_columns() {
             for row in 0..form.done {
                 let place = ring_row(start, row, form) * form.ring_row() + UNIT_POS;
                 columns[place as usize] = NONE.runtime();
@@ -92,7 +92,7 @@ pub(super) fn scatter<S: Float, A: Float>(
 
 /// The position of a cube's tile.
 #[derive(CubeType)]
-struct Place {
+struct TilePosition {
     /// The first plane in the tensor, and the first channel of a pixel.
     plane: u32,
     channel: u32,
@@ -108,30 +108,30 @@ struct Place {
 }
 
 #[cube]
-fn tile_of(args: &ScatterArgs, #[comptime] form: Form) -> Place {
+fn tile_of(args: &ScatterArgs, #[comptime] form: Form) -> TilePosition {
     // Cubes with the same pixels are neighbours, so that they read them at about the same time.
     let (rest, group) = args.groups.div_mod(CUBE_POS as u32);
     let (rest, tile) = args.tiles.div_mod(rest);
     let (plane, piece) = args.pieces.div_mod(rest);
     let first = tile * args.tile;
-    let block = piece * args.run;
+    let block = piece * args.piece_blocks;
     // The first window that does not end before the first column.
     let over = max(first as i32 + args.width.before - args.width.kernel + args.width.stride, 0i32);
-    Place {
-        plane: if comptime!(form.flat) { plane * form.lanes } else { plane },
-        channel: if comptime!(form.flat) { 0u32.runtime() } else { group * form.lanes },
+    TilePosition {
+        plane: if comptime!(form.one_channel) { plane * form.lanes } else { plane },
+        channel: if comptime!(form.one_channel) { 0u32.runtime() } else { group * form.lanes },
         first,
         columns: min(args.tile, args.width.inputs as u32 - first),
         window: (over / args.width.stride) as u32,
         before: max(block, args.reach) - args.reach,
         block,
-        end: min(block + args.run, args.blocks),
+        end: min(block + args.piece_blocks, args.blocks),
     }
 }
 
 /// The column of windows that a unit walks down.
 #[derive(CubeType)]
-struct Walk {
+struct WindowColumn {
     exists: bool,
     /// The element of its first row, and the step to the next row.
     first: u32,
@@ -146,22 +146,31 @@ struct Walk {
 /// The lane and the column of item `i` of a row of `columns`.
 #[cube]
 fn split(i: u32, #[comptime] columns: u32, #[comptime] form: Form) -> (u32, u32) {
-    if comptime!(form.flat) { (i / columns, i % columns) } else { (i % form.lanes, i / form.lanes) }
+    if comptime!(form.one_channel) {
+        (i / columns, i % columns)
+    } else {
+        (i % form.lanes, i / form.lanes)
+    }
 }
 
 #[cube]
-fn walk_of(args: &ScatterArgs, tile: &Place, #[comptime] form: Form) -> Walk {
+fn window_column_of(
+    args: &ScatterArgs,
+    tile: &TilePosition,
+    #[comptime] form: Form,
+) -> WindowColumn {
     let (lane, column) = split(UNIT_POS, form.windows, form);
     let ow = tile.window + column;
-    let (plane, channel) = if comptime!(form.flat) {
+    let (plane, channel) = if comptime!(form.one_channel) {
         (tile.plane + lane, 0u32.runtime())
     } else {
         (tile.plane, tile.channel + lane)
     };
-    let exists = UNIT_POS < form.walks() && plane < args.planes && ow < args.width.outputs as u32;
+    let exists =
+        UNIT_POS < form.window_columns() && plane < args.planes && ow < args.width.outputs as u32;
     let (sample, depth) = args.depth.div_mod(plane);
     let outputs = (args.height.outputs * args.width.outputs) as u32;
-    Walk {
+    WindowColumn {
         exists,
         first: (plane * outputs + ow) * args.pixel + channel,
         line: args.width.outputs as u32 * args.pixel,
@@ -183,24 +192,23 @@ fn zeros_of(#[comptime] count: u32) -> Sequence<RuntimeCell<i32>> {
 
 /// Starts loading a unit's windows of a block. Windows that do not exist have no winner.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn fetch<S: Float>(
     dy: &[Vector<S, One>],
     winners: &[Vector<i32, One>],
     args: &ScatterArgs,
-    walk: &Walk,
+    window_column: &WindowColumn,
     block: u32,
     shares: &Registers<S, One>,
     indices: &Sequence<RuntimeCell<i32>>,
     #[comptime] form: Form,
 ) {
     let first = block * form.rows;
-    if walk.exists && first < args.height.outputs as u32 {
+    if window_column.exists && first < args.height.outputs as u32 {
         #[unroll]
         for row in 0..form.rows {
             let oh = first + row;
             let there = min(oh, args.height.outputs as u32 - 1);
-            let at = (walk.first + there * walk.line) as usize;
+            let at = (window_column.first + there * window_column.line) as usize;
             shares.index(row as usize).store(dy[at]);
             let index = winners[at].extract(0usize);
             indices.index(row as usize).store(select(oh == there, index, -1i32));
@@ -237,23 +245,23 @@ fn no_segment<A: Float>() -> Segment<A> {
 #[cube]
 fn begin<A: Float>(
     args: &ScatterArgs,
-    tile: &Place,
-    walk: &Walk,
+    tile: &TilePosition,
+    window_column: &WindowColumn,
     segment: &Segment<A>,
     index: i32,
     #[comptime] form: Form,
 ) {
-    let beyond = max(index - walk.base, 0i32) as u32;
+    let beyond = max(index - window_column.base, 0i32) as u32;
     let (position, rest) = if comptime!(form.consecutive) {
         (beyond, 0u32.runtime())
     } else {
         args.index_position.div_mod(beyond)
     };
     let (line, x) = args.width.input.div_mod(position);
-    let row = line as i32 - walk.row;
-    let across = x as i32 - walk.left;
+    let row = line as i32 - window_column.row;
+    let across = x as i32 - window_column.left;
     let column = x as i32 - tile.first as i32;
-    let is_there = index >= walk.base
+    let is_there = index >= window_column.base
         && rest == 0
         && is_below(row, args.height.inputs)
         && is_below(across, args.width.kernel)
@@ -296,13 +304,12 @@ fn ring_row(start: u32, after: u32, #[comptime] form: Form) -> u32 {
 
 /// Adds up the sums that were left for a chunk of a complete row of inputs.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn add_up<A: Float>(
     sums: &Shared<[A]>,
     columns: &Shared<[u32]>,
     results: &mut Shared<[A]>,
     args: &ScatterArgs,
-    tile: &Place,
+    tile: &TilePosition,
     start: u32,
     item: u32,
     #[comptime] form: Form,
@@ -334,19 +341,19 @@ fn add_up<A: Float>(
     let last = max(min(last, form.windows as i32), first as i32) as u32;
     let current = RuntimeCell::<u32>::new(NONE.runtime());
     let sum = RuntimeCell::<A>::new(A::from_int(0));
-    for window in range_stepped(first, last, TOGETHER) {
+    for window in range_stepped(first, last, AT_ONCE) {
         // All are read before any is compared, so that the reads overlap.
         let mut nexts = Sequence::<u32>::new();
         let mut shares = Sequence::<A>::new();
         #[unroll]
-        for i in 0..TOGETHER {
+        for i in 0..AT_ONCE {
             let there = min(window + i, form.windows - 1);
             let at = (place + there * ring_step) as usize;
             nexts.push(select(window + i < last, columns[at], NONE.runtime()));
             shares.push(sums[at]);
         }
         #[unroll]
-        for i in 0..TOGETHER as usize {
+        for i in 0..AT_ONCE as usize {
             let next = *nexts.index(i);
             let is_here = next >= from && next < end;
             if is_here && next != current.read() {
@@ -370,7 +377,7 @@ fn write_rows<S: Float, A: Float>(
     results: &Shared<[A]>,
     dx: &mut [Vector<S, One>],
     args: &ScatterArgs,
-    tile: &Place,
+    tile: &TilePosition,
     block: u32,
     #[comptime] form: Form,
 ) {
@@ -378,7 +385,7 @@ fn write_rows<S: Float, A: Float>(
     let plane_rows = args.height.inputs as u32;
     for item in range_stepped(UNIT_POS, comptime!(form.line()), CUBE_DIM) {
         let (lane, column) = split(item, form.columns, form);
-        let (plane, channel) = if comptime!(form.flat) {
+        let (plane, channel) = if comptime!(form.one_channel) {
             (tile.plane + lane, 0u32.runtime())
         } else {
             (tile.plane, tile.channel + lane)

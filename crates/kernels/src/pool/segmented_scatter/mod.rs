@@ -22,21 +22,16 @@
 mod cost;
 mod kernel;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
 use crate::cube::convert::Widening;
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::{Meter, SECTOR};
-use crate::pool::common::kernel::{Kernel, no_config};
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::pieces::pieces;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::indexing;
+use crate::pool::common::{
+    Buffers, Kernel, Pieces, SECTOR, Settings, Task, no_config, widest_divisor,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, pixel_channels};
 
@@ -48,7 +43,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems whose segments are not neighbours, and devices whose cubes share nothing.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, gradient, .. } = problem;
         let [depth, height, width] = pooling.grid().axes();
         let idle = depth.kernel() == 1 && depth.stride() == 1 && depth.input() == depth.output();
@@ -78,25 +73,18 @@ impl Kernel for Config {
         only_if(NAME, units <= task.device.units_per_cube, "the device has too few units per cube")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(task)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
         let pooling = task.pooling();
-        let Buffers { input: dy, output: dx, indices, .. } = buffers;
+        let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let tile = Tile::new(task).ok_or(NO_TILE)?;
         let form = Form::new(task, tile);
         let ([depth, height, width], pixel) = (task.axes(), task.pixel());
-        let all = Cubes::new(task, &tile, &form);
-        let (cubes, pieces) = (all.count(), all.pieces());
-        let Cubes { planes, tiles, blocks, reach, run, .. } = all;
+        let Cubes { count: cubes, planes, tiles, reach, pieces } = Cubes::new(task, &tile, &form);
         let [batch, channel, position] = indexing(pooling, task.reduction().base());
         let args = ScatterArgsLaunch::new(
             cubes as u32,
@@ -105,9 +93,9 @@ impl Kernel for Config {
             planes as u32,
             tiles as u32,
             tile.columns as u32,
-            pieces as u32,
-            run as u32,
-            blocks as u32,
+            pieces.count() as u32,
+            pieces.piece_blocks as u32,
+            pieces.blocks as u32,
             reach as u32,
             depth.input() as u32,
             span(height),
@@ -157,7 +145,7 @@ const LONGEST: usize = 1 << 12;
 const CHUNK: u32 = 16;
 
 /// The places of a row of the ring that a unit reads at once.
-const TOGETHER: u32 = 4;
+const AT_ONCE: u32 = 4;
 
 /// The units that keep a multiprocessor busy.
 const UNITS_EACH: usize = 768;
@@ -258,39 +246,30 @@ fn lanes(pooling: &Pooling) -> impl Iterator<Item = usize> {
 
 /// How planes are distributed to cubes.
 struct Cubes {
+    /// The number of cubes.
+    count: usize,
     planes: usize,
-    /// The cubes beside each other: groups of channels, or of planes; and the tiles of a row.
-    groups: usize,
+    /// The tiles of a row.
     tiles: usize,
-    /// The blocks of a plane, those before a piece that reach into it, and those of a piece.
-    blocks: usize,
+    /// The blocks before a piece that reach into it.
     reach: usize,
-    run: usize,
+    pieces: Pieces,
 }
 
 impl Cubes {
     fn new(task: Task<'_>, tile: &Tile, form: &Form) -> Self {
         let ([_, height, width], pixel) = (task.axes(), task.pixel());
         let planes = task.inputs() / height.input() / width.input() / pixel;
-        let groups = match form.flat {
+        // The groups of planes, or of channels.
+        let groups = match form.one_channel {
             true => planes.div_ceil(tile.lanes),
             false => planes * (pixel / tile.lanes),
         };
         let tiles = width.input().div_ceil(tile.columns);
         let blocks = (height.input() + height.before()).div_ceil(form.done as usize);
         let reach = (height.kernel() - 1).div_ceil(form.done as usize);
-        let pieces = pieces(task, groups * tiles, [blocks, reach], UNITS_EACH);
-        Self { planes, groups, tiles, blocks, reach, run: blocks.div_ceil(pieces) }
-    }
-
-    /// The number of cubes.
-    fn count(&self) -> usize {
-        self.groups * self.tiles * self.pieces()
-    }
-
-    /// The number of pieces of a plane.
-    fn pieces(&self) -> usize {
-        self.blocks.div_ceil(self.run)
+        let pieces = Pieces::new(task, groups * tiles, [blocks, reach], UNITS_EACH);
+        Self { count: groups * tiles * pieces.count(), planes, tiles, reach, pieces }
     }
 }
 
@@ -298,7 +277,7 @@ impl Cubes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
     /// Whether lanes are planes, not channels.
-    flat: bool,
+    one_channel: bool,
     lanes: u32,
     columns: u32,
     windows: u32,
@@ -319,7 +298,7 @@ impl Form {
         let [_, height, _] = task.axes();
         let (stride, kernel) = (height.stride(), height.kernel());
         Self {
-            flat: task.pixel() == 1,
+            one_channel: task.pixel() == 1,
             lanes: tile.lanes as u32,
             columns: tile.columns as u32,
             windows: tile.windows as u32,
@@ -333,7 +312,7 @@ impl Form {
     }
 
     /// The columns of windows of all lanes, each of which is a unit's.
-    fn walks(&self) -> u32 {
+    fn window_columns(&self) -> u32 {
         self.windows * self.lanes
     }
 
@@ -344,7 +323,7 @@ impl Form {
 
     /// The steps between rows of the ring and between rows of results: units on neighbouring rows are on other banks.
     fn ring_row(&self) -> u32 {
-        self.walks() + self.apart()
+        self.window_columns() + self.apart()
     }
 
     fn result_row(&self) -> u32 {
@@ -352,7 +331,7 @@ impl Form {
     }
 
     fn apart(&self) -> u32 {
-        if self.flat { 1 } else { self.lanes }
+        if self.one_channel { 1 } else { self.lanes }
     }
 
     /// The chunks of a row of results.
@@ -363,7 +342,7 @@ impl Form {
     /// The step from one lane to the next and from one column to the next, in the ring and in a row of results: units
     /// that are neighbours in memory are neighbours in shared memory.
     fn steps(&self, columns: u32) -> [u32; 2] {
-        if self.flat { [columns, 1] } else { [1, self.lanes] }
+        if self.one_channel { [columns, 1] } else { [1, self.lanes] }
     }
 
     fn bytes(&self, accumulator: DType) -> usize {
@@ -408,7 +387,7 @@ struct ScatterArgs {
     tile: u32,
     /// The pieces of a plane, the blocks of a piece and of a plane, and the blocks before a piece that reach into it.
     pieces: FastDivmod<u32>,
-    run: u32,
+    piece_blocks: u32,
     blocks: u32,
     reach: u32,
     /// The planes of a sample.

@@ -4,7 +4,7 @@ use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Shape, Wind
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
-use crate::pool::common::strips;
+use crate::pool::strips::form::reads;
 
 const GPU: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..PLAIN_GPU };
 const PROCESSOR: Capabilities = Capabilities { buffer_bytes: 1 << 32, ..profiles::PROCESSOR };
@@ -31,7 +31,7 @@ fn in_strips(mut plan: Plan, strip: usize) -> Plan {
     match &mut plan.config {
         Config::RegisterTile(config) => config.strip = strip,
         Config::GatherTile(config) => config.strip = strip,
-        Config::StencilRolling(config) => config.rows = strip,
+        Config::Stencil(config) => config.rows = strip,
         other => panic!("{other:?} has no strips"),
     }
     plan
@@ -78,7 +78,7 @@ fn strips_read_and_write_in_lanes_of_their_own() {
         let plan = Plan::with(Algorithm::RegisterTile, &pooling, max, dtype, device).unwrap();
         assert_eq!(plan.check(&pooling, max, dtype, device), Ok(()));
         let problem = Problem { pooling: &pooling, reduction: max, dtype, gradient: false };
-        (plan.settings.lanes, strips::reads(plan.task(problem, device).unwrap()))
+        (plan.settings.lanes, reads(plan.task(problem, device).unwrap()))
     };
     // 56 columns become 28, and 112 become 56.
     assert_eq!(plan(56, 3, 1, DType::BF16, &GPU), (4, 8));
@@ -94,12 +94,12 @@ fn strips_read_and_write_in_lanes_of_their_own() {
 
 /// The same limits apply to the gradient, whose kernel counts rows in 32 bits.
 #[test]
-fn a_unit_walks_down_some_rows_and_no_more_than_plans_may_say() {
+fn a_unit_moves_down_some_rows_and_no_more_than_plans_may_have() {
     let shape = Shape::new(2, 8, Extents::from([35, 35])).unwrap();
     let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
     let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
     let (mean, dtype) = (Reduction::Average(Divisor::Valid), DType::BF16);
-    let plan = Plan::gradient_with(Algorithm::StencilRolling, &pooling, mean, dtype, &GPU).unwrap();
+    let plan = Plan::gradient_with(Algorithm::Stencil, &pooling, mean, dtype, &GPU).unwrap();
     assert_eq!(check_backward(&plan, &pooling, mean, dtype, &GPU), Ok(()));
     let blocks = Plan::gradient_with(Algorithm::RegisterTile, &pooling, mean, dtype, &GPU).unwrap();
     assert_eq!(check_backward(&blocks, &pooling, mean, dtype, &GPU), Ok(()));
@@ -120,7 +120,7 @@ fn a_norm_has_no_gradient_by_blocks() {
     let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
     let norm = Reduction::Norm(Exponent::new(1.0));
     let plan = Plan::gradient(&pooling, norm, DType::F32, &GPU).unwrap();
-    assert_eq!((plan.algorithm(), plan.settings.across), (Algorithm::Lp, false));
+    assert_eq!((plan.algorithm(), plan.settings.along_width), (Algorithm::Lp, false));
     let algorithm = Algorithm::RegisterTile;
     let named = Plan::gradient_with(algorithm, &pooling, norm, DType::F32, &GPU);
     let reason = "it computes no gradients of norms";
@@ -152,14 +152,14 @@ fn lanes_of_a_gradient_divide_its_windows_too() {
 
 /// Vectors of one element; 32 bits cannot count the last one plus a row.
 #[test]
-fn a_run_that_32_bits_do_not_count_is_refused() {
+fn a_sequence_that_32_bits_do_not_count_is_refused() {
     let mean = Reduction::Average(Divisor::Valid);
     let plan = |width| {
         let shape = Shape::new(1, 1, Extents::from([3, width])).unwrap();
         let window = Window::new([3, 3]).stride([1, 1]).padding([1, 1]);
         let pooling = Pooling::new(shape, &window, Layout::ChannelsFirst).unwrap();
         let device = Capabilities { buffer_bytes: 1 << 40, ..GPU };
-        Plan::with(Algorithm::StencilFlat, &pooling, mean, DType::F32, &device)
+        Plan::with(Algorithm::Stencil, &pooling, mean, DType::F32, &device)
             .map(|plan| plan.settings.lanes)
     };
     assert_eq!(plan(536_870_901), Ok(1));
@@ -196,7 +196,7 @@ fn teams_share_windows_of_many_taps() {
     // Units are neighbours along the plane, in vectors if they divide it.
     let deep = plan(256, 2048, 14, Layout::ChannelsFirst);
     assert_eq!(
-        (deep.algorithm(), deep.settings.lanes, deep.settings.across),
+        (deep.algorithm(), deep.settings.lanes, deep.settings.along_width),
         (Algorithm::BlockReduce, 4, true)
     );
     assert_eq!(teams(&deep), (8, 1, 0));
@@ -213,7 +213,7 @@ fn teams_share_windows_of_many_taps() {
     assert_eq!((few.algorithm(), few.settings.lanes), (Algorithm::BlockReduce, 4));
     assert_eq!(teams(&few), (8, 128, 128 * 64 * 4));
     let one = plan(1, 1, 1024, Layout::ChannelsLast);
-    assert!(one.settings.across && teams(&one).0 == 128 && teams(&one).1 == 128, "{one:?}");
+    assert!(one.settings.along_width && teams(&one).0 == 128 && teams(&one).1 == 128, "{one:?}");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn rows_are_walked_down_in_wide_vectors() {
         (1, DType::F16, &GPU),
         (64, DType::F16, &SHADING),
     ] {
-        assert_eq!(algorithms(samples, 288, dtype, device), [Algorithm::StencilRolling; 2]);
+        assert_eq!(algorithms(samples, 288, dtype, device), [Algorithm::Stencil; 2]);
     }
     // A type that the kernel does not compute, a processor: strips, which use another kernel for the gradient.
     let strips = [Algorithm::RegisterTile, Algorithm::GatherTile];
@@ -270,7 +270,7 @@ fn rows_are_walked_down_in_wide_vectors() {
 
 /// With channels last and many of them; otherwise one unit per block.
 #[test]
-fn windows_over_volumes_are_laid_down_where_there_are_many() {
+fn windows_over_volumes_are_staged_where_there_are_many() {
     let max = Reduction::max(Output::ValuesAndIndices(IndexBase::Plane));
     let algorithm = |samples, channels, stride: usize, dtype, device: &Capabilities| {
         let shape = Shape::new(samples, channels, Extents::from([32, 56, 56])).unwrap();
@@ -292,7 +292,7 @@ fn windows_over_volumes_are_laid_down_where_there_are_many() {
 }
 
 #[test]
-fn planes_that_no_vector_divides_are_one_run() {
+fn planes_that_no_vector_divides_are_one_sequence() {
     let mean = Reduction::Average(Divisor::Valid);
     let pooling = |extent: usize, kernel: usize, padding: usize| {
         let shape = Shape::new(8, 288, Extents::from([extent; 2])).unwrap();
@@ -302,15 +302,15 @@ fn planes_that_no_vector_divides_are_one_run() {
     let (inception, shrinking) = (pooling(35, 3, 1), pooling(35, 3, 0));
     for (dtype, lanes) in [(DType::F32, 4), (DType::BF16, 8)] {
         let plan = Plan::new(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
         assert_eq!(plan.check(&inception, mean, dtype, &GPU), Ok(()));
         let plan = Plan::gradient(&inception, mean, dtype, &GPU).unwrap();
-        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::StencilFlat, lanes));
+        assert_eq!((plan.algorithm(), plan.settings.lanes), (Algorithm::Stencil, lanes));
     }
     let algorithm = |pooling: &Pooling, device: &Capabilities| {
         Plan::new(pooling, mean, DType::F32, device).unwrap().algorithm()
     };
-    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::StencilFlat);
+    assert_eq!(algorithm(&pooling(56, 3, 1), &GPU), Algorithm::Stencil);
     // Rows are long; planes do not keep their extents; a processor has another kernel.
     assert_eq!(algorithm(&pooling(512, 3, 1), &GPU), Algorithm::RegisterTile);
     assert_eq!(algorithm(&shrinking, &GPU), Algorithm::RegisterTile);
@@ -513,8 +513,8 @@ fn what_a_plan_was_made_for_stays() {
         let fixed = |name| Err(PlanError::Fixed { name, kernel: algorithm.name() });
         assert_eq!(check(plan, DType::F32), Ok(()));
         assert_eq!(
-            check(with(plan, |settings| settings.across = true), DType::F32),
-            fixed("across")
+            check(with(plan, |settings| settings.along_width = true), DType::F32),
+            fixed("along_width")
         );
         assert_eq!(check(plan, DType::BF16), Err(PlanError::Foreign { kernel: algorithm.name() }));
         let backward = check_backward(&plan, &pooling, mean, DType::BF16, &GPU);
@@ -628,7 +628,7 @@ fn any_numbers_are_checked() {
         [0, 1, 2, 3, 4, 8, 128, 1 << 20, 1 << 31, usize::MAX / 2 + 1, usize::MAX];
     let fields: [fn(&mut Plan, usize); 9] = [
         |plan, n| plan.settings.lanes = n,
-        |plan, n| plan.settings.across = n.is_multiple_of(2),
+        |plan, n| plan.settings.along_width = n.is_multiple_of(2),
         |plan, n| plan.settings.units = n as u32,
         |plan, n| plan.settings.unrolled = n.is_multiple_of(2),
         |plan, n| plan.settings.runs = n.is_multiple_of(2),
@@ -638,7 +638,7 @@ fn any_numbers_are_checked() {
             Config::CpuRows(own) => own.strip = n,
             Config::RegisterTile(own) => own.strip = n,
             Config::GatherTile(own) => own.strip = n,
-            Config::StencilRolling(own) => own.rows = n,
+            Config::Stencil(own) => own.rows = n,
             _ => {}
         },
         |plan, n| match &mut plan.config {
@@ -817,7 +817,7 @@ fn a_kernel_that_does_not_apply_has_a_reason() {
         "does not apply: it is for GPUs"
     );
     assert_eq!(
-        of(Algorithm::StencilFlat, &small, values, false, &GPU),
+        of(Algorithm::Stencil, &small, values, false, &GPU),
         "does not apply: it only computes averages"
     );
     assert_eq!(

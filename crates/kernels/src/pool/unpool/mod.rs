@@ -19,10 +19,8 @@ use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
 
-use crate::pool::common::buffers::Tensor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::indexing;
+use crate::pool::common::{Settings, Task, Tensor};
 
 /// The note of [`launch_unpool`](super::launch_unpool) if no index was out of range.
 pub const NONE_OUT_OF_RANGE: i32 = i32::MAX;

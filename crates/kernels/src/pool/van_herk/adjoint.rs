@@ -12,7 +12,7 @@ pub(super) struct Sums<'a> {
     /// The pooling, if it is not the problem's own.
     adjoint: Option<Pooling>,
     /// The pooling whose divisors the elements are divided by before they are summed, if these differ.
-    pub(super) weights: Option<&'a Pooling>,
+    pub(super) divisors: Option<&'a Pooling>,
 }
 
 impl<'a> Sums<'a> {
@@ -28,7 +28,7 @@ impl<'a> Sums<'a> {
                     reason: "it only computes gradients of averages",
                 });
             }
-            _ => return Ok(Self { reduction, adjoint: None, weights: None }),
+            _ => return Ok(Self { reduction, adjoint: None, divisors: None }),
         };
         let axes = pooling.grid().axes();
         let steps = axes.iter().all(|axis| axis.stride() == 1 && axis.dilation() == 1);
@@ -51,7 +51,7 @@ impl<'a> Sums<'a> {
         let adjoint = Pooling::new(shape, &window, pooling.layout())?;
         // With strides of 1 no window hangs over the padding.
         let taps = pooling.grid().taps() as u32;
-        let (fixed, weights) = match divisor {
+        let (fixed, divisors) = match divisor {
             Divisor::Fixed(taps) => (taps, None),
             Divisor::Padded => (taps, None),
             Divisor::Valid => match axes.iter().any(|axis| axis.clipped()) {
@@ -60,7 +60,7 @@ impl<'a> Sums<'a> {
             },
         };
         let reduction = Reduction::Average(Divisor::Fixed(fixed));
-        Ok(Self { reduction, adjoint: Some(adjoint), weights })
+        Ok(Self { reduction, adjoint: Some(adjoint), divisors })
     }
 
     /// The problem that is computed.

@@ -31,16 +31,16 @@ pub(super) fn windowed(pooling: &Pooling) -> impl Iterator<Item = usize> + '_ {
 }
 
 /// Refuses problems unless every axis that has a window can be walked in blocks and every other axis is kept as it is.
-pub(super) fn fits(pooling: &Pooling) -> Result<(), PlanError> {
+pub(super) fn check(pooling: &Pooling) -> Result<(), PlanError> {
     only_if(NAME, windowed(pooling).next().is_some(), "windows have a single tap")?;
     pooling.grid().axes().iter().try_for_each(|axis| match axis.kernel() {
-        1 => fits_idle(axis),
-        _ => fits_walked(axis),
+        1 => check_idle(axis),
+        _ => check_windowed(axis),
     })
 }
 
 /// The check of an axis that has a window.
-fn fits_walked(axis: &Axis) -> Result<(), PlanError> {
+fn check_windowed(axis: &Axis) -> Result<(), PlanError> {
     only_if(NAME, axis.dilation() == 1, "windows are dilated")?;
     only_if(NAME, !axis.may_be_empty(), "windows may lie outside the input")?;
     only_if(NAME, !axis.is_uneven(), "windows differ in size or step")?;
@@ -51,7 +51,7 @@ fn fits_walked(axis: &Axis) -> Result<(), PlanError> {
 }
 
 /// The check of an axis without a window: its outputs must be its inputs.
-fn fits_idle(axis: &Axis) -> Result<(), PlanError> {
+fn check_idle(axis: &Axis) -> Result<(), PlanError> {
     // Equal extents are not enough: strides over padding give them too.
     let idle = axis.stride() == 1 && axis.before() == 0 && axis.input() == axis.output();
     only_if(NAME, idle, "an axis without a window is not kept as it is")

@@ -28,15 +28,10 @@ mod planes;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::server::Handle;
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
+use crate::pool::common::{Buffers, Kernel, Settings, Task};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, check_workspace};
 
@@ -66,11 +61,11 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems with an axis that has a window but cannot be walked in blocks.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let sums = Sums::of(problem)?;
         let problem = sums.problem(problem);
         only_if(NAME, !problem.is_norm(), "it computes no norms")?;
-        axes::fits(problem.pooling)
+        axes::check(problem.pooling)
     }
 
     /// Plans one launch for height and width if that is possible and pays off, else one for each axis.
@@ -79,7 +74,7 @@ impl Kernel for Config {
         let task = Task { problem: sums.problem(task.problem), ..task };
         let own = Settings { unrolled: false, ..task.settings };
         let fused = planes::units(task.with(own))
-            .filter(|&units| sums.weights.is_some() || planes::pays(task.problem, units));
+            .filter(|&units| sums.divisors.is_some() || planes::pays(task.problem, units));
         let settings = match fused {
             Some(units) => Settings { units, lanes: 1, ..own },
             None => own,
@@ -99,40 +94,39 @@ impl Kernel for Config {
             planes::check(task)?;
         }
         let flat = task.axes()[0].kernel() == 1;
-        let weighs = sums.weights.is_none() || (self.fused && flat);
-        only_if(NAME, weighs, "the divisors of a gradient are known in one launch per plane only")?;
-        let most = self.walks(task).iter().map(lines::Walk::written).max();
+        let divides = sums.divisors.is_none() || (self.fused && flat);
+        only_if(
+            NAME,
+            divides,
+            "the divisors of a gradient are known in one launch per plane only",
+        )?;
+        let most = self.passes(task).iter().map(lines::AxisPass::written).max();
         check_workspace(most.unwrap_or(0), self.scratch(task), task.device)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let Ok(sums) = Sums::of(meter.task.problem) else { return f64::INFINITY };
-        let task = Task { problem: sums.problem(meter.task.problem), ..meter.task };
-        let (meter, lines) = (Meter { task }, self.line_units(task));
-        let walks = self.walks(task);
-        let walks = walks.iter().map(|walk| lines::seconds(&meter, walk, lines));
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let Ok(sums) = Sums::of(task.problem) else { return f64::INFINITY };
+        let task = Task { problem: sums.problem(task.problem), ..task };
+        let lines = self.line_units(task);
+        let passes = self.passes(task);
+        let passes = passes.iter().map(|axis_pass| lines::seconds(task, axis_pass, lines));
         let planes = match self.fused {
-            true => planes::seconds(&meter, sums.weights.is_some()),
+            true => planes::seconds(task, sums.divisors.is_some()),
             false => 0.0,
         };
-        walks.sum::<f64>() + planes
+        passes.sum::<f64>() + planes
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let Buffers { input, output, indices, .. } = buffers;
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let Buffers { client, input, output, indices, .. } = buffers;
         let sums = Sums::of(task.problem)?;
         let task = Task { problem: sums.problem(task.problem), ..task };
         let mut values = input.handle.clone();
         let mut positions: Option<Handle> = None;
-        let walks = self.walks(task);
-        for (nth, walk) in walks.iter().enumerate() {
-            let last = !self.fused && nth + 1 == walks.len();
-            let [bytes, position_bytes] = walk.scratch();
+        let passes = self.passes(task);
+        for (nth, axis_pass) in passes.iter().enumerate() {
+            let last = !self.fused && nth + 1 == passes.len();
+            let [bytes, position_bytes] = axis_pass.scratch();
             let tensors = Tensors {
                 input: values,
                 positions,
@@ -142,11 +136,11 @@ impl Kernel for Config {
                     false => (position_bytes > 0).then(|| client.empty(position_bytes)),
                 },
             };
-            lines::launch(client, task, walk, self.line_units(task), &tensors);
+            lines::launch(client, task, axis_pass, self.line_units(task), &tensors);
             (values, positions) = (tensors.output, tensors.indices);
         }
         if self.fused {
-            planes::launch(client, task, sums.weights, [&values, output.handle])?;
+            planes::launch(client, task, sums.divisors, [&values, output.handle])?;
         }
         Ok(())
     }
@@ -154,7 +148,7 @@ impl Kernel for Config {
 
 impl Config {
     /// The passes of single axes.
-    fn walks(self, task: Task<'_>) -> Vec<lines::Walk> {
+    fn passes(self, task: Task<'_>) -> Vec<lines::AxisPass> {
         match self.fused {
             true => lines::depth(task).into_iter().collect(),
             false => lines::all_axes(task),
@@ -163,7 +157,7 @@ impl Config {
 
     /// The bytes of the scratch buffers.
     fn scratch(self, task: Task<'_>) -> usize {
-        self.walks(task).iter().flat_map(lines::Walk::scratch).sum()
+        self.passes(task).iter().flat_map(lines::AxisPass::scratch).sum()
     }
 
     /// The units of a cube in a pass along one axis.

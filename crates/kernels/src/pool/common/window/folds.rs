@@ -2,23 +2,23 @@
 
 use cubecl::prelude::*;
 
-use super::{Fold, Form, ProblemArgs, Site, plane_position};
-use crate::cube::axis::coordinate;
+use super::{Fold, Form, ProblemArgs, Site, tap_of};
 use crate::cube::convert::{
     Comparison, ExtremumForm, beats, extremum, is_leveled_nan, leveled, wins_later,
 };
 
 /// The reduction so far: an extremum and its position, or a sum.
-#[derive(CubeType)]
-pub(in crate::pool) struct Accumulator<A: Float, N: Size> {
-    pub(in crate::pool) value: Vector<A, N>,
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Accumulator<A: Float, N: Size> {
+    pub(crate) value: Vector<A, N>,
     /// The plane position of the extremum.
-    pub(in crate::pool) position: Vector<i32, N>,
+    pub(crate) position: Vector<i32, N>,
 }
 
 /// The identity element of a reduction.
 #[cube]
-pub(in crate::pool) fn neutral<A: Float, N: Size>(
+pub(crate) fn neutral<A: Float, N: Size>(
     problem: &ProblemArgs,
     #[comptime] fold: Fold,
 ) -> Vector<A, N> {
@@ -31,7 +31,7 @@ pub(in crate::pool) fn neutral<A: Float, N: Size>(
 
 /// The reductions of the first 1, 2, … of `count` elements.
 #[cube]
-pub(in crate::pool) fn prefixes<A: Float, N: Size>(
+pub(crate) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Vector<A, N>>,
     #[comptime] count: u32,
     #[comptime] form: Form,
@@ -41,7 +41,7 @@ pub(in crate::pool) fn prefixes<A: Float, N: Size>(
     #[unroll]
     for j in 1..count as usize {
         let before = *prefixes.index(comptime!(j - 1));
-        prefixes.push(together::<A, N>(before, *elements.index(j), form));
+        prefixes.push(combine::<A, N>(before, *elements.index(j), form));
     }
     prefixes
 }
@@ -49,20 +49,16 @@ pub(in crate::pool) fn prefixes<A: Float, N: Size>(
 /// The initial accumulator. An extremum starts with the identity element at the position of the first tap inside, which
 /// remains the result if no tap beats it.
 #[cube]
-pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
+pub(crate) fn accumulator_at<A: Float, N: Size>(
     problem: &ProblemArgs,
     site: &Site,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let value = neutral::<A, N>(problem, form.fold);
     if comptime!(form.fold.is_extremum()) {
-        let first = plane_position(
-            problem,
-            coordinate(&problem.depth, &site.depth, site.depth.first, form.depth),
-            coordinate(&problem.height, &site.height, site.height.first, form.height),
-            coordinate(&problem.width, &site.width, site.width.first, form.width),
-        );
-        Accumulator::<A, N> { value, position: Vector::new(first) }
+        let (td, th, tw) = (site.depth.first, site.height.first, site.width.first);
+        let first = tap_of(problem, site, td, th, tw, form);
+        Accumulator::<A, N> { value, position: Vector::new(first.position) }
     } else {
         Accumulator::<A, N> { value, position: Vector::new(0i32) }
     }
@@ -73,7 +69,7 @@ pub(in crate::pool) fn accumulator_at<A: Float, N: Size>(
 /// Among equal values the first keeps its index; the last NaN takes it, because nothing beats a NaN. If
 /// `nans` is false, NaNs are not tested here: the caller handles them separately.
 #[cube]
-pub(in crate::pool) fn fold_with<A: Float, N: Size>(
+pub(crate) fn fold_with<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] nans: bool,
@@ -92,12 +88,12 @@ pub(in crate::pool) fn fold_with<A: Float, N: Size>(
         };
         folded.position = select_many(wins, next.position, folded.position);
     }
-    folded.value = together::<A, N>(folded.value, next.value, form);
+    folded.value = combine::<A, N>(folded.value, next.value, form);
 }
 
 /// The same with the test for NaN.
 #[cube]
-pub(in crate::pool) fn fold<A: Float, N: Size>(
+pub(crate) fn fold<A: Float, N: Size>(
     folded: &mut Accumulator<A, N>,
     next: &Accumulator<A, N>,
     #[comptime] form: Form,
@@ -107,7 +103,7 @@ pub(in crate::pool) fn fold<A: Float, N: Size>(
 
 /// Combines two values, if positions are not needed or are handled elsewhere.
 #[cube]
-pub(in crate::pool) fn together<A: Float, N: Size>(
+pub(crate) fn combine<A: Float, N: Size>(
     a: Vector<A, N>,
     b: Vector<A, N>,
     #[comptime] form: Form,
@@ -118,7 +114,7 @@ pub(in crate::pool) fn together<A: Float, N: Size>(
 /// Combines two accumulators, whatever the order of their taps. Among equal extrema the one at the lower position wins,
 /// among NaNs the one at the higher.
 #[cube]
-pub(in crate::pool) fn merge<A: Float, N: Size>(
+pub(crate) fn merge<A: Float, N: Size>(
     a: &Accumulator<A, N>,
     b: &Accumulator<A, N>,
     #[comptime] fold: Fold,

@@ -7,49 +7,47 @@ mod site;
 
 use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::{AXES, Axis, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
+use windowpane_geometry::{AXES, DType, Divisor, Extremum, IndexBase, Layout, Pooling};
 
 use crate::cube::axis::{AxisArgs, AxisArgsLaunch, AxisForm, axis_args};
 use crate::cube::convert::{Comparison, ExtremumForm, Widening};
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
-use crate::pool::error::{PlanError, only_if};
+use crate::pool::common::{Settings, Task};
 use crate::pool::problem::{Output, Reduction};
 
-pub(in crate::pool) use folds::{
-    Accumulator, accumulator_at, fold, fold_with, merge, neutral, prefixes, together,
+pub(crate) use folds::{
+    Accumulator, accumulator_at, combine, fold, fold_with, merge, neutral, prefixes,
 };
-pub(in crate::pool) use results::{counted_at, finish, index_of, reciprocal, scale};
-pub(in crate::pool) use site::{Site, plane_position, site_of};
+pub(crate) use results::{counted_at, finish, index_of, reciprocal, scale};
+pub(crate) use site::{Site, plane_position, site_of, tap_at, tap_of};
 
 /// The numbers of a problem. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
-pub(in crate::pool) struct ProblemArgs {
+pub(crate) struct ProblemArgs {
     /// The number of output vectors.
-    pub(in crate::pool) vectors: u32,
+    pub(crate) vectors: u32,
     /// The number of vectors in a pixel.
-    pub(in crate::pool) pixel: FastDivmod<u32>,
-    pub(in crate::pool) pixel_vectors: u32,
-    pub(in crate::pool) depth: AxisArgs,
-    pub(in crate::pool) height: AxisArgs,
-    pub(in crate::pool) width: AxisArgs,
+    pub(crate) pixel: FastDivmod<u32>,
+    pub(crate) pixel_vectors: u32,
+    pub(crate) depth: AxisArgs,
+    pub(crate) height: AxisArgs,
+    pub(crate) width: AxisArgs,
     /// The value of a fixed divisor.
-    pub(in crate::pool) divisor: u32,
+    pub(crate) divisor: u32,
     /// The reciprocal of the divisor of a window with all its taps inside the input.
-    pub(in crate::pool) reciprocal: InputScalar,
+    pub(crate) reciprocal: InputScalar,
     /// The index steps to the next sample, position, and lane of a vector.
-    pub(in crate::pool) index_batch: u32,
-    pub(in crate::pool) index_position: u32,
-    pub(in crate::pool) index_lane: u32,
+    pub(crate) index_batch: u32,
+    pub(crate) index_position: u32,
+    pub(crate) index_lane: u32,
     /// The extremum of an empty window, which every number beats.
-    pub(in crate::pool) empty: InputScalar,
+    pub(crate) empty: InputScalar,
 }
 
-pub(in crate::pool) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
+pub(crate) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
     let reduction = task.reduction();
     let [depth, height, width]: [AxisArgsLaunch; AXES] = task.axes().each_ref().map(axis_args);
     let [index_batch, index_channel, index_position] = indexing(task.pooling(), reduction.base());
-    let index_lane = match task.settings.across {
+    let index_lane = match task.settings.along_width {
         true => index_position * task.axes()[AXES - 1].stride() as u32,
         false => index_channel,
     };
@@ -70,25 +68,8 @@ pub(in crate::pool) fn problem_args(task: Task<'_>) -> ProblemArgsLaunch {
     )
 }
 
-/// Refuses `kernel` unless windows are 3×3 with stride 1 and planes have several rows and keep their extents.
-pub(in crate::pool) fn keeps_planes(
-    kernel: &'static str,
-    pooling: &Pooling,
-) -> Result<(), PlanError> {
-    let [depth, height, width] = pooling.grid().axes();
-    let all = |holds: fn(&Axis) -> bool| pooling.grid().axes().iter().all(holds);
-    let keeps = |axis: &Axis| axis.kernel() == 3 && axis.before() == 1 && axis.after() == 1;
-    let alone = depth.kernel() == 1 && depth.before() == 0 && depth.after() == 0;
-    let keeps = alone && keeps(height) && keeps(width);
-    only_if(kernel, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    only_if(kernel, all(|axis| axis.stride() == 1), "strides are not 1")?;
-    only_if(kernel, all(|axis| axis.dilation() == 1), "windows are dilated")?;
-    only_if(kernel, keeps, "windows are not 3 by 3 with a padding of 1")?;
-    only_if(kernel, height.input() > 1, "planes have a single row")
-}
-
 /// The index steps to the next sample, channel and position of the plane.
-pub(in crate::pool) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
+pub(crate) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] {
     let steps = pooling.index_strides(base);
     // With channels first, a channel is treated as a sample with one channel.
     let batch = match pooling.layout() {
@@ -99,7 +80,7 @@ pub(in crate::pool) fn indexing(pooling: &Pooling, base: IndexBase) -> [u32; 3] 
 }
 
 /// The position on each axis of element `i`, in row-major order over `counts`.
-pub(in crate::pool) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
+pub(crate) fn split(counts: [u32; AXES], i: u32) -> [u32; AXES] {
     [i / counts[2] / counts[1], i / counts[2] % counts[1], i % counts[2]]
 }
 
@@ -121,31 +102,31 @@ fn empty(task: Task<'_>) -> InputScalar {
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Form {
-    pub(in crate::pool) depth: AxisForm,
-    pub(in crate::pool) height: AxisForm,
-    pub(in crate::pool) width: AxisForm,
-    pub(in crate::pool) fold: Fold,
-    pub(in crate::pool) extremum: ExtremumForm,
-    pub(in crate::pool) rounds: bool,
+pub(crate) struct Form {
+    pub(crate) depth: AxisForm,
+    pub(crate) height: AxisForm,
+    pub(crate) width: AxisForm,
+    pub(crate) fold: Fold,
+    pub(crate) extremum: ExtremumForm,
+    pub(crate) rounds: bool,
     /// How elements are converted to the accumulator's type.
-    pub(in crate::pool) widened: Widening,
-    pub(in crate::pool) runs: bool,
+    pub(crate) widened: Widening,
+    pub(crate) runs: bool,
     /// Whether a pixel has several vectors.
-    pub(in crate::pool) channels: bool,
+    pub(crate) channels: bool,
     /// Whether the lanes of a vector are neighbours along the width, not channels.
-    pub(in crate::pool) across: bool,
+    pub(crate) along_width: bool,
     /// Whether sums are multiplied by the reciprocal of their divisor. That rounds once more, and the error bound of a
     /// sum has room for it: the reference is not computed in the same type, and of the `n` roundings that the bound
     /// allows, the last addition's is already that of the result.
-    pub(in crate::pool) reciprocal: bool,
+    pub(crate) reciprocal: bool,
     /// The number of axes of the problem.
-    pub(in crate::pool) rank: usize,
+    pub(crate) rank: usize,
 }
 
 /// How taps are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) enum Fold {
+pub(crate) enum Fold {
     Extremum,
     ExtremumAndIndex,
     AveragePadded,
@@ -156,24 +137,24 @@ pub(in crate::pool) enum Fold {
 }
 
 impl Fold {
-    pub(in crate::pool) fn is_extremum(self) -> bool {
+    pub(crate) fn is_extremum(self) -> bool {
         matches!(self, Self::Extremum | Self::ExtremumAndIndex)
     }
 
-    pub(in crate::pool) fn is_fixed(self) -> bool {
+    pub(crate) fn is_fixed(self) -> bool {
         self == Self::AverageFixed
     }
 
     /// Whether a window's sum is divided by the number of taps that it counts.
-    pub(in crate::pool) fn counts(self) -> bool {
+    pub(crate) fn counts(self) -> bool {
         !self.is_extremum() && !self.is_fixed()
     }
 
-    pub(in crate::pool) fn has_index(self) -> bool {
+    pub(crate) fn has_index(self) -> bool {
         self == Self::ExtremumAndIndex
     }
 
-    pub(in crate::pool) fn of(reduction: Reduction) -> Self {
+    pub(crate) fn of(reduction: Reduction) -> Self {
         match reduction {
             Reduction::Extremum(_, Output::Values) => Self::Extremum,
             Reduction::Extremum(_, Output::ValuesAndIndices(_)) => Self::ExtremumAndIndex,
@@ -186,8 +167,8 @@ impl Fold {
 }
 
 impl Form {
-    pub(in crate::pool) fn new(task: Task<'_>) -> Self {
-        let Settings { unrolled, extremum, runs, across, .. } = task.settings;
+    pub(crate) fn new(task: Task<'_>) -> Self {
+        let Settings { unrolled, extremum, runs, along_width, .. } = task.settings;
         let [depth, height, width] =
             task.axes().each_ref().map(|axis| AxisForm::new(axis, unrolled));
         Self {
@@ -200,14 +181,14 @@ impl Form {
             widened: task.widening(task.dtype()),
             runs,
             channels: task.pixel_vectors() > 1,
-            across,
+            along_width,
             reciprocal: task.dtype() != DType::F64,
             rank: task.pooling().grid().rank(),
         }
     }
 
     /// The form of windows with all their taps inside the input; this includes the width only if `width` is true.
-    pub(in crate::pool) fn unclipped(self, width: bool) -> Self {
+    pub(crate) fn unclipped(self, width: bool) -> Self {
         Self {
             depth: self.depth.unclipped(),
             height: self.height.unclipped(),
@@ -217,13 +198,8 @@ impl Form {
     }
 
     /// Whether the loops over the taps are unrolled.
-    pub(in crate::pool) fn unrolled(&self) -> bool {
+    pub(crate) fn unrolled(&self) -> bool {
         self.width.taps.is_some()
-    }
-
-    /// The number of taps on each axis of an unrolled loop.
-    pub(in crate::pool) fn taps(&self) -> [u32; AXES] {
-        [self.depth, self.height, self.width].map(|axis| axis.taps.unwrap_or(0))
     }
 
     fn may_be_empty(&self) -> bool {

@@ -8,7 +8,7 @@ use crate::cube::convert::{narrow, round};
 
 /// Writes the result of a window as output `vector`.
 #[cube]
-pub(in crate::pool) fn finish<S: Float, A: Float, N: Size>(
+pub(crate) fn finish<S: Float, A: Float, N: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
@@ -46,7 +46,7 @@ fn average<A: Float, N: Size>(
 ) -> Vector<A, N> {
     if comptime!(!form.reciprocal) {
         sum / divisors::<A, N>(problem, site, form)
-    } else if comptime!(!form.across) {
+    } else if comptime!(!form.along_width) {
         sum * scale::<A, N>(problem, site, form)
     } else if is_whole::<N>(problem, site, form) {
         sum * Vector::new(problem.reciprocal.get::<A>())
@@ -57,7 +57,7 @@ fn average<A: Float, N: Size>(
 
 /// The reciprocal of a window's divisor, which is the same for all lanes.
 #[cube]
-pub(in crate::pool) fn scale<A: Float, N: Size>(
+pub(crate) fn scale<A: Float, N: Size>(
     problem: &ProblemArgs,
     site: &Site,
     #[comptime] form: Form,
@@ -73,7 +73,7 @@ pub(in crate::pool) fn scale<A: Float, N: Size>(
 /// Whether every tap is inside the input.
 #[cube]
 fn is_whole<N: Size>(problem: &ProblemArgs, site: &Site, #[comptime] form: Form) -> bool {
-    let width = if comptime!(form.across && form.width.clipped) {
+    let width = if comptime!(form.along_width && form.width.clipped) {
         let lanes = N::value() as i32;
         let reach = (problem.width.kernel - 1) * problem.width.dilation;
         let last = site.width.start + (lanes - 1) * problem.width.stride + reach;
@@ -106,7 +106,7 @@ fn divisors<A: Float, N: Size>(
 ) -> Vector<A, N> {
     if comptime!(form.fold == Fold::AverageFixed) {
         Vector::new(A::cast_from(problem.divisor))
-    } else if comptime!(form.across) {
+    } else if comptime!(form.along_width) {
         let mut divisors = Vector::new(A::from_int(1));
         #[unroll]
         for i in 0..N::value() {
@@ -152,7 +152,7 @@ fn counted(
 
 /// The number of taps on one axis that the divisor of the window at `o` counts.
 #[cube]
-pub(in crate::pool) fn counted_at(
+pub(crate) fn counted_at(
     axis: &AxisArgs,
     o: u32,
     #[comptime] form: AxisForm,
@@ -164,13 +164,13 @@ pub(in crate::pool) fn counted_at(
 /// The reciprocal of `taps`, which must not be 0, given an approximation `near` that is wrong only in the last digits:
 /// the Newton step that ends a division.
 #[cube]
-pub(in crate::pool) fn reciprocal<A: Float>(taps: A, near: A) -> A {
+pub(crate) fn reciprocal<A: Float>(taps: A, near: A) -> A {
     fma(near, fma(-taps, near, A::from_int(1)), near)
 }
 
 /// The index that is returned for the tap at this position of the plane.
 #[cube]
-pub(in crate::pool) fn index_of<N: Size>(
+pub(crate) fn index_of<N: Size>(
     problem: &ProblemArgs,
     site: &Site,
     position: Vector<i32, N>,

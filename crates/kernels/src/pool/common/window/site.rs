@@ -3,24 +3,24 @@
 use cubecl::prelude::*;
 
 use super::{Form, ProblemArgs};
-use crate::cube::axis::{Taps, taps_of};
+use crate::cube::axis::{Taps, coordinate, taps_of};
 
 /// The position of an output, and which taps of its window are inside the input.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
-pub(in crate::pool) struct Site {
-    pub(in crate::pool) sample: u32,
+pub(crate) struct Site {
+    pub(crate) sample: u32,
     /// The vector within the pixel.
-    pub(in crate::pool) lane: u32,
+    pub(crate) lane: u32,
     /// The position along the width.
-    pub(in crate::pool) column: u32,
-    pub(in crate::pool) depth: Taps,
-    pub(in crate::pool) height: Taps,
-    pub(in crate::pool) width: Taps,
+    pub(crate) column: u32,
+    pub(crate) depth: Taps,
+    pub(crate) height: Taps,
+    pub(crate) width: Taps,
 }
 
 #[cube]
-pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form) -> Site {
+pub(crate) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] form: Form) -> Site {
     let (pixel, lane) =
         if comptime!(form.channels) { problem.pixel.div_mod(vector) } else { (vector, 0u32) };
     let (row, w) = problem.width.output.div_mod(pixel);
@@ -40,6 +40,47 @@ pub(in crate::pool) fn site_of(problem: &ProblemArgs, vector: u32, #[comptime] f
 
 /// The position of a coordinate within the plane of one channel.
 #[cube]
-pub(in crate::pool) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
+pub(crate) fn plane_position(problem: &ProblemArgs, d: i32, h: i32, w: i32) -> i32 {
     (d * problem.height.input + h) * problem.width.input + w
+}
+
+/// A tap: its position within the plane of one channel, and its vector in the input.
+#[derive(CubeType)]
+pub(crate) struct Tap {
+    pub(crate) position: i32,
+    pub(crate) vector: u32,
+}
+
+/// The tap (`td`, `th`, `tw`) of a window.
+#[cube]
+pub(crate) fn tap_of(
+    problem: &ProblemArgs,
+    site: &Site,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: Form,
+) -> Tap {
+    let d = coordinate(&problem.depth, &site.depth, td, form.depth);
+    let h = coordinate(&problem.height, &site.height, th, form.height);
+    let w = coordinate(&problem.width, &site.width, tw, form.width);
+    tap_at(problem, site, d, h, w, form)
+}
+
+/// The tap at a coordinate of the input.
+#[cube]
+pub(crate) fn tap_at(
+    problem: &ProblemArgs,
+    site: &Site,
+    d: i32,
+    h: i32,
+    w: i32,
+    #[comptime] form: Form,
+) -> Tap {
+    let position = plane_position(problem, d, h, w);
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let vector =
+        if comptime!(form.channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    Tap { position, vector }
 }

@@ -7,7 +7,10 @@ use super::{Form, Pass};
 use crate::cube::convert::widen;
 use crate::pool::common::window::{Accumulator, merge};
 
-/// A value and position that are kept in registers from one block to the next.
+/// Values and positions that are kept in registers from one block to the next.
+pub(super) type KeptAll<A, N> = Sequence<Kept<A, N>>;
+
+/// One of them.
 #[derive(CubeType)]
 pub(super) struct Kept<A: Float, N: Size> {
     pub(super) value: RuntimeCell<Vector<A, N>>,
@@ -15,11 +18,16 @@ pub(super) struct Kept<A: Float, N: Size> {
 }
 
 #[cube]
-pub(super) fn kept<A: Float, N: Size>() -> Kept<A, N> {
-    Kept::<A, N> {
-        value: RuntimeCell::<Vector<A, N>>::new(Vector::new(A::from_int(0))),
-        position: RuntimeCell::<Vector<i32, N>>::new(Vector::new(0i32)),
+pub(super) fn kept<A: Float, N: Size>(#[comptime] count: u32) -> KeptAll<A, N> {
+    let mut all = Sequence::<Kept<A, N>>::new();
+    #[unroll]
+    for _ in 0..count {
+        all.push(Kept::<A, N> {
+            value: RuntimeCell::<Vector<A, N>>::new(Vector::new(A::from_int(0))),
+            position: RuntimeCell::<Vector<i32, N>>::new(Vector::new(0i32)),
+        });
     }
+    all
 }
 
 #[cube]
@@ -29,26 +37,28 @@ pub(super) fn keep<A: Float, N: Size>(kept: &Kept<A, N>, folded: &Accumulator<A,
 }
 
 #[cube]
-pub(super) fn read<A: Float, N: Size>(kept: &Kept<A, N>) -> Accumulator<A, N> {
-    Accumulator::<A, N> { value: kept.value.read(), position: kept.position.read() }
+pub(super) fn read<A: Float, N: Size>(kept: &KeptAll<A, N>) -> Sequence<Accumulator<A, N>> {
+    let mut all = Sequence::<Accumulator<A, N>>::new();
+    #[unroll]
+    for i in 0..kept.len() {
+        let kept = kept.index(i);
+        all.push(Accumulator::<A, N> { value: kept.value.read(), position: kept.position.read() });
+    }
+    all
 }
 
-/// The reductions of the first 1, 2, … inputs of a block.
+/// The reductions of the first 1, 2, … elements.
 #[cube]
 pub(super) fn prefixes<A: Float, N: Size>(
     elements: &Sequence<Accumulator<A, N>>,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
     let mut prefixes = Sequence::<Accumulator<A, N>>::new();
-    prefixes.push(same::<A, N>(elements.index(0usize)));
+    prefixes.push(*elements.index(0usize));
     #[unroll]
-    for j in 1..form.block {
-        let next = comptime!(j as usize);
-        prefixes.push(both::<A, N>(
-            prefixes.index(comptime!(next - 1)),
-            elements.index(next),
-            form,
-        ));
+    for j in 1..elements.len() {
+        let before = prefixes.index(comptime!(j - 1));
+        prefixes.push(both::<A, N>(before, elements.index(j), form));
     }
     prefixes
 }
@@ -71,7 +81,7 @@ pub(super) fn suffixes<S: Float, A: Float, N: Size>(
     };
     let last = comptime!((form.block - 1) as usize);
     let mut suffixes = Sequence::<Accumulator<A, N>>::new();
-    suffixes.push(same::<A, N>(elements.index(last)));
+    suffixes.push(*elements.index(last));
     #[unroll]
     for j in 1..form.block {
         let next = comptime!(j as usize);
@@ -92,11 +102,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Accumulator<A, N>> {
-    let mut cells = Sequence::<Kept<A, N>>::new();
-    #[unroll]
-    for _ in 0..form.block {
-        cells.push(kept::<A, N>());
-    }
+    let cells = kept::<A, N>(form.block);
     let first = (block * form.block) as i32 - pass.axis.before;
     let inside = first >= 0 && first + comptime!(form.block as i32) <= pass.axis.input;
     // A maximum drops nothing, so a second path would only hold more addresses in registers.
@@ -105,12 +111,7 @@ pub(super) fn elements<S: Float, A: Float, N: Size>(
     } else {
         load::<S, A, N>(input, positions, own, pass, line, block, &cells, false, form);
     }
-    let mut elements = Sequence::<Accumulator<A, N>>::new();
-    #[unroll]
-    for j in 0..form.block {
-        elements.push(read::<A, N>(cells.index(comptime!(j as usize))));
-    }
-    elements
+    read::<A, N>(&cells)
 }
 
 /// Starts loading a block of inputs. Positions outside the input load the nearest input inside.
@@ -193,7 +194,6 @@ fn kept_at(block: u32, #[comptime] form: Form) -> u32 {
 /// Loads a block; `inside` means that all of it is inside the input. For a position outside, a maximum uses the nearest
 /// input inside, which every window over that position contains too; a sum uses 0.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn load<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     positions: &ComptimeOption<Box<[Vector<i32, N>]>>,
@@ -201,7 +201,7 @@ fn load<S: Float, A: Float, N: Size>(
     pass: &Pass,
     line: &Line,
     block: u32,
-    cells: &Sequence<Kept<A, N>>,
+    cells: &KeptAll<A, N>,
     #[comptime] inside: bool,
     #[comptime] form: Form,
 ) {
@@ -231,11 +231,6 @@ fn load<S: Float, A: Float, N: Size>(
         let element = Accumulator::<A, N> { value, position };
         keep::<A, N>(cells.index(comptime!(j as usize)), &element);
     }
-}
-
-#[cube]
-pub(super) fn same<A: Float, N: Size>(folded: &Accumulator<A, N>) -> Accumulator<A, N> {
-    Accumulator::<A, N> { value: folded.value, position: folded.position }
 }
 
 /// Combines two accumulators in any order, since axes may be walked in any order.

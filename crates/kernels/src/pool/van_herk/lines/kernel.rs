@@ -2,7 +2,9 @@
 
 use cubecl::prelude::*;
 
-use super::blocks::{Kept, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes};
+use super::blocks::{
+    KeptAll, both, elements, fetch, fetched, keep, kept, prefixes, read, suffixes,
+};
 use super::results::{Divisors, divisors_of, write_results};
 use super::{Form, Pass};
 use crate::cube::unit::unit_position;
@@ -10,7 +12,6 @@ use crate::pool::common::window::{Accumulator, counted_at};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 #[cube(launch_unchecked)]
-#[allow(clippy::too_many_arguments, reason = "a pass reads and writes values and positions")]
 pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, N>],
     positions: ComptimeOption<Box<[Vector<i32, N>]>>,
@@ -30,19 +31,10 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
     let (outer, piece) = pass.pieces.div_mod(rest);
     let line = line_of(pass, outer, inner, form);
     let divisors = divisors_of::<A>(pass, &line, form);
-    let first = piece * pass.run;
-    let end = min(first + pass.run, pass.blocks);
+    let first = piece * pass.piece_blocks;
+    let end = min(first + pass.piece_blocks, pass.blocks);
 
-    let mut ending = Sequence::<Kept<A, N>>::new();
-    #[unroll]
-    for _ in 0..form.block {
-        ending.push(kept::<A, N>());
-    }
-    let mut totals = Sequence::<Kept<A, N>>::new();
-    #[unroll]
-    for _ in 0..form.whole {
-        totals.push(kept::<A, N>());
-    }
+    let earlier = Earlier::<A, N> { ending: kept(form.block), totals: kept(form.whole) };
     let mut own = Shared::<[Vector<S, N>]>::new_slice(comptime!(form.kept()));
     let mut next = Sequence::<RuntimeCell<Vector<S, N>>>::new();
     if comptime!(form.fetches()) {
@@ -72,31 +64,34 @@ pub(super) fn slide<S: Float, T: Float, A: Float, N: Size, M: Size>(
                 &line,
                 start,
                 &suffixes,
-                &totals,
-                &ending,
+                &earlier,
                 &prefixes,
                 &divisors,
                 form,
             );
         }
         // The oldest whole block is dropped; the current block becomes the newest whole one.
+        let whole = read::<A, N>(&earlier.totals);
         #[unroll]
-        for i in 1..form.whole {
-            keep::<A, N>(
-                totals.index(comptime!((i - 1) as usize)),
-                &read::<A, N>(totals.index(comptime!(i as usize))),
-            );
+        for i in 1..form.whole as usize {
+            keep::<A, N>(earlier.totals.index(comptime!(i - 1)), whole.index(i));
         }
-        let newest = comptime!((form.whole - 1) as usize);
-        keep::<A, N>(totals.index(newest), prefixes.index(comptime!((form.block - 1) as usize)));
+        let newest = earlier.totals.index(comptime!((form.whole - 1) as usize));
+        keep::<A, N>(newest, prefixes.index(comptime!((form.block - 1) as usize)));
         #[unroll]
-        for j in 0..form.block {
-            keep::<A, N>(
-                ending.index(comptime!(j as usize)),
-                prefixes.index(comptime!(j as usize)),
-            );
+        for j in 0..form.block as usize {
+            keep::<A, N>(earlier.ending.index(j), prefixes.index(j));
         }
     }
+}
+
+/// What is kept of the blocks before the current one.
+#[derive(CubeType)]
+struct Earlier<A: Float, N: Size> {
+    /// The prefixes of the last block.
+    ending: KeptAll<A, N>,
+    /// The reductions of the last whole blocks, the oldest first.
+    totals: KeptAll<A, N>,
 }
 
 /// The position of a line.
@@ -128,7 +123,6 @@ fn line_of(pass: &Pass, outer: u32, inner: u32, #[comptime] form: Form) -> Line 
 
 /// Writes the outputs whose windows start in block `start`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write_block<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
@@ -136,25 +130,17 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
     line: &Line,
     start: u32,
     suffixes: &Sequence<Accumulator<A, N>>,
-    totals: &Sequence<Kept<A, N>>,
-    ending: &Sequence<Kept<A, N>>,
-    prefixes: &Sequence<Accumulator<A, N>>,
+    earlier: &Earlier<A, N>,
+    beyond: &Sequence<Accumulator<A, N>>,
     divisors: &Divisors<A>,
     #[comptime] form: Form,
 ) {
     // `middle` covers the whole blocks of a window that ends in the last of `totals`, `longer` those of a window that
     // ends one block later.
-    let sum = kept::<A, N>();
-    keep::<A, N>(&sum, &read::<A, N>(totals.index(0usize)));
-    #[unroll]
-    for i in 1..comptime!(form.whole.max(2) - 1) {
-        let next = read::<A, N>(totals.index(comptime!(i as usize)));
-        keep::<A, N>(&sum, &both::<A, N>(&read::<A, N>(&sum), &next, form));
-    }
-    let middle = read::<A, N>(&sum);
-    let newest = read::<A, N>(totals.index(comptime!((form.whole - 1) as usize)));
-    let longer =
-        if comptime!(form.whole > 1) { both::<A, N>(&middle, &newest, form) } else { newest };
+    let whole = prefixes::<A, N>(&read::<A, N>(&earlier.totals), form);
+    let middle = whole.index(comptime!((form.whole.max(2) - 2) as usize));
+    let longer = whole.index(comptime!((form.whole - 1) as usize));
+    let ending = read::<A, N>(&earlier.ending);
 
     let first = start * comptime!(form.block / form.stride);
     let mut results = Sequence::<Accumulator<A, N>>::new();
@@ -164,14 +150,14 @@ fn write_block<T: Float, A: Float, N: Size, M: Size>(
         let to = comptime!(i * form.stride + form.rest);
         let suffix = suffixes.index(from);
         let folded = if comptime!(to >= form.block) {
-            let prefix = prefixes.index(comptime!((to - form.block) as usize));
-            both::<A, N>(&both::<A, N>(suffix, &longer, form), prefix, form)
+            let prefix = beyond.index(comptime!((to - form.block) as usize));
+            both::<A, N>(&both::<A, N>(suffix, longer, form), prefix, form)
         } else {
-            let prefix = read::<A, N>(ending.index(comptime!(to as usize)));
+            let prefix = ending.index(comptime!(to as usize));
             if comptime!(form.whole > 1) {
-                both::<A, N>(&both::<A, N>(suffix, &middle, form), &prefix, form)
+                both::<A, N>(&both::<A, N>(suffix, middle, form), prefix, form)
             } else {
-                both::<A, N>(suffix, &prefix, form)
+                both::<A, N>(suffix, prefix, form)
             }
         };
         results.push(folded);

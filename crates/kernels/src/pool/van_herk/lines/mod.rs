@@ -1,7 +1,7 @@
 //! One axis: each unit walks a piece of a line, block by block.
 //!
 //! With channels first, the lines along the width are not adjacent in memory. If every axis is walked in this way, each
-//! pass moves its axis to the last place: it reads adjacent elements and writes runs, and after all passes the axes are
+//! pass moves its axis to the last place: it reads adjacent elements and writes several adjacent ones, and after all passes the axes are
 //! in their original order.
 
 mod blocks;
@@ -20,22 +20,28 @@ use super::axes::block;
 use crate::cube::axis::{AxisArgs, AxisForm, axis_args};
 use crate::cube::convert::{ExtremumForm, Widening, elem};
 use crate::cube::unit::grid;
-use crate::pool::common::buffers::{Tensor, optional};
-use crate::pool::common::task::Task;
 use crate::pool::common::window::{Fold, indexing};
+use crate::pool::common::{Task, Tensor, optional};
 use crate::pool::problem::outermost;
 
 pub(super) use cost::seconds;
-pub(super) use passes::{Walk, all_axes, between, depth};
+pub(super) use passes::{AxisPass, all_axes, between, depth};
 
 /// Launches a pass: reads and writes `tensors`.
-pub(super) fn launch(client: &Client, task: Task<'_>, walk: &Walk, units: u32, tensors: &Tensors) {
-    let axis = &task.axes()[walk.axis];
-    let (blocks, pieces) = (walk.blocks(axis), walk.blocks(axis).div_ceil(walk.run));
-    let [read, write] = walk.lanes;
-    let all = walk.units(axis);
+pub(super) fn launch(
+    client: &Client,
+    task: Task<'_>,
+    axis_pass: &AxisPass,
+    units: u32,
+    tensors: &Tensors,
+) {
+    let axis = &task.axes()[axis_pass.axis];
+    let (blocks, pieces) =
+        (axis_pass.blocks(axis), axis_pass.blocks(axis).div_ceil(axis_pass.piece_blocks));
+    let [read, write] = axis_pass.lanes;
+    let all = axis_pass.units(axis);
     let (cubes, dim) = grid(client, units, all);
-    let (elements, written) = (walk.read(task.pooling()), walk.written());
+    let (elements, written) = (axis_pass.read(task.pooling()), axis_pass.written());
     let positions = tensors.positions.as_ref().map(|positions| Tensor::new(positions, elements));
     let indices = tensors.indices.as_ref().map(|indices| Tensor::new(indices, written));
     // SAFETY: coordinates are clamped to the line before they are read, and outputs that do not exist are not written.
@@ -50,10 +56,10 @@ pub(super) fn launch(client: &Client, task: Task<'_>, walk: &Walk, units: u32, t
             optional(positions, read),
             Tensor::new(&tensors.output, written).vectors(write),
             optional(indices, write),
-            pass_args(task, walk, all, pieces, blocks),
-            Form::new(task, walk, units),
-            elem(walk.dtypes[0]),
-            elem(walk.dtypes[1]),
+            pass_args(task, axis_pass, all, pieces, blocks),
+            Form::new(task, axis_pass, units),
+            elem(axis_pass.dtypes[0]),
+            elem(axis_pass.dtypes[1]),
             task.accumulator(),
         )
     };
@@ -69,7 +75,7 @@ struct Pass {
     pieces: FastDivmod<u32>,
     /// The number of blocks of outputs in a line, and in a piece.
     blocks: u32,
-    run: u32,
+    piece_blocks: u32,
     axis: AxisArgs,
     outputs: u32,
     /// The number of vectors in a pixel, and the number of pixels on the axes inside this one.
@@ -95,32 +101,32 @@ struct Pass {
 
 fn pass_args(
     task: Task<'_>,
-    walk: &Walk,
+    axis_pass: &AxisPass,
     units: usize,
     pieces: usize,
     blocks: usize,
 ) -> PassLaunch {
     let (pooling, axes, reduction) = (task.pooling(), task.axes(), task.reduction());
-    let pixel = (task.pixel() / walk.lanes[0]).max(1) as u32;
+    let pixel = (task.pixel() / axis_pass.lanes[0]).max(1) as u32;
     let [index_batch, index_channel, index_position] = indexing(pooling, reduction.base());
-    let lead = if walk.turns { outermost(pooling) } else { walk.axis };
+    let lead = if axis_pass.turns { outermost(pooling) } else { axis_pass.axis };
     let others = axes[..lead].iter().map(Axis::output).product::<usize>();
     let extent =
         |range: std::ops::Range<usize>| axes[range].iter().map(Axis::input).product::<usize>();
     PassLaunch::new(
         units as u32,
-        (walk.inner / walk.lanes[0]) as u32,
-        (walk.inner / walk.lanes[0]) as u32,
+        (axis_pass.inner / axis_pass.lanes[0]) as u32,
+        (axis_pass.inner / axis_pass.lanes[0]) as u32,
         pieces as u32,
         blocks as u32,
-        walk.run as u32,
-        axis_args(&axes[walk.axis]),
-        walk.outputs as u32,
+        axis_pass.piece_blocks as u32,
+        axis_args(&axes[axis_pass.axis]),
+        axis_pass.outputs as u32,
         pixel,
-        extent(walk.axis + 1..AXES) as u32,
-        extent(0..walk.axis) as u32,
+        extent(axis_pass.axis + 1..AXES) as u32,
+        extent(0..axis_pass.axis) as u32,
         others as u32,
-        if walk.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
+        if axis_pass.axis == AXES - 1 { axes[1].output() as u32 } else { 1 },
         axis_args(&axes[0]),
         axis_args(&axes[1]),
         reduction.fixed_divisor(),
@@ -167,9 +173,9 @@ struct Form {
 }
 
 impl Form {
-    fn new(task: Task<'_>, walk: &Walk, units: u32) -> Self {
+    fn new(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> Self {
         let axes = task.axes();
-        let axis = &axes[walk.axis];
+        let axis = &axes[axis_pass.axis];
         let block = block(axis);
         Self {
             axis: AxisForm::new(axis, false),
@@ -178,20 +184,20 @@ impl Form {
             fold: Fold::of(task.reduction()),
             extremum: task.settings.extremum,
             reciprocal: task.dtype() != DType::F64,
-            rounds: task.rounds() && walk.last,
-            widened: task.widening(walk.dtypes[0]),
+            rounds: task.rounds() && axis_pass.last,
+            widened: task.widening(axis_pass.dtypes[0]),
             runs: task.settings.runs,
             block: block as u32,
             stride: axis.stride() as u32,
             whole: ((axis.kernel() - 1) / block) as u32,
             rest: ((axis.kernel() - 1) % block) as u32,
-            turns: walk.turns,
-            last: walk.last,
+            turns: axis_pass.turns,
+            last: axis_pass.last,
             channels: task.pooling().layout() == Layout::ChannelsLast && task.pixel() > 1,
-            others: walk.axis,
-            written: walk.lanes[1],
+            others: axis_pass.axis,
+            written: axis_pass.lanes[1],
             units,
-            keeps: passes::keeps(task, walk, units),
+            keeps: passes::keeps(task, axis_pass, units),
         }
     }
 

@@ -2,12 +2,12 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::pool::common::task::Task;
+use crate::pool::common::{Task, widest_divisor};
 use crate::pool::problem::Reduction;
 use crate::pool::van_herk::axes::{block, windowed};
 
 /// A pass along one axis, and the tensors that it reads and writes.
-pub(in crate::pool::van_herk) struct Walk {
+pub(in crate::pool::van_herk) struct AxisPass {
     pub(super) axis: usize,
     /// The lines are `outer × inner`; neighbours in memory lie along `inner`.
     pub(super) outer: usize,
@@ -22,10 +22,10 @@ pub(in crate::pool::van_herk) struct Walk {
     pub(super) indexed: bool,
     pub(super) outputs: usize,
     /// The number of output blocks that a unit walks.
-    pub(super) run: usize,
+    pub(super) piece_blocks: usize,
 }
 
-impl Walk {
+impl AxisPass {
     /// The number of output blocks in a line.
     pub(super) fn blocks(&self, axis: &Axis) -> usize {
         (self.outputs * axis.stride()).div_ceil(block(axis))
@@ -33,7 +33,7 @@ impl Walk {
 
     /// The number of units, each of which walks a piece of a line.
     pub(super) fn units(&self, axis: &Axis) -> usize {
-        self.outer * self.blocks(axis).div_ceil(self.run) * self.inner / self.lanes[0]
+        self.outer * self.blocks(axis).div_ceil(self.piece_blocks) * self.inner / self.lanes[0]
     }
 
     /// The number of elements that the pass reads.
@@ -58,15 +58,15 @@ const KEPT_BYTES: usize = 72 << 10;
 
 /// Whether the units of a pass keep what they have read in shared memory until the windows that start there end. If
 /// lines are long, it would have left all caches before it is read again.
-pub(super) fn keeps(task: Task<'_>, walk: &Walk, units: u32) -> bool {
-    let (axis, device) = (&task.axes()[walk.axis], task.device);
+pub(super) fn keeps(task: Task<'_>, axis_pass: &AxisPass, units: u32) -> bool {
+    let (axis, device) = (&task.axes()[axis_pass.axis], task.device);
     let block = block(axis);
     let blocks = (axis.kernel() - 1) / block + 2;
-    let unit = blocks * block * walk.lanes[0] * walk.dtypes[0].size();
+    let unit = blocks * block * axis_pass.lanes[0] * axis_pass.dtypes[0].size();
     let room = units as usize * unit <= device.shared_bytes.min(KEPT_BYTES);
     // Without `shared_vectors`, nothing is kept: graphics drivers leave room for few cubes if shared memory is held for
     // long, and not all of them can share narrow types.
-    device.shared_vectors && room && !walk.indexed && !task.settings.runs
+    device.shared_vectors && room && !axis_pass.indexed && !task.settings.runs
 }
 
 /// With fewer units than this, lines are cut into pieces, although each piece then reads one window more.
@@ -81,25 +81,25 @@ pub(in crate::pool::van_herk) fn between(task: Task<'_>) -> DType {
 }
 
 /// One pass for every axis that has a window.
-pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>) -> Vec<Walk> {
+pub(in crate::pool::van_herk) fn all_axes(task: Task<'_>) -> Vec<AxisPass> {
     let walked: Vec<_> = windowed(task.pooling()).collect();
     // Turning each axis restores the order only if the windowed axes are the last ones.
     let turns = task.pixel() == 1
         && !task.settings.runs
         && walked.len() > 1
         && walked[0] + walked.len() == AXES;
-    walks(task, &walked, turns, true)
+    passes(task, &walked, turns, true)
 }
 
 /// The pass along the depth before a pass over planes; `None` if the depth has no window.
-pub(in crate::pool::van_herk) fn depth(task: Task<'_>) -> Option<Walk> {
+pub(in crate::pool::van_herk) fn depth(task: Task<'_>) -> Option<AxisPass> {
     let has_window = task.axes()[0].kernel() > 1;
     let axes = if has_window { &[0][..] } else { &[] };
-    walks(task, axes, false, false).pop()
+    passes(task, axes, false, false).pop()
 }
 
 /// The passes along the axes `walked`. If `ends`, the last of them writes the result.
-fn walks(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Walk> {
+fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<AxisPass> {
     let (axes, channels, dtype, runs) =
         (task.axes(), task.pixel(), task.dtype(), task.settings.runs);
     let indexed = task.reduction().has_indices();
@@ -124,13 +124,24 @@ fn walks(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Walk>
         let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
         // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
-        let run = block(&axes[axis]) / axes[axis].stride();
-        let lanes = lanes(neighbours, outputs, run, dtypes, turns, runs);
+        let outputs_of_block = block(&axes[axis]) / axes[axis].stride();
+        let lanes = lanes(neighbours, outputs, outputs_of_block, dtypes, turns, runs);
         let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
-        let run = if runs { blocks } else { blocks.div_ceil(pieces) };
-        passes.push(Walk { axis, outer, inner, turns, last, lanes, dtypes, indexed, outputs, run });
+        let piece_blocks = if runs { blocks } else { blocks.div_ceil(pieces) };
+        passes.push(AxisPass {
+            axis,
+            outer,
+            inner,
+            turns,
+            last,
+            lanes,
+            dtypes,
+            indexed,
+            outputs,
+            piece_blocks,
+        });
     }
     passes
 }
@@ -139,18 +150,16 @@ fn walks(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Walk>
 fn lanes(
     inner: usize,
     outputs: usize,
-    run: usize,
+    outputs_of_block: usize,
     dtypes: [DType; 2],
     turns: bool,
     runs: bool,
 ) -> [usize; 2] {
-    let divisor = |n: usize, most: usize| (1usize << n.trailing_zeros()).min(most);
     if turns {
         let most = (16 / dtypes[1].size()).min(4);
-        return [1, divisor(outputs, most).min(divisor(run, most))];
+        return [1, widest_divisor(outputs, most).min(widest_divisor(outputs_of_block, most))];
     }
     let widest = dtypes[0].size().max(dtypes[1].size());
     let most = if runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
-    let lanes = divisor(inner, most.max(1));
-    [lanes; 2]
+    [widest_divisor(inner, most.max(1)); 2]
 }

@@ -2,7 +2,6 @@
 
 use cubecl::prelude::*;
 
-use super::blocks::same;
 use super::kernel::Line;
 use super::{Form, Pass};
 use crate::cube::convert::{narrow, round};
@@ -10,7 +9,6 @@ use crate::pool::common::window::{Accumulator, Fold, counted_at};
 
 /// Writes the outputs of a block. If `whole`, all of them exist and have all their taps.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write_results<T: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<T, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, M>]>>,
@@ -115,7 +113,7 @@ fn finished<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     if comptime!(!form.last || form.fold == Fold::Extremum) {
-        same::<A, N>(folded)
+        *folded
     } else if comptime!(form.fold.is_extremum()) {
         let lane =
             if comptime!(form.channels) { pass.pixel.modulo(line.inner) } else { 0u32.runtime() };

@@ -2,14 +2,14 @@
 
 use cubecl::prelude::*;
 
-use super::form::Walk;
-use super::kernel::Place;
+use super::form::Blocking;
+use super::kernel::ColumnPosition;
 use super::{Form, TileArgs};
 use crate::cube::convert::widen_by;
 use crate::cube::registers::{Registers, read, zeros};
-use crate::pool::common::window::{Fold, Form as Tap, ProblemArgs, counted_at, prefixes, together};
+use crate::pool::common::window::{Fold, Form as Tap, ProblemArgs, combine, counted_at, prefixes};
 
-impl Walk {
+impl Blocking {
     /// The number of prefixes kept of the last whole block: all of them if some windows end in it, otherwise none.
     pub(super) fn ending(&self) -> u32 {
         if self.shorter() > 0 { self.block } else { 0 }
@@ -23,51 +23,50 @@ impl Walk {
 
 /// What the elements of a unit's column are divided by before they are summed.
 #[derive(CubeType)]
-pub(super) struct Weights<A: Float, N: Size> {
+pub(super) struct Divisors<A: Float, N: Size> {
     /// The part of the divisor that is the column's.
     columns: Vector<A, N>,
     /// The factor for elements on rows where the height's part is the whole window.
     usual: Vector<A, N>,
 }
 
-/// The weights of the column at `x`; of several neighbouring columns, if lanes lie along the width.
+/// The divisors of the column at `x`; of several neighbouring columns, if lanes lie along the width.
 #[cube]
-pub(super) fn weights_of<A: Float, N: Size>(
+pub(super) fn divisors_of<A: Float, N: Size>(
     args: &TileArgs,
     x: u32,
     #[comptime] form: Form,
-) -> Weights<A, N> {
+) -> Divisors<A, N> {
     let mut columns = Vector::<A, N>::new(A::from_int(1));
     let mut usual = Vector::<A, N>::new(A::from_int(1));
-    if comptime!(form.weights.is_some()) {
-        let [_, width] = comptime!(form.weights.unwrap());
+    if comptime!(form.divisors.is_some()) {
+        let [_, width] = comptime!(form.divisors.unwrap());
         #[unroll]
         for i in 0..N::value() {
-            let x = if comptime!(form.flat) { x + i as u32 } else { x };
-            let taps = counted_at(&args.weights_width, x, width, Fold::AverageValid);
+            let x = if comptime!(form.one_channel) { x + i as u32 } else { x };
+            let taps = counted_at(&args.divisors_width, x, width, Fold::AverageValid);
             columns.insert(i, A::cast_from(taps));
-            usual.insert(i, A::from_int(1) / A::cast_from(taps * args.weights_height.kernel));
+            usual.insert(i, A::from_int(1) / A::cast_from(taps * args.divisors_height.kernel));
         }
     }
-    Weights::<A, N> { columns, usual }
+    Divisors::<A, N> { columns, usual }
 }
 
 /// The part of the divisor that is a row's. Rows outside have the nearest row's.
 #[cube]
-fn row_weight(args: &TileArgs, y: i32, #[comptime] form: Form) -> i32 {
-    let [height, _] = comptime!(form.weights.unwrap());
+fn row_divisor(args: &TileArgs, y: i32, #[comptime] form: Form) -> i32 {
+    let [height, _] = comptime!(form.divisors.unwrap());
     let y = min(max(y, 0i32), args.input_height - 1) as u32;
-    counted_at(&args.weights_height, y, height, Fold::AverageValid)
+    counted_at(&args.divisors_height, y, height, Fold::AverageValid)
 }
 
-/// The elements of a block, converted to the type in which they are reduced, and divided by their weights if they have
+/// The elements of a block, converted to the type in which they are reduced, and divided by their divisors if they have
 /// any.
 #[cube]
 pub(super) fn widened<S: Float, A: Float, N: Size>(
     cells: &Registers<S, N>,
-    problem: &ProblemArgs,
     args: &TileArgs,
-    weights: &Weights<A, N>,
+    divisors: &Divisors<A, N>,
     block: u32,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
@@ -76,27 +75,27 @@ pub(super) fn widened<S: Float, A: Float, N: Size>(
     for i in 0..cells.len() {
         values.push(widen_by::<S, A, N>(cells.index(i).read(), args.upper, form.tap.widened));
     }
-    if comptime!(form.weights.is_none()) {
+    if comptime!(form.divisors.is_none()) {
         values
     } else {
-        let first = first_row(problem, block, form);
+        let first = first_row(&args.problem, block, form);
         let last = first + comptime!(form.height.block as i32 - 1);
-        let all = args.weights_height.kernel;
-        let whole = row_weight(args, first, form) == all && row_weight(args, last, form) == all;
-        let weighed = zeros::<A, N>(form.height.block);
+        let all = args.divisors_height.kernel;
+        let whole = row_divisor(args, first, form) == all && row_divisor(args, last, form) == all;
+        let divided = zeros::<A, N>(form.height.block);
         if comptime!(form.tap.reciprocal) && whole {
             #[unroll]
             for i in 0..values.len() {
-                weighed.index(i).store(*values.index(i) * weights.usual);
+                divided.index(i).store(*values.index(i) * divisors.usual);
             }
         } else {
             #[unroll]
             for i in 0..values.len() {
-                let rows = A::cast_from(row_weight(args, first + i as i32, form));
-                weighed.index(i).store(*values.index(i) / (weights.columns * Vector::new(rows)));
+                let rows = A::cast_from(row_divisor(args, first + i as i32, form));
+                divided.index(i).store(*values.index(i) / (divisors.columns * Vector::new(rows)));
             }
         }
-        read::<A, N>(&weighed)
+        read::<A, N>(&divided)
     }
 }
 
@@ -132,13 +131,12 @@ pub(super) fn keep<A: Float, N: Size>(
 pub(super) fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
     args: &TileArgs,
-    problem: &ProblemArgs,
-    place: &Place,
+    place: &ColumnPosition,
     block: u32,
     elements: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
-    let first = first_row(problem, block, form);
+    let first = first_row(&args.problem, block, form);
     // Most blocks are inside.
     if first >= 0 && first + comptime!(form.height.block as i32) <= args.input_height {
         let at = place.input + first as u32 * place.line;
@@ -180,50 +178,50 @@ pub(super) fn windows<A: Float, N: Size>(
     whole: &Sequence<Vector<A, N>>,
     ending: &Sequence<Vector<A, N>>,
     beyond: &Sequence<Vector<A, N>>,
-    #[comptime] walk: Walk,
+    #[comptime] blocking: Blocking,
     #[comptime] tap: Tap,
 ) -> Sequence<Vector<A, N>> {
-    let middles = prefixes::<A, N>(whole, walk.whole, tap);
-    let all = comptime!((walk.whole - 1) as usize);
+    let middles = prefixes::<A, N>(whole, blocking.whole, tap);
+    let all = comptime!((blocking.whole - 1) as usize);
     let mut sums = Sequence::<Vector<A, N>>::new();
     #[unroll]
-    for n in 0..comptime!(walk.block - walk.shorter()) {
-        let start = comptime!((walk.phase + walk.last() - n) as usize);
+    for n in 0..comptime!(blocking.block - blocking.shorter()) {
+        let start = comptime!((blocking.phase + blocking.last() - n) as usize);
         let sum = if comptime!(n == 0) {
             *middles.index(all)
         } else {
             *sums.index(comptime!(n as usize - 1))
         };
-        sums.push(if comptime!(start == walk.block as usize) {
+        sums.push(if comptime!(start == blocking.block as usize) {
             sum
         } else {
-            together::<A, N>(sum, *first.index(start), tap)
+            combine::<A, N>(sum, *first.index(start), tap)
         });
     }
     let mut short = Sequence::<Vector<A, N>>::new();
     #[unroll]
-    for n in 0..walk.ending() {
-        let element = *first.index(comptime!((walk.last() - n) as usize));
+    for n in 0..blocking.ending() {
+        let element = *first.index(comptime!((blocking.last() - n) as usize));
         short.push(if comptime!(n > 0) {
-            together::<A, N>(*short.index(comptime!(n as usize - 1)), element, tap)
+            combine::<A, N>(*short.index(comptime!(n as usize - 1)), element, tap)
         } else if comptime!(all > 0) {
-            together::<A, N>(*middles.index(comptime!(all.max(1) - 1)), element, tap)
+            combine::<A, N>(*middles.index(comptime!(all.max(1) - 1)), element, tap)
         } else {
             element
         });
     }
     let mut windows = Sequence::<Vector<A, N>>::new();
     #[unroll]
-    for i in 0..walk.block {
-        let to = comptime!(i + walk.rest);
-        let n = comptime!((walk.last() - i) as usize);
-        windows.push(if comptime!(to < walk.last()) {
-            together::<A, N>(*short.index(n), *ending.index(to as usize), tap)
-        } else if comptime!(to == walk.last()) {
+    for i in 0..blocking.block {
+        let to = comptime!(i + blocking.rest);
+        let n = comptime!((blocking.last() - i) as usize);
+        windows.push(if comptime!(to < blocking.last()) {
+            combine::<A, N>(*short.index(n), *ending.index(to as usize), tap)
+        } else if comptime!(to == blocking.last()) {
             *sums.index(n)
         } else {
-            let prefix = *beyond.index(comptime!((to - walk.block) as usize));
-            together::<A, N>(*sums.index(n), prefix, tap)
+            let prefix = *beyond.index(comptime!((to - blocking.block) as usize));
+            combine::<A, N>(*sums.index(n), prefix, tap)
         });
     }
     windows

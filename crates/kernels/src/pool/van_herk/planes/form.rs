@@ -7,10 +7,8 @@ use super::between;
 use crate::cube::axis::AxisForm;
 use crate::cube::convert::{Comparison, accumulator};
 use crate::device::Capabilities;
-use crate::pool::common::lanes::widest_divisor;
-use crate::pool::common::settings::Settings;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::Form as Tap;
+use crate::pool::common::{Settings, Task, widest_divisor};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, pixel_channels};
 use crate::pool::van_herk::NAME;
@@ -53,7 +51,7 @@ const LEAST_BYTES: usize = 8;
 const BANKS: usize = 32;
 
 /// Refuses planes whose two axes this pass cannot both walk, and devices whose cubes share nothing.
-pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+pub(super) fn check(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
     let Problem { pooling, reduction, .. } = problem;
     let [depth, height, width] = pooling.grid().axes();
     let whole = pixel_channels(pooling).is_multiple_of(channels(pooling));
@@ -71,7 +69,7 @@ pub(super) fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), Pl
 
 /// The units of a cube; `None` if no tile fits.
 pub(in crate::pool::van_herk) fn units(task: Task<'_>) -> Option<u32> {
-    fits(task.problem, task.device).ok()?;
+    check(task.problem, task.device).ok()?;
     let (_, units) = tile(task.problem, task.device.units_per_cube)?;
     let own = own(task);
     (Room::new(own, units).bytes(own) <= task.device.shared_bytes).then_some(units)
@@ -143,12 +141,12 @@ fn blocks(problem: Problem<'_>) -> [usize; 2] {
         if few { short } else { MOST_BLOCK.min(axis.kernel() - 1) }
     };
     let columns =
-        if is_flat(problem.pooling) { COLUMNS * LANES.min(lanes(problem)) } else { COLUMNS };
+        if is_one_channel(problem.pooling) { COLUMNS * LANES.min(lanes(problem)) } else { COLUMNS };
     [if height.kernel() == 1 { ROWS } else { block(height, ROWS) }, block(width, columns)]
 }
 
 /// Whether a pixel is one element, so that neighbours lie along the width.
-fn is_flat(pooling: &Pooling) -> bool {
+fn is_one_channel(pooling: &Pooling) -> bool {
     pixel_channels(pooling) == 1
 }
 
@@ -169,8 +167,8 @@ fn is_planar(problem: Problem<'_>) -> bool {
 /// The number of neighbours, columns or channels, that a unit handles together.
 fn lanes(problem: Problem<'_>) -> usize {
     let [_, height, width] = problem.pooling.grid().axes();
-    let flat = is_flat(problem.pooling);
-    let neighbours = if flat { width.input() } else { channels(problem.pooling) };
+    let one_channel = is_one_channel(problem.pooling);
+    let neighbours = if one_channel { width.input() } else { channels(problem.pooling) };
     // Two columns of long blocks do not fit in registers.
     let short = height.kernel() == 1 || (height.kernel() - 1) / ROWS <= MOST_SHORT_BLOCKS;
     let two = problem.dtype.size() == 2;
@@ -181,8 +179,8 @@ fn lanes(problem: Problem<'_>) -> usize {
 pub(super) fn tile(problem: Problem<'_>, most: u32) -> Option<(usize, u32)> {
     let pooling = problem.pooling;
     let [_, _, width] = pooling.grid().axes();
-    let (flat, lanes) = (is_flat(pooling), lanes(problem));
-    let most = most.min(match flat {
+    let (one_channel, lanes) = (is_one_channel(pooling), lanes(problem));
+    let most = most.min(match one_channel {
         true => MOST_UNITS,
         false if channels(pooling) == pixel_channels(pooling) => UNITS_OF_PIXELS,
         false => UNITS_OF_CHANNELS,
@@ -192,7 +190,7 @@ pub(super) fn tile(problem: Problem<'_>, most: u32) -> Option<(usize, u32)> {
         // Each of several tiles is a whole number of words.
         let tile = if tiles > 1 { tile.next_multiple_of(MOST_BLOCK) } else { tile };
         // A unit's column begins at a vector boundary.
-        let more = if flat { lanes - 1 } else { 0 };
+        let more = if one_channel { lanes - 1 } else { 0 };
         let there = width.input().min(tile + width.kernel() - 1 + more);
         (tile, (there * channels(pooling)).div_ceil(lanes).next_multiple_of(32) as u32)
     };
@@ -202,12 +200,12 @@ pub(super) fn tile(problem: Problem<'_>, most: u32) -> Option<(usize, u32)> {
         (1..=width.output()).map(tiled).take_while(worth).find(|tile| tile.1 <= most)?;
     // With channels last, the number of units is the same for images of all sizes, so that a new size compiles no new
     // kernel.
-    Some((tile, if flat { units } else { most }))
+    Some((tile, if one_channel { units } else { most }))
 }
 
 /// How an axis is divided into blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Walk {
+pub(super) struct Blocking {
     /// The number of elements in a block.
     pub(super) block: u32,
     /// The position in a block at which its first window starts: 1 instead of 0 if all windows of a block then have the
@@ -219,7 +217,7 @@ pub(super) struct Walk {
     pub(super) rest: u32,
 }
 
-impl Walk {
+impl Blocking {
     fn new(axis: &Axis, block: usize) -> Self {
         if axis.kernel() == 1 {
             return Self { block: block as u32, phase: 0, whole: 0, rest: 0 };
@@ -264,15 +262,15 @@ impl Room {
         let [_, _, width] = pooling.grid().axes();
         let [rows, block] = blocks(problem);
         let (channels, lanes) = (channels(pooling), lanes(problem));
-        let walk = Walk::new(width, block);
+        let blocking = Blocking::new(width, block);
         let word = WORD_BYTES / task.settings.accumulator.size();
         let planar = channels == 1 || is_planar(problem);
         let whole = task.device.shared_vectors && planar && block.is_multiple_of(word);
         let word = if whole { word } else { 1 };
-        let margin = if is_flat(pooling) && lanes > 1 { word } else { 0 };
+        let margin = if is_one_channel(pooling) && lanes > 1 { word } else { 0 };
         // A cube writes no more columns than its units have, and windows reach one window and one block further.
         let blocks = (units as usize * lanes / channels).div_ceil(block);
-        let reach = blocks + walk.whole as usize + 1;
+        let reach = blocks + blocking.whole as usize + 1;
         let row = margin + reach * block;
         // Padded so that the rows, or the blocks of a row, that neighbouring units access are on different banks.
         let row = if word > 1 { apart(row, word, 8 * word) } else { row | 1 };
@@ -283,7 +281,7 @@ impl Room {
             row: row as u32,
             rows: rows as u32,
             buffers: 2,
-            totals: if walk.whole > 1 { (totals * rows) as u32 } else { 0 },
+            totals: if blocking.whole > 1 { (totals * rows) as u32 } else { 0 },
             columns: (blocks * block) as u32,
             channels: channels as u32,
             planar,
@@ -314,11 +312,11 @@ fn apart(least: usize, rest: usize, of: usize) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Form {
     pub(super) tap: Tap,
-    pub(super) height: Walk,
-    pub(super) width: Walk,
+    pub(super) height: Blocking,
+    pub(super) width: Blocking,
     pub(super) room: Room,
     /// Whether neighbours lie along the width, and the number of lanes of a unit's column.
-    pub(super) flat: bool,
+    pub(super) one_channel: bool,
     pub(super) lanes: u32,
     /// The number of elements that a unit writes at once; 0 if results go through shared memory to be written one by
     /// one.
@@ -326,15 +324,15 @@ pub(super) struct Form {
     /// Whether windows have a depth, so that their divisors depend on the plane.
     pub(super) deep: bool,
     /// The height and the width of the pooling whose divisors elements are divided by, if there is one.
-    pub(super) weights: Option<[AxisForm; 2]>,
+    pub(super) divisors: Option<[AxisForm; 2]>,
 }
 
 impl Form {
-    pub(super) fn new(task: Task<'_>, weights: Option<&Pooling>, tile: usize) -> Self {
+    pub(super) fn new(task: Task<'_>, divisors: Option<&Pooling>, tile: usize) -> Self {
         let (problem, dtype) = (task.problem, task.dtype());
         let [depth, height, width] = task.axes();
         let [rows, block] = blocks(problem);
-        let flat = is_flat(task.pooling());
+        let one_channel = is_one_channel(task.pooling());
         let most = task.device.vector_lanes.min(8);
         let neighbours = [width.output(), tile, block].into_iter();
         let written =
@@ -342,33 +340,33 @@ impl Form {
         let tap = Tap::new(task.with(task.settings.one_by_one()));
         Self {
             tap: Tap { widened: task.widening(read(task)), ..tap },
-            height: Walk::new(height, rows),
-            width: Walk::new(width, block),
+            height: Blocking::new(height, rows),
+            width: Blocking::new(width, block),
             room: Room::new(task, task.settings.units),
-            flat,
+            one_channel,
             lanes: lanes(problem) as u32,
-            written: match flat {
+            written: match one_channel {
                 _ if is_planar(problem) => 0,
                 true if lanes(problem) == 1 || written * dtype.size() < LEAST_BYTES => 0,
                 true => written as u32,
                 false => lanes(problem) as u32,
             },
             deep: depth.kernel() > 1,
-            weights: weights.map(|weights| {
-                let [_, height, width] = weights.grid().axes();
+            divisors: divisors.map(|divisors| {
+                let [_, height, width] = divisors.grid().axes();
                 [height, width].map(|axis| AxisForm::new(axis, false))
             }),
         }
     }
 
     /// The number of lanes of a unit's column that are adjacent in shared memory too.
-    pub(super) fn together(&self) -> u32 {
-        if self.flat { 1 } else { self.lanes }
+    pub(super) fn shared_lanes(&self) -> u32 {
+        if self.one_channel { 1 } else { self.lanes }
     }
 
     /// The number of vectors in a cube's pixel.
     pub(super) fn vectors(&self) -> u32 {
-        self.room.channels / self.together()
+        self.room.channels / self.shared_lanes()
     }
 
     /// The step from one column to the next in shared memory, and from one vector of a pixel to the next.

@@ -2,13 +2,13 @@
 
 use cubecl::prelude::*;
 
-use super::columns::{Weights, fetch, keep, weights_of, widened, windows};
+use super::columns::{Divisors, divisors_of, fetch, keep, widened, windows};
 use super::form::WORD_BYTES;
 use super::results::{tables_of, write_rows};
 use super::rows::along_rows;
 use super::{Form, One, TileArgs};
 use crate::cube::registers::{Registers, read, zeros};
-use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
+use crate::pool::common::window::{neutral, prefixes};
 
 /// `S` is the type in which elements are read, `T` the type in which they are written, `A` the type of the reduction.
 /// `N` is the number of lanes of a unit's column, `P` the number of these that are adjacent in shared memory too, `M`
@@ -17,7 +17,6 @@ use crate::pool::common::window::{ProblemArgs, neutral, prefixes};
 pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<T, M>],
-    problem: &ProblemArgs,
     args: &TileArgs,
     #[comptime] form: Form,
     #[define(S)] _read: ElemType,
@@ -32,10 +31,10 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     let mut totals = Shared::<[Vector<A, P>]>::new_slice(comptime!(form.totals() as usize));
     let mut results = Shared::<[Vector<A, One>]>::new_slice(comptime!(form.results() as usize));
     let tile = tile_of(args, form);
-    let place = place_of(problem, args, &tile, form);
-    let weights = weights_of::<A, N>(args, place.column, form);
-    let tables = tables_of::<A>(problem, args, &tile, form);
-    let nothing = neutral::<A, P>(problem, form.tap.fold);
+    let place = place_of(args, &tile, form);
+    let divisors = divisors_of::<A, N>(args, place.column, form);
+    let tables = tables_of::<A>(args, &tile, form);
+    let nothing = neutral::<A, P>(&args.problem, form.tap.fold);
     for i in range_stepped(UNIT_POS, comptime!(form.shared()), CUBE_DIM) {
         shared[i as usize] = nothing;
     }
@@ -47,8 +46,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
     let first = zeros::<S, N>(if comptime!(form.height.whole > 0) { form.height.block } else { 0 });
     if place.inside {
         lead::<S, A, N>(
-            input, problem, args, &place, &weights, tile.block, &next, &first, &whole, &ending,
-            form,
+            input, args, &place, &divisors, tile.block, &next, &first, &whole, &ending, form,
         );
     }
     for block in tile.block..tile.end {
@@ -59,11 +57,11 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
         };
         if place.inside {
             let after = block + comptime!(form.before());
-            let elements = widened::<S, A, N>(&next, problem, args, &weights, after, form);
+            let elements = widened::<S, A, N>(&next, args, &divisors, after, form);
             if comptime!(form.height.whole > 0) {
                 let prefixes = prefixes::<A, N>(&elements, form.height.block, form.tap);
                 let rows = windows::<A, N>(
-                    &widened::<S, A, N>(&first, problem, args, &weights, block, form),
+                    &widened::<S, A, N>(&first, args, &divisors, block, form),
                     &read::<A, N>(&whole),
                     &read::<A, N>(&ending),
                     &prefixes,
@@ -76,7 +74,7 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
                 share_rows::<A, N, P>(&elements, &mut shared, buffer + place.shared, form);
             }
             if block + 1 < tile.end {
-                fetch_both::<S, N>(input, problem, args, &place, block + 1, &next, &first, form);
+                fetch_both::<S, N>(input, args, &place, block + 1, &next, &first, form);
             }
         }
         sync_cube();
@@ -85,7 +83,6 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
             &mut totals,
             &mut results,
             output,
-            problem,
             args,
             &tables,
             &tile,
@@ -105,20 +102,18 @@ pub(super) fn walk_tile<S: Float, T: Float, A: Float, N: Size, P: Size, M: Size>
 
 /// Loads the blocks in which the windows of a block of rows end and start.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn fetch_both<S: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
     args: &TileArgs,
-    place: &Place,
+    place: &ColumnPosition,
     block: u32,
     next: &Registers<S, N>,
     first: &Registers<S, N>,
     #[comptime] form: Form,
 ) {
-    fetch::<S, N>(input, args, problem, place, block + comptime!(form.before()), next, form);
+    fetch::<S, N>(input, args, place, block + comptime!(form.before()), next, form);
     if comptime!(form.height.whole > 0) {
-        fetch::<S, N>(input, args, problem, place, block, first, form);
+        fetch::<S, N>(input, args, place, block, first, form);
     }
 }
 
@@ -126,13 +121,11 @@ fn fetch_both<S: Float, N: Size>(
 /// into `next` and the first one again into `first`. Two loads are in flight at a time, because there is little other
 /// work meanwhile.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn lead<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    problem: &ProblemArgs,
     args: &TileArgs,
-    place: &Place,
-    weights: &Weights<A, N>,
+    place: &ColumnPosition,
+    divisors: &Divisors<A, N>,
     block: u32,
     next: &Registers<S, N>,
     first: &Registers<S, N>,
@@ -143,29 +136,29 @@ fn lead<S: Float, A: Float, N: Size>(
     let rows = comptime!(form.height.block);
     let blocks = comptime!(form.before());
     if comptime!(blocks > 0) {
-        fetch::<S, N>(input, args, problem, place, block, next, form);
-        fetch::<S, N>(input, args, problem, place, block + 1, first, form);
+        fetch::<S, N>(input, args, place, block, next, form);
+        fetch::<S, N>(input, args, place, block + 1, first, form);
         for pair in 0..comptime!(blocks / 2) {
             let step = block + 2 * pair + 2;
-            let one = widened::<S, A, N>(next, problem, args, weights, step - 2, form);
-            let other = widened::<S, A, N>(first, problem, args, weights, step - 1, form);
-            fetch::<S, N>(input, args, problem, place, step, next, form);
-            fetch::<S, N>(input, args, problem, place, step + 1, first, form);
+            let one = widened::<S, A, N>(next, args, divisors, step - 2, form);
+            let other = widened::<S, A, N>(first, args, divisors, step - 1, form);
+            fetch::<S, N>(input, args, place, step, next, form);
+            fetch::<S, N>(input, args, place, step + 1, first, form);
             keep::<A, N>(&prefixes::<A, N>(&one, rows, form.tap), ending, whole, form);
             keep::<A, N>(&prefixes::<A, N>(&other, rows, form.tap), ending, whole, form);
         }
         if comptime!(blocks % 2 > 0) {
             let step = block + comptime!(blocks - 1);
-            let last = widened::<S, A, N>(next, problem, args, weights, step, form);
+            let last = widened::<S, A, N>(next, args, divisors, step, form);
             keep::<A, N>(&prefixes::<A, N>(&last, rows, form.tap), ending, whole, form);
             #[unroll]
             for j in 0..rows {
                 next.index(j as usize).store(first.index(j as usize).read());
             }
         }
-        fetch::<S, N>(input, args, problem, place, block, first, form);
+        fetch::<S, N>(input, args, place, block, first, form);
     } else {
-        fetch::<S, N>(input, args, problem, place, block, next, form);
+        fetch::<S, N>(input, args, place, block, next, form);
     }
 }
 
@@ -178,17 +171,17 @@ fn share_rows<A: Float, N: Size, P: Size>(
     #[comptime] form: Form,
 ) {
     let at = first & comptime!(form.place());
-    let (lanes, together) = comptime!((form.lanes as usize, form.together() as usize));
+    let (lanes, combine) = comptime!((form.lanes as usize, form.shared_lanes() as usize));
     #[unroll]
     for i in 0..form.height.block {
         let row = comptime!((i * form.room.row * form.column_step()) as usize);
         let sums = *rows.index(i as usize);
         #[unroll]
-        for n in 0..comptime!(lanes / together) {
+        for n in 0..comptime!(lanes / combine) {
             let mut sum = Vector::<A, P>::new(A::from_int(0));
             #[unroll]
-            for p in 0..together {
-                sum.insert(p, sums.extract(comptime!(n * together + p)));
+            for p in 0..combine {
+                sum.insert(p, sums.extract(comptime!(n * combine + p)));
             }
             shared[at as usize + row + n] = sum;
         }
@@ -212,7 +205,7 @@ pub(super) struct Tile {
 #[cube]
 fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
     // Cubes with the same pixels are neighbours, so that they read them at about the same time.
-    let (rest, group) = if comptime!(form.flat) {
+    let (rest, group) = if comptime!(form.one_channel) {
         (CUBE_POS as u32, 0u32.runtime())
     } else {
         args.groups.div_mod(CUBE_POS as u32)
@@ -220,15 +213,22 @@ fn tile_of(args: &TileArgs, #[comptime] form: Form) -> Tile {
     let (rest, tile) = args.tiles.div_mod(rest);
     let (plane, piece) = args.pieces.div_mod(rest);
     let first = tile * args.tile;
-    let block = piece * args.run;
+    let block = piece * args.piece_blocks;
     let columns =
         if plane < args.planes { min(args.tile, args.output_width - first) } else { 0u32 };
-    Tile { plane, group, first, block, end: min(block + args.run, args.row_blocks), columns }
+    Tile {
+        plane,
+        group,
+        first,
+        block,
+        end: min(block + args.piece_blocks, args.row_blocks),
+        columns,
+    }
 }
 
 /// The position of a unit's column.
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct ColumnPosition {
     /// The vector of the column's first row, and the step to the next row.
     pub(super) input: u32,
     pub(super) line: u32,
@@ -240,23 +240,24 @@ pub(super) struct Place {
 }
 
 #[cube]
-fn place_of(problem: &ProblemArgs, args: &TileArgs, tile: &Tile, #[comptime] form: Form) -> Place {
+fn place_of(args: &TileArgs, tile: &Tile, #[comptime] form: Form) -> ColumnPosition {
     let vectors = comptime!(form.vectors());
-    let step = comptime!(if form.flat { form.lanes } else { 1 });
+    let step = comptime!(if form.one_channel { form.lanes } else { 1 });
     let there = min(tile.plane, args.planes - 1);
-    let width = problem.width.input;
+    let width = args.problem.width.input;
     // The columns that the tile's windows read: those inside the input, beginning with a whole vector.
-    let left = tile.first as i32 - problem.width.before;
+    let left = tile.first as i32 - args.problem.width.before;
     let first = max(left, 0i32) as u32 / step * step;
-    let end = min(width, left + args.tile as i32 + problem.width.kernel - 1) as u32;
+    let end = min(width, left + args.tile as i32 + args.problem.width.kernel - 1) as u32;
     let column = first + UNIT_POS / vectors * step;
     let inside = column < end;
     let column = min(column, width as u32 - step);
     let vector = tile.group * vectors + UNIT_POS % vectors;
-    let pixel = if comptime!(form.flat) { column / step } else { column * args.pixel + vector };
+    let pixel =
+        if comptime!(form.one_channel) { column / step } else { column * args.pixel + vector };
     let margin = comptime!((form.room.margin + form.width.phase) as i32);
     let position = (column as i32 - left + margin) as u32;
-    Place {
+    ColumnPosition {
         input: there * args.input_height as u32 * args.line + pixel,
         line: args.line,
         inside,

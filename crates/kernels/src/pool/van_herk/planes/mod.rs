@@ -41,16 +41,14 @@ use cubecl::client::Client;
 use cubecl::prelude::*;
 use cubecl::server::Handle;
 use cubecl::std::FastDivmod;
-use windowpane_geometry::Pooling;
+use windowpane_geometry::{AXES, Pooling};
 
 use super::NAME;
 use super::lines::between;
 use crate::cube::axis::{AxisArgs, axis_args};
 use crate::cube::convert::{UPPER, elem};
-use crate::pool::common::buffers::Tensor;
-use crate::pool::common::pieces::pieces;
-use crate::pool::common::task::Task;
-use crate::pool::common::window::problem_args;
+use crate::pool::common::window::{ProblemArgs, problem_args};
+use crate::pool::common::{Pieces, Task, Tensor};
 use crate::pool::error::{PlanError, only_if};
 
 use form::{Form, Plane, Room, tile};
@@ -60,54 +58,54 @@ pub(super) use form::{pays, units};
 
 /// Refuses a number of units that fits no tile, and tiles that do not fit in shared memory.
 pub(super) fn check(task: Task<'_>) -> Result<(), PlanError> {
-    form::fits(task.problem, task.device)?;
+    form::check(task.problem, task.device)?;
     tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
     let own = form::own(task);
     let bytes = Room::new(own, own.settings.units).bytes(own);
     only_if(NAME, bytes <= task.device.shared_bytes, "a tile does not fit in shared memory")
 }
 
-/// Launches the pass from `input` to `output`. If `weights` is a pooling, every element is divided by that pooling's
+/// Launches the pass from `input` to `output`. If `divisors` is a pooling, every element is divided by that pooling's
 /// divisor at its position before it is summed.
 pub(super) fn launch(
     client: &Client,
     task: Task<'_>,
-    weights: Option<&Pooling>,
+    divisors: Option<&Pooling>,
     [input, output]: [&Handle; 2],
 ) -> Result<(), PlanError> {
     let pooling = task.pooling();
     let [depth, _, width] = task.axes();
     let (tile, _) = tile(task.problem, task.settings.units).ok_or(NO_TILE)?;
     let own = form::own(task);
-    let form = Form::new(own, weights, tile);
+    let form = Form::new(own, divisors, tile);
     let plane = Plane::of(pooling);
     let inputs = plane.count * plane.input * width.input() * plane.pixel;
     let all = Cubes::new(task, &form, tile);
     let lanes = form.lanes as usize;
     let written = (form.written as usize).max(1);
-    let weighed = weights.unwrap_or(pooling).grid().axes();
+    let divided = divisors.unwrap_or(pooling).grid().axes();
     let args = TileArgsLaunch::new(
+        problem_args(own.with(own.settings.one_by_one())),
         plane.count as u32,
         all.groups as u32,
         (plane.pixel / lanes).max(1) as u32,
         (plane.pixel / written).max(1) as u32,
         all.tiles as u32,
         tile as u32,
-        all.pieces() as u32,
-        all.blocks as u32,
-        all.run as u32,
+        all.pieces.count() as u32,
+        all.pieces.blocks as u32,
+        all.pieces.piece_blocks as u32,
         (width.input() * plane.pixel / lanes) as u32,
         (width.output() * plane.pixel / written) as u32,
         plane.input as i32,
         plane.output as u32,
         width.output() as u32,
         axis_args(depth),
-        axis_args(&weighed[1]),
-        axis_args(&weighed[2]),
+        axis_args(&divided[1]),
+        axis_args(&divided[2]),
         UPPER,
     );
-    let each = own.with(own.settings.one_by_one());
-    let (cubes, dim) = task.cubes(client, all.count());
+    let (cubes, dim) = task.cubes(client, all.count);
     // SAFETY: coordinates are clamped to the plane before they are read, and outputs that do not exist are not written.
     unsafe {
         kernel::walk_tile::launch_unchecked(
@@ -115,11 +113,10 @@ pub(super) fn launch(
             cubes,
             dim,
             lanes,
-            if form.flat { 1 } else { lanes },
+            if form.one_channel { 1 } else { lanes },
             written,
             Tensor::new(input, inputs).vectors(lanes),
             Tensor::new(output, task.outputs()).vectors(written),
-            problem_args(each),
             args,
             form,
             elem(form::read(task)),
@@ -132,36 +129,23 @@ pub(super) fn launch(
 
 /// How planes are distributed to cubes.
 struct Cubes {
-    planes: usize,
+    /// The number of cubes.
+    count: usize,
     /// The groups of channels of a pixel, and the tiles of a row.
     groups: usize,
     tiles: usize,
-    /// The blocks of rows of a plane, and those of a piece.
-    blocks: usize,
-    run: usize,
+    pieces: Pieces,
 }
 
 impl Cubes {
     fn new(task: Task<'_>, form: &Form, tile: usize) -> Self {
-        let pooling = task.pooling();
-        let [.., width] = task.axes();
-        let plane = Plane::of(pooling);
-        let (tiles, groups) =
-            (width.output().div_ceil(tile), plane.pixel / form::channels(pooling));
+        let plane = Plane::of(task.pooling());
+        let tiles = task.axes()[AXES - 1].output().div_ceil(tile);
+        let groups = plane.pixel / form::channels(task.pooling());
         let blocks = plane.output.div_ceil(form.height.block as usize);
-        let (cubes, lead) = (plane.count * groups * tiles, form.before() as usize);
-        let pieces = pieces(task, cubes, [blocks, lead], UNITS_EACH);
-        Self { planes: plane.count, groups, tiles, blocks, run: blocks.div_ceil(pieces) }
-    }
-
-    /// The number of cubes.
-    fn count(&self) -> usize {
-        self.planes * self.groups * self.tiles * self.pieces()
-    }
-
-    /// The number of pieces of a plane.
-    fn pieces(&self) -> usize {
-        self.blocks.div_ceil(self.run)
+        let cubes = plane.count * groups * tiles;
+        let pieces = Pieces::new(task, cubes, [blocks, form.before() as usize], UNITS_EACH);
+        Self { count: cubes * pieces.count(), groups, tiles, pieces }
     }
 }
 
@@ -177,9 +161,10 @@ const NO_TILE: PlanError = PlanError::NotFor {
 /// A vector of one element.
 type One = Const<1>;
 
-/// The numbers of the tiles. They are run-time values, so they may change without compiling a new kernel.
+/// The numbers of a problem and of its tiles. They are run-time values, so they may change without compiling a new kernel.
 #[derive(CubeType, CubeLaunch)]
 struct TileArgs {
+    problem: ProblemArgs,
     planes: u32,
     /// The groups of channels of a pixel, and the vectors of a pixel, as they are read and as they are written.
     groups: FastDivmod<u32>,
@@ -191,7 +176,7 @@ struct TileArgs {
     /// The pieces of a plane's blocks of rows, the number of all blocks, and the number of blocks in a piece.
     pieces: FastDivmod<u32>,
     row_blocks: u32,
-    run: u32,
+    piece_blocks: u32,
     /// The vectors of a row, as they are read and as they are written.
     line: u32,
     line_written: u32,
@@ -201,8 +186,8 @@ struct TileArgs {
     output_width: u32,
     depth: AxisArgs,
     /// The axes of the pooling whose divisors elements are divided by.
-    weights_height: AxisArgs,
-    weights_width: AxisArgs,
+    divisors_height: AxisArgs,
+    divisors_width: AxisArgs,
     /// The factor that moves the lower half of a word to its upper half.
     upper: u32,
 }

@@ -21,7 +21,6 @@ pub(super) struct Tables<A: Float> {
 
 #[cube]
 pub(super) fn tables_of<A: Float>(
-    problem: &ProblemArgs,
     args: &TileArgs,
     tile: &Tile,
     #[comptime] form: Form,
@@ -38,9 +37,10 @@ pub(super) fn tables_of<A: Float>(
     if comptime!(form.counts()) {
         for j in range_stepped(UNIT_POS, columns, CUBE_DIM) {
             let column = min(tile.first + j, args.output_width - 1);
-            let taps = counted_at(&problem.width, column, form.tap.width, form.tap.fold) * depth;
+            let taps =
+                counted_at(&args.problem.width, column, form.tap.width, form.tap.fold) * depth;
             counts[j as usize] = Vector::new(A::cast_from(taps));
-            usual[j as usize] = factor::<A>(A::cast_from(taps * problem.height.kernel), form);
+            usual[j as usize] = factor::<A>(A::cast_from(taps * args.problem.height.kernel), form);
         }
     }
     Tables::<A> { depth, counts, usual }
@@ -114,10 +114,8 @@ fn stored<A: Float, T: Float, M: Size>(
 
 /// Writes the windows of an item to the output, or to `results` in shared memory.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     output: &mut [Vector<T, M>],
-    problem: &ProblemArgs,
     args: &TileArgs,
     tables: &Tables<A>,
     results: &mut Shared<[Vector<A, One>]>,
@@ -131,7 +129,7 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     let factors = if comptime!(form.tap.fold.is_extremum()) {
         Sequence::<Vector<A, One>>::new()
     } else {
-        factors_of::<A>(problem, tables, h, item.block, form)
+        factors_of::<A>(&args.problem, tables, h, item.block, form)
     };
     let mut values = Sequence::<Vector<A, P>>::new();
     #[unroll]
@@ -160,10 +158,10 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
     } else if h < args.output_height {
         let lanes = comptime!(form.written);
         // The number of windows in a written vector.
-        let each = comptime!(if form.flat { form.written as usize } else { 1 });
+        let each = comptime!(if form.one_channel { form.written as usize } else { 1 });
         let row = (tile.plane * args.output_height + h) * args.line_written;
         let column = tile.first + first;
-        let at = if comptime!(form.flat) {
+        let at = if comptime!(form.one_channel) {
             row + column / lanes
         } else {
             let vectors = comptime!(form.vectors());
@@ -176,10 +174,11 @@ pub(super) fn write<T: Float, A: Float, P: Size, M: Size>(
                 #[unroll]
                 for m in 0..lanes as usize {
                     let (window, lane) =
-                        comptime!(if form.flat { (g * each + m, 0) } else { (g, m) });
+                        comptime!(if form.one_channel { (g * each + m, 0) } else { (g, m) });
                     value.insert(m, values.index(window).extract(lane));
                 }
-                let step = if comptime!(form.flat) { 1u32.runtime() } else { args.pixel_written };
+                let step =
+                    if comptime!(form.one_channel) { 1u32.runtime() } else { args.pixel_written };
                 output[(at + comptime!(g as u32) * step) as usize] = stored::<A, T, M>(value, form);
             }
         }

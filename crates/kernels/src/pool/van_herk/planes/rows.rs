@@ -3,13 +3,13 @@
 use cubecl::prelude::*;
 
 use super::columns::windows;
-use super::form::Walk;
+use super::form::Blocking;
 use super::kernel::Tile;
 use super::results::{Tables, write};
 use super::{Form, One, TileArgs};
-use crate::pool::common::window::{ProblemArgs, prefixes};
+use crate::pool::common::window::prefixes;
 
-impl Walk {
+impl Blocking {
     /// Whether the reductions of whole blocks are computed once for all windows. Not if windows have only one whole
     /// block, which few of them share.
     pub(super) fn shares(&self) -> bool {
@@ -41,13 +41,11 @@ fn item_of(item: u32, #[comptime] form: Form) -> Item {
 
 /// Reduces the windows along the rows, and writes them to the output or to `results`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
     shared: &Shared<[Vector<A, P>]>,
     totals: &mut Shared<[Vector<A, P>]>,
     results: &mut Shared<[Vector<A, One>]>,
     output: &mut [Vector<T, M>],
-    problem: &ProblemArgs,
     args: &TileArgs,
     tables: &Tables<A>,
     tile: &Tile,
@@ -92,7 +90,7 @@ pub(super) fn along_rows<T: Float, A: Float, P: Size, M: Size>(
         let beyond = block_of::<A, P>(shared, buffer, &item, comptime!(form.width.whole + 1), form);
         let beyond = prefixes::<A, P>(&beyond, form.width.block, form.tap);
         let sums = windows::<A, P>(&first, &whole, &ending, &beyond, form.width, form.tap);
-        write::<T, A, P, M>(output, problem, args, tables, results, tile, rows, &item, &sums, form);
+        write::<T, A, P, M>(output, args, tables, results, tile, rows, &item, &sums, form);
     }
 }
 

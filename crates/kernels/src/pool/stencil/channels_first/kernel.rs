@@ -3,15 +3,15 @@
 use cubecl::prelude::*;
 
 use super::gradient::gradients_of;
-use super::{FlatArgs, Form, TAPS};
+use super::{ElementsArgs, Form, TAPS};
 use crate::cube::convert::{round, widen_by};
 
 /// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
-pub(super) fn flat<S: Float, A: Float, N: Size>(
+pub(super) fn stencil_of_elements<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    args: &FlatArgs,
+    args: &ElementsArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -29,23 +29,23 @@ pub(super) fn flat<S: Float, A: Float, N: Size>(
     let row = (line - plane * args.rows as u32) as i32;
     let column = (first - line * form.row) as i32;
     let next = args.row - column;
-    let again = if comptime!(form.shares()) { args.row_again - column } else { next };
-    let place = Place { vector: vector as i32, row, column, next, again };
+    let again = if comptime!(form.sums.has_weights()) { args.row_again - column } else { next };
+    let place = Position { vector: vector as i32, row, column, next, again };
     let inner = at - args.inner_first < args.inner_count;
     // The warp decides as a whole; otherwise it would run both paths.
     let inner = if comptime!(form.votes) { plane_all(inner) } else { inner };
     let results = if inner {
-        run::<S, A, N>(input, args, &place, true, form)
+        compute::<S, A, N>(input, args, &place, true, form)
     } else {
-        run::<S, A, N>(input, args, &place, false, form)
+        compute::<S, A, N>(input, args, &place, false, form)
     };
-    output[vector as usize] = round::<A, S, N>(results, form.rounds);
+    output[vector as usize] = round::<A, S, N>(results, form.sums.rounds);
 }
 
 /// The position of a unit's elements: their vector, the row and the column of the first element, and the element at
-/// which the next row begins, twice (see `FlatArgs::row_again`).
+/// which the next row begins, twice (see `ElementsArgs::row_again`).
 #[derive(CubeType)]
-pub(super) struct Place {
+pub(super) struct Position {
     vector: i32,
     pub(super) row: i32,
     column: i32,
@@ -55,10 +55,10 @@ pub(super) struct Place {
 
 /// Computes a unit's elements. If `inner`, their rows have all their taps.
 #[cube]
-fn run<S: Float, A: Float, N: Size>(
+fn compute<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
@@ -76,15 +76,15 @@ fn run<S: Float, A: Float, N: Size>(
             } else {
                 inside(place.vector + vector, args, vector) as usize
             };
-            let elements = widen_by::<S, A, N>(input[at], args.upper, form.widened);
-            rows.push(if comptime!(form.scales()) {
+            let elements = widen_by::<S, A, N>(input[at], args.upper, form.sums.widened);
+            rows.push(if comptime!(form.sums.gradient && !form.sums.counts) {
                 elements * Vector::new(args.reciprocal.get::<A>())
             } else {
                 elements
             });
         }
     }
-    if comptime!(form.shares()) {
+    if comptime!(form.sums.has_weights()) {
         gradients_of::<A, N>(&rows, args, place, inner, form)
     } else {
         averages_of::<A, N>(&rows, args, place, inner, form)
@@ -94,8 +94,8 @@ fn run<S: Float, A: Float, N: Size>(
 #[cube]
 fn averages_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
@@ -118,7 +118,7 @@ fn averages_of<A: Float, N: Size>(
 /// The vector, clamped to those that exist. Only a vector before a unit's own can be before the first, and only one
 /// after it can be after the last.
 #[cube]
-fn inside(vector: i32, args: &FlatArgs, #[comptime] from_own: i32) -> i32 {
+fn inside(vector: i32, args: &ElementsArgs, #[comptime] from_own: i32) -> i32 {
     let (before, behind) = comptime!((from_own < 0, from_own > 0));
     let vector = if comptime!(before) { max(vector, 0i32) } else { vector };
     if comptime!(behind) { min(vector, args.last_vector as i32) } else { vector }
@@ -138,8 +138,8 @@ struct Edges<A: Float> {
 
 #[cube]
 fn edges_of<A: Float>(
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Edges<A> {
@@ -154,7 +154,7 @@ fn edges_of<A: Float>(
         let later = u32::MAX << min(place.next + 1, 31i32) as u32;
         let above = bits(later, own > 0, next > 0);
         let below = bits(later, own < last, next < last);
-        if comptime!(form.divides_each()) {
+        if comptime!(form.sums.counts) {
             let (own, next) = (usual_on::<A>(args, own), usual_on::<A>(args, next));
             Edges::<A> { above, below, own, next }
         } else {
@@ -165,19 +165,19 @@ fn edges_of<A: Float>(
 
 /// The row after a unit's own.
 #[cube]
-pub(super) fn next_row(args: &FlatArgs, place: &Place) -> i32 {
+pub(super) fn next_row(args: &ElementsArgs, place: &Position) -> i32 {
     if place.row + 1 == args.rows { 0i32 } else { place.row + 1 }
 }
 
 /// Whether the windows on a row lack a row.
 #[cube]
-fn is_short(args: &FlatArgs, row: i32) -> bool {
+fn is_short(args: &ElementsArgs, row: i32) -> bool {
     row == 0 || row == args.rows - 1
 }
 
 /// The reciprocal of the number of taps of a window on a row, if all its columns existed.
 #[cube]
-fn usual_on<A: Float>(args: &FlatArgs, row: i32) -> A {
+fn usual_on<A: Float>(args: &ElementsArgs, row: i32) -> A {
     select(is_short(args, row), A::new(comptime!(1.0 / 6.0)), args.reciprocal.get::<A>())
 }
 
@@ -237,19 +237,19 @@ pub(super) fn tap_of<A: Float, N: Size>(
 
 /// Whether element `p` of a unit is the first of its row.
 #[cube]
-pub(super) fn begins(place: &Place, #[comptime] p: i32) -> bool {
+pub(super) fn begins(place: &Position, #[comptime] p: i32) -> bool {
     if comptime!(p > 0) { next_at(place, p) } else { place.column == comptime!(-p) }
 }
 
 /// Whether element `p` of a unit is the last of its row.
 #[cube]
-pub(super) fn ends(place: &Place, #[comptime] p: i32) -> bool {
+pub(super) fn ends(place: &Position, #[comptime] p: i32) -> bool {
     next_at(place, comptime!(p + 1))
 }
 
 /// Whether the next row begins at element `p`. Even and odd elements use different copies of the number.
 #[cube]
-fn next_at(place: &Place, #[comptime] p: i32) -> bool {
+fn next_at(place: &Position, #[comptime] p: i32) -> bool {
     let next = if comptime!(p % 2 == 0) { place.next } else { place.again };
     next == p
 }
@@ -258,12 +258,11 @@ fn next_at(place: &Place, #[comptime] p: i32) -> bool {
 ///
 /// All sums that may be needed are computed: that costs less than selecting the terms.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn result_of<A: Float>(
     sums: &Sequence<A>,
     pairs: &Sequence<A>,
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     edges: &Edges<A>,
     #[comptime] i: u32,
     #[comptime] inner: bool,
@@ -275,7 +274,7 @@ fn result_of<A: Float>(
     let all = before + *sums.index(comptime!(i as usize + 2));
     let own = factors::<A>(args, place, edges, false, inner, form);
     let next = factors::<A>(args, place, edges, true, inner, form);
-    let usual = if comptime!(inner || !form.divides_each()) {
+    let usual = if comptime!(inner || !form.sums.counts) {
         own.usual
     } else {
         select(place.next <= p, next.usual, own.usual)
@@ -305,17 +304,17 @@ struct Factors<A: Float> {
 /// The factors for a unit's own row, or for the `next`.
 #[cube]
 fn factors<A: Float>(
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     edges: &Edges<A>,
     #[comptime] next: bool,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
-    if comptime!(form.scales()) {
+    if comptime!(form.sums.gradient && !form.sums.counts) {
         Factors::<A> { usual: A::from_int(1), edge: A::from_int(1) }
-    } else if comptime!(!form.divides_each()) {
+    } else if comptime!(!form.sums.counts) {
         Factors::<A> { usual: all, edge: all }
     } else {
         let six = A::new(comptime!(1.0 / 6.0));

@@ -19,21 +19,21 @@
 
 use cubecl::prelude::*;
 
-use super::Strips;
-use super::kernel::{Place, outputs_along, site_of};
+use super::kernel::{Block, site_of};
 use crate::cube::convert::{round, widen, widen_kept};
-use crate::pool::common::reach::lanes_of;
-use crate::pool::common::runs::{Run, TOGETHER, windows, written};
-use crate::pool::common::strips::Form;
-use crate::pool::common::taps::step;
+use crate::pool::common::own_column;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, finish, neutral, scale, together,
+    Accumulator, ProblemArgs, Site, combine, finish, neutral, scale,
 };
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::{Strip, Strips, exists, row_at};
+use crate::pool::strips::taps::step;
+use crate::pool::strips::windows::{PAIR, Windows, reduce_lanes, windows_of};
 
 impl Form {
     /// The number of vectors that are kept of a row: one per column, or all vectors along the width.
     fn kept(&self) -> u32 {
-        if self.tap.across { self.reads() } else { self.columns }
+        if self.tap.along_width { self.reads() } else { self.columns }
     }
 
     /// The number of rows that the first `count` windows read.
@@ -43,12 +43,12 @@ impl Form {
 
     /// The number of windows from `first` on that are computed together.
     fn windows_from(&self, first: u32) -> u32 {
-        (self.along.outputs - first).min(TOGETHER)
+        (self.along.outputs - first).min(PAIR)
     }
 
     /// How window `first` and those computed with it reduce the vectors kept at `place` of each row.
-    fn along_rows(&self, first: u32, place: u32) -> Run {
-        Run {
+    fn along_rows(&self, first: u32, place: u32) -> Windows {
+        Windows {
             first: first * self.along.stride * self.kept() + place,
             each: self.kept(),
             count: self.windows_from(first),
@@ -61,7 +61,7 @@ impl Form {
     fn scales(&self) -> bool {
         let axes = [0, 1, 2].map(|i| self.axis(i));
         let empty = axes.iter().any(|axis| axis.may_be_empty);
-        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.across && !empty
+        !self.tap.fold.is_extremum() && self.tap.reciprocal && !self.tap.along_width && !empty
     }
 
     /// Whether all windows of a column have the same divisor.
@@ -71,7 +71,7 @@ impl Form {
 
     /// Whether vector `v` of a line must be dropped from a sum if it is outside the input.
     fn drops(&self, j: u32, v: u32) -> bool {
-        !self.tap.across && !self.tap.fold.is_extremum() && self.read(j, v).drops
+        !self.tap.along_width && !self.tap.fold.is_extremum() && self.read(j, v).drops
     }
 }
 
@@ -81,27 +81,27 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    block: &Block,
     #[comptime] form: Form,
 ) {
-    let reads = reads_of(problem, strips, &place.site, 0u32, form);
-    let scales = scales_of::<A, N>(problem, place, form);
+    let place = &block.place;
+    let reads = reads_of(strips, &place.site, 0u32, form);
+    let scales = scales_of::<A, N>(&strips.problem, place, form);
     let mut rows = Sequence::<Vector<A, M>>::new();
     #[unroll]
-    for pair in 0..comptime!(form.along.outputs.div_ceil(TOGETHER)) {
-        let first = comptime!(pair * TOGETHER);
+    for pair in 0..comptime!(form.along.outputs.div_ceil(PAIR)) {
+        let first = comptime!(pair * PAIR);
         let count = comptime!(form.windows_from(first));
         let before = comptime!(form.rows_of(first));
         #[unroll]
         for new in 0..comptime!(form.rows_of(first + count) - before) {
             let j = comptime!(before + new);
             let row = if comptime!(form.along.axis == 2) {
-                let reads = reads_of(problem, strips, &place.site, j, form);
-                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+                let reads = reads_of(strips, &place.site, j, form);
+                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
             } else {
-                row_of::<S, A, M>(input, problem, strips, &place.site, &reads, j, form)
+                row_of::<S, A, M>(input, strips, &place.site, &reads, j, form)
             };
             #[unroll]
             for v in 0..form.kept() {
@@ -111,7 +111,7 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         let mut folds = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.kept() {
-            let windows = windows::<A, M>(&rows, form.along_rows(first, v), form.tap);
+            let windows = windows_of::<A, M>(&rows, form.along_rows(first, v), form.tap);
             #[unroll]
             for i in 0..count {
                 folds.push(*windows.index(i as usize));
@@ -120,14 +120,18 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
         #[unroll]
         for i in 0..count {
             let o = comptime!(first + i);
-            let there = if comptime!(form.along.whole) {
-                true.runtime()
-            } else {
-                place.first + o < outputs_along(strips, form)
-            };
-            if there {
+            if exists(strips, place, o, form) {
                 write::<S, A, N, M>(
-                    output, indices, problem, place, &reads, &scales, &folds, o, count, form,
+                    output,
+                    indices,
+                    &strips.problem,
+                    block,
+                    &reads,
+                    &scales,
+                    &folds,
+                    o,
+                    count,
+                    form,
                 );
             }
         }
@@ -142,16 +146,10 @@ struct Reads {
 }
 
 #[cube]
-fn reads_of(
-    problem: &ProblemArgs,
-    strips: &Strips,
-    site: &Site,
-    #[comptime] j: u32,
-    #[comptime] form: Form,
-) -> Reads {
+fn reads_of(strips: &Strips, site: &Site, #[comptime] j: u32, #[comptime] form: Form) -> Reads {
     let mut offsets = Sequence::<u32>::new();
     let mut inside = Sequence::<bool>::new();
-    if comptime!(form.tap.across) {
+    if comptime!(form.tap.along_width) {
         let reach = comptime!(form.reach);
         let first = (site.column / comptime!(reach.output as u32)) as i32 * reach.steps() as i32
             - reach.ahead() as i32;
@@ -170,9 +168,9 @@ fn reads_of(
         #[unroll]
         for x in 0..form.reads() {
             let tap = comptime!(form.read(j, x));
-            let step = step(&problem.width, &site.width, tap, form.axis(2));
+            let step = step(&strips.problem.width, &site.width, tap, form.axis(2));
             offsets.push(if comptime!(form.tap.channels) {
-                step.x as u32 * problem.pixel_vectors + site.lane
+                step.x as u32 * strips.problem.pixel_vectors + site.lane
             } else {
                 step.x as u32
             });
@@ -186,7 +184,6 @@ fn reads_of(
 #[cube]
 fn row_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     reads: &Reads,
@@ -199,14 +196,14 @@ fn row_of<S: Float, A: Float, M: Size>(
     let mut folds = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for i in 0..form.lines() {
-        let line = line_of::<S, A, M>(input, problem, strips, site, reads, j, i, form);
+        let line = line_of::<S, A, M>(input, strips, site, reads, j, i, form);
         #[unroll]
         for v in 0..kept {
             if comptime!(i == 0) {
                 folds.push(*line.index(v));
             } else {
                 let before = *folds.index(comptime!((i as usize - 1) * kept + v));
-                folds.push(together::<A, M>(before, *line.index(v), form.tap));
+                folds.push(combine::<A, M>(before, *line.index(v), form.tap));
             }
         }
     }
@@ -220,10 +217,8 @@ fn row_of<S: Float, A: Float, M: Size>(
 
 /// The vectors that a row keeps of its line `i`.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn line_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     reads: &Reads,
@@ -232,44 +227,40 @@ fn line_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let line = comptime!(form.line(j, i));
-    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&problem.height, &site.height, line.height, form.axis(1));
-    let row =
-        (site.sample as i32 * problem.depth.input + depth.x) * problem.height.input + height.x;
-    let vectors = if comptime!(form.tap.across) {
+    let row = row_at(&strips.problem, site, line, form);
+    let vectors = if comptime!(form.tap.along_width) {
         strips.width_vectors
     } else {
-        problem.width.input as u32 * problem.pixel_vectors
+        strips.problem.width.input as u32 * strips.problem.pixel_vectors
     };
-    let first = row as u32 * vectors;
+    let first = row.x as u32 * vectors;
     let drops = comptime!(!form.tap.fold.is_extremum() && line.drops());
-    let inside = depth.inside && height.inside;
     let mut loaded = Sequence::<Vector<A, M>>::new();
     #[unroll]
     for v in 0..form.reads() {
-        if comptime!(form.tap.across && !form.reach.touches(v as usize)) {
+        if comptime!(form.tap.along_width && !form.reach.touches(v as usize)) {
             loaded.push(Vector::new(A::from_int(0)));
         } else {
             let element = input[(first + *reads.offsets.index(v as usize)) as usize];
             loaded.push(if comptime!(form.drops(j, v)) {
                 widen_kept::<S, A, M>(element, *reads.inside.index(v as usize), form.tap.widened)
-            } else if comptime!(form.tap.across && drops) {
-                widen_kept::<S, A, M>(element, inside, form.tap.widened)
+            } else if comptime!(form.tap.along_width && drops) {
+                widen_kept::<S, A, M>(element, row.inside, form.tap.widened)
             } else {
                 widen::<S, A, M>(element, form.tap.widened)
             });
         }
     }
-    if comptime!(form.tap.across) {
+    if comptime!(form.tap.along_width) {
         loaded
     } else {
-        let columns = windows::<A, M>(&loaded, form.along_line(), form.tap);
+        let columns = windows_of::<A, M>(&loaded, form.along_line(), form.tap);
         let mut kept = Sequence::<Vector<A, M>>::new();
         #[unroll]
         for v in 0..form.columns {
             let fold = *columns.index(v as usize);
             kept.push(if comptime!(drops) {
-                select(inside, fold, Vector::new(A::from_int(0)))
+                select(row.inside, fold, Vector::new(A::from_int(0)))
             } else {
                 fold
             });
@@ -282,7 +273,7 @@ fn line_of<S: Float, A: Float, M: Size>(
 #[cube]
 fn scales_of<A: Float, N: Size>(
     problem: &ProblemArgs,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut scales = Sequence::<Vector<A, N>>::new();
@@ -298,12 +289,11 @@ fn scales_of<A: Float, N: Size>(
 
 /// Writes output `o` of a strip in all its columns. `folds` holds the reductions of `count` outputs, column by column.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn write<S: Float, A: Float, N: Size, M: Size>(
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
     problem: &ProblemArgs,
-    place: &Place,
+    block: &Block,
     reads: &Reads,
     scales: &Sequence<Vector<A, N>>,
     folds: &Sequence<Vector<A, M>>,
@@ -311,9 +301,10 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] count: u32,
     #[comptime] form: Form,
 ) {
+    let place = &block.place;
     let vector = place.output + o * place.step;
-    let own = comptime!((o % TOGETHER) as usize);
-    if comptime!(form.tap.across) {
+    let own = comptime!((o % PAIR) as usize);
+    if comptime!(form.tap.along_width) {
         let value = lanes_at::<A, N, M>(problem, reads, folds, own, count, form);
         let folded = Accumulator::<A, N> { value, position: Vector::new(0i32) };
         let site = site_of(problem, place, o, 0u32, form);
@@ -328,7 +319,7 @@ fn write<S: Float, A: Float, N: Size, M: Size>(
             let column = if comptime!(form.tap.fold.is_extremum()) {
                 v.runtime()
             } else {
-                written(v, place.aside, form.columns)
+                own_column(v, block.first_own, form.columns)
             };
             let vector = vector + column * problem.pixel_vectors;
             if comptime!(form.scales_columns()) {
@@ -364,13 +355,5 @@ fn lanes_at<A: Float, N: Size, M: Size>(
             vector
         });
     }
-    let mut taps = Sequence::<Vector<A, N>>::new();
-    taps.push(lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, form.reach));
-    #[unroll]
-    for t in 1..form.reach.taps {
-        let before = *taps.index(comptime!(t - 1));
-        let next = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
-        taps.push(together::<A, N>(before, next, form.tap));
-    }
-    *taps.index(comptime!(form.reach.taps - 1))
+    reduce_lanes::<A, N, M>(&vectors, 1usize, 0usize, form)
 }

@@ -2,12 +2,12 @@
 //! of the windows that read it.
 //!
 //! On the first and last row of a plane a window has two rows instead of three, and in the first and last column two
-//! columns. Shares are divided before they are added or weighed, so that large values do not overflow.
+//! columns. Shares are divided before they are added or weighted, so that large values do not overflow.
 
 use cubecl::prelude::*;
 
-use super::kernel::{Place, begins, ends, next_row, tap_of};
-use super::{FlatArgs, Form};
+use super::kernel::{Position, begins, ends, next_row, tap_of};
+use super::{ElementsArgs, Form};
 
 /// The gradients of a unit's elements, from the windows in `rows`.
 ///
@@ -16,8 +16,8 @@ use super::{FlatArgs, Form};
 #[cube]
 pub(super) fn gradients_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
-    args: &FlatArgs,
-    place: &Place,
+    args: &ElementsArgs,
+    place: &Position,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
@@ -40,7 +40,7 @@ pub(super) fn gradients_of<A: Float, N: Size>(
 #[cube]
 fn column_of<A: Float, N: Size>(
     rows: &Sequence<Vector<A, N>>,
-    place: &Place,
+    place: &Position,
     edges: &Edges<A>,
     #[comptime] j: u32,
     #[comptime] inner: bool,
@@ -65,7 +65,7 @@ fn column_of<A: Float, N: Size>(
 
 /// The contribution of column `j`: larger by half if a row begins or ends at it, because its windows have two columns.
 #[cube]
-fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
+fn raised<A: Float>(place: &Position, sum: A, #[comptime] j: u32, #[comptime] form: Form) -> A {
     let p = comptime!(j as i32 - 1);
     let first = if comptime!(p < form.lanes as i32) {
         select(begins(place, p), sum * A::new(1.5), sum)
@@ -77,7 +77,7 @@ fn raised<A: Float>(place: &Place, sum: A, #[comptime] j: u32, #[comptime] form:
 
 /// The sum of those of element `i`'s three columns that are in its row.
 #[cube]
-fn result_of<A: Float>(sums: &Sequence<A>, place: &Place, #[comptime] i: u32) -> A {
+fn result_of<A: Float>(sums: &Sequence<A>, place: &Position, #[comptime] i: u32) -> A {
     let p = comptime!(i as i32);
     let (before, at, behind) = comptime!((i as usize, i as usize + 1, i as usize + 2));
     let result = *sums.index(at);
@@ -101,7 +101,7 @@ struct Edges<A: Float> {
 }
 
 #[cube]
-fn edges_of<A: Float>(args: &FlatArgs, place: &Place) -> Edges<A> {
+fn edges_of<A: Float>(args: &ElementsArgs, place: &Position) -> Edges<A> {
     let (usual, more) = (A::new(comptime!(1.0 / 9.0)), A::new(comptime!(1.0 / 6.0)));
     let itself = A::new(comptime!(1.0 / 18.0));
     let row = place.row;

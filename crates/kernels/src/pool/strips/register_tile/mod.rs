@@ -25,24 +25,17 @@ mod values;
 
 use core::fmt;
 
-use cubecl::client::Client;
-use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis};
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::{Buffers, optional};
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::{UNROLLED_TAPS, lanes_written};
-use crate::pool::common::reach::Reach;
-use crate::pool::common::settings::{MOST_UNROLLED_TAPS, Settings, check_strip, unrolls};
-use crate::pool::common::strips::{Form, columns_of, reads};
-use crate::pool::common::task::Task;
-use crate::pool::common::tiles::{Tiles, tiles_args};
-use crate::pool::common::window::problem_args;
+use crate::pool::common::{
+    Buffers, Kernel, MOST_UNROLLED_TAPS, Reach, Settings, Task, UNROLLED_TAPS, check_strip,
+    lanes_written, optional, unrolls,
+};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
+use crate::pool::strips::form::{Form, columns_of, reads};
+use crate::pool::strips::place::strips_args;
 
 const NAME: &str = "register_tile";
 
@@ -67,7 +60,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses windows with too many taps, and windows dilated along the strip.
-    fn fits(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
@@ -82,13 +75,13 @@ impl Kernel for Config {
         let Task { problem, settings: own, device } = task;
         let Problem { pooling, reduction, dtype, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
-        let across = lanes_written(task);
+        let along_width = lanes_written(task);
         let longest = match along.stride() {
             s if s >= along.kernel() || along.output() == 1 => 1,
             1 => 4,
             // A processor's thread, which splits vectors of a row into lanes, has more to share than a GPU's unit,
             // which would need the registers for it.
-            _ if across.is_some() && own.runs => 4,
+            _ if along_width.is_some() && own.runs => 4,
             _ => 2,
         };
         let row = pooling.grid().taps() / along.kernel();
@@ -97,7 +90,7 @@ impl Kernel for Config {
         let strip = [4, 2].into_iter().find(fits).unwrap_or(1);
         // With few strips of two-byte types, latency is not hidden: shorter strips read more, but finish sooner.
         let few = |lanes: usize| pooling.output().elements() / lanes / strip < ENOUGH_STRIPS;
-        let short = dtype.size() == 2 && device.packed_halves && across.is_some_and(few);
+        let short = dtype.size() == 2 && device.packed_halves && along_width.is_some_and(few);
         let strip = if short { strip.min(2) } else { strip };
         let indexed = reduction.has_indices();
         let width = &pooling.grid().axes()[AXES - 1];
@@ -112,7 +105,7 @@ impl Kernel for Config {
         // A GPU compares halves two at a time for positions too, and then searches for NaN separately.
         let halves = indexed && dtype.is_float() && device.packed_halves;
         let accumulator = if halves { dtype } else { own.accumulator };
-        let settings = Settings { accumulator, ..settings.with_lanes(across) };
+        let settings = Settings { accumulator, ..settings.with_lanes(along_width) };
         Ok((settings, Self { strip, columns }))
     }
 
@@ -120,7 +113,7 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         let Task { problem, settings, .. } = task;
         let pooling = problem.pooling;
-        task.check_lanes_of(match settings.across {
+        task.check_lanes_of(match settings.along_width {
             true => lanes_written(task).unwrap_or(0),
             false => task.pixel(),
         })?;
@@ -134,7 +127,7 @@ impl Kernel for Config {
         let [.., width] = pooling.grid().axes();
         let rows = (self.strip - 1) * along.stride() + along.kernel();
         let inner = pooling.grid().taps() / along.kernel();
-        let vectors = match settings.across {
+        let vectors = match settings.along_width {
             true => {
                 let reach = Reach::new(pooling, reads(task), settings.lanes);
                 inner / width.kernel() * reach.vectors()
@@ -145,18 +138,15 @@ impl Kernel for Config {
         only_if(NAME, few, "strips read too many vectors to unroll")
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        cost::seconds(self, meter)
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        cost::seconds(self, task)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
         let (lanes, wide) = (task.lanes(), reads(task));
-        let (cubes, dim) = task.grid(client, units(task, self));
+        let units = units(task, self);
+        let (cubes, dim) = task.grid(client, units);
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis`, and vectors outside the
         // input are moved inside before they are read.
         unsafe {
@@ -169,9 +159,8 @@ impl Kernel for Config {
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
                 optional(buffers.indices, lanes),
-                problem_args(task),
-                strips_args(task, self),
-                Form::new(task, [self.strip, self.columns]),
+                strips_args(task, places(task, self), [units, wide, 0]),
+                Form::new(task, [self.strip, self.columns], wide),
                 task.elem(),
                 task.accumulator(),
             )
@@ -186,61 +175,23 @@ const WIDE_LOADS: usize = 40;
 /// With fewer strips than this, of lanes along the width, a large GPU has no others to run while some wait.
 const ENOUGH_STRIPS: usize = 1 << 19;
 
-/// The positions of a problem's units. They are run-time values, so they may change without compiling a new kernel.
-#[derive(CubeType, CubeLaunch)]
-struct Strips {
-    units: u32,
-    tiles: Tiles,
-    /// The number of units on each axis: strips on the axis that they lie along, and vectors on the width if the lanes
-    /// lie along it.
-    depth: FastDivmod<u32>,
-    height: FastDivmod<u32>,
-    width: FastDivmod<u32>,
-    /// The number of outputs on each axis; vectors on the width if the lanes lie along it.
-    outputs_depth: u32,
-    outputs_height: u32,
-    outputs_width: u32,
-    /// The number of vectors in the input's width, if the lanes lie along it.
-    width_vectors: u32,
-}
-
-fn strips_args(task: Task<'_>, config: &Config) -> StripsLaunch {
-    let along = outermost(task.pooling());
-    let outputs = vectors_on_axes(task);
-    let mut places = outputs;
-    places[along] = places[along].div_ceil(config.strip);
-    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
-    let width = task.axes()[AXES - 1].input() / reads(task);
-    StripsLaunch::new(
-        units(task, config) as u32,
-        tiles_args(task, places[AXES - 2]),
-        places[0] as u32,
-        places[1] as u32,
-        places[2] as u32,
-        outputs[0] as u32,
-        outputs[1] as u32,
-        outputs[2] as u32,
-        width as u32,
-    )
-}
-
-/// The number of output vectors on each axis.
-fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
-    let mut outputs = task.axes().each_ref().map(Axis::output);
-    if task.settings.across {
-        outputs[AXES - 1] /= task.lanes();
-    }
-    outputs
-}
-
 /// The number of strips of a problem; each is the work of one unit.
 fn units(task: Task<'_>, config: &Config) -> usize {
     let along = outermost(task.pooling());
-    let vectors = vectors_on_axes(task);
+    let vectors = task.vectors_on_axes(Axis::output);
     let (outputs, width) = (vectors[along], vectors[AXES - 1]);
     let strips = task.outputs() / task.lanes() / outputs * outputs.div_ceil(config.strip);
     match columns_of(task, config.columns) {
         1 => strips,
         columns => strips / width * width.div_ceil(columns),
     }
+}
+
+/// The number of units on each axis.
+fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
+    let mut places = task.vectors_on_axes(Axis::output);
+    let along = outermost(task.pooling());
+    places[along] = places[along].div_ceil(config.strip);
+    places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));
+    places
 }

@@ -24,23 +24,16 @@ mod kernel;
 
 use core::fmt;
 
-use cubecl::client::Client;
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::device::Capabilities;
-use crate::pool::common::buffers::Buffers;
-use crate::pool::common::cost::Meter;
-use crate::pool::common::kernel::Kernel;
-use crate::pool::common::lanes::lanes_across;
-use crate::pool::common::reach::Reach;
-use crate::pool::common::settings::{Settings, check_strip};
-use crate::pool::common::strips::Form as Strip;
-use crate::pool::common::task::Task;
-use crate::pool::common::window::problem_args;
+use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::strips_args;
+use crate::pool::strips::taps::Line;
 
 const NAME: &str = "cpu_rows";
 
@@ -66,7 +59,7 @@ impl Kernel for Config {
     const NAME: &'static str = NAME;
 
     /// Refuses problems and devices that the kernel does not support, whatever the vectors.
-    fn fits(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
+    fn applies(problem: Problem<'_>, device: &Capabilities) -> Result<(), PlanError> {
         let Problem { pooling, reduction, .. } = problem;
         let (grid, along) = (pooling.grid(), outermost(pooling));
         let width = &grid.axes()[AXES - 1];
@@ -91,7 +84,7 @@ impl Kernel for Config {
         let longest = if alone { 1 } else { 4 };
         let few = |&strip: &usize| strip <= longest && lines(pooling, strip) <= MOST_LINES;
         let strip = [4, 2].into_iter().find(few).unwrap_or(1);
-        let own = task.settings.with_lanes(lanes_across(task.problem, task.widest()));
+        let own = task.settings.with_lanes(lanes_along_width(task.problem, task.widest()));
         Ok((Settings { unrolled: true, ..own }, Self { strip }))
     }
 
@@ -99,7 +92,7 @@ impl Kernel for Config {
     fn check(&self, task: Task<'_>) -> Result<(), PlanError> {
         only_if(
             NAME,
-            task.settings.across,
+            task.settings.along_width,
             "no vector divides the rows of input and output, or taps are too far apart",
         )?;
         task.check_lanes()?;
@@ -107,34 +100,29 @@ impl Kernel for Config {
         walks(task, self.strip)
     }
 
-    fn seconds(&self, meter: &Meter<'_>) -> f64 {
-        let (task, lanes) = (meter.task, meter.task.lanes());
-        let form = Form::new(task, self.strip);
+    fn seconds(&self, task: Task<'_>) -> f64 {
+        let lanes = task.lanes();
+        let form = Form::new(task, [self.strip, 1], reach_of(task).input);
         let (rows, _) = rows_and_piece(task, self.strip);
         let width = &task.axes()[AXES - 1];
-        let (lines, reduce) = (form.lines() as f64, meter.reduce(lanes));
-        let reads = form.reach.steps() as f64 * lines * (meter.load(form.reach.input, 1) + reduce);
-        let columns = width.kernel() as f64 * (meter.shuffle(lanes) + reduce);
+        let (lines, reduce) = (form.all_lines() as f64, task.reduce_cost(lanes));
+        let reads =
+            form.reach.steps() as f64 * lines * (task.load_cost(form.reach.input, 1) + reduce);
+        let columns = width.kernel() as f64 * (task.shuffle_cost(lanes) + reduce);
         let vectors = rows * (width.output() / lanes);
-        meter.seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
+        task.launch_seconds(vectors, OF_STEP + reads + self.strip as f64 * columns, 0.0)
     }
 
-    fn launch(
-        &self,
-        client: &Client,
-        task: Task<'_>,
-        buffers: Buffers<'_>,
-    ) -> Result<(), PlanError> {
-        let (axes, lanes) = (task.axes(), task.lanes());
-        let form = Form::new(task, self.strip);
+    fn launch(&self, task: Task<'_>, buffers: Buffers<'_>) -> Result<(), PlanError> {
+        let client = buffers.client;
+        let (lanes, wide) = (task.lanes(), reach_of(task).input);
+        let form = Form::new(task, [self.strip, 1], wide);
         let (rows, piece) = rows_and_piece(task, self.strip);
-        let [depth, height, width] = axes.each_ref().map(Axis::output);
-        let width = width / lanes;
-        let pieces = width.div_ceil(piece);
-        let mut places = [depth, height];
-        places[form.along] = places[form.along].div_ceil(self.strip);
-        let (cubes, dim) = task.grid(client, rows * pieces);
-        let wide = form.reach.input;
+        let mut places = task.vectors_on_axes(Axis::output);
+        places[form.along.axis] = places[form.along.axis].div_ceil(self.strip);
+        places[AXES - 1] = places[AXES - 1].div_ceil(piece);
+        let units = rows * places[AXES - 1];
+        let (cubes, dim) = task.grid(client, units);
         // SAFETY: coordinates are clamped to the input before they are read, and outputs that do
         // not exist are not written.
         unsafe {
@@ -147,18 +135,7 @@ impl Kernel for Config {
                 buffers.input.vectors(wide),
                 buffers.output.vectors(lanes),
                 ComptimeOptionArgs::None,
-                problem_args(task),
-                RowsLaunch::new(
-                    (rows * pieces) as u32,
-                    pieces as u32,
-                    piece as u32,
-                    places[0] as u32,
-                    places[1] as u32,
-                    depth as u32,
-                    height as u32,
-                    width as u32,
-                    (axes[AXES - 1].input() / wide) as u32,
-                ),
+                strips_args(task, places, [units, wide, piece]),
                 form,
                 task.elem(),
                 task.accumulator(),
@@ -208,74 +185,33 @@ fn rows_and_piece(task: Task<'_>, strip: usize) -> (usize, usize) {
     (rows, width.div_ceil(pieces.min(width)))
 }
 
-/// The extents of a problem's rows, as run-time values: they may change without compiling a new kernel.
-#[derive(CubeType, CubeLaunch)]
-struct Rows {
-    units: u32,
-    /// The pieces of a row, and the number of output vectors in each.
-    pieces: FastDivmod<u32>,
-    piece: u32,
-    /// The number of rows per axis; strips are counted on the axis that they lie along.
-    depth: FastDivmod<u32>,
-    height: FastDivmod<u32>,
-    /// The outputs on each axis; on the width, in vectors.
-    outputs_depth: u32,
-    outputs_height: u32,
-    outputs_width: u32,
-    /// The number of vectors in the width of the input.
-    width_vectors: u32,
-}
-
-/// The parameters that change the kernel's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Form {
-    /// The lines that strips read.
-    strip: Strip,
-    /// The axis that strips lie along.
-    along: usize,
-    reach: Reach,
-}
-
 impl Form {
-    fn new(task: Task<'_>, strip: usize) -> Self {
-        let task = task.with(Settings { unrolled: true, ..task.settings });
-        Self {
-            strip: Strip::new(task, [strip, 1]),
-            along: outermost(task.pooling()),
-            reach: reach_of(task),
-        }
+    /// The number of lines that a strip reads.
+    fn all_lines(&self) -> usize {
+        (self.rows() * self.lines()) as usize
     }
 
-    /// The form of rows whose outputs all exist and read only inside the input along depth and height.
-    fn interior(&self) -> Self {
-        Self { strip: self.strip.interior(), ..*self }
-    }
-
-    fn outputs(&self) -> usize {
-        self.strip.outputs() as usize
-    }
-
-    /// The number of lines that the rows read.
-    fn lines(&self) -> usize {
-        (self.strip.rows() * self.strip.lines()) as usize
+    /// Line `n` of these.
+    fn nth_line(&self, n: usize) -> Line {
+        self.line(n as u32 / self.lines(), n as u32 % self.lines())
     }
 
     /// The range of lines of window `i` of a strip.
-    fn window(&self, i: usize) -> (usize, usize) {
-        let (from, to) = self.strip.window(i as u32);
-        ((from * self.strip.lines()) as usize, (to * self.strip.lines()) as usize)
+    fn lines_of_window(&self, i: u32) -> (usize, usize) {
+        let (first, lines) = (i * self.along.stride, self.lines());
+        ((first * lines) as usize, ((first + self.along.kernel) * lines) as usize)
     }
 
     /// The range of lines that all windows share; `None` for a single window, or if nothing is shared.
-    fn common(&self) -> Option<(usize, usize)> {
-        let (from, to) = (self.window(self.outputs() - 1).0, self.window(0).1);
-        (self.outputs() > 1 && from < to).then_some((from, to))
+    fn common_lines(&self) -> Option<(usize, usize)> {
+        let last = self.along.outputs - 1;
+        let (from, to) = (self.lines_of_window(last).0, self.lines_of_window(0).1);
+        (last > 0 && from < to).then_some((from, to))
     }
 
     /// Whether line `n` may be outside the input and must then be left out of a sum.
-    fn drops(&self, n: usize) -> bool {
-        let line = self.strip.line(n as u32 / self.strip.lines(), n as u32 % self.strip.lines());
-        !self.strip.tap.fold.is_extremum() && (line.depth.drops || line.height.drops)
+    fn drops_line(&self, n: usize) -> bool {
+        !self.tap.fold.is_extremum() && self.nth_line(n).drops()
     }
 }
 

@@ -3,35 +3,34 @@
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use super::taps::{Line, TapForm};
+use super::windows::Windows;
 use crate::cube::axis::AxisForm;
-use crate::pool::common::reach::Reach;
-use crate::pool::common::runs::Run;
-use crate::pool::common::task::Task;
 use crate::pool::common::window::Form as Tap;
+use crate::pool::common::{Reach, Task};
 use crate::pool::problem::outermost;
 
 /// The parameters that change the kernel's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Form {
-    pub(in crate::pool) tap: Tap,
-    pub(in crate::pool) along: Along,
+pub(super) struct Form {
+    pub(super) tap: Tap,
+    pub(super) along: Along,
     /// The taps of lanes along the width, and whether the input vectors at an output's own position are always inside.
-    pub(in crate::pool) reach: Reach,
+    pub(super) reach: Reach,
     own: bool,
     /// The number of neighbouring columns of a strip, and the step from one to the next in the input.
-    pub(in crate::pool) columns: u32,
+    pub(super) columns: u32,
     step: u32,
 }
 
 /// The axis that strips lie along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Along {
-    pub(in crate::pool) axis: usize,
+pub(super) struct Along {
+    pub(super) axis: usize,
     /// The number of outputs of a strip, and whether all of them exist.
-    pub(in crate::pool) outputs: u32,
-    pub(in crate::pool) whole: bool,
-    pub(in crate::pool) kernel: u32,
-    pub(in crate::pool) stride: u32,
+    pub(super) outputs: u32,
+    pub(super) whole: bool,
+    pub(super) kernel: u32,
+    pub(super) stride: u32,
 }
 
 impl Along {
@@ -49,19 +48,19 @@ impl Along {
 }
 
 impl Form {
-    /// The form of strips with `strip` outputs and `columns` neighbouring columns.
-    pub(in crate::pool) fn new(task: Task<'_>, [strip, columns]: [usize; 2]) -> Self {
+    /// The form of strips with `strip` outputs and `columns` neighbouring columns, which read vectors of `read` lanes.
+    pub(super) fn new(task: Task<'_>, [strip, columns]: [usize; 2], read: usize) -> Self {
         let pooling = task.pooling();
         let width = &task.axes()[AXES - 1];
-        let (columns, reads) = (columns_of(task, columns), reads(task));
+        let columns = columns_of(task, columns);
         Self {
             tap: Tap::new(task),
             along: Along::new(pooling, strip),
-            reach: match task.settings.across {
-                true => Reach::new(pooling, reads, task.lanes()),
+            reach: match task.settings.along_width {
+                true => Reach::new(pooling, read, task.lanes()),
                 false => Reach::ONE,
             },
-            own: has_own(width, reads),
+            own: has_own(width, read),
             columns: columns as u32,
             step: if columns > 1 { width.stride() as u32 } else { 1 },
         }
@@ -70,67 +69,52 @@ impl Form {
     /// The form of a strip whose outputs all exist and which reads only inside the input along depth and height, so
     /// that nothing is moved or dropped there. This includes the width if units across an edge do not share a warp,
     /// which would execute both branches, or if a tap is expensive.
-    pub(in crate::pool) fn interior(&self) -> Self {
+    pub(super) fn interior(&self) -> Self {
         let width = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
         Self { tap: self.tap.unclipped(width), along: Along { whole: true, ..self.along }, ..*self }
     }
 
     /// Whether the interior has separate code. If the units share a warp, a maximum moves taps inside at no cost, and
     /// two code paths pay off only for divisors and indices.
-    pub(in crate::pool) fn splits(&self) -> bool {
+    pub(super) fn splits(&self) -> bool {
         let apart = self.tap.channels && (self.tap.runs || self.tap.fold.has_index());
         *self != self.interior() && (apart || !self.tap.fold.is_extremum())
     }
 
-    pub(in crate::pool) fn axis(&self, i: usize) -> AxisForm {
+    pub(super) fn axis(&self, i: usize) -> AxisForm {
         [self.tap.depth, self.tap.height, self.tap.width][i]
     }
 
     /// Whether vector `v` of those along the width may be outside the input.
-    pub(in crate::pool) fn may_miss(&self, v: usize) -> bool {
+    pub(super) fn may_miss(&self, v: usize) -> bool {
         let own = self.reach.ahead()..self.reach.ahead() + self.reach.steps();
         self.tap.width.clipped && !(self.own && own.contains(&v))
     }
 
     /// The number of taps of a row on axis `i`. On the strip's own axis taps are rows, so a row has one.
-    pub(in crate::pool) fn taps(&self, i: usize) -> u32 {
+    pub(super) fn taps(&self, i: usize) -> u32 {
         if i == self.along.axis { 1 } else { self.axis(i).taps.unwrap_or(1) }
     }
 
-    /// The number of outputs of a strip.
-    pub(in crate::pool) fn outputs(&self) -> u32 {
-        self.along.outputs
-    }
-
-    pub(in crate::pool) fn is_whole(&self) -> bool {
-        self.along.whole
-    }
-
     /// The number of rows that a strip reads.
-    pub(in crate::pool) fn rows(&self) -> u32 {
+    pub(super) fn rows(&self) -> u32 {
         self.along.rows()
     }
 
-    /// The range of rows of window `i`.
-    pub(in crate::pool) fn window(&self, i: u32) -> (u32, u32) {
-        let first = i * self.along.stride;
-        (first, first + self.along.kernel)
-    }
-
     /// The number of lines in a row.
-    pub(in crate::pool) fn lines(&self) -> u32 {
+    pub(super) fn lines(&self) -> u32 {
         self.taps(0) * self.taps(1)
     }
 
     /// Line `i` of row `j`.
-    pub(in crate::pool) fn line(&self, j: u32, i: u32) -> Line {
+    pub(super) fn line(&self, j: u32, i: u32) -> Line {
         let at = |axis, t| if axis == self.along.axis { self.row(j) } else { self.tap(axis, t) };
         Line { depth: at(0, i / self.taps(1)), height: at(1, i % self.taps(1)), width: at(2, 0) }
     }
 
     /// The number of vectors of a line that a strip reads.
-    pub(in crate::pool) fn reads(&self) -> u32 {
-        if self.tap.across {
+    pub(super) fn reads(&self) -> u32 {
+        if self.tap.along_width {
             self.reach.vectors() as u32
         } else {
             (self.columns - 1) * self.step + self.taps(2)
@@ -138,13 +122,13 @@ impl Form {
     }
 
     /// The windows of a strip along a line, in vectors.
-    pub(in crate::pool) fn along_line(&self) -> Run {
+    pub(super) fn along_line(&self) -> Windows {
         let (count, kernel, stride) = (self.columns, self.taps(2), self.step);
-        Run { first: 0, each: 1, count, kernel, stride }
+        Windows { first: 0, each: 1, count, kernel, stride }
     }
 
     /// Element `x` of those that the columns of a strip read on a line of row `j`.
-    pub(in crate::pool) fn read(&self, j: u32, x: u32) -> TapForm {
+    pub(super) fn read(&self, j: u32, x: u32) -> TapForm {
         let kernel = self.taps(2);
         if self.along.axis == 2 {
             self.row(j)
@@ -160,13 +144,13 @@ impl Form {
     }
 
     /// Tap `t` on an axis other than the strip's.
-    pub(in crate::pool) fn tap(&self, axis: usize, t: u32) -> TapForm {
+    pub(super) fn tap(&self, axis: usize, t: u32) -> TapForm {
         let outside = self.axis(axis).may_be_outside(t);
         TapForm { row: false, t, moves: outside, drops: outside }
     }
 
     /// Row `j`. A row beyond the first window may belong to no window and lie past the end.
-    pub(in crate::pool) fn row(&self, j: u32) -> TapForm {
+    pub(super) fn row(&self, j: u32) -> TapForm {
         let form = self.axis(self.along.axis);
         let beyond = j >= self.along.kernel && (form.clipped || !self.along.whole);
         let outside = !beyond && form.may_be_outside(j);
@@ -190,18 +174,18 @@ fn has_own(width: &Axis, lanes: usize) -> bool {
 
 /// The lanes of an input vector: the same as of an output vector. Along the width on a GPU, as many as divide both the
 /// input's width and the step from one output vector to the next.
-pub(in crate::pool) fn reads(task: Task<'_>) -> usize {
+pub(crate) fn reads(task: Task<'_>) -> usize {
     let (width, settings) = (&task.axes()[AXES - 1], task.settings);
     let step = settings.lanes * width.stride();
     let both = 1 << (width.input() | step).trailing_zeros();
-    if settings.across && !settings.runs { task.widest().min(both) } else { settings.lanes }
+    if settings.along_width && !settings.runs { task.widest().min(both) } else { settings.lanes }
 }
 
 /// The number of neighbouring columns of a strip. It is `columns` if lanes are channels and the output has at least as
 /// many columns, otherwise 1.
-pub(in crate::pool) fn columns_of(task: Task<'_>, columns: usize) -> usize {
+pub(super) fn columns_of(task: Task<'_>, columns: usize) -> usize {
     let width = &task.axes()[AXES - 1];
     let fits =
         outermost(task.pooling()) < AXES - 1 && width.dilation() == 1 && !width.may_be_empty();
-    if fits && !task.settings.across && width.output() >= columns { columns } else { 1 }
+    if fits && !task.settings.along_width && width.output() >= columns { columns } else { 1 }
 }

@@ -2,17 +2,17 @@
 
 use cubecl::prelude::*;
 
-use super::{AHEAD, Form, RollingArgs};
+use super::{AHEAD, Form, RowsArgs};
 use crate::cube::convert::{round, widen, widen_kept};
 use crate::cube::registers::{Registers, zeros};
-use crate::pool::common::runs::written;
+use crate::pool::common::own_column;
 
 /// `S` is the type in which elements are stored, `A` the type in which they are summed.
 #[cube(launch_unchecked)]
-pub(super) fn roll<S: Float, A: Float, N: Size>(
+pub(super) fn stencil_of_rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    args: &RollingArgs,
+    args: &RowsArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -22,34 +22,35 @@ pub(super) fn roll<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let place = place_of(args, unit, form);
-    let factors = factors_of::<A>(args, &place, form);
-    let coming = zeros::<S, N>(comptime!(AHEAD * form.reads()));
-    let sums = Sums::<A, N> { two: zeros::<A, N>(form.columns), last: zeros::<A, N>(form.columns) };
-    begin::<S, A, N>(input, args, &place, &factors, &coming, &sums, form);
+    let state = State::<S, A, N> {
+        factors: factors_of::<A>(args, &place, form),
+        loading: zeros::<S, N>(comptime!(AHEAD * form.reads())),
+        two: zeros::<A, N>(form.columns),
+        last: zeros::<A, N>(form.columns),
+    };
+    begin::<S, A, N>(input, args, &place, &state, form);
 
     // The last row at which a group may start so that it has no row at the plane's edge and none past the unit's last.
     let last = min(place.end - comptime!(AHEAD as i32), args.rows - 1 - form.below());
     let row = RuntimeCell::<i32>::new(place.row);
     while row.read() < place.end {
-        rows::<S, A, N>(input, output, args, &place, &factors, &coming, &sums, &row, false, form);
+        rows::<S, A, N>(input, output, args, &place, &state, &row, false, form);
         // In a loop of its own: with two branches in one loop, what they share would be kept in registers.
         while row.read() <= last {
-            rows::<S, A, N>(
-                input, output, args, &place, &factors, &coming, &sums, &row, true, form,
-            );
+            rows::<S, A, N>(input, output, args, &place, &state, &row, true, form);
         }
     }
 }
 
 /// The position of a unit's rows.
 #[derive(CubeType)]
-struct Place {
+struct Position {
     /// The first row, and the one after the last.
     row: i32,
     end: i32,
     /// The first column, and the first of the columns that belong to this unit only.
     column: i32,
-    aside: u32,
+    first_own: u32,
     /// Whether there is a column before the first, and one after the last.
     left: bool,
     right: bool,
@@ -58,7 +59,7 @@ struct Place {
 }
 
 #[cube]
-fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
+fn place_of(args: &RowsArgs, unit: u32, #[comptime] form: Form) -> Position {
     let (pixel, lane) = (unit / form.pixel, unit % form.pixel);
     let (rest, block) = args.blocks.div_mod(pixel);
     let (plane, strip) = args.strips.div_mod(rest);
@@ -67,22 +68,26 @@ fn place_of(args: &RollingArgs, unit: u32, #[comptime] form: Form) -> Place {
     let first = block as i32 * columns;
     let column = min(first, args.columns - columns);
     let row = (strip * args.strip) as i32;
-    Place {
+    Position {
         row,
         end: min(row + args.strip as i32, args.rows),
         column,
-        aside: (first - column) as u32,
+        first_own: (first - column) as u32,
         left: column > 0,
         right: column + columns < args.columns,
         vector: plane * args.rows as u32 * args.line + column as u32 * form.pixel + lane,
     }
 }
 
-/// The sums of a unit's columns: over the last row (`last`), and over it and the row before (`two`).
+/// What a unit holds from one row to the next.
 #[derive(CubeType)]
-struct Sums<A: Float, N: Size> {
-    two: Registers<A, N>,
+struct State<S: Float, A: Float, N: Size> {
+    factors: Factors<A>,
+    /// The rows that are being loaded.
+    loading: Registers<S, N>,
+    /// The sums of the columns over the last row, and over it and the row before.
     last: Registers<A, N>,
+    two: Registers<A, N>,
 }
 
 /// The factors of sums for the first column, for those between, and for the last: away from the plane's first and last
@@ -97,13 +102,13 @@ struct Factors<A: Float> {
 }
 
 #[cube]
-fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: Form) -> Factors<A> {
+fn factors_of<A: Float>(args: &RowsArgs, place: &Position, #[comptime] form: Form) -> Factors<A> {
     let all = args.reciprocal.get::<A>();
     let (six, four) = (A::new(comptime!(1.0 / 6.0)), A::new(0.25));
     let mut inner = Sequence::<A>::new();
     let mut edge = Sequence::<A>::new();
     let mut shares = Sequence::<A>::new();
-    if comptime!(form.divides_sums()) {
+    if comptime!(form.sums.counts && !form.sums.gradient) {
         inner.push(select(place.left, all, six));
         inner.push(all);
         inner.push(select(place.right, all, six));
@@ -111,10 +116,10 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
         edge.push(six);
         edge.push(select(place.right, six, four));
     }
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         #[unroll]
         for j in 0..form.reads() {
-            shares.push(if comptime!(form.weighs_ends()) {
+            shares.push(if comptime!(form.sums.has_weights()) {
                 let x = place.column + comptime!(j as i32 - 1);
                 let ends = x == 0 || x + 1 == args.columns;
                 select(ends, six, A::new(comptime!(1.0 / 9.0)))
@@ -129,14 +134,14 @@ fn factors_of<A: Float>(args: &RollingArgs, place: &Place, #[comptime] form: For
 /// The factor for the sum of column `v` on a row; `ends` is whether this is the plane's first or last row.
 #[cube]
 fn factor_of<A: Float>(
-    args: &RollingArgs,
+    args: &RowsArgs,
     factors: &Factors<A>,
     ends: bool,
     #[comptime] v: u32,
     #[comptime] inner: bool,
     #[comptime] form: Form,
 ) -> A {
-    if comptime!(form.divides_sums()) {
+    if comptime!(form.sums.counts && !form.sums.gradient) {
         let at = comptime!(usize::from(v > 0) + usize::from(v > 0 && v + 1 == form.columns));
         if comptime!(inner) {
             *factors.inner.index(at)
@@ -152,11 +157,9 @@ fn factor_of<A: Float>(
 #[cube]
 fn begin<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &RollingArgs,
-    place: &Place,
-    factors: &Factors<A>,
-    coming: &Registers<S, N>,
-    sums: &Sums<A, N>,
+    args: &RowsArgs,
+    place: &Position,
+    state: &State<S, A, N>,
     #[comptime] form: Form,
 ) {
     let above = zeros::<S, N>(form.reads());
@@ -167,20 +170,20 @@ fn begin<S: Float, A: Float, N: Size>(
     for g in 0..AHEAD {
         let next = place.row + comptime!(g as i32 + 1);
         if next <= place.end && next < args.rows {
-            fetch::<S, N>(input, args, place, next, coming, g, form);
+            fetch::<S, N>(input, args, place, next, &state.loading, g, form);
         }
     }
-    let above = row_of::<S, A, N>(&above, 0u32, place, factors, form);
-    let own = row_of::<S, A, N>(&own, 0u32, place, factors, form);
+    let above = row_of::<S, A, N>(&above, 0u32, place, &state.factors, form);
+    let own = row_of::<S, A, N>(&own, 0u32, place, &state.factors, form);
     let ends = place.row == 0 || place.row + 1 == args.rows;
     #[unroll]
     for v in 0..form.columns as usize {
         let none = Vector::<A, N>::new(A::from_int(0));
-        let above = weighed::<A, N>(*above.index(v), place.row == 1, form);
+        let above = weighted::<A, N>(*above.index(v), place.row == 1, form);
         let above = select(place.row > 0, above, none);
-        let own = weighed::<A, N>(*own.index(v), ends, form);
-        sums.two.index(v).store(above + own);
-        sums.last.index(v).store(own);
+        let own = weighted::<A, N>(*own.index(v), ends, form);
+        state.two.index(v).store(above + own);
+        state.last.index(v).store(own);
     }
 }
 
@@ -188,10 +191,10 @@ fn begin<S: Float, A: Float, N: Size>(
 #[cube]
 fn fetch<S: Float, N: Size>(
     input: &[Vector<S, N>],
-    args: &RollingArgs,
-    place: &Place,
+    args: &RowsArgs,
+    place: &Position,
     row: i32,
-    coming: &Registers<S, N>,
+    loading: &Registers<S, N>,
     #[comptime] g: u32,
     #[comptime] form: Form,
 ) {
@@ -199,7 +202,7 @@ fn fetch<S: Float, N: Size>(
     #[unroll]
     for j in 0..form.reads() {
         let at = first + comptime!((j * form.pixel) as usize) - comptime!(form.pixel as usize);
-        let register = coming.index(comptime!((g * form.reads() + j) as usize));
+        let register = loading.index(comptime!((g * form.reads() + j) as usize));
         if comptime!(j == 0) {
             if place.left {
                 register.store(input[at]);
@@ -216,7 +219,7 @@ fn fetch<S: Float, N: Size>(
 
 /// The vector of a unit's first column on a row.
 #[cube]
-fn on_row(args: &RollingArgs, place: &Place, row: i32) -> usize {
+fn on_row(args: &RowsArgs, place: &Position, row: i32) -> usize {
     // The mask shows the compiler that offsets from here stay within 32 bits, so that they can become part of the
     // access.
     ((place.vector + row as u32 * args.line) & 0x7fff_ffffu32) as usize
@@ -225,22 +228,22 @@ fn on_row(args: &RollingArgs, place: &Place, row: i32) -> usize {
 /// The sums on a loaded row: of each column and those of its two neighbours that exist.
 #[cube]
 fn row_of<S: Float, A: Float, N: Size>(
-    coming: &Registers<S, N>,
+    loading: &Registers<S, N>,
     #[comptime] g: u32,
-    place: &Place,
+    place: &Position,
     factors: &Factors<A>,
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, N>> {
     let mut columns = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for j in 0..form.reads() {
-        let elements = coming.index(comptime!((g * form.reads() + j) as usize)).read();
+        let elements = loading.index(comptime!((g * form.reads() + j) as usize)).read();
         columns.push(if comptime!(j == 0) {
-            widen_kept::<S, A, N>(elements, place.left, form.widened)
+            widen_kept::<S, A, N>(elements, place.left, form.sums.widened)
         } else if comptime!(j == form.columns + 1) {
-            widen_kept::<S, A, N>(elements, place.right, form.widened)
+            widen_kept::<S, A, N>(elements, place.right, form.sums.widened)
         } else {
-            widen::<S, A, N>(elements, form.widened)
+            widen::<S, A, N>(elements, form.sums.widened)
         });
     }
     let mut sums = Sequence::<Vector<A, N>>::new();
@@ -267,7 +270,7 @@ fn share_of<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let column = *columns.index(j as usize);
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         column * Vector::new(*factors.shares.index(j as usize))
     } else {
         column
@@ -284,7 +287,7 @@ fn added<A: Float, N: Size>(
     #[comptime] form: Form,
 ) -> Vector<A, N> {
     let column = *columns.index(j as usize);
-    if comptime!(form.divides_shares()) {
+    if comptime!(form.sums.gradient) {
         fma(column, Vector::new(*factors.shares.index(j as usize)), sum)
     } else {
         sum + column
@@ -293,12 +296,12 @@ fn added<A: Float, N: Size>(
 
 /// A row of a gradient's shares; they are larger on the plane's first and last rows.
 #[cube]
-fn weighed<A: Float, N: Size>(
+fn weighted<A: Float, N: Size>(
     sum: Vector<A, N>,
     ends: bool,
     #[comptime] form: Form,
 ) -> Vector<A, N> {
-    if comptime!(form.weighs_ends()) {
+    if comptime!(form.sums.has_weights()) {
         select(ends, sum * Vector::new(A::new(1.5)), sum)
     } else {
         sum
@@ -306,17 +309,14 @@ fn weighed<A: Float, N: Size>(
 }
 
 /// Writes a group of rows, and starts loading those of the next group. In an `inner` group all rows exist, none of them
-/// is the plane's first or last, and none of the rows that it reads has to be weighed.
+/// is the plane's first or last, and none of the rows that it reads has to be weighted.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn rows<S: Float, A: Float, N: Size>(
     input: &[Vector<S, N>],
     output: &mut [Vector<S, N>],
-    args: &RollingArgs,
-    place: &Place,
-    factors: &Factors<A>,
-    coming: &Registers<S, N>,
-    sums: &Sums<A, N>,
+    args: &RowsArgs,
+    place: &Position,
+    state: &State<S, A, N>,
     first: &RuntimeCell<i32>,
     #[comptime] inner: bool,
     #[comptime] form: Form,
@@ -325,33 +325,33 @@ fn rows<S: Float, A: Float, N: Size>(
     for g in 0..AHEAD {
         let row = first.read() + comptime!(g as i32);
         let (below, next) = (row + 1, row + comptime!(AHEAD as i32 + 1));
-        let come = row_of::<S, A, N>(coming, g, place, factors, form);
+        let loaded = row_of::<S, A, N>(&state.loading, g, place, &state.factors, form);
         if next <= place.end && next < args.rows {
-            fetch::<S, N>(input, args, place, next, coming, g, form);
+            fetch::<S, N>(input, args, place, next, &state.loading, g, form);
         }
         let ends = row == 0 || below == args.rows;
         let at = on_row(args, place, row);
         #[unroll]
         for v in 0..form.columns {
-            let sum = *come.index(v as usize);
+            let sum = *loaded.index(v as usize);
             let sum = if comptime!(inner) {
                 sum
             } else {
                 let none = Vector::<A, N>::new(A::from_int(0));
                 let there = select(below < args.rows, sum, none);
-                weighed::<A, N>(there, below + 1 == args.rows, form)
+                weighted::<A, N>(there, below + 1 == args.rows, form)
             };
-            let (two, last) = (sums.two.index(v as usize), sums.last.index(v as usize));
+            let (two, last) = (state.two.index(v as usize), state.last.index(v as usize));
             let three = two.read() + sum;
             two.store(last.read() + sum);
             last.store(sum);
-            let result = if comptime!(form.divides_shares()) {
+            let result = if comptime!(form.sums.gradient) {
                 three
             } else {
-                three * Vector::new(factor_of::<A>(args, factors, ends, v, inner, form))
+                three * Vector::new(factor_of::<A>(args, &state.factors, ends, v, inner, form))
             };
-            let result = round::<A, S, N>(result, form.rounds);
-            let at = at + (written(v, place.aside, form.columns) * form.pixel) as usize;
+            let result = round::<A, S, N>(result, form.sums.rounds);
+            let at = at + (own_column(v, place.first_own, form.columns) * form.pixel) as usize;
             let there = if comptime!(inner) { true.runtime() } else { row < place.end };
             if there {
                 output[at] = result;

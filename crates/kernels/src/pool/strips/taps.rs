@@ -6,39 +6,39 @@ use crate::cube::axis::{AxisArgs, AxisForm, Taps, coordinate};
 
 /// A line of a row: a tap on each axis, the first one on the width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct Line {
-    pub(in crate::pool) depth: TapForm,
-    pub(in crate::pool) height: TapForm,
-    pub(in crate::pool) width: TapForm,
+pub(super) struct Line {
+    pub(super) depth: TapForm,
+    pub(super) height: TapForm,
+    pub(super) width: TapForm,
 }
 
 impl Line {
     /// Whether it may be outside the input, and must then be dropped from a sum.
-    pub(in crate::pool) fn drops(self) -> bool {
+    pub(super) fn drops(self) -> bool {
         self.depth.drops || self.height.drops
     }
 }
 
 /// A tap of an axis, or a row of the strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::pool) struct TapForm {
-    pub(in crate::pool) row: bool,
-    pub(in crate::pool) t: u32,
+pub(super) struct TapForm {
+    pub(super) row: bool,
+    pub(super) t: u32,
     /// Whether it may be outside the input, and must then be moved inside to be read.
-    pub(in crate::pool) moves: bool,
+    pub(super) moves: bool,
     /// Whether it may be outside the input, and must then be dropped from a sum.
-    pub(in crate::pool) drops: bool,
+    pub(super) drops: bool,
 }
 
 /// The coordinate of a tap, and whether it was inside before it was moved there.
 #[derive(CubeType)]
-pub(in crate::pool) struct Step {
-    pub(in crate::pool) x: i32,
-    pub(in crate::pool) inside: bool,
+pub(super) struct Step {
+    pub(super) x: i32,
+    pub(super) inside: bool,
 }
 
 #[cube]
-pub(in crate::pool) fn step(
+pub(super) fn step(
     axis: &AxisArgs,
     taps: &Taps,
     #[comptime] tap: TapForm,

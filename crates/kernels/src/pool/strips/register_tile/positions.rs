@@ -7,22 +7,22 @@
 
 use cubecl::prelude::*;
 
-use super::Strips;
-use super::kernel::{Place, outputs_along, site_at, site_of};
+use super::kernel::site_of;
 use crate::cube::axis::{AxisForm, coordinate};
 use crate::cube::convert::{Comparison, narrow, widen};
-use crate::pool::common::reach::lanes_of;
-use crate::pool::common::strips::Form;
-use crate::pool::common::taps::{Line, TapForm, step};
+use crate::pool::common::lanes_of;
 use crate::pool::common::window::{
-    Accumulator, ProblemArgs, Site, finish, fold_with, index_of, plane_position, together,
+    Accumulator, ProblemArgs, Site, combine, finish, fold_with, index_of, plane_position, tap_at,
 };
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::{Strip, Strips, exists, outputs_along, site_at};
+use crate::pool::strips::taps::{Line, TapForm, step};
 
 impl Form {
     /// Whether taps are reduced together with the positions of NaN. Searching for NaN separately keeps vectors of
     /// positions over a loop, and graphics devices have such vectors with at most four lanes.
     fn folds_nans(&self) -> bool {
-        !(self.tap.across && self.tap.extremum.by == Comparison::Native)
+        !(self.tap.along_width && self.tap.extremum.by == Comparison::Native)
     }
 }
 
@@ -33,24 +33,20 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     output: &mut [Vector<S, N>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) -> bool {
     let mut rows = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for j in 0..form.rows() {
-        rows.push(row::<S, A, N, M>(input, problem, strips, &place.site, j, form));
+        rows.push(row::<S, A, N, M>(input, strips, &place.site, j, form));
     }
     let mut folds = Sequence::<Accumulator<A, N>>::new();
     #[unroll]
     for i in 0..form.along.outputs {
         let top = comptime!((i * form.along.stride) as usize);
-        let mut folded = Accumulator::<A, N> {
-            value: rows.index(top).value,
-            position: rows.index(top).position,
-        };
+        let mut folded = *rows.index(top);
         #[unroll]
         for t in 1..form.along.kernel {
             let next = comptime!((i * form.along.stride + t) as usize);
@@ -61,16 +57,11 @@ pub(super) fn compute<S: Float, A: Float, N: Size, M: Size>(
     let has_nan = has_nan::<A, N>(&folds, form);
     #[unroll]
     for i in 0..form.along.outputs {
-        let site = site_of(problem, place, i, 0u32, form);
+        let site = site_of(&strips.problem, place, i, 0u32, form);
         let vector = place.output + i * place.step;
-        let there = if comptime!(form.along.whole) {
-            true.runtime()
-        } else {
-            place.first + i < outputs_along(strips, form)
-        };
-        if there {
+        if exists(strips, place, i, form) {
             let folded = folds.index(i as usize);
-            finish::<S, A, N>(output, indices, problem, &site, folded, vector, form.tap);
+            finish::<S, A, N>(output, indices, &strips.problem, &site, folded, vector, form.tap);
         }
     }
     has_nan
@@ -83,12 +74,12 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
         let mut all = folds.index(0usize).value;
         #[unroll]
         for i in 1..folds.len() {
-            all = together::<A, N>(all, folds.index(i).value, form.tap);
+            all = combine::<A, N>(all, folds.index(i).value, form.tap);
         }
         let mut one = Vector::<A, Const<1>>::new(all.extract(0usize));
         #[unroll]
         for lane in 1..N::value() {
-            one = together::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
+            one = combine::<A, Const<1>>(one, Vector::new(all.extract(lane)), form.tap);
         }
         select_many(one.is_nan(), Vector::new(1u32), Vector::new(0u32)).extract(0usize) == 1
     } else {
@@ -101,9 +92,8 @@ fn has_nan<A: Float, N: Size>(folds: &Sequence<Accumulator<A, N>>, #[comptime] f
 pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
     indices: &mut ComptimeOption<Box<[Vector<i32, N>]>>,
-    problem: &ProblemArgs,
     strips: &Strips,
-    place: &Place,
+    place: &Strip,
     #[comptime] form: Form,
 ) {
     #[comptime]
@@ -112,10 +102,11 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
             if comptime!(!form.folds_nans()) {
                 let there = min(outputs_along(strips, form) - place.first, form.along.outputs);
                 for i in 0..there {
-                    let site = site_at(problem, place, place.first + i, 0u32, form);
-                    let last = last_nan::<S, A, N, M>(input, problem, strips, &site, form);
+                    let o = place.first + i;
+                    let site = site_at(&strips.problem, place, o, place.site.column, false, form);
+                    let last = last_nan::<S, A, N, M>(input, strips, &site, form);
                     let at = (place.output + i * place.step) as usize;
-                    let index = index_of(problem, &site, last);
+                    let index = index_of(&strips.problem, &site, last);
                     let is_there = last.greater_than(&Vector::new(i32::MIN));
                     indices[at] = select_many(is_there, index, indices[at]);
                 }
@@ -129,18 +120,17 @@ pub(super) fn index_nans<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn last_nan<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     #[comptime] form: Form,
 ) -> Vector<i32, N> {
     let last = RuntimeCell::<Vector<i32, N>>::new(Vector::new(i32::MIN));
     for td in site.depth.first..site.depth.end {
-        let d = coordinate(&problem.depth, &site.depth, td, form.axis(0).unclipped());
+        let d = coordinate(&strips.problem.depth, &site.depth, td, form.axis(0).unclipped());
         for th in site.height.first..site.height.end {
-            let h = coordinate(&problem.height, &site.height, th, form.axis(1).unclipped());
-            let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
-            let start = plane_position(problem, d, h, site.width.start);
+            let h = coordinate(&strips.problem.height, &site.height, th, form.axis(1).unclipped());
+            let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
+            let start = plane_position(&strips.problem, d, h, site.width.start);
             #[unroll]
             for t in 0..form.reach.taps {
                 let value = lanes_of::<A, N, M>(&vectors, t, 1usize, 0usize, form.reach);
@@ -156,16 +146,15 @@ fn last_nan<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn row<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     #[comptime] j: u32,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let mut folded = line::<S, A, N, M>(input, problem, strips, site, form.line(j, 0), form);
+    let mut folded = line::<S, A, N, M>(input, strips, site, form.line(j, 0), form);
     #[unroll]
     for i in 1..form.lines() {
-        let next = line::<S, A, N, M>(input, problem, strips, site, form.line(j, i), form);
+        let next = line::<S, A, N, M>(input, strips, site, form.line(j, i), form);
         fold_with::<A, N>(&mut folded, &next, form.folds_nans(), form.tap);
     }
     folded
@@ -175,18 +164,17 @@ fn row<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn line<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     #[comptime] line: Line,
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
-    let depth = step(&problem.depth, &site.depth, line.depth, form.axis(0));
-    let height = step(&problem.height, &site.height, line.height, form.axis(1));
-    if comptime!(form.tap.across) {
-        lanes::<S, A, N, M>(input, problem, strips, site, depth.x, height.x, form)
+    let depth = step(&strips.problem.depth, &site.depth, line.depth, form.axis(0));
+    let height = step(&strips.problem.height, &site.height, line.height, form.axis(1));
+    if comptime!(form.tap.along_width) {
+        lanes::<S, A, N, M>(input, strips, site, depth.x, height.x, form)
     } else {
-        pixels::<S, A, N, M>(input, problem, site, depth.x, height.x, line.width, form)
+        pixels::<S, A, N, M>(input, &strips.problem, site, depth.x, height.x, line.width, form)
     }
 }
 
@@ -222,18 +210,11 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = step(&problem.width, &site.width, tap, form.axis(2));
-    let position = plane_position(problem, d, h, width.x);
-    let plane = problem.depth.input * problem.height.input * problem.width.input;
-    let pixel = site.sample * plane as u32 + position as u32;
-    let offset = if comptime!(form.tap.channels) {
-        pixel * problem.pixel_vectors + site.lane
-    } else {
-        pixel
-    };
+    let tap = tap_at(problem, site, d, h, width.x, form.tap);
     // If lanes are channels, both vectors have the same number.
-    let element = Vector::<S, N>::cast_from(input[offset as usize]);
+    let element = Vector::<S, N>::cast_from(input[tap.vector as usize]);
     let value = widen::<S, A, N>(element, form.tap.widened);
-    Accumulator::<A, N> { value, position: Vector::new(position) }
+    Accumulator::<A, N> { value, position: Vector::new(tap.position) }
 }
 
 /// Reduces a line along which the lanes lie.
@@ -242,7 +223,6 @@ fn pixel<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn lanes<S: Float, A: Float, N: Size, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     d: i32,
@@ -250,11 +230,11 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
     #[comptime] form: Form,
 ) -> Accumulator<A, N> {
     let width = comptime!(form.reach);
-    let vectors = vectors_of::<S, A, M>(input, problem, strips, site, d, h, form);
-    let start = plane_position(problem, d, h, site.width.start);
+    let vectors = vectors_of::<S, A, M>(input, strips, site, d, h, form);
+    let start = plane_position(&strips.problem, d, h, site.width.start);
     let mut folded = Accumulator::<A, N> {
         value: lanes_of::<A, N, M>(&vectors, 0usize, 1usize, 0usize, width),
-        position: first_inside::<N>(problem, site, d, h, form),
+        position: first_inside::<N>(&strips.problem, site, d, h, form),
     };
     #[unroll]
     for t in 1..width.taps {
@@ -271,7 +251,6 @@ fn lanes<S: Float, A: Float, N: Size, M: Size>(
 #[cube]
 fn vectors_of<S: Float, A: Float, M: Size>(
     input: &[Vector<S, M>],
-    problem: &ProblemArgs,
     strips: &Strips,
     site: &Site,
     d: i32,
@@ -279,10 +258,11 @@ fn vectors_of<S: Float, A: Float, M: Size>(
     #[comptime] form: Form,
 ) -> Sequence<Vector<A, M>> {
     let width = comptime!(form.reach);
-    let empty = Vector::<A, M>::new(problem.empty.get::<A>());
+    let empty = Vector::<A, M>::new(strips.problem.empty.get::<A>());
     let outside = narrow::<A, S, M>(empty, form.tap.widened);
     let count = strips.width_vectors as i32;
-    let line = (site.sample as i32 * problem.depth.input + d) * problem.height.input + h;
+    let line =
+        (site.sample as i32 * strips.problem.depth.input + d) * strips.problem.height.input + h;
     let first = (site.column / comptime!(width.output as u32)) as i32 * width.steps() as i32
         - width.ahead() as i32;
     let mut vectors = Sequence::<Vector<A, M>>::new();

@@ -1,0 +1,89 @@
+//! The kernel: the position of a unit's strip, and whether it is away from all edges.
+
+use cubecl::prelude::*;
+
+use super::{positions, values};
+use crate::cube::unit::unit_position;
+use crate::pool::common::tiled;
+use crate::pool::common::window::{ProblemArgs, Site};
+use crate::pool::strips::form::Form;
+use crate::pool::strips::place::{Strip, Strips, is_interior, site_at, strip_at};
+
+/// `S` is the type in which elements are stored, `A` the type in which they are compared and summed. Written vectors
+/// have `N` lanes, read vectors `M`.
+#[cube(launch_unchecked)]
+pub(super) fn strip<S: Float, A: Float, N: Size, M: Size>(
+    input: &[Vector<S, M>],
+    output: &mut [Vector<S, N>],
+    mut indices: ComptimeOption<Box<[Vector<i32, N>]>>,
+    strips: &Strips,
+    #[comptime] form: Form,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _accumulator: ElemType,
+) {
+    let unit = unit_position(form.tap.runs);
+    if unit >= strips.units {
+        terminate!();
+    }
+    let block = block_of(strips, unit, form);
+    let place = &block.place;
+    let inner =
+        if comptime!(form.splits()) { is_interior(strips, place, form) } else { false.runtime() };
+    if comptime!(form.tap.fold.has_index()) {
+        let has_nan = if inner {
+            let form = comptime!(form.interior());
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
+        } else {
+            positions::compute::<S, A, N, M>(input, output, &mut indices, strips, place, form)
+        };
+        if has_nan {
+            positions::index_nans::<S, A, N, M>(input, &mut indices, strips, place, form);
+        }
+    } else if inner {
+        let form = comptime!(form.interior());
+        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
+    } else {
+        values::compute::<S, A, N, M>(input, output, &mut indices, strips, &block, form);
+    }
+}
+
+/// The position of a unit's strip, or of the first of several side by side.
+#[derive(CubeType)]
+pub(super) struct Block {
+    pub(super) place: Strip,
+    /// The first of the columns that belong to this unit only.
+    pub(super) first_own: u32,
+}
+
+#[cube]
+fn block_of(strips: &Strips, unit: u32, #[comptime] form: Form) -> Block {
+    let (w, lane, row) = if comptime!(form.tap.channels) {
+        tiled(&strips.tiles, &strips.width, unit)
+    } else {
+        let (row, w) = strips.width.div_mod(unit);
+        (w, 0u32.runtime(), row)
+    };
+    let w = if comptime!(form.along.axis == 2) { w * comptime!(form.along.outputs) } else { w };
+    // The last block has as many columns as the others; some of them may belong to the block before it too.
+    let own = w * form.columns;
+    let w = if comptime!(form.columns > 1) {
+        min(own, strips.outputs_width - form.columns)
+    } else {
+        own
+    };
+    Block { place: strip_at(strips, row, w, lane, form), first_own: own - w }
+}
+
+/// The site of the strip's output `i`, in column `v` of the strip.
+#[cube]
+pub(super) fn site_of(
+    problem: &ProblemArgs,
+    place: &Strip,
+    #[comptime] i: u32,
+    #[comptime] v: u32,
+    #[comptime] form: Form,
+) -> Site {
+    let (o, axis) = (place.first + i, comptime!(form.along.axis));
+    let column = if comptime!(axis == 2) { o } else { place.site.column + v };
+    site_at(problem, place, o, column, comptime!(axis == 2 || v > 0), form)
+}
