@@ -244,7 +244,9 @@ pub struct UnknownRank;
 
 impl core::fmt::Display for UnknownRank {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("a rank is a whole number from 0, the smallest, or a fraction from 0 to 1 such as 1/2")
+        f.write_str(
+            "a rank is a whole number from 0, the smallest, or a fraction from 0 to 1 such as 1/2",
+        )
     }
 }
 

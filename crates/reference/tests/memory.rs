@@ -11,7 +11,9 @@ use windowpane_geometry::{
     PaddingMode, Pass, Pooling, Rank, Shape, Window,
 };
 use windowpane_reference::memory::{self, Pooled};
-use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool};
+use windowpane_reference::pool::{
+    self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool,
+};
 use windowpane_reference::{Scalar, conv, pad};
 
 /// The system's allocator, which also counts the bytes in use and their maximum.

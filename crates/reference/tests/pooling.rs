@@ -11,7 +11,9 @@ use windowpane_geometry::{
     Divisor, Exponent, Extents, Extremum, IndexBase, Layout, Padding, Pooling, Rank, Rounding,
     Shape, Window,
 };
-use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool};
+use windowpane_reference::pool::{
+    self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool,
+};
 use windowpane_reference::{Scalar, Total};
 
 fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {

@@ -151,8 +151,8 @@ pub(in crate::pool) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
-    /// Computed by a kernel of its own, `lp`.
-    Norm,
+    /// Computed by a kernel of its own: `lp` or `rank`.
+    Own,
 }
 
 impl Fold {
@@ -180,7 +180,7 @@ impl Fold {
             Reduction::Average(Divisor::Padded) => Self::AveragePadded,
             Reduction::Average(Divisor::Valid) => Self::AverageValid,
             Reduction::Average(Divisor::Fixed(_)) => Self::AverageFixed,
-            Reduction::Norm(_) => Self::Norm,
+            Reduction::Norm(_) | Reduction::Rank(_) => Self::Own,
         }
     }
 }
