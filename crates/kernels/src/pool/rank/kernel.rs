@@ -24,7 +24,6 @@ pub(super) fn rank<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let site = site_of(&args.problem, vector, form.window);
-    // Compilers of kernels compare vectors of a type that they are given at launch as floats.
     let number = if comptime!(form.keys.is_wide()) {
         ranked::<S, A, i64, N>(input, args, &site, form)
     } else {

@@ -127,5 +127,7 @@ pub(super) fn is_nan<K: Int, N: Size>(of: Vector<K, N>, #[comptime] keys: Keys) 
 /// inverse.
 #[cube]
 fn turned<N: Size>(bits: Vector<i64, N>) -> Vector<i64, N> {
-    bits ^ ((bits >> Vector::new(63i64)) & Vector::new(i64::MAX))
+    // Not by a shift: for vectors CubeCL's LLVM compiler shifts in zeros.
+    let zero = Vector::new(0i64);
+    bits ^ select_many(bits.less_than(&zero), Vector::new(i64::MAX), zero)
 }
