@@ -78,13 +78,17 @@ def test_ranks_are_those_of_scipy(device: str, data: Any) -> None:
     name = data.draw(st.sampled_from(RANKS))
     x = data.draw(images(TYPES + ["uint64"]))
     options = data.draw(windows(x, [name]))
+    # SciPy takes one mode for all axes.
+    options["mode"] = options["mode"] if isinstance(options["mode"], str) else options["mode"][0]
     shape = options.get("footprint")
     count = int(np.prod(options["size"]) if shape is None else shape.sum())
     if name == "rank_filter":
         options["rank"] = data.draw(st.integers(-count, count - 1))
     if name == "percentile_filter":
         options["percentile"] = data.draw(st.one_of(st.integers(-100, 100), st.floats(0, 100)))
-    expected = getattr(S, name)(x, **options)
+    # With one axis more, because SciPy 1.17 filters an array of one axis as if its footprint had no holes.
+    axes = tuple(axis + 1 for axis in options["axes"])
+    expected = getattr(S, name)(x[None], **{**options, "axes": axes})[0]
     found = getattr(W, name)(x, **options, device=device if x.dtype != np.float64 else "host")
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)

@@ -318,13 +318,13 @@ def _in_chunks(
     x: Any, work: Callable[[Any], Any], axes: list[int], reach: Any, modes: Any
 ) -> Any:
     """Filters each chunk of a dask array with a halo."""
-    wraps = [_MODES.get(mode) == "wrap" for mode in modes]
-    depth: dict[int, Any] = {axis: 0 for axis in range(x.ndim)}
+    depth: dict[int, int] = {axis: 0 for axis in range(x.ndim)}
     boundary: dict[int, str] = {axis: "none" for axis in range(x.ndim)}
-    for axis, own, wrap in zip(axes, reach, wraps, strict=True):
+    for axis, own, mode in zip(axes, reach, modes, strict=True):
+        # As wide on both sides, because what is seen past an edge may be a mirror image of what is before it.
+        depth[axis] = max(own)
         # At the edges of the whole the filter itself sees no further, but where it wraps around.
-        depth[axis] = max(own) if wrap else own
-        boundary[axis] = "periodic" if wrap else "none"
+        boundary[axis] = "periodic" if _MODES.get(mode) == "wrap" else "none"
     module = sys.modules["dask.array"]
     return module.map_overlap(work, x, depth=depth, boundary=boundary, meta=x._meta)
 
