@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use windowpane::{
-    AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MinPool, Pad,
-    SumPool, Tensor,
+    AvgPool, Backend, Conv, ConvTranspose, DType, Device, LpPool, MaxPool, MaxUnpool, MedianPool,
+    MinPool, Pad, RankPool, SumPool, Tensor,
 };
 
 fn docs() -> &'static Path {
@@ -57,6 +57,8 @@ fn operators_take_the_types_of_the_table() {
         match operator {
             "`MaxPool`" => MaxPool::new(2).forward(&x).is_ok(),
             "`MinPool`" => MinPool::new(2).forward(&x).is_ok(),
+            "`MedianPool`" => MedianPool::new(2).forward(&x).is_ok(),
+            "`RankPool`" => RankPool::new(1, 2).forward(&x).is_ok(),
             "`MaxUnpool`" => MaxUnpool::new(8).plan(&host, dtype, &image).is_ok(),
             "`AvgPool`" => AvgPool::new(2).forward(&x).is_ok(),
             "`SumPool`" => SumPool::new(2).forward(&x).is_ok(),
@@ -83,7 +85,7 @@ fn operators_take_the_types_of_the_table() {
             other => panic!("the table has the unknown operator {other}"),
         }
     };
-    assert_eq!(table.len(), 10, "every operator has a row");
+    assert_eq!(table.len(), 12, "every operator has a row");
     for (operator, cells) in &table {
         for (dtype, cell) in cells {
             let expected = if takes(operator, *dtype) { "yes" } else { "–" };

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use windowpane::geometry::LIMIT;
 use windowpane::{
     Algorithm, AvgPool, Backend, DType, Device, Divisor, Exponent, Extents, IndexBase, Layout,
-    LpPool, MaxPool, MinPool, Padding, Plan, Rounding, Same, Window,
+    LpPool, MaxPool, MinPool, Padding, Plan, Rank, RankPool, Rounding, Same, Window,
 };
 
 use crate::failure::Failure;
@@ -54,6 +54,8 @@ pub(crate) enum Op {
     Avg,
     Sum,
     Lp,
+    #[value(alias = "median")]
+    Rank,
 }
 
 /// Flags that replace the kernel and all of its options.
@@ -63,12 +65,15 @@ const FITTED: [&str; 2] = ["adaptive", "global"];
 #[derive(Args)]
 #[command(group = ArgGroup::new("window").args(["kernel", "adaptive", "global"]).required(true))]
 pub(crate) struct PoolArgs {
-    /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p)
+    /// Reduction of each window; lp is the norm (Σ|x|^p)^(1/p), rank is the median unless --rank is given
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
     /// Exponent of --op lp, at least 1 [default: 2]
     #[arg(long, value_name = "P", value_parser = exponent)]
     p: Option<Exponent>,
+    /// Rank of --op rank: how many numbers of a window precede the result, or a fraction of them [default: 1/2]
+    #[arg(long, value_name = "N|A/B")]
+    rank: Option<Rank>,
     /// Window size: 1, 2 or 3 numbers, one per axis
     #[arg(long, value_name = "K,…", value_parser = positive)]
     kernel: Option<Extents>,
@@ -103,7 +108,7 @@ pub(crate) struct PoolArgs {
     /// threads per window), stencil (3×3 averages share their sums), cpu_rows (CPU threads keep what neighbouring
     /// windows share); for gradients gather (reads every window over an input), gather_tile (neighbouring inputs
     /// share loads), gather_staged (windows in shared memory) or segmented_scatter (many windows over an
-    /// input); for norms lp
+    /// input); for norms lp; for ranks rank
     #[arg(long, value_parser = algorithm, default_value = "auto")]
     algorithm: Auto,
     /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8 [default: the file's, else f32]
@@ -142,6 +147,7 @@ pub(crate) enum Operator {
     /// An average, or a sum, whose divisor is 1.
     Average(AvgPool, Divisor),
     Norm(LpPool, Exponent),
+    Rank(RankPool, Rank),
 }
 
 impl Operator {
@@ -159,6 +165,7 @@ impl Operator {
             Self::Min { pool, with_indices: true } => pool.plan_with_indices(device, dtype, dims),
             Self::Average(pool, _) => pool.plan(device, dtype, dims),
             Self::Norm(pool, _) => pool.plan(device, dtype, dims),
+            Self::Rank(pool, _) => pool.plan(device, dtype, dims),
         }
     }
 
@@ -168,13 +175,17 @@ impl Operator {
         device: &Device,
         dtype: DType,
         dims: &[usize],
-    ) -> windowpane::Result<Plan> {
-        match self {
-            Self::Max { pool, .. } => pool.plan_backward(device, dtype, dims),
-            Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims),
-            Self::Average(pool, _) => pool.plan_backward(device, dtype, dims),
-            Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims),
-        }
+    ) -> Result<Plan, Failure> {
+        Ok(match self {
+            Self::Max { pool, .. } => pool.plan_backward(device, dtype, dims)?,
+            Self::Min { pool, .. } => pool.plan_backward(device, dtype, dims)?,
+            Self::Average(pool, _) => pool.plan_backward(device, dtype, dims)?,
+            Self::Norm(pool, _) => pool.plan_backward(device, dtype, dims)?,
+            Self::Rank(..) => {
+                let reason = "--op rank has no gradient; use --op max, min, avg, sum or lp";
+                return Err(Failure::Arguments(reason.into()));
+            }
+        })
     }
 }
 
@@ -204,6 +215,7 @@ impl PoolArgs {
         only_for(self.divisor.is_some(), "divisor", &[Op::Avg], "avg")?;
         only_for(indices.is_some(), "indices", &[Op::Max, Op::Min], "max and --op min")?;
         only_for(self.p.is_some(), "p", &[Op::Lp], "lp")?;
+        only_for(self.rank.is_some(), "rank", &[Op::Rank], "rank")?;
         let (base, with_indices) = (indices.unwrap_or_default(), indices.is_some());
         Ok(match self.op {
             Op::Max => {
@@ -226,6 +238,11 @@ impl PoolArgs {
                 let p = self.p.unwrap_or(Exponent::new(2));
                 let pool = pool_over!(LpPool, p.get(); window).layout(layout).algorithm(algorithm);
                 Operator::Norm(pool, p)
+            }
+            Op::Rank => {
+                let rank = self.rank.unwrap_or(Rank::MEDIAN);
+                let pool = pool_over!(RankPool, rank; window).layout(layout).algorithm(algorithm);
+                Operator::Rank(pool, rank)
             }
         })
     }
@@ -253,15 +270,15 @@ impl PoolArgs {
         }))
     }
 
-    /// The flag that sets the rank, and the rank; `None` if any rank is accepted.
-    fn rank(&self) -> Option<(&str, usize)> {
+    /// The flag that sets the number of axes, and the number; `None` if any number is accepted.
+    fn axes(&self) -> Option<(&str, usize)> {
         let kernel = self.kernel.map(|kernel| ("--kernel", kernel.rank()));
         kernel.or(self.adaptive.map(|output| ("--adaptive", output.rank())))
     }
 
     fn check_rank(&self, flag: &str, extents: Option<Extents>) -> Result<(), Failure> {
         let asked = extents.map(|extents| extents.rank());
-        match (asked, self.rank()) {
+        match (asked, self.axes()) {
             (Some(asked), Some((by, rank))) if asked != rank => Err(Failure::Arguments(format!(
                 "--{flag} has {asked} numbers but {by} has {rank}; give one number per axis"
             ))),
@@ -272,7 +289,7 @@ impl PoolArgs {
     /// Refuses dimensions whose rank differs from the window's or the layout's; the message begins with `whose`.
     pub(crate) fn check_dims(&self, whose: &str, dims: &[usize]) -> Result<(), Failure> {
         let layout = self.layout.data;
-        if let Some((by, rank)) = self.rank() {
+        if let Some((by, rank)) = self.axes() {
             check_dims(whose, dims, by, rank, layout)?;
         }
         // The library reports a rank other than 1, 2 or 3.

@@ -7,10 +7,10 @@ use clap::Args;
 use windowpane::geometry::Extremum;
 use windowpane::{
     AvgPool, DType, Device, Divisor, Exponent, Extents, Layout, LpPool, MaxPool, MinPool, Padding,
-    Plan, Tensor, Window,
+    Plan, Rank, RankPool, Tensor, Window,
 };
 use windowpane_reference::Total;
-use windowpane_reference::pool::{Algorithm, direct, extremum, lp};
+use windowpane_reference::pool::{Algorithm, direct, extremum, lp, rank};
 
 use crate::args::{On, Op, Operator, count, counted, natural, number};
 use crate::element::{self, Comparable, with_element};
@@ -136,7 +136,7 @@ struct Run {
     /// Timed launches; the printed time is the mean of one launch
     #[arg(long = "repeat", value_name = "N", value_parser = counted, default_value_t = 1)]
     repeat: u32,
-    /// Reduction of each window; lp is the square root of the sum of squares
+    /// Reduction of each window; lp is the square root of the sum of squares, rank the median
     #[arg(long, value_enum, default_value = "max")]
     op: Op,
     /// Type to compute in: f64, f32, f16, bf16, i32, i8 or u8
@@ -235,6 +235,10 @@ impl Run {
                 let p = Exponent::new(2);
                 Operator::Norm(LpPool::over(p.get(), window).layout(layout), p)
             }
+            Op::Rank => {
+                let rank = Rank::MEDIAN;
+                Operator::Rank(RankPool::over(rank, window).layout(layout), rank)
+            }
         }
     }
 
@@ -251,6 +255,7 @@ impl Run {
             Operator::Min { pool, .. } => pool.forward_as(plan, &x),
             Operator::Average(pool, _) => pool.forward_as(plan, &x),
             Operator::Norm(pool, _) => pool.forward_as(plan, &x),
+            Operator::Rank(pool, _) => pool.forward_as(plan, &x),
         };
 
         progress.now(format!("running on {device}"));
@@ -308,6 +313,7 @@ fn difference<T: Comparable>(
             element::first_far(&y, &direct::average_totals(pooling, divisor, &x))
         }
         Operator::Norm(_, p) => element::first_far(&y, &lp::norm_totals(pooling, p, &x)),
+        Operator::Rank(_, wanted) => element::first_other(&y, &rank::rank(pooling, wanted, &x)),
     })
 }
 

@@ -17,6 +17,8 @@ Example: the maxima of an image batch (N,H,W,C), and their positions
   windowpane pool images.npy -o pooled.npy --kernel 3,3 --stride 2,2 --padding 1,1 --indices at.npy
 Example: average pooling to 7×7 outputs, whatever the size of the images
   windowpane pool images.npy -o pooled.npy --op avg --adaptive 7,7
+Example: the median of each pixel's neighbours, which removes outliers
+  windowpane pool images.npy -o clean.npy --op median --kernel 3,3 --stride 1,1 --padding 1,1
 
 Files may hold float64, float32, float16, int32, int8 or uint8; a .npy file holds bf16 as float32,
 for --dtype bf16. A file is .npy or .safetensors, where x.safetensors#NAME is one of several
@@ -73,6 +75,7 @@ impl Pool {
             }
             Operator::Average(pool, _) => vec![pool.forward_as(&plan, &x)?],
             Operator::Norm(pool, _) => vec![pool.forward_as(&plan, &x)?],
+            Operator::Rank(pool, _) => vec![pool.forward_as(&plan, &x)?],
         };
 
         let summary = summary(&plan, [x.dims(), results[0].dims()], dtype);

@@ -142,6 +142,13 @@ pub enum Error {
         /// The requested exponent.
         asked: Exponent,
     },
+    /// The rank of a rank filter is a fraction that is not from 0 to 1.
+    NoSuchRank {
+        /// The numerator.
+        part: u32,
+        /// The denominator.
+        whole: u32,
+    },
     /// A number, or a product or sum of numbers, is too large.
     TooLarge {
         /// The axis, if the number belongs to one; for a product the longest, if that is its largest factor.
@@ -244,6 +251,9 @@ impl fmt::Display for Error {
                 "the exponent of a norm is {}; it must be a finite number, at least 1",
                 asked.get()
             ),
+            Self::NoSuchRank { part, whole } => {
+                write!(f, "the rank {part}/{whole} is not a fraction from 0 to 1; choose one that is")
+            }
             Self::TooLarge { axis, what, asked, limit } => {
                 let (own, longest) = if what.is_product() { (None, axis) } else { (axis, None) };
                 write!(f, "the {what}")?;

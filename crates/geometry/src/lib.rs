@@ -53,7 +53,7 @@ pub use extents::Extents;
 pub use filter::{Convolution, Filter, FilterLayout, FilterStrides};
 pub use pad::{Padded, PaddingMode, UnknownPaddingMode};
 pub use pass::Pass;
-pub use pooling::{Divisor, Exponent, Extremum, IndexBase, Pooling};
+pub use pooling::{Divisor, Exponent, Extremum, IndexBase, Pooling, Rank, UnknownRank};
 pub use shape::{Layout, Shape, Strides};
 pub use tile::{Tile, Tiling, UnknownTiling};
 pub use window::{Grid, Padding, Rounding, Same, Window};

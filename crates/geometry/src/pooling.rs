@@ -159,3 +159,95 @@ impl core::fmt::Debug for Exponent {
         write!(f, "Exponent({})", self.get())
     }
 }
+
+/// Which of the numbers of a window a rank filter takes, counted from the smallest.
+///
+/// ```
+/// use windowpane_geometry::Rank;
+///
+/// assert_eq!([Rank::MEDIAN.of(9), Rank::MEDIAN.of(4)], [4, 2]);
+/// assert_eq!([Rank::Nth(3).of(9), Rank::Nth(3).of(2)], [3, 1]);
+/// assert!(Rank::Fraction { part: 3, whole: 2 }.check().is_err());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Rank {
+    /// The number that this many others precede: 0 is the smallest. The largest, if a window has fewer numbers.
+    Nth(u32),
+    /// Of `n` numbers, the one that `⌊n · part / whole⌋` others precede; the largest for `part = whole`.
+    Fraction {
+        /// The numerator, at most `whole`.
+        part: u32,
+        /// The denominator, at least 1.
+        whole: u32,
+    },
+}
+
+impl Rank {
+    /// The middle number; the larger one of the two in the middle.
+    pub const MEDIAN: Self = Self::Fraction { part: 1, whole: 2 };
+
+    /// Refuses a fraction that is not from 0 to 1.
+    pub fn check(self) -> Result<(), Error> {
+        match self {
+            Self::Fraction { part, whole } if whole == 0 || part > whole => {
+                Err(Error::NoSuchRank { part, whole })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// How many of `n` numbers precede the one that is taken; `n` is at least 1. The rank must pass
+    /// [`check`](Self::check).
+    pub fn of(self, n: usize) -> usize {
+        let precede = match self {
+            Self::Nth(k) => k as usize,
+            Self::Fraction { part, whole } => {
+                (n as u128 * u128::from(part) / u128::from(whole)) as usize
+            }
+        };
+        precede.min(n - 1)
+    }
+}
+
+impl From<u32> for Rank {
+    fn from(k: u32) -> Self {
+        Self::Nth(k)
+    }
+}
+
+impl core::fmt::Display for Rank {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Nth(k) => write!(f, "{k}"),
+            Self::Fraction { part, whole } => write!(f, "{part}/{whole}"),
+        }
+    }
+}
+
+impl core::str::FromStr for Rank {
+    type Err = UnknownRank;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRank> {
+        let number = |text: &str| text.trim().parse().map_err(|_| UnknownRank);
+        let rank = match text.split_once('/') {
+            Some((part, whole)) => Self::Fraction { part: number(part)?, whole: number(whole)? },
+            None => Self::Nth(number(text)?),
+        };
+        rank.check().map_err(|_| UnknownRank)?;
+        Ok(rank)
+    }
+}
+
+/// The error for a text that is not a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownRank;
+
+impl core::fmt::Display for UnknownRank {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(
+            "a rank is a whole number from 0, the smallest, or a fraction from 0 to 1 such as 1/2",
+        )
+    }
+}
+
+impl core::error::Error for UnknownRank {}

@@ -1,4 +1,4 @@
-//! Convolution on the processor: the device `host` of windowpane.
+//! Convolutions and rank filters on the processor: the device `host` of windowpane.
 //!
 //! [`forward()`], [`data_gradient`], [`filter_gradient`] and [`bias_gradient`] compute what the functions of the same
 //! name in `windowpane-reference` define, on all cores, in vectors as wide as the processor has:
@@ -6,6 +6,8 @@
 //! * depthwise convolutions in vectors of channels or positions (`depthwise.rs`);
 //! * all others as matrix products, of what the taps of a block of positions read with the weights (`columns.rs`,
 //!   `dense.rs`, `filter.rs`). The products are those of the crate `gemm`.
+//!
+//! [`rank()`] computes medians and other ranks for blocks of neighbouring windows at once (`rank.rs`).
 //!
 //! Sums of `f64` are in `f64`, all others in `f32`; the sum is rounded once. Results do not depend on the number of
 //! threads. The zeros of the padding are multiplied, so where the other factor is infinite or NaN the reference runs.
@@ -36,6 +38,7 @@ mod filter;
 mod finish;
 mod memory;
 mod patch;
+mod rank;
 mod shared;
 mod sum;
 mod view;
@@ -43,6 +46,7 @@ mod view;
 pub use depthwise::is_depthwise;
 pub use element::Element;
 pub use memory::bytes;
+pub use rank::{Ranked, rank, rank_bytes};
 
 use rayon::prelude::*;
 use windowpane_geometry::{Convolution, Layout, Pass};

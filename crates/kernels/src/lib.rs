@@ -20,7 +20,9 @@ mod transpose;
 
 pub use copy::copy;
 pub use cube::buffers::{BufferError, check_buffer};
-pub use device::{Capabilities, Fragment, Fragments, Speeds, Target, has_powers, supports};
+pub use device::{
+    Capabilities, Fragment, Fragments, Speeds, Target, has_keys, has_powers, supports,
+};
 pub use pad::{pad, pad_gradient};
 pub use random::fill_random;
 pub use transpose::transpose;

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use windowpane::geometry::{Same, Shape};
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Extents, FilterLayout, Layout, LpPool, MaxPool,
-    MaxUnpool, MinPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
+    MaxUnpool, MinPool, Rank, RankPool, Rounding, Scalar, Tensor, UnknownBackend, Window,
 };
 
 use crate::array::{Array, Data, Input, read, read_indices};
@@ -302,6 +302,20 @@ pub(crate) fn lp_pool_backward(
     dy.same_type_as(&x, "gradient")?;
     let pool = LpPool::over(p, options.window()?).layout(Layout::ChannelsFirst);
     compute_one(py, vec![dy, x], name, alone, move |inputs| pool.backward(&inputs[0], &inputs[1]))
+}
+
+/// The number of each window that `rank` others precede; the largest, if a window has fewer.
+#[pyfunction]
+pub(crate) fn rank_pool(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    rank: u32,
+    options: Options,
+    name: Option<String>,
+) -> PyResult<Array> {
+    let (x, alone) = read(x)?.batched(options.rank())?;
+    let pool = RankPool::over(Rank::Nth(rank), options.window()?).layout(Layout::ChannelsFirst);
+    compute_one(py, vec![x], name, alone, move |inputs| pool.forward(&inputs[0]))
 }
 
 /// Planes of this size with each maximum at its index, and zeros elsewhere.

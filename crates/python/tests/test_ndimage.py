@@ -19,6 +19,7 @@ DEVICES = sorted({"host", windowpane.devices()[0].replace("host:0", "host")})
 TYPES = ["uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "float32", "float64", "bool"]
 MODES = ["reflect", "mirror", "nearest", "wrap", "constant"]
 FLAT = ["maximum_filter", "minimum_filter"]
+RANKS = ["median_filter", "rank_filter", "percentile_filter"]
 GREY = ["grey_erosion", "grey_dilation", "grey_opening", "grey_closing", "white_tophat", "black_tophat", "morphological_gradient"]
 BINARY = ["binary_erosion", "binary_dilation", "binary_opening", "binary_closing"]
 
@@ -50,7 +51,7 @@ def windows(draw: Any, x: Any, names: Any) -> Any:
         options["mode"] = [draw(st.sampled_from(MODES)) for _ in axes]
     options["origin"] = [draw(st.integers(-(size // 2), (size - 1) // 2)) for size in sizes]
     # As it is mirrored, an even window may not be moved as far.
-    if draw(st.sampled_from(names)) not in FLAT:
+    if draw(st.sampled_from(names)) not in FLAT + RANKS:
         options["origin"] = 0
     options["cval"] = draw(st.integers(0, 1)) if x.dtype == bool else draw(st.integers(0, 100))
     return options
@@ -68,6 +69,58 @@ def test_extrema_are_those_of_scipy(device: str, data: Any) -> None:
     found = getattr(W, name)(x, **options, device=device if x.dtype != np.float64 else "host")
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@settings(deadline=None, max_examples=120)
+@given(st.data())
+def test_ranks_are_those_of_scipy(device: str, data: Any) -> None:
+    name = data.draw(st.sampled_from(RANKS))
+    x = data.draw(images(TYPES + ["uint64"]))
+    options = data.draw(windows(x, [name]))
+    # SciPy takes one mode for all axes.
+    options["mode"] = options["mode"] if isinstance(options["mode"], str) else options["mode"][0]
+    shape = options.get("footprint")
+    count = int(np.prod(options["size"]) if shape is None else shape.sum())
+    if name == "rank_filter":
+        options["rank"] = data.draw(st.integers(-count, count - 1))
+    if name == "percentile_filter":
+        options["percentile"] = data.draw(st.one_of(st.integers(-100, 100), st.floats(0, 100)))
+    # With one axis more, because SciPy 1.17 filters an array of one axis as if its footprint had no holes.
+    axes = tuple(axis + 1 for axis in options["axes"])
+    expected = getattr(S, name)(x[None], **{**options, "axes": axes})[0]
+    found = getattr(W, name)(x, **options, device=device if x.dtype != np.float64 else "host")
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_ranks_of_large_windows() -> None:
+    rng = np.random.default_rng(7)
+    x = rng.integers(0, 2**16, (70, 90)).astype(np.uint16)
+    at = np.hypot(*np.indices((17, 17)) - 8) <= 8
+    np.testing.assert_array_equal(W.median_filter(x, 21), S.median_filter(x, 21))
+    np.testing.assert_array_equal(W.median_filter(x, footprint=at), S.median_filter(x, footprint=at))
+    volume = rng.random((9, 8, 7, 6), np.float32)
+    np.testing.assert_array_equal(W.median_filter(volume, 3), S.median_filter(volume, 3))
+    np.testing.assert_array_equal(W.rank_filter(volume, 5, (1, 3, 3, 3)), S.rank_filter(volume, 5, (1, 3, 3, 3)))
+
+
+def test_ranks_under_footprints_are_copied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(8).integers(0, 999, (23, 11)).astype(np.int32)
+    cross = np.array([[0, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
+    expected = S.percentile_filter(x, 30, footprint=cross)
+    for copied in (1, 130, 1 << 24):
+        monkeypatch.setattr(W, "_COPIED", copied)
+        np.testing.assert_array_equal(W.percentile_filter(x, 30, footprint=cross), expected)
+
+
+def test_ranks_of_not_a_number_are_not_a_number() -> None:
+    x = np.arange(36, dtype=np.float32).reshape(6, 6)
+    x[2, 3] = np.nan
+    for found in (W.median_filter(x, 3), W.rank_filter(x, 0, 3), W.rank_filter(x, -1, 3)):
+        near = np.zeros((6, 6), bool)
+        near[1:4, 2:5] = True
+        np.testing.assert_array_equal(np.isnan(found), near)
 
 
 @settings(deadline=None, max_examples=60)
@@ -177,13 +230,17 @@ def test_pyramids() -> None:
 @given(st.data())
 def test_chunks_are_filtered_as_the_whole(data: Any) -> None:
     da = pytest.importorskip("dask.array")
-    name = data.draw(st.sampled_from(FLAT + ["grey_opening", "grey_closing", "white_tophat", "uniform_filter"]))
+    name = data.draw(st.sampled_from(FLAT + RANKS + ["grey_opening", "grey_closing", "white_tophat", "uniform_filter"]))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
     x = rng.integers(0, 99, [data.draw(st.integers(6, 20)) for _ in range(2)]).astype(np.int16)
     options = data.draw(windows(x, [name]))
     if name == "uniform_filter":
         shape = options.pop("footprint", None)
         options.setdefault("size", None if shape is None else shape.shape)
+    if name == "rank_filter":
+        options["rank"] = -1
+    if name == "percentile_filter":
+        options["percentile"] = 30
     chunks = tuple(data.draw(st.integers(2, 8)) for _ in range(2))
     whole = getattr(W, name)(x, **options)
     parts = getattr(W, name)(da.from_array(x, chunks), **options)
@@ -215,6 +272,11 @@ def test_chunks_are_filtered_as_the_whole(data: Any) -> None:
         (lambda x: W.maximum_filter(x.astype(np.uint8), 3, mode="constant", cval=-1), ValueError, "cval"),
         (lambda x: W.maximum_filter(x.astype(complex), 3), TypeError, "complex"),
         (lambda x: W.maximum_filter(np.full((3, 3), 2**60), 3), ValueError, "2\\*\\*53"),
+        (lambda x: W.median_filter(x), RuntimeError, "footprint"),
+        (lambda x: W.median_filter(x > 0, 3, mode="constant", cval=2), ValueError, "cval"),
+        (lambda x: W.rank_filter(x, 9, 3), RuntimeError, "rank"),
+        (lambda x: W.rank_filter(x, -10, 3), RuntimeError, "rank"),
+        (lambda x: W.percentile_filter(x, 101, 3), RuntimeError, "percentile"),
         (lambda x: W.grey_erosion(x), ValueError, "structure"),
         (lambda x: W.block_reduce(x, 2, "median"), ValueError, "median"),
         (lambda x: W.block_reduce(x, 0), ValueError, "block"),
@@ -226,7 +288,7 @@ def test_errors_are_exceptions(call: Any, kind: Any, text: str) -> None:
         call(np.ones((8, 8)))
 
 
-@pytest.mark.parametrize("name", FLAT + GREY + BINARY + ["uniform_filter"])
+@pytest.mark.parametrize("name", FLAT + RANKS + GREY + BINARY + ["uniform_filter"])
 def test_signatures_are_those_of_scipy(name: str) -> None:
     def parts(function: Any) -> Any:
         parameters = inspect.signature(function).parameters.values()

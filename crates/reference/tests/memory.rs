@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use proptest::prelude::*;
 use windowpane_geometry::{
     Convolution, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase, Layout, Padded,
-    PaddingMode, Pass, Pooling, Shape, Window,
+    PaddingMode, Pass, Pooling, Rank, Shape, Window,
 };
 use windowpane_reference::memory::{self, Pooled};
-use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
+use windowpane_reference::pool::{
+    self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool,
+};
 use windowpane_reference::{Scalar, conv, pad};
 
 /// The system's allocator, which also counts the bytes in use and their maximum.
@@ -82,6 +84,7 @@ fn check_pooling<T: Scalar>(pooling: &Pooling) -> Result<(), TestCaseError> {
     check(Pooled::Average, Direct, &|| Box::new(direct::average(pooling, divisor, &x)))?;
     check(Pooled::Average, Sliding, &|| Box::new(prefix::average(pooling, divisor, &x)))?;
     check(Pooled::Norm, Direct, &|| Box::new(lp::norm(pooling, p, &x)))?;
+    check(Pooled::Rank, Direct, &|| Box::new(rank::rank(pooling, Rank::MEDIAN, &x)))?;
     check(Pooled::MaxBackward, Direct, &|| {
         Box::new(backward::max_backward(pooling, base, &dy, &at).expect("its own indices"))
     })?;

@@ -8,10 +8,12 @@ use common::{Element, Walked, bits, walk};
 use half::{bf16, f16};
 use proptest::prelude::*;
 use windowpane_geometry::{
-    Divisor, Exponent, Extents, Extremum, IndexBase, Layout, Padding, Pooling, Rounding, Shape,
-    Window,
+    Divisor, Exponent, Extents, Extremum, IndexBase, Layout, Padding, Pooling, Rank, Rounding,
+    Shape, Window,
 };
-use windowpane_reference::pool::{self, Algorithm, backward, deque, direct, lp, prefix, unpool};
+use windowpane_reference::pool::{
+    self, Algorithm, backward, deque, direct, lp, prefix, rank, unpool,
+};
 use windowpane_reference::{Scalar, Total};
 
 fn with_data() -> impl Strategy<Value = (Pooling, Vec<f32>)> {
@@ -91,6 +93,40 @@ fn check_extremum<T: Element>(
     Ok(())
 }
 
+fn check_rank<T: Element>(wanted: Rank, pooling: &Pooling, x: &[f32]) -> Result<(), TestCaseError> {
+    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let y = rank::rank(pooling, wanted, &x);
+    prop_assert_eq!(y.len(), pooling.output().elements());
+    for window in walk(pooling) {
+        // Rules 4.4 to 4.6 literally.
+        let mut numbers: Vec<f64> = window.inside.iter().map(|&(_, at)| x[at].to_f64()).collect();
+        let found = y[window.at].to_f64();
+        if numbers.iter().any(|number| number.is_nan()) {
+            prop_assert!(found.is_nan());
+            continue;
+        }
+        numbers.sort_by(f64::total_cmp);
+        let place = match wanted {
+            Rank::Nth(k) => k as usize,
+            Rank::Fraction { part, whole } => numbers.len() * part as usize / whole as usize,
+        };
+        let expected = numbers.get(place).or(numbers.last()).copied().unwrap_or(0.0);
+        prop_assert_eq!(found.to_bits(), expected.to_bits());
+    }
+    Ok(())
+}
+
+fn ranks() -> impl Strategy<Value = Rank> {
+    prop_oneof![
+        2 => Just(Rank::MEDIAN),
+        2 => (0u32..40).prop_map(Rank::Nth),
+        1 => Just(Rank::Nth(u32::MAX)),
+        2 => (1u32..1000).prop_flat_map(|whole| {
+            (0..=whole).prop_map(move |part| Rank::Fraction { part, whole })
+        }),
+    ]
+}
+
 /// Rule 7: a value is within the error bound of a sum; NaN and infinities match.
 fn check_sum<T: Scalar>(y: T, total: &Total) -> Result<(), TestCaseError> {
     let (y, reference) = (y.to_f64(), total.value);
@@ -168,6 +204,17 @@ proptest! {
             check_extremum::<i8>(extremum, &pooling, base, &x)?;
             check_extremum::<u8>(extremum, &pooling, base, &x)?;
         }
+    }
+
+    #[test]
+    fn ranks_are_the_contracts((pooling, x) in with_data(), rank in ranks()) {
+        check_rank::<f32>(rank, &pooling, &x)?;
+        check_rank::<f64>(rank, &pooling, &x)?;
+        check_rank::<bf16>(rank, &pooling, &x)?;
+        check_rank::<f16>(rank, &pooling, &x)?;
+        check_rank::<i32>(rank, &pooling, &x)?;
+        check_rank::<i8>(rank, &pooling, &x)?;
+        check_rank::<u8>(rank, &pooling, &x)?;
     }
 
     #[test]
@@ -452,6 +499,22 @@ fn a_line_by_hand() {
     assert_eq!(dx, [1.0, 2.0, 1.0, 3.0, 2.0, 2.0]);
     let dx = backward::max_backward(&p, IndexBase::Plane, &[2.0f32, 3.0, 6.0], &expected.1);
     assert_eq!(dx.unwrap(), [0.0, 5.0, 0.0, 0.0, 6.0, 0.0]);
+}
+
+/// Two channels of a line, with windows that the ends cut.
+#[test]
+fn ranks_by_hand() {
+    let p = pooling(Window::new([3]).padding([1]), [4], 2);
+    let x = [4, 40, 1, 10, 3, 30, 2, 20];
+    assert_eq!(rank::rank(&p, Rank::MEDIAN, &x), [4, 40, 3, 30, 2, 20, 3, 30]);
+    assert_eq!(rank::rank(&p, Rank::Nth(0), &x), [1, 10, 1, 10, 1, 10, 2, 20]);
+    assert_eq!(rank::rank(&p, Rank::Nth(2), &x), [4, 40, 4, 40, 3, 30, 3, 30]);
+    let quarter = Rank::Fraction { part: 1, whole: 3 };
+    assert_eq!(rank::rank(&p, quarter, &x), [1, 10, 3, 30, 2, 20, 2, 20]);
+    let x = [-0.0f32, 1.0, 0.0, f32::NAN, 0.0, 2.0, f32::NEG_INFINITY, 3.0];
+    let least = rank::rank(&p, Rank::Nth(0), &x);
+    assert!(least[0].is_sign_negative() && least[1].is_nan() && least[7] == 2.0);
+    assert_eq!(least[4], f32::NEG_INFINITY);
 }
 
 /// Two channels, so that the three bases differ: `N = 1`, channels-last.

@@ -61,15 +61,16 @@ pub use element::Element;
 pub use error::Error;
 pub use pad::Pad;
 pub use plan::{Algorithm, Plan, UnknownAlgorithm};
-pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool, MinPool, SumPool};
+pub use pool::{AvgPool, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, RankPool, SumPool};
 pub use recording::Recording;
 pub use tensor::Tensor;
 /// The crate that describes problems: windows, shapes, layouts, and errors for invalid ones.
 pub use windowpane_geometry as geometry;
 pub use windowpane_geometry::{
     Activation, Convolution, DType, Divisor, Exponent, Extents, Filter, FilterLayout, IndexBase,
-    Layout, Padding, PaddingMode, Pass, Pooling, Precision, Rounding, Same, Tile, Tiling,
-    UnknownActivation, UnknownDType, UnknownPaddingMode, UnknownPrecision, UnknownTiling, Window,
+    Layout, Padding, PaddingMode, Pass, Pooling, Precision, Rank, Rounding, Same, Tile, Tiling,
+    UnknownActivation, UnknownDType, UnknownPaddingMode, UnknownPrecision, UnknownRank,
+    UnknownTiling, Window,
 };
 /// The crate of the kernels, whose plans can be overridden.
 #[cfg(feature = "kernels")]

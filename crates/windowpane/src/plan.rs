@@ -38,11 +38,13 @@ pub enum Algorithm {
     SegmentedScatter,
     /// Norms and their gradients.
     Lp,
+    /// Medians and other ranks: pairs of taps are compared, or the result is found bit by bit.
+    Rank,
 }
 
 impl Algorithm {
     /// Every algorithm.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Direct,
         Self::Sliding,
         Self::RegisterTile,
@@ -55,6 +57,7 @@ impl Algorithm {
         Self::GatherStaged,
         Self::SegmentedScatter,
         Self::Lp,
+        Self::Rank,
     ];
 
     /// The name as it is written on the command line.
@@ -72,13 +75,14 @@ impl Algorithm {
             Self::GatherStaged => "gather_staged",
             Self::SegmentedScatter => "segmented_scatter",
             Self::Lp => "lp",
+            Self::Rank => "rank",
         }
     }
 }
 
 /// The kernels and the algorithm of each.
 #[cfg(feature = "kernels")]
-const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 11] = {
+const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 12] = {
     use windowpane_kernels::pool::Algorithm as Kernel;
     [
         (Algorithm::Direct, Kernel::Direct),
@@ -92,6 +96,7 @@ const KERNELS: [(Algorithm, windowpane_kernels::pool::Algorithm); 11] = {
         (Algorithm::GatherStaged, Kernel::GatherStaged),
         (Algorithm::SegmentedScatter, Kernel::SegmentedScatter),
         (Algorithm::Lp, Kernel::Lp),
+        (Algorithm::Rank, Kernel::Rank),
     ]
 };
 
@@ -303,7 +308,10 @@ impl Plan {
         if let Some(capabilities) = self.device.capabilities() {
             use windowpane_kernels::pool;
             let gradient = match self.operator {
-                Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_) => false,
+                Operator::Extremum(..)
+                | Operator::Average(_)
+                | Operator::Norm(_)
+                | Operator::Rank(_) => false,
                 Operator::ExtremumBackward(..)
                 | Operator::AverageBackward(_)
                 | Operator::NormBackward(_) => true,

@@ -12,6 +12,9 @@ use crate::{Device, Error, Result};
 /// The iterations after which Mesa's software Vulkan ends loops.
 const MOST: usize = 65_535;
 
+/// The most passes over a window by which a rank is found, with the loop over them.
+const PASSES: usize = 66;
+
 /// Refuses `turns` iterations on a device that would not complete them.
 fn check(device: &Device, turns: usize) -> Result<()> {
     match turns > MOST && device.is_emulated() {
@@ -43,6 +46,8 @@ pub(crate) fn check_pooling(
         Operator::ExtremumBackward(..) | Operator::AverageBackward(_) => windows,
         // One pass for the largest magnitude, then one for the sum.
         Operator::Norm(_) => taps.saturating_mul(2),
+        Operator::Rank(_) if plan.settings.unrolled => 0,
+        Operator::Rank(_) => taps.saturating_add(1).saturating_mul(PASSES),
         Operator::NormBackward(_) => taps.saturating_mul(2).max(windows),
     };
     check(device, turns)

@@ -3,7 +3,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use windowpane::{Activation, DType, Layout, PaddingMode, Precision};
+use windowpane::{Activation, DType, Layout, PaddingMode, Precision, Rank};
 
 use super::forced::{self, Auto, Forced};
 use super::{lines, row};
@@ -29,7 +29,7 @@ pub(super) struct Case {
 }
 
 /// The fields that kinds read.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "n",
     "c",
     "size",
@@ -43,6 +43,7 @@ const FIELDS: [&str; 21] = [
     "indices",
     "divisor",
     "exponent",
+    "rank",
     "cout",
     "groups",
     "filters",
@@ -169,6 +170,11 @@ fn check(field: &str, value: &Value) -> Result<(), Failure> {
             "padded, valid or a whole number from 1",
         ),
         "exponent" => (value.as_f64().is_some_and(|p| p >= 1.0), "a number from 1"),
+        "rank" => (
+            value.as_u64().is_some_and(|k| k <= u32::MAX.into())
+                || value.as_str().is_some_and(|text| text.parse::<Rank>().is_ok()),
+            "a whole number from 0, or a fraction from 0 to 1 such as 1/2",
+        ),
         "filters" => (
             ["fhwc", "hwcf", "fchw"].iter().any(|layout| value == layout),
             "one of fhwc, hwcf, fchw",
@@ -221,6 +227,9 @@ mod tests {
             ("divisor", json!("fixed")),
             ("divisor", json!(0)),
             ("exponent", json!(0.5)),
+            ("rank", json!(-1)),
+            ("rank", json!("3/2")),
+            ("rank", json!(0.5)),
             ("filters", json!("nhwc")),
             ("p", json!([[1, 2, 3]])),
             ("p", json!([[1, -2]])),

@@ -127,6 +127,6 @@ mod tests {
         assert!(of("sliding").of_convolution().is_err());
         assert!(of("pad").of_pooling().is_err_and(|error| error.to_string().contains("`pad`")));
         assert!(of("pad").of_padding().is_ok() && of("direct").of_padding().is_err());
-        assert!(algorithm("fast").is_err_and(|error| error.contains("lp, or for convolution")));
+        assert!(algorithm("fast").is_err_and(|error| error.contains("rank, or for convolution")));
     }
 }

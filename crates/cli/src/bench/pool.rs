@@ -1,15 +1,15 @@
-//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool`, `lppool` and `maxunpool`.
+//! Pooling as a case: the kinds `maxpool`, `minpool`, `avgpool`, `sumpool`, `lppool`, `rankpool` and `maxunpool`.
 
 use serde::Deserialize;
 use serde_json::Value;
 use windowpane::geometry::{Extremum, Shape};
 use windowpane::{
     Algorithm, AvgPool, Device, Divisor, Error, Exponent, IndexBase, LpPool, MaxPool, MaxUnpool,
-    MinPool, Plan, Result, Tensor,
+    MinPool, Plan, Rank, RankPool, Result, Tensor,
 };
 use windowpane_reference::Total;
 use windowpane_reference::pool::{
-    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, unpool,
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, rank, unpool,
 };
 
 use super::case::Case;
@@ -20,8 +20,8 @@ use crate::failure::Failure;
 use crate::memory;
 
 /// The kinds of cases that are poolings.
-pub(super) const KINDS: [&str; 6] =
-    ["maxpool", "minpool", "avgpool", "sumpool", "lppool", "maxunpool"];
+pub(super) const KINDS: [&str; 7] =
+    ["maxpool", "minpool", "avgpool", "sumpool", "lppool", "rankpool", "maxunpool"];
 
 /// The fields of a pooling.
 #[derive(Clone, Deserialize)]
@@ -34,6 +34,8 @@ struct Fields {
     divisor: Option<Value>,
     #[serde(default)]
     exponent: Option<f64>,
+    #[serde(default)]
+    rank: Option<Value>,
 }
 
 /// The operator of a pooling.
@@ -46,6 +48,7 @@ enum Operator {
     AverageGradient(Divisor),
     Norm,
     NormGradient,
+    Rank(Rank),
     Unpool,
     UnpoolGradient,
 }
@@ -259,6 +262,12 @@ impl Fields {
             ("lppool", "bwd") => {
                 (Operator::NormGradient, norm.plan_backward(device, dtype, &dims)?)
             }
+            ("rankpool", "fwd") => {
+                let rank = self.rank(case)?;
+                let pool = RankPool::over(rank, window).layout(layout).algorithm(algorithm);
+                (Operator::Rank(rank), pool.plan(device, dtype, &dims)?)
+            }
+            ("rankpool", _) => return Err(case.unknown_pass("fwd")),
             ("maxunpool", "fwd" | "bwd") => {
                 let shape = Shape::from_dims(&dims, layout).map_err(Error::from)?;
                 let pooling =
@@ -293,6 +302,16 @@ impl Fields {
     /// The exponent of norms; by default 2.
     fn exponent(&self) -> f64 {
         self.exponent.unwrap_or(2.0)
+    }
+
+    /// The rank, by default the median's.
+    fn rank(&self, case: &Case) -> Result<Rank, Failure> {
+        let text = match &self.rank {
+            None => return Ok(Rank::MEDIAN),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        text.parse().map_err(|error| Failure::Failed(format!("{}: {error}", case.name)))
     }
 
     /// The part of the case with at most this many taps: fewer samples, or smaller ones if one sample has more, still
@@ -332,7 +351,8 @@ impl Fields {
             Operator::Extremum(_)
             | Operator::ExtremumWithIndices(_)
             | Operator::Average(_)
-            | Operator::Norm => {
+            | Operator::Norm
+            | Operator::Rank(_) => {
                 vec![fill(&self.sliding.dims(layout), 1)?]
             }
             Operator::NormGradient => {
@@ -404,6 +424,7 @@ impl Pooling {
                 let p = Exponent::new(fields.exponent());
                 Expected::Sums(lp::norm_backward_totals(pooling, p, &dy, &x))
             }
+            Operator::Rank(wanted) => Expected::Same(rank::rank(pooling, wanted, &x)),
             Operator::Unpool | Operator::UnpoolGradient => {
                 let winners = planes.cut::<i32>(&self.inputs[1], case)?;
                 let moved = match self.operator {
@@ -509,11 +530,15 @@ mod tests {
         .expect("a case")
     }
 
+    /// Every kind with its passes: a rank has no gradient.
+    fn passes() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let both = KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)));
+        both.filter(|&sort| sort != ("rankpool", "bwd"))
+    }
+
     #[test]
     fn right_kernels_are_right() {
-        for (kind, pass) in
-            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
-        {
+        for (kind, pass) in passes() {
             let checked = check(&case(kind, pass), &Device::host(), Forced::default(), u64::MAX)
                 .expect("it runs");
             assert_eq!(checked.comparison.wrong, None, "{kind} {pass}");
@@ -581,9 +606,7 @@ mod tests {
     #[test]
     fn planes_of_whole_cases_are_compared() {
         let host = Device::host();
-        for (kind, pass) in
-            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
-        {
+        for (kind, pass) in passes() {
             let case = case(kind, pass);
             let mut held = held(&case, &host, Forced::default(), 2 * 25 * 9).expect("it is ready");
             let checked = held.run(Forced::default()).expect("it runs");
@@ -604,9 +627,7 @@ mod tests {
             json!({"p": [[2, 0], 1]}),
         ];
         let shapes = [[4, 11], [5, 5], [5, 5], [5, 5]];
-        for (kind, pass) in
-            KINDS.into_iter().flat_map(|kind| ["fwd", "bwd"].map(|pass| (kind, pass)))
-        {
+        for (kind, pass) in passes() {
             for (change, shape) in changes.iter().zip(shapes) {
                 let mut case = case(kind, pass);
                 for (field, value) in change.as_object().expect("fields") {
@@ -636,6 +657,9 @@ mod tests {
         assert!(adaptive.contains("`adaptive` and `k`; leave one"), "{adaptive}");
         let same = refused("same", json!("upper")).to_string();
         assert!(same.contains("`same` and `p`; leave one of the two out"), "{same}");
+        let gradient = case("rankpool", "bwd");
+        let refused = check(&gradient, &Device::host(), Forced::default(), 1).map(drop);
+        assert!(refused.expect_err("a rank's gradient").to_string().contains("fwd"));
         let forced = Forced::pool(Algorithm::Sliding);
         assert!(check(&case("maxunpool", "bwd"), &Device::host(), forced, 1).is_err());
     }

@@ -234,6 +234,7 @@ fn sorts(device: &Device) -> Vec<Sort> {
             add(kind, "fwd", false, false);
             add(kind, "fwd", true, false);
         }
+        add("rankpool", "fwd", false, false);
         add("maxunpool", "fwd", false, false);
         add("pad", "fwd", false, false);
         if !dtype.is_float() {
@@ -470,6 +471,10 @@ fn extra(sort: &Sort, last: bool, dice: &mut Dice) -> Vec<(&'static str, Value)>
             let fixed = json!(1 + dice.below(64));
             extra.push(("divisor", dice.of(&[json!("padded"), json!("valid"), fixed])));
         }
+        "rankpool" => {
+            let ranks = [json!("1/2"), json!("1/2"), json!("9/10"), json!(0), json!(3), json!(20)];
+            extra.push(("rank", ranks[dice.below(ranks.len())].clone()));
+        }
         "lppool" => extra.push(("exponent", json!(dice.of(&[1.0, 2.0, 2.0, 3.0, 1.5])))),
         "maxpool" | "minpool" => extra.push(("indices", json!(sort.indices))),
         "pad" => {
@@ -616,6 +621,7 @@ mod tests {
                 "avgpool",
                 "sumpool",
                 "lppool",
+                "rankpool",
                 "weight",
                 "bias",
                 "hwcf",

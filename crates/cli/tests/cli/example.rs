@@ -43,8 +43,8 @@ fn the_examples_flags_are_spelled_as_it_spells_them() {
 fn the_examples_results_are_valid_in_every_type() {
     for dtype in DType::ALL {
         for command in ["pool2d", "pool3d"] {
-            let ops = ["max", "min", "avg", "sum", "lp"];
-            for op in ops.iter().take(if dtype.is_float() { 5 } else { 2 }) {
+            let ops = ["max", "min", "rank", "avg", "sum", "lp"];
+            for op in ops.iter().take(if dtype.is_float() { 6 } else { 3 }) {
                 let ran =
                     run(&[command, "-C", "4", "--op", op, "--dtype", dtype.name(), "--quiet"]);
                 assert!(ran.succeeded().out.ends_with("valid:y\n"));

@@ -174,6 +174,29 @@ fn minima_and_sums_are_pooled() {
     assert!(run(&sum).succeeded().out.contains("sum pooling f32"));
 }
 
+/// Medians and other ranks, of the numbers inside the input.
+#[test]
+fn ranks_are_pooled() {
+    let folder = Folder::new();
+    let y = folder.name("y.npy");
+    let x = folder.write("x.npy", &[1, 5, 1], &[9u8, 1, 255, 4, 3]);
+    let window = ["pool", &x, "-o", &y, "--kernel", "3", "--stride", "1", "--padding", "1"];
+    let pool = |more: &[&str], values: [u8; 5]| {
+        on_every_backend(&[&window, more].concat(), || {
+            folder.holds("y.npy", &[1, 5, 1], &values);
+        });
+    };
+    pool(&["--op", "median"], [9, 9, 4, 4, 4]);
+    pool(&["--op", "rank", "--rank", "0"], [1, 1, 1, 3, 3]);
+    pool(&["--op", "rank", "--rank", "2"], [9, 255, 255, 255, 4]);
+    pool(&["--op", "rank", "--rank", "1/3"], [1, 9, 4, 4, 3]);
+    let x = folder.write("x.npy", &[1, 3, 1], &[1.0f32, f32::INFINITY, -3.0]);
+    let median = ["pool", &x, "-o", &y, "--global", "--op", "median"];
+    on_every_backend(&median, || folder.holds("y.npy", &[1, 1, 1], &[1.0f32]));
+    let ran = run(&median).succeeded();
+    assert!(ran.out.contains("median pooling f32"), "{ran:?}");
+}
+
 #[test]
 fn norms_are_pooled() {
     let folder = Folder::new();

@@ -210,7 +210,9 @@ fn level<A: Float, N: Size>(keys: Vector<A, N>) -> Vector<i32, N> {
 /// the numbers' order, −0 below +0. The function is its own inverse.
 #[cube]
 fn turned<N: Size>(bits: Vector<i32, N>) -> Vector<i32, N> {
-    bits ^ ((bits >> Vector::new(31i32)) & Vector::new(0x7fff_ffffi32))
+    // Not by a shift: for vectors CubeCL's LLVM compiler shifts in zeros.
+    let zero = Vector::new(0i32);
+    bits ^ select_many(bits.less_than(&zero), Vector::new(0x7fff_ffffi32), zero)
 }
 
 /// Both halves of each word, each as the upper half of a number.

@@ -5,7 +5,7 @@
 
 use cubecl::client::Client;
 use cubecl::features::Tma;
-use cubecl::ir::{ElemType, FloatKind};
+use cubecl::ir::{ElemType, FloatKind, IntKind};
 use windowpane_geometry::{DType, Exponent};
 
 pub(crate) mod dtype;
@@ -249,6 +249,11 @@ fn has_wgmma(client: &Client) -> bool {
 pub fn supports(client: &Client, dtype: DType) -> bool {
     let features = client.features();
     features.supports_type(elem(dtype)) && features.supports_type(elem(accumulator(dtype)))
+}
+
+/// Whether a device has integers of 64 bits, in which ranks of f64 are compared, or the type does not need them.
+pub fn has_keys(client: &Client, dtype: DType) -> bool {
+    dtype != DType::F64 || client.features().supports_type(ElemType::Int(IntKind::I64))
 }
 
 /// Whether a device can compute norms of this exponent and type.

@@ -31,6 +31,12 @@ pub enum PlanError {
         /// The requested type.
         dtype: DType,
     },
+    /// The device has no integers in which this type's numbers could be compared.
+    #[error("this device has no 64-bit integers, which ranks of {dtype} need; use f32, or `host`")]
+    NoKeys {
+        /// The requested type.
+        dtype: DType,
+    },
     /// A tensor has more elements than a kernel can count.
     #[error("a tensor has {elements} elements, a kernel counts to {limit}; split the batch")]
     TooManyElements {

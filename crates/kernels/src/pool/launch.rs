@@ -10,7 +10,7 @@ use super::problem::{Gradient, Output, Problem, Reduction};
 use super::select::Plan;
 use super::unpool;
 use crate::cube::buffers::{Given, check};
-use crate::device::{Target, has_powers};
+use crate::device::{Target, has_keys, has_powers};
 use crate::packed;
 
 /// Launches a pooling. `input` and `output` hold elements of `dtype`; `indices` holds one `i32` per output if the
@@ -31,6 +31,7 @@ pub fn launch(
     let (inputs, outputs) = (pooling.input().elements(), pooling.output().elements());
     let task = plan.task(problem, device)?;
     check_powers(client, reduction, dtype)?;
+    check_keys(client, reduction, dtype)?;
     check_indices(reduction, indices)?;
     let read = given("the input", input, dtype, inputs);
     let written = given("the output", output, dtype, outputs);
@@ -181,6 +182,14 @@ fn given<'a>(name: &'static str, handle: &'a Handle, dtype: DType, elements: usi
 fn check_powers(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
     match reduction {
         Reduction::Norm(p) if !has_powers(client, p, dtype) => Err(PlanError::NoPowers { dtype }),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a rank of numbers that the device cannot compare as integers.
+fn check_keys(client: &Client, reduction: Reduction, dtype: DType) -> Result<(), PlanError> {
+    match reduction {
+        Reduction::Rank(_) if !has_keys(client, dtype) => Err(PlanError::NoKeys { dtype }),
         _ => Ok(()),
     }
 }

@@ -20,6 +20,7 @@
 //! | [`gather_staged`] | gradients of maxima: cubes walk along planes, windows in shared memory | NHWC, many channels |
 //! | [`segmented_scatter`] | gradients of maxima: windows with the same winner are added up first | many windows over an input |
 //! | [`lp`] | the norm, which visits its taps twice, and its gradient | norms |
+//! | [`rank`] | medians and other ranks, by comparing pairs or bit by bit | ranks |
 //! | [`unpool`] | moves maxima back to their positions; also the gradient | unpooling |
 //!
 //! `problem` describes what is computed and `common` holds the code that several kernels share. Each folder is one
@@ -41,6 +42,7 @@ pub mod gather_tile;
 mod launch;
 pub mod lp;
 mod problem;
+pub mod rank;
 pub mod segmented_scatter;
 mod select;
 pub mod stencil;

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use windowpane_geometry::{
-    AXES, DType, Divisor, Exponent, Extremum, IndexBase, LIMIT, Layout, Pooling,
+    AXES, DType, Divisor, Exponent, Extremum, IndexBase, LIMIT, Layout, Pooling, Rank,
 };
 
 use super::error::PlanError;
@@ -18,6 +18,8 @@ pub enum Reduction {
     Average(Divisor),
     /// Their norm, `(Σ|x|^p)^(1/p)`.
     Norm(Exponent),
+    /// The number that a given number of others precede, such as the median. It has no gradient.
+    Rank(Rank),
 }
 
 /// The results of an extremum.
@@ -66,7 +68,7 @@ impl Reduction {
         match self {
             Self::Extremum(_, Output::ValuesAndIndices(base)) => Some(Gradient::Extremum(base)),
             Self::Average(divisor) => Some(Gradient::Average(divisor)),
-            Self::Extremum(_, Output::Values) | Self::Norm(_) => None,
+            Self::Extremum(_, Output::Values) | Self::Norm(_) | Self::Rank(_) => None,
         }
     }
 }
@@ -80,6 +82,7 @@ impl fmt::Display for Reduction {
             Self::Extremum(Extremum::Min, Output::ValuesAndIndices(_)) => "min with indices",
             Self::Average(_) => "average",
             Self::Norm(_) => "norm",
+            Self::Rank(_) => "rank",
         })
     }
 }
@@ -114,6 +117,11 @@ pub(crate) struct Problem<'a> {
 }
 
 impl Problem<'_> {
+    /// Whether taps are combined one after the other. Norms and ranks have kernels of their own.
+    pub(super) fn folds(&self) -> bool {
+        matches!(self.reduction, Reduction::Extremum(..) | Reduction::Average(_))
+    }
+
     /// Whether it is a norm or the gradient of one.
     pub(super) fn is_norm(&self) -> bool {
         matches!(self.reduction, Reduction::Norm(_))
@@ -150,6 +158,19 @@ impl Problem<'_> {
                     return Err(PlanError::NormOfIntegers { dtype });
                 }
             }
+            Reduction::Rank(_) => {}
+        }
+        let mut most_taps = LIMIT;
+        if let Reduction::Rank(rank) = reduction {
+            rank.check()?;
+            if self.gradient {
+                let reason = "a rank has no gradient";
+                return Err(PlanError::NotFor { kernel: "rank", reason });
+            }
+            // The product of taps and numerator has 31 bits.
+            if let Rank::Fraction { part, .. } = rank {
+                most_taps = LIMIT / part.max(1) as usize;
+            }
         }
         let elements = pooling.input().elements().max(pooling.output().elements());
         // Positions are 32-bit in the kernels.
@@ -158,8 +179,8 @@ impl Problem<'_> {
         }
         let taps = pooling.grid().taps();
         // Divisors count taps in 32 bits.
-        if taps > LIMIT {
-            return Err(PlanError::TooManyTaps { taps, limit: LIMIT });
+        if taps > most_taps {
+            return Err(PlanError::TooManyTaps { taps, limit: most_taps });
         }
         let size = device.computed(dtype).size();
         let widest = match reduction.has_indices() {

@@ -17,7 +17,7 @@ use super::error::PlanError;
 use super::problem::{Output, Problem, Reduction};
 use super::strips::{cpu_rows, register_tile};
 use super::{
-    block_reduce, direct, gather, gather_staged, gather_tile, lp, segmented_scatter, stencil,
+    block_reduce, direct, gather, gather_staged, gather_tile, lp, rank, segmented_scatter, stencil,
     unpacked, unpool, van_herk,
 };
 use crate::device::Capabilities;
@@ -121,6 +121,8 @@ kernels! {
     SegmentedScatter: segmented_scatter,
     /// Norms and their gradients: one unit per vector.
     Lp: lp,
+    /// Medians and other ranks: one unit per vector.
+    Rank: rank,
 }
 
 /// The settings and the configuration of a kernel for a problem; an error if it cannot compute the problem.
@@ -136,10 +138,11 @@ fn planned<K: Kernel>(
 }
 
 impl Algorithm {
-    /// The kernel to use when a user names `self`: gradients and norms have kernels of their own.
+    /// The kernel to use when a user names `self`: gradients, norms and ranks have kernels of their own.
     fn for_problem(self, problem: Problem<'_>) -> Self {
         match self {
             Self::Direct if matches!(problem.reduction, Reduction::Norm(_)) => Self::Lp,
+            Self::Direct if matches!(problem.reduction, Reduction::Rank(_)) => Self::Rank,
             Self::Direct if problem.gradient => Self::Gather,
             Self::RegisterTile if problem.gradient => Self::GatherTile,
             _ => self,
@@ -289,7 +292,10 @@ impl Plan {
         let kernel = algorithm.name();
         settings.check_made(&own, kernel, device)?;
         // The code of the other kernels is written for the planned value.
-        let rolled = matches!(algorithm, Algorithm::Direct | Algorithm::Gather | Algorithm::Lp);
+        let rolled = matches!(
+            algorithm,
+            Algorithm::Direct | Algorithm::Gather | Algorithm::Lp | Algorithm::Rank
+        );
         if settings.unrolled != own.unrolled && !rolled {
             return Err(PlanError::Fixed { name: "unrolled", kernel });
         }

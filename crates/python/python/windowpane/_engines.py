@@ -100,6 +100,11 @@ class Native:
         return y + bias.reshape((-1, *[1] * len(size)))
 
 
+def rank_pool(x: Any, rank: int, options: Options, device: str | None) -> Any:
+    """The number of each window that `rank` others precede. It has no gradient, so one function serves every library."""
+    return converter(x)(_native.rank_pool(x, rank, options, device))
+
+
 _NATIVE = Native()
 #: Engines for arrays of a type, which the modules for a library add.
 ENGINES: dict[type[Any], Engine] = {}

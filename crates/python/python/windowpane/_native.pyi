@@ -19,6 +19,7 @@ __all__ = [
     "lp_pool_backward",
     "max_unpool",
     "max_unpool_backward",
+    "rank_pool",
 ]
 __version__: str
 
@@ -66,6 +67,7 @@ def lp_pool(x: SupportsDLPack, p: float, options: Options, name: str | None) -> 
 def lp_pool_backward(
     dy: SupportsDLPack, x: SupportsDLPack, p: float, options: Options, name: str | None
 ) -> Array: ...
+def rank_pool(x: SupportsDLPack, rank: int, options: Options, name: str | None) -> Array: ...
 def max_unpool(
     y: SupportsDLPack, indices: SupportsDLPack, output: list[int], name: str | None
 ) -> Array: ...

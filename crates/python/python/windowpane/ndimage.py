@@ -4,8 +4,12 @@ Arrays are numpy's, cupy's, jax's or dask's, of any number of axes. Results are 
 that averages of floating-point numbers are rounded once per pass and not after each axis. `device` names who computes,
 as in `windowpane.functional`.
 
-Time does not grow with the size of a rectangular window. A footprint of another shape costs a pass for each length of its
-runs along the last axis, and a comparison for each run.
+The time of extrema and averages does not grow with the size of a rectangular window. A footprint of another shape costs a
+pass for each length of its runs along the last axis, and a comparison for each run.
+
+Ranks are `median_filter`, `rank_filter` and `percentile_filter`. Their time grows with the window. Under a footprint that is
+not a rectangle of at most three axes, the elements are copied once for each element of the footprint, part by part. A window
+with NaN has the rank NaN, which SciPy leaves open.
 
 A dask array is computed in its chunks, with halos as wide as the window reaches, and the result is the same. Elements
 are those of numpy up to 32 bits, and float64; 64-bit integers that a float64 cannot hold are refused.
@@ -21,6 +25,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
 import sys
 import warnings
@@ -30,12 +35,14 @@ from typing import Any, Literal
 import numpy as np
 
 from windowpane._arrays import Options, window
-from windowpane._engines import engine_of
+from windowpane._engines import engine_of, rank_pool
 from windowpane._integers import ordered
 
 Reduction = Literal["mean", "max", "min", "mode"]
 #: How many axes a kernel works on at once.
 _AXES = 3
+#: How many elements under footprints are copied at once.
+_COPIED = 1 << 24
 _MODES = {
     "reflect": "reflect",
     "grid-mirror": "reflect",
@@ -245,6 +252,44 @@ def _over_structure(
     return found
 
 
+def _ranked(
+    x: Any, axes: list[int], sizes: Sequence[int], library: Any, rank: int, device: str | None
+) -> Any:
+    """The element of each window at a rank, without borders, in a type of `_code`'s; at most `_AXES` sizes are above 1."""
+    for group, extents in _groups(axes, sizes):
+        options = window(len(group), extents, 1, 0)
+
+        def pool(planes: Any, options: Options = options) -> Any:
+            return rank_pool(planes, rank, options, device)
+
+        x = _planes(x, library, group, pool)
+    return x
+
+
+def _ranked_under(
+    x: Any,
+    axes: list[int],
+    footprint: Any,
+    space: list[int],
+    library: Any,
+    rank: int,
+    device: str | None,
+) -> Any:
+    """The element under a footprint at a rank, of an extended array in a type of `_code`'s."""
+    taps = np.argwhere(footprint)
+    options = window(2, (len(taps), 1), 1, 0)
+    # The elements under a tap are neighbours, and those under all taps are a column.
+    seen = [_moved(x, axes, tap.tolist(), space) for tap in taps]
+    shape = seen[0].shape
+    rows = max(1, _COPIED // max(1, len(taps) * (seen[0].size // shape[0])))
+    parts = []
+    for start in range(0, shape[0], rows):
+        columns = library.stack([part[start : start + rows].reshape(-1) for part in seen])
+        found = rank_pool(columns[None, None], rank, options, device)
+        parts.append(found.reshape(-1, *shape[1:]))
+    return library.concatenate(parts)
+
+
 def _holds(dtype: Any, number: float) -> bool:
     """Whether a type has a number."""
     if dtype.kind == "f":
@@ -273,15 +318,36 @@ def _in_chunks(
     x: Any, work: Callable[[Any], Any], axes: list[int], reach: Any, modes: Any
 ) -> Any:
     """Filters each chunk of a dask array with a halo."""
-    wraps = [_MODES.get(mode) == "wrap" for mode in modes]
-    depth: dict[int, Any] = {axis: 0 for axis in range(x.ndim)}
+    depth: dict[int, int] = {axis: 0 for axis in range(x.ndim)}
     boundary: dict[int, str] = {axis: "none" for axis in range(x.ndim)}
-    for axis, own, wrap in zip(axes, reach, wraps, strict=True):
+    for axis, own, mode in zip(axes, reach, modes, strict=True):
+        # As wide on both sides, because what is seen past an edge may be a mirror image of what is before it.
+        depth[axis] = max(own)
         # At the edges of the whole the filter itself sees no further, but where it wraps around.
-        depth[axis] = max(own) if wrap else own
-        boundary[axis] = "periodic" if wrap else "none"
+        boundary[axis] = "periodic" if _MODES.get(mode) == "wrap" else "none"
     module = sys.modules["dask.array"]
     return module.map_overlap(work, x, depth=depth, boundary=boundary, meta=x._meta)
+
+
+def _window_of(
+    size: Any, footprint: Any, structure: Any, axes: list[int]
+) -> tuple[list[int], Any]:
+    """The sizes of a window, and its footprint unless that is the whole window without heights."""
+    if footprint is not None:
+        footprint = np.asarray(footprint, dtype=bool)
+        if footprint.ndim != len(axes):
+            raise RuntimeError(
+                f"footprint.ndim ({footprint.ndim}) must match len(axes) ({len(axes)})"
+            )
+        if not footprint.any():
+            raise ValueError("All-zero footprint is not supported.")
+        sizes = list(footprint.shape)
+    elif size is None:
+        raise RuntimeError("no footprint provided")
+    else:
+        sizes = [int(own) for own in _each(size, len(axes), "size")]
+    is_whole = footprint is not None and structure is None and bool(footprint.all())
+    return sizes, None if is_whole else footprint
 
 
 def _extremum(
@@ -306,22 +372,7 @@ def _extremum(
     if structure is not None:
         structure = np.asarray(structure, dtype=np.float64)
         footprint = np.ones(structure.shape, bool) if footprint is None else footprint
-    if footprint is not None:
-        footprint = np.asarray(footprint, dtype=bool)
-        if footprint.ndim != len(axes):
-            raise RuntimeError(
-                f"footprint.ndim ({footprint.ndim}) must match len(axes) ({len(axes)})"
-            )
-        if not footprint.any():
-            raise ValueError("All-zero footprint is not supported.")
-        sizes = list(footprint.shape)
-    elif size is None:
-        raise RuntimeError("no footprint provided")
-    else:
-        sizes = [int(own) for own in _each(size, len(axes), "size")]
-    # A whole footprint is a window.
-    if footprint is not None and structure is None and footprint.all():
-        footprint = None
+    sizes, footprint = _window_of(size, footprint, structure, axes)
     reach = _reach(sizes, origins)
     if _is_dask(x):
         own = functools.partial(
@@ -392,6 +443,127 @@ def minimum_filter(
         input, size, footprint, None, output, mode, cval, origin, axes, True, device
     )
 
+
+
+def _rank(
+    x: Any,
+    rank_of: Callable[[int], int],
+    size: Any,
+    footprint: Any,
+    output: Any,
+    mode: Any,
+    cval: float,
+    origin: Any,
+    axes: Any,
+    device: str | None,
+) -> Any:
+    """The element of each window at a rank, which follows from the number of its elements."""
+    if size is not None and footprint is not None:
+        warnings.warn("ignoring size because footprint is set", UserWarning, stacklevel=3)
+    x, library = _image(x)
+    axes = _axes_of(axes, x.ndim)
+    origins = [operator.index(own) for own in _each(origin, len(axes), "origin")]
+    modes = _each(mode, len(axes), "mode")
+    sizes, footprint = _window_of(size, footprint, None, axes)
+    reach = _reach(sizes, origins)
+    rank = rank_of(math.prod(sizes) if footprint is None else int(footprint.sum()))
+    if _is_dask(x):
+        own = functools.partial(
+            _rank,
+            rank_of=rank_of,
+            size=None if footprint is not None else sizes,
+            footprint=footprint,
+            output=None,
+            mode=modes,
+            cval=cval,
+            origin=origins,
+            axes=axes,
+            device=device,
+        )
+        return _delivered(_in_chunks(x, own, axes, reach, modes), output, library)
+    if x.size == 0:
+        return _delivered(x.copy(), output, library)
+    if "constant" in {_MODES.get(own) for own in modes} and not _holds(x.dtype, cval):
+        raise ValueError(f"cval is a number that {x.dtype} holds; found {cval}")
+    space = [x.shape[axis] for axis in axes]
+    wide, back = _code(_extended(x, library, axes, reach, modes, cval))
+    if footprint is None and sum(own > 1 for own in sizes) > _AXES:
+        footprint = np.ones(sizes, bool)
+    if footprint is None:
+        found = back(_ranked(wide, axes, sizes, library, rank, device))
+    else:
+        found = back(_ranked_under(wide, axes, footprint, space, library, rank, device))
+    return _delivered(x.copy() if found is x else found, output, library)
+
+
+def _middle(count: int) -> int:
+    return count // 2
+
+
+def _place(count: int, rank: int) -> int:
+    found = rank + count if rank < 0 else rank
+    if not 0 <= found < count:
+        raise RuntimeError(f"rank not within filter footprint size: {rank} of {count}")
+    return found
+
+
+def _share(count: int, percentile: float) -> int:
+    found = percentile + 100.0 if percentile < 0.0 else percentile
+    if not 0.0 <= found <= 100.0:
+        raise RuntimeError(f"invalid percentile: {percentile}")
+    return count - 1 if found == 100.0 else int(float(count) * found / 100.0)
+
+
+def median_filter(
+    input: Any,
+    size: Any = None,
+    footprint: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The middle element under a window, or under a footprint; of two in the middle the larger."""
+    return _rank(input, _middle, size, footprint, output, mode, cval, origin, axes, device)
+
+
+def rank_filter(
+    input: Any,
+    rank: int,
+    size: Any = None,
+    footprint: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The element under a window that `rank` others precede, from the smallest; from the largest if it is negative."""
+    of = functools.partial(_place, rank=operator.index(rank))
+    return _rank(input, of, size, footprint, output, mode, cval, origin, axes, device)
+
+
+def percentile_filter(
+    input: Any,
+    percentile: float,
+    size: Any = None,
+    footprint: Any = None,
+    output: Any = None,
+    mode: Any = "reflect",
+    cval: float = 0.0,
+    origin: Any = 0,
+    *,
+    axes: Any = None,
+    device: str | None = None,
+) -> Any:
+    """The element under a window at a percentile, from 0 for the smallest to 100 for the largest; or from -100 to 0."""
+    of = functools.partial(_share, percentile=float(percentile))
+    return _rank(input, of, size, footprint, output, mode, cval, origin, axes, device)
 
 
 def uniform_filter(
@@ -897,9 +1069,12 @@ __all__ = [
     "grey_erosion",
     "grey_opening",
     "maximum_filter",
+    "median_filter",
     "minimum_filter",
     "morphological_gradient",
+    "percentile_filter",
     "pyramid",
+    "rank_filter",
     "uniform_filter",
     "white_tophat",
 ]

@@ -15,6 +15,7 @@ pub enum Pooled {
     Max { indices: bool },
     Average,
     Norm,
+    Rank,
     MaxBackward,
     AverageBackward,
     NormBackward,
@@ -58,6 +59,11 @@ impl Pooled {
                 [y, divisors, wide, of(inputs, size_of::<f64>())]
             }
             (Self::Norm, _) => [y, of(outputs, size_of::<f64>()), direct, 0],
+            // One window for each worker.
+            (Self::Rank, _) => {
+                let window = product([GROWTH, field.grid.taps(), size_of::<T>()]);
+                [y, product([workers(usize::MAX), window]), 0, 0]
+            }
             (Self::MaxBackward, _) => [x, of(plane, size_of::<f64>()), 0, 0],
             (Self::AverageBackward, _) => [x, of(plane, size_of::<Shares>()), divisors, 0],
             (Self::NormBackward, _) => {

@@ -7,6 +7,7 @@
 //!         NaN wins; the index is of the first tap that equals the maximum, or of the last NaN
 //! min     the same with the order of the numbers reversed
 //! average y[o] = Σ { x[x(o, t)] : t inside } / divisor(o)        an empty window: 0
+//! rank    y[o] = the number of the window that a given number of others precede     an empty window: 0
 //! norm    y[o] = (Σ { |x[x(o, t)]|^p : t inside })^(1/p)         an empty window: 0
 //! unpool  x[i] = y[o] where winner(o) is i, else 0               of several, the last
 //! ```
@@ -17,6 +18,7 @@
 //! * [`deque`]: maxima with monotone deques, one axis at a time; work per element, not per tap.
 //! * [`prefix`]: averages with prefix sums, with the same property.
 //! * [`lp`]: the norm and its gradient as plain loops, and the bound on a kernel's error.
+//! * [`mod@rank`]: medians and other ranks, by selecting among the taps of each window.
 //! * [`unpool`]: writes maxima back to their positions, and the gradient of that.
 //! * [`backward`]: the gradients, as scatters.
 //!
@@ -30,6 +32,7 @@ mod field;
 pub mod lp;
 pub(crate) mod memory;
 pub mod prefix;
+pub mod rank;
 pub mod unpool;
 
 use std::fmt;

@@ -73,7 +73,7 @@ fn choose_kernel(
     dtype: DType,
     pooling: &Pooling,
 ) -> Result<windowpane_kernels::pool::Plan> {
-    use windowpane_kernels::{has_powers, pool};
+    use windowpane_kernels::{has_keys, has_powers, pool};
     let reduction = operator.reduction();
     let named = match options.algorithm {
         None => None,
@@ -93,6 +93,9 @@ fn choose_kernel(
     let plan = match (operator, named) {
         (Operator::Norm(p) | Operator::NormBackward(p), _) if !has_powers(client, p, dtype) => {
             Err(pool::PlanError::NoPowers { dtype })
+        }
+        (Operator::Rank(_), _) if !has_keys(client, dtype) => {
+            Err(pool::PlanError::NoKeys { dtype })
         }
         (_, Some((kernel, none))) => match planned(kernel) {
             Err(pool::PlanError::NotFor { .. }) => return Err(none),

@@ -1,6 +1,7 @@
-//! The pooling operators on `host`, computed by the reference.
+//! The pooling operators on `host`, computed by the reference; ranks by the crate `host`.
 
 use windowpane_geometry::Pooling;
+use windowpane_host::Ranked;
 use windowpane_reference::pool as reference;
 
 use super::Operator;
@@ -25,7 +26,7 @@ pub(super) fn run_on_host(
     (tensor(values), indices.map(|indices| tensor(i32::into_host(indices))))
 }
 
-fn pool_slice<T: Element>(
+fn pool_slice<T: Element + Ranked>(
     operator: Operator,
     algorithm: Algorithm,
     pooling: &Pooling,
@@ -50,6 +51,7 @@ fn pool_slice<T: Element>(
             (average(pooling, divisor, x), None)
         }
         Operator::Norm(p) => (reference::lp::norm(pooling, p, x), None),
+        Operator::Rank(rank) => (windowpane_host::rank(pooling, rank, x), None),
         Operator::ExtremumBackward(..)
         | Operator::AverageBackward(_)
         | Operator::NormBackward(_)

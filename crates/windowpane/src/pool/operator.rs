@@ -1,6 +1,6 @@
 //! The pooling operators: their names, their inputs, and the types they are not defined for.
 
-use windowpane_geometry::{DType, Divisor, Exponent, Extremum, IndexBase, Pooling};
+use windowpane_geometry::{DType, Divisor, Exponent, Extremum, IndexBase, Pooling, Rank};
 
 use crate::{Error, Result};
 
@@ -13,6 +13,7 @@ pub(crate) enum Operator {
     ExtremumBackward(Extremum, IndexBase),
     AverageBackward(Divisor),
     Norm(Exponent),
+    Rank(Rank),
     NormBackward(Exponent),
     Unpool(IndexBase),
     UnpoolBackward(IndexBase),
@@ -33,6 +34,8 @@ impl Operator {
             Self::Average(_) => "average pooling",
             Self::AverageBackward(_) => "average pooling's gradient",
             Self::Norm(_) => "Lp pooling",
+            Self::Rank(Rank::MEDIAN) => "median pooling",
+            Self::Rank(_) => "rank pooling",
             Self::NormBackward(_) => "Lp pooling's gradient",
             Self::Unpool(_) => "max unpooling",
             Self::UnpoolBackward(_) => "max unpooling's gradient",
@@ -42,7 +45,7 @@ impl Operator {
     /// The names of its inputs, for error messages.
     pub(super) fn reads(self) -> &'static str {
         match self {
-            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) => "the input",
+            Self::Extremum(..) | Self::Average(_) | Self::Norm(_) | Self::Rank(_) => "the input",
             Self::ExtremumBackward(..) => "the output's gradient and the winners",
             Self::AverageBackward(_) => "the output's gradient",
             Self::NormBackward(_) => "the output's gradient and the input",
@@ -73,7 +76,11 @@ impl Operator {
         if let Self::Norm(p) | Self::NormBackward(p) = self {
             p.check()?;
         }
-        if !matches!(self, Self::Extremum(..) | Self::Unpool(_)) && !dtype.is_float() {
+        if let Self::Rank(rank) = self {
+            rank.check()?;
+        }
+        let takes_integers = matches!(self, Self::Extremum(..) | Self::Rank(_) | Self::Unpool(_));
+        if !takes_integers && !dtype.is_float() {
             return Err(Error::NotForIntegers { operator: self.name(), dtype });
         }
         Ok(())
@@ -97,6 +104,7 @@ impl Operator {
                 Reduction::max(Output::ValuesAndIndices(base))
             }
             Self::Norm(p) | Self::NormBackward(p) => Reduction::Norm(p),
+            Self::Rank(rank) => Reduction::Rank(rank),
             Self::Average(divisor) | Self::AverageBackward(divisor) => Reduction::Average(divisor),
         }
     }

@@ -78,7 +78,10 @@ fn backward(plan: &Plan, dy: &Tensor, winners: Option<&Tensor>, spare: Spare) ->
 pub(crate) fn run_again(plan: &Plan, inputs: &[&Tensor], results: &mut Vec<Tensor>) -> Result<()> {
     let spare = Spare::of(results, &plan.device);
     *results = match (plan.operator, inputs) {
-        (Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_), [x]) => {
+        (
+            Operator::Extremum(..) | Operator::Average(_) | Operator::Norm(_) | Operator::Rank(_),
+            [x],
+        ) => {
             let (y, indices) = forward(plan, x, spare)?;
             [y].into_iter().chain(indices).collect()
         }
@@ -148,6 +151,7 @@ fn require_memory(plan: &Plan) -> Result<()> {
         Operator::Extremum(_, base) => Pooled::Max { indices: base.is_some() },
         Operator::Average(_) => Pooled::Average,
         Operator::Norm(_) => Pooled::Norm,
+        Operator::Rank(_) => Pooled::Rank,
         Operator::ExtremumBackward(..) => Pooled::MaxBackward,
         Operator::AverageBackward(_) => Pooled::AverageBackward,
         Operator::NormBackward(_) => Pooled::NormBackward,
@@ -158,8 +162,9 @@ fn require_memory(plan: &Plan) -> Result<()> {
         Algorithm::Sliding => reference::Algorithm::Sliding,
         _ => reference::Algorithm::Direct,
     };
-    let bytes = with_element!(plan.dtype, T => {
-        memory::pooling::<T>(pooled, algorithm, &plan.pooling)
+    let bytes = with_element!(plan.dtype, T => match pooled {
+        Pooled::Rank => windowpane_host::rank_bytes::<T>(&plan.pooling),
+        _ => memory::pooling::<T>(pooled, algorithm, &plan.pooling),
     });
     plan.device.require_memory(bytes, plan.operator.name())
 }

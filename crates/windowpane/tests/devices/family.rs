@@ -1,14 +1,14 @@
-//! Lp pooling and max unpooling on every device. Adaptive windows are tested with the cases of `pool`.
+//! Lp pooling, rank pooling and max unpooling on every device. Adaptive windows are tested with the cases of `pool`.
 
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use windowpane::{
     AvgPool, Conv, DType, Device, Divisor, Element, Error, Extents, FilterLayout, IndexBase,
-    Layout, LpPool, MaxPool, MaxUnpool, Same, Tensor, Window,
+    Layout, LpPool, MaxPool, MaxUnpool, MedianPool, MinPool, Rank, RankPool, Same, Tensor, Window,
 };
 use windowpane_geometry::{Exponent, Pooling, Shape};
-use windowpane_reference::pool::{direct, lp, unpool};
+use windowpane_reference::pool::{direct, lp, rank, unpool};
 use windowpane_testing::{
     Fill, Flavour, PoolCase, assert_same, assert_totals, executed, on_every_device, on_one_type,
     proptest,
@@ -27,6 +27,19 @@ on_every_device! {
     fn norm_gradient_is_the_reference(device, case in (PoolCase::any(), any::<Index>(), exponent())) {
         let (case, pick, p) = case;
         on_one_type!(device, pick, [f64, f32, f16, bf16], check_norm_gradient(&case, p))
+    }
+
+    /// SEMANTICS 4.4 to 4.6: identical bit for bit, in every type.
+    fn ranks_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), ranks())) {
+        let (case, pick, rank) = case;
+        on_one_type!(device, pick, [f64, f32, f16, bf16, i32, i8, u8], check_rank(&case, rank))
+    }
+
+    /// SEMANTICS 4.5 and 7.2: numbers that a graphics driver may treat as 0 are not ties.
+    fn ranks_of_least_numbers_are_the_reference(device, case in (PoolCase::any(), any::<Index>(), ranks())) {
+        let (case, pick, rank) = case;
+        let case = PoolCase { fill: Fill { flavour: Flavour::Least, ..case.fill }, ..case };
+        on_one_type!(device, pick, [f64, f32, f16, bf16], check_rank(&case, rank))
     }
 
     /// SEMANTICS 4.3: identical bit for bit, for any indices, including several of the same position.
@@ -128,6 +141,33 @@ fn plans_of_packed_tensors_say_so() {
             assert_eq!(plan(DType::U8).workspace(), own + 4 * (244 + 48), "{device}");
         }
     }
+}
+
+pub(crate) fn ranks() -> impl Strategy<Value = Rank> {
+    prop_oneof![
+        2 => Just(Rank::MEDIAN),
+        2 => (0..30u32).prop_map(Rank::Nth),
+        1 => Just(Rank::Nth(u32::MAX)),
+        2 => (1..200u32).prop_flat_map(|whole| {
+            (0..=whole).prop_map(move |part| Rank::Fraction { part, whole })
+        }),
+    ]
+}
+
+fn check_rank<T: Element>(device: &Device, case: &PoolCase, wanted: Rank) -> Check {
+    let elements = case.elements::<T>();
+    let pool = RankPool::over(wanted, case.window).layout(case.layout);
+    let plan = match pool.plan(device, T::DTYPE, &case.dims()) {
+        Ok(plan) => plan,
+        // SEMANTICS 8: refused if the driver would end the loops early, or lacks 64-bit integers.
+        Err(Error::TooManyTurns { .. }) => return Ok(()),
+        Err(error) if error.to_string().contains("64-bit integers") => return Ok(()),
+        Err(error) => return Err(TestCaseError::fail(error.to_string())),
+    };
+    executed(plan.algorithm(), T::DTYPE);
+    let x = ok(Tensor::from_slice(device, &elements, case.dims()))?;
+    let y = ok(ok(pool.forward_as(&plan, &x))?.to_vec::<T>())?;
+    assert_same(&y, &rank::rank(&case.problem(), wanted, &elements))
 }
 
 fn exponent() -> impl Strategy<Value = f64> {
@@ -402,6 +442,45 @@ fn norms_of_all_sizes_are_the_reference() {
     }
 }
 
+/// Medians of windows whose taps are kept in registers, and of larger ones that are searched bit by bit, over images with
+/// one channel and with several.
+#[test]
+fn medians_of_images_are_the_reference() {
+    for device in devices() {
+        for (kernel, channels) in [(3, 1), (3, 8), (5, 4), (7, 1), (7, 16), (9, 2), (13, 1)] {
+            let dims = [1, 19, 34, channels];
+            let elements: Vec<f32> = (0..dims.iter().product::<usize>())
+                .map(|i| (i * 7919 % 1009) as f32 - 500.0)
+                .collect();
+            let x = Tensor::from_slice(&device, &elements, dims).unwrap();
+            let pool = MedianPool::new([kernel; 2]).stride([1; 2]).padding([kernel / 2; 2]);
+            let plan = pool.plan(&device, DType::F32, &dims).unwrap();
+            let found = pool.forward_as(&plan, &x).unwrap().to_vec::<f32>().unwrap();
+            let expected = rank::rank(plan.pooling(), Rank::MEDIAN, &elements);
+            assert!(found == expected, "{device}: {kernel} × {kernel} of {channels} channels");
+        }
+    }
+}
+
+/// The first and the last rank are the minimum and the maximum, and ranks are of the numbers inside the input.
+#[test]
+fn extreme_ranks_are_extrema() {
+    for device in devices() {
+        let elements: Vec<i32> = (0..60).map(|i| i * 37 % 61 - 30).collect();
+        let x = Tensor::from_slice(&device, &elements, [1, 6, 10, 1]).unwrap();
+        let window = Window::new([3, 4]).padding([1, 2]);
+        let read = |y: windowpane::Result<Tensor>| y.unwrap().to_vec::<i32>().unwrap();
+        let rank = |rank| read(RankPool::over(rank, window).forward(&x));
+        assert_eq!(rank(Rank::Nth(0)), read(MinPool::over(window).forward(&x)), "{device}");
+        let last = Rank::Fraction { part: 7, whole: 7 };
+        for most in [last, Rank::Nth(11), Rank::Nth(u32::MAX)] {
+            assert_eq!(rank(most), read(MaxPool::over(window).forward(&x)), "{device}");
+        }
+        assert_eq!(read(MedianPool::global().forward(&x)), [1], "{device}");
+        assert_eq!(read(RankPool::global(0).forward(&x)), [-30], "{device}");
+    }
+}
+
 /// Impossible requests for adaptive windows, norms and unpooling are refused.
 #[test]
 fn what_the_family_cannot_do_is_refused() {
@@ -419,6 +498,10 @@ fn what_the_family_cannot_do_is_refused() {
         assert!(error(AvgPool::adaptive([2]).forward(&x)).contains("1 axes but 2"));
         for p in [0.5, f64::NAN, f64::INFINITY] {
             assert!(error(LpPool::new(p, [2, 2]).forward(&x)).contains("exponent"));
+        }
+        for (part, whole) in [(3, 2), (0, 0)] {
+            let rank = Rank::Fraction { part, whole };
+            assert!(error(RankPool::new(rank, [2, 2]).forward(&x)).contains("fraction"));
         }
         assert!(error(MaxUnpool::new([8]).forward(&x, &x)).contains("axes"));
         let unpool = MaxUnpool::new([8, 8]);
@@ -535,6 +618,13 @@ fn new_sizes_compile_nothing_new() {
         count(1, "norm", &|| {
             for (n, h, w, p) in [(1, 8, 8, 3.0), (2, 31, 17, 3.0), (4, 5, 90, 2.5)] {
                 let pool = LpPool::new(p, [3, 3]).stride([2, 2]).padding([1, 1]);
+                pool.forward(&on(&device, [n, h, w, 4])).unwrap();
+            }
+        });
+        // So is a rank, if windows are searched bit by bit.
+        count(1, "rank", &|| {
+            for (n, h, w, k) in [(1, 12, 12, 3), (2, 31, 17, 40), (4, 15, 90, 0)] {
+                let pool = RankPool::new(k, [9, 9]).padding([4, 4]);
                 pool.forward(&on(&device, [n, h, w, 4])).unwrap();
             }
         });

@@ -11,11 +11,11 @@ use windowpane::kernels::device::profiles;
 use windowpane::kernels::{Capabilities, Target, conv, pool};
 use windowpane::{
     Activation, Backend, DType, Device, Divisor, Element, Exponent, Extents, FilterLayout,
-    IndexBase, Layout, Precision, Tensor, Window,
+    IndexBase, Layout, Precision, Rank, Tensor, Window,
 };
 use windowpane_geometry::{Extremum, Pooling};
 use windowpane_reference::pool::{
-    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, unpool,
+    Algorithm as Reference, backward, direct, extremum, extremum_with_indices, lp, rank, unpool,
 };
 use windowpane_reference::{Total, conv as reference};
 use windowpane_testing::{
@@ -23,6 +23,7 @@ use windowpane_testing::{
     proptest,
 };
 
+use crate::family::ranks;
 use crate::pool::{self as pools, Check, index_base, ok, output_gradient};
 
 /// Calls a check for the element type of this name.
@@ -160,6 +161,7 @@ fn pool_kernels(
         Operator::Extremum(Extremum::Max, Some(IndexBase::Plane)),
         Operator::Average(Divisor::Valid),
         Operator::Norm(2.0),
+        Operator::Rank(Rank::MEDIAN),
     ];
     let cases = typical_poolings();
     let has = |kernel, dtype| {
@@ -359,6 +361,7 @@ enum Operator {
     Extremum(Extremum, Option<IndexBase>),
     Average(Divisor),
     Norm(f64),
+    Rank(Rank),
 }
 
 fn operator() -> impl Strategy<Value = Operator> {
@@ -367,7 +370,8 @@ fn operator() -> impl Strategy<Value = Operator> {
     prop_oneof![
         2 => extremum.prop_map(|(extremum, base)| Operator::Extremum(extremum, base)),
         1 => pools::divisor().prop_map(Operator::Average),
-        1 => select(vec![1.0, 2.0, 3.0]).prop_map(Operator::Norm)
+        1 => select(vec![1.0, 2.0, 3.0]).prop_map(Operator::Norm),
+        1 => ranks().prop_map(Operator::Rank)
     ]
 }
 
@@ -381,14 +385,18 @@ impl Operator {
             }
             Self::Average(divisor) => Reduction::Average(divisor),
             Self::Norm(p) => Reduction::Norm(Exponent::new(p)),
+            Self::Rank(rank) => Reduction::Rank(rank),
         }
     }
 
-    /// One that a kernel computes: only one kernel computes norms, and no other operator.
+    /// One that a kernel computes: norms and ranks have kernels of their own, which compute no other operator.
     fn by(self, kernel: pool::Algorithm) -> Self {
-        match (self, kernel == pool::Algorithm::Lp) {
-            (Self::Extremum(..) | Self::Average(_), true) => Self::Norm(2.0),
-            (Self::Norm(_), false) => Self::Average(Divisor::Valid),
+        match (kernel, self) {
+            (pool::Algorithm::Lp, Self::Norm(_)) | (pool::Algorithm::Rank, Self::Rank(_)) => self,
+            (pool::Algorithm::Lp, _) => Self::Norm(2.0),
+            (pool::Algorithm::Rank, _) => Self::Rank(Rank::MEDIAN),
+            (_, Self::Norm(_)) => Self::Average(Divisor::Valid),
+            (_, Self::Rank(_)) => Self::Extremum(Extremum::Min, Some(IndexBase::Plane)),
             _ => self,
         }
     }
@@ -486,6 +494,7 @@ fn check_pooling<T: Element>(
             Operator::Norm(p) => {
                 assert_totals(&found, &lp::norm_totals(&problem, Exponent::new(p), &elements))
             }
+            Operator::Rank(wanted) => assert_same(&found, &rank::rank(&problem, wanted, &elements)),
         }
     };
     by(&plan, check())
@@ -535,6 +544,7 @@ fn check_gradient<T: Element>(
             let p = Exponent::new(p);
             pool::launch_lp_backward(target, &problem, p, dtype, &plan, buffers)
         }
+        Operator::Rank(_) => unreachable!("a rank has no gradient, and so no plan of one"),
     };
     if launched.is_err() {
         return Ok(());
@@ -557,6 +567,7 @@ fn check_gradient<T: Element>(
             Operator::Norm(p) => {
                 lp::norm_backward_totals(&problem, Exponent::new(p), &gradients, &elements)
             }
+            Operator::Rank(_) => unreachable!("a rank has no gradient, and so no plan of one"),
         };
         assert_totals(&dx.written::<T>("the input's gradient")?, &totals)
     };

@@ -44,6 +44,8 @@ fn cases_say_all_that_they_are() {
         ("avgpool", "divisor", json!("padded")),
         ("avgpool", "divisor", json!(7)),
         ("lppool", "exponent", json!(1.5)),
+        ("rankpool", "rank", json!("2/3")),
+        ("rankpool", "rank", json!(1)),
         ("maxpool", "ceil", json!(true)),
         ("maxpool", "algorithm", json!("sliding")),
     ] {

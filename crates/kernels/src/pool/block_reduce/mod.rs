@@ -67,7 +67,7 @@ impl Kernel for Config {
     /// Refuses everything except maxima and averages.
     fn applies(problem: Problem<'_>, _device: &Capabilities) -> Result<(), PlanError> {
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, !problem.is_norm(), "it computes no norms")
+        only_if(NAME, problem.folds(), "it computes no norms or ranks")
     }
 
     /// Plans teams, and the scratch buffers for their parts.

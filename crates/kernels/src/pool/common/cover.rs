@@ -107,7 +107,7 @@ impl Form {
     /// Whether all windows have the same divisor, so that their sum can be divided once.
     pub(crate) fn divides_once(&self) -> bool {
         match self.fold {
-            Fold::Extremum | Fold::ExtremumAndIndex | Fold::Norm => false,
+            Fold::Extremum | Fold::ExtremumAndIndex | Fold::Own => false,
             Fold::AverageFixed => true,
             Fold::AveragePadded | Fold::AverageValid => self.axes.iter().all(|axis| !axis.clipped),
         }

@@ -1,6 +1,6 @@
 //! Which kernel each problem gets, and which overrides are refused.
 
-use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Shape, Window};
+use windowpane_geometry::{Divisor, Exponent, Extents, LIMIT, Layout, Rank, Shape, Window};
 
 use super::*;
 use crate::device::profiles::{self, PLAIN_GPU, Profile};
@@ -701,6 +701,7 @@ fn any_problem_has_an_estimate() {
         Reduction::max(Output::ValuesAndIndices(IndexBase::Plane)),
         Reduction::Average(Divisor::Valid),
         Reduction::Norm(Exponent::new(2.0)),
+        Reduction::Rank(Rank::MEDIAN),
     ];
     for ((batch, channels), (height, width)) in
         samples.into_iter().flat_map(|n| sizes.map(|it| (n, it)))
@@ -883,4 +884,52 @@ fn known_devices_have_plans_within_their_limits() {
             }
         }
     }
+}
+
+/// A rank has one kernel, also by the name of the one that reads every tap, and no gradient; vectors are narrow where a
+/// unit keeps many taps.
+#[test]
+fn ranks_have_a_kernel_of_their_own() {
+    let shape = Shape::new(2, 16, Extents::from([56, 56])).unwrap();
+    let median = Reduction::Rank(Rank::MEDIAN);
+    for device in [&GPU, &PROCESSOR, &SHADING] {
+        for (extent, unrolled) in [(3, true), (5, true), (7, true), (9, false)] {
+            let window = Window::new([extent; 2]).stride([1, 1]).padding([1, 1]);
+            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            for dtype in [DType::F64, DType::F32, DType::BF16, DType::I32, DType::U8] {
+                let plan = Plan::new(&pooling, median, dtype, device).unwrap();
+                assert_eq!(plan.algorithm(), Algorithm::Rank);
+                assert_eq!(plan.check(&pooling, median, dtype, device), Ok(()));
+                assert_eq!(plan.settings.unrolled, unrolled);
+                let named = Plan::with(Algorithm::Direct, &pooling, median, dtype, device);
+                assert_eq!(named, Ok(plan));
+                let wide = Plan { settings: Settings { unrolled: true, ..plan.settings }, ..plan };
+                let taps = extent * extent;
+                let kept = match unrolled {
+                    true => Ok(()),
+                    false => Err(PlanError::Unrolled { taps, limit: 49 }),
+                };
+                assert_eq!(wide.check(&pooling, median, dtype, device), kept);
+                let refused = Plan::gradient(&pooling, median, dtype, device);
+                assert!(matches!(refused, Err(PlanError::NotFor { kernel: "rank", .. })));
+            }
+        }
+        let lanes = |extent: usize| {
+            let window = Window::new([extent; 2]).stride([1, 1]);
+            let pooling = Pooling::new(shape, &window, Layout::ChannelsLast).unwrap();
+            Plan::new(&pooling, median, DType::F32, device).unwrap().settings.lanes
+        };
+        match device.cores {
+            None => assert_eq!([lanes(3), lanes(5), lanes(7)], [4, 2, 1]),
+            Some(_) => assert_eq!(lanes(7), device.load_bytes.min(64) / 4),
+        }
+    }
+    let long = Shape::new(1, 1, Extents::from([1 << 20])).unwrap();
+    let pooling = Pooling::new(long, &Window::adaptive([1]), Layout::ChannelsLast).unwrap();
+    let fraction = Reduction::Rank(Rank::Fraction { part: 3000, whole: 4000 });
+    let (taps, limit) = (1 << 20, LIMIT / 3000);
+    let refused = Plan::new(&pooling, fraction, DType::F32, &GPU);
+    assert_eq!(refused, Err(PlanError::TooManyTaps { taps, limit }));
+    let part = Reduction::Rank(Rank::Fraction { part: 3, whole: 2 });
+    assert!(matches!(Plan::new(&pooling, part, DType::F32, &GPU), Err(PlanError::Geometry(_))));
 }

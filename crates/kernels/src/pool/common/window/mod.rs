@@ -132,8 +132,8 @@ pub(crate) enum Fold {
     AveragePadded,
     AverageValid,
     AverageFixed,
-    /// Computed by a kernel of its own, `lp`.
-    Norm,
+    /// Computed by a kernel of its own: `lp` or `rank`.
+    Own,
 }
 
 impl Fold {
@@ -161,7 +161,7 @@ impl Fold {
             Reduction::Average(Divisor::Padded) => Self::AveragePadded,
             Reduction::Average(Divisor::Valid) => Self::AverageValid,
             Reduction::Average(Divisor::Fixed(_)) => Self::AverageFixed,
-            Reduction::Norm(_) => Self::Norm,
+            Reduction::Norm(_) | Reduction::Rank(_) => Self::Own,
         }
     }
 }

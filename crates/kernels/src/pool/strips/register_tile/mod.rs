@@ -64,7 +64,7 @@ impl Kernel for Config {
         let Problem { pooling, reduction, .. } = problem;
         let along = &pooling.grid().axes()[outermost(pooling)];
         only_if(NAME, !problem.gradient, "it computes no gradients")?;
-        only_if(NAME, !matches!(reduction, Reduction::Norm(_)), "it computes no norms")?;
+        only_if(NAME, problem.folds(), "it computes no norms or ranks")?;
         only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
         only_if(NAME, unrolls(pooling, reduction), "windows have too many taps to unroll")?;
         only_if(NAME, along.dilation() == 1, "windows are dilated along the strips")

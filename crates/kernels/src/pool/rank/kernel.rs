@@ -1,0 +1,259 @@
+//! The two kernels of rank filters: a network of comparisons, or a search bit by bit.
+
+use cubecl::prelude::*;
+
+use super::keys::{Keys, is_nan, key_of, number_of};
+use super::network::selection;
+use super::{RankArgs, RankForm};
+use crate::cube::axis::{coordinate, is_inside};
+use crate::cube::unit::unit_position;
+use crate::pool::common::window::{Form, ProblemArgs, Site, plane_position, site_of};
+
+/// `S` is the type in which elements are stored, `A` that of 32-bit keys, under the bound that `widen` needs.
+#[cube(launch_unchecked)]
+pub(super) fn rank<S: Float, A: Float, N: Size>(
+    input: &[Vector<S, N>],
+    output: &mut [Vector<S, N>],
+    args: &RankArgs,
+    #[comptime] form: RankForm,
+    #[define(S)] _stored: ElemType,
+    #[define(A)] _key: ElemType,
+) {
+    let vector = unit_position(form.window.runs);
+    if vector >= args.problem.vectors {
+        terminate!();
+    }
+    let site = site_of(&args.problem, vector, form.window);
+    let number = if comptime!(form.keys.is_wide()) {
+        ranked::<S, A, i64, N>(input, args, &site, form)
+    } else {
+        ranked::<S, A, i32, N>(input, args, &site, form)
+    };
+    output[vector as usize] = if comptime!(form.may_be_empty()) {
+        select(count_of(&site) > 0, number, Vector::new(S::from_int(0)))
+    } else {
+        number
+    };
+}
+
+/// The number at the rank; any number if the window is empty. `K` is the type of the keys.
+#[cube]
+fn ranked<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    #[comptime] form: RankForm,
+) -> Vector<S, N> {
+    let key = if comptime!(form.window.unrolled()) {
+        by_network::<S, A, K, N>(input, args, site, form)
+    } else {
+        by_bits::<S, A, K, N>(input, args, site, form)
+    };
+    number_of::<S, A, K, N>(key, form.keys)
+}
+
+/// The number of taps inside the input.
+#[cube]
+fn count_of(site: &Site) -> i32 {
+    (site.depth.end - site.depth.first)
+        * (site.height.end - site.height.first)
+        * (site.width.end - site.width.first)
+}
+
+/// How many of `count` numbers precede the wanted one.
+#[cube]
+fn rank_of(args: &RankArgs, count: i32) -> i32 {
+    let share = args.whole.div_mod(count as u32 * args.part).0;
+    min(args.nth + share as i32, count - 1)
+}
+
+/// The key of the tap (`td`, `th`, `tw`).
+#[cube]
+fn key_at<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    problem: &ProblemArgs,
+    site: &Site,
+    td: i32,
+    th: i32,
+    tw: i32,
+    #[comptime] form: RankForm,
+) -> Vector<K, N> {
+    let Form { depth, height, width, channels, .. } = comptime!(form.window);
+    let position = plane_position(
+        problem,
+        coordinate(&problem.depth, &site.depth, td, depth),
+        coordinate(&problem.height, &site.height, th, height),
+        coordinate(&problem.width, &site.width, tw, width),
+    );
+    let plane = problem.depth.input * problem.height.input * problem.width.input;
+    let pixel = site.sample * plane as u32 + position as u32;
+    let offset =
+        if comptime!(channels) { pixel * problem.pixel_vectors + site.lane } else { pixel };
+    key_of::<S, A, K, N>(input[offset as usize], form.keys)
+}
+
+/// The key at the rank, of the taps in registers. For each tap outside the input there is a number in its place, the
+/// least one or the greatest one, so that the rank among all taps is the same for all windows.
+#[cube]
+fn by_network<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    #[comptime] form: RankForm,
+) -> Vector<K, N> {
+    let problem = &args.problem;
+    let [taps_d, taps_h, taps_w] = comptime!(form.taps());
+    let lowest = K::from_int(comptime!(form.keys.lowest()));
+    let highest = K::from_int(comptime!(form.keys.highest()));
+    let below = if comptime!(form.is_clipped()) {
+        comptime!(form.rank as i32).runtime() - rank_of(args, count_of(site))
+    } else {
+        0i32.runtime()
+    };
+    let mut outside = 0i32;
+    let mut values = Sequence::<Vector<K, N>>::new();
+    #[unroll]
+    for td in 0..taps_d {
+        #[unroll]
+        for th in 0..taps_h {
+            #[unroll]
+            for tw in 0..taps_w {
+                let (td, th, tw) = (td as i32, th as i32, tw as i32);
+                let key = key_at::<S, A, K, N>(input, problem, site, td, th, tw, form);
+                values.push(if comptime!(form.is_clipped()) {
+                    let inside = is_inside(&site.depth, td, form.window.depth)
+                        && is_inside(&site.height, th, form.window.height)
+                        && is_inside(&site.width, tw, form.window.width);
+                    let instead = select(outside < below, lowest, highest);
+                    outside += i32::cast_from(!inside);
+                    select(inside, key, Vector::new(instead))
+                } else {
+                    key
+                });
+            }
+        }
+    }
+    let taps = comptime!((taps_d * taps_h * taps_w) as usize);
+    let steps = comptime!(selection(taps, form.rank));
+    let most = largest::<K, N>(&values, taps, form.keys);
+    #[unroll]
+    for i in 0..comptime!(steps.len()) {
+        let step = comptime!(steps[i]);
+        let (a, b) = (*values.index(step.a), *values.index(step.b));
+        values.push(if comptime!(step.larger) { max(a, b) } else { min(a, b) });
+    }
+    let found = *values.index(comptime!(taps + steps.len() - 1));
+    or_nan::<K, N>(found, most, form.keys)
+}
+
+/// The largest of the first `count` keys, if it may be that of a NaN.
+#[cube]
+fn largest<K: Int, N: Size>(
+    values: &Sequence<Vector<K, N>>,
+    #[comptime] count: usize,
+    #[comptime] keys: Keys,
+) -> Vector<K, N> {
+    let mut largest = Sequence::<Vector<K, N>>::new();
+    largest.push(*values.index(0usize));
+    if comptime!(keys.has_nan()) {
+        #[unroll]
+        for i in 1..count {
+            let before = *largest.index(comptime!(i - 1));
+            largest.push(max(before, *values.index(i)));
+        }
+    }
+    *largest.index(comptime!(if keys.has_nan() { count - 1 } else { 0 }))
+}
+
+/// The key that was found, or the largest key if that is a NaN's.
+#[cube]
+fn or_nan<K: Int, N: Size>(
+    found: Vector<K, N>,
+    largest: Vector<K, N>,
+    #[comptime] keys: Keys,
+) -> Vector<K, N> {
+    if comptime!(keys.has_nan()) {
+        select_many(is_nan::<K, N>(largest, keys), largest, found)
+    } else {
+        found
+    }
+}
+
+/// The key at the rank, which is the largest `k` that is above no more taps than may precede it: its sign, then its
+/// bits from the highest to the lowest, each by a pass over the window.
+#[cube]
+fn by_bits<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    #[comptime] form: RankForm,
+) -> Vector<K, N> {
+    let keys = comptime!(form.keys);
+    let rank = Vector::new(rank_of(args, count_of(site)));
+    let zero = Vector::<K, N>::new(K::from_int(0));
+    let mut found = Vector::<K, N>::new(K::from_int(comptime!(keys.lowest())));
+    if comptime!(keys.lowest() < 0) {
+        let below = below::<S, A, K, N>(input, args, site, zero, form);
+        found = select_many(below.less_equal(&rank), zero, found);
+    }
+    let passes = comptime!(keys.bits() + keys.last_bit());
+    for pass in 0..passes {
+        // The last bit follows the others, where those between have no meaning.
+        let bit = if pass < comptime!(keys.bits()) {
+            comptime!(keys.highest_bit()) - pass
+        } else {
+            0u32.runtime()
+        };
+        let next = found | Vector::new(K::from_int(1) << K::cast_from(bit));
+        let below = below::<S, A, K, N>(input, args, site, next, form);
+        found = select_many(below.less_equal(&rank), next, found);
+    }
+    if comptime!(keys.has_nan()) {
+        let most = most_of::<S, A, K, N>(input, args, site, form);
+        or_nan::<K, N>(found, most, keys)
+    } else {
+        found
+    }
+}
+
+/// The number of taps whose keys are less than `limit`.
+#[cube]
+fn below<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    limit: Vector<K, N>,
+    #[comptime] form: RankForm,
+) -> Vector<i32, N> {
+    let mut count = Vector::<i32, N>::new(0i32);
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let key = key_at::<S, A, K, N>(input, &args.problem, site, td, th, tw, form);
+                let one = select_many(key.less_than(&limit), Vector::new(1i32), Vector::new(0i32));
+                count += one;
+            }
+        }
+    }
+    count
+}
+
+/// The largest key of a window, or the lowest of all keys.
+#[cube]
+fn most_of<S: Float, A: Float, K: Int, N: Size>(
+    input: &[Vector<S, N>],
+    args: &RankArgs,
+    site: &Site,
+    #[comptime] form: RankForm,
+) -> Vector<K, N> {
+    let mut most = Vector::<K, N>::new(K::from_int(comptime!(form.keys.lowest())));
+    for td in site.depth.first..site.depth.end {
+        for th in site.height.first..site.height.end {
+            for tw in site.width.first..site.width.end {
+                let key = key_at::<S, A, K, N>(input, &args.problem, site, td, th, tw, form);
+                most = max(most, key);
+            }
+        }
+    }
+    most
+}
