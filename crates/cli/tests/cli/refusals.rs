@@ -306,9 +306,9 @@ fn bad_input_is_refused_in_one_line() {
         ),
         (
             "an unknown operator",
-            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "median"],
+            &["pool", &x, "-o", &y, "--kernel", "2,2", "--op", "mode"],
             2,
-            "median",
+            "mode",
         ),
         (
             "an unknown type",
