@@ -3,6 +3,8 @@
 use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::cube::axis::AxisForm;
+use crate::pool::common::Task;
+use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::outermost;
 
 /// A block on one axis.
@@ -53,6 +55,24 @@ impl Block {
     pub(crate) fn lanes_of(&self, vectors: u32) -> i32 {
         (self.inputs / vectors) as i32
     }
+}
+
+/// Refuses `kernel` if a block has more inputs than this, or more windows over them.
+pub(crate) fn check_blocks(
+    kernel: &'static str,
+    axes: &[Block; AXES],
+    [inputs, windows]: [usize; 2],
+) -> Result<(), PlanError> {
+    let product = |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
+    only_if(kernel, product(|block| block.inputs) <= inputs, "a unit has too many inputs")?;
+    // Only now: the windows are counted input by input.
+    let few = product(|block| block.all().1) <= windows;
+    only_if(kernel, few, "too many windows overlap a unit's inputs")
+}
+
+/// The number of blocks on each axis.
+pub(crate) fn blocks_on_axes(task: Task<'_>, axes: &[Block; AXES]) -> [usize; AXES] {
+    [0, 1, 2].map(|i| task.axes()[i].input().div_ceil(axes[i].inputs as usize))
 }
 
 /// The lanes of a vector of windows, if the lanes of inputs lie along the width: if the stride divides a vector of

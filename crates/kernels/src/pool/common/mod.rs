@@ -27,7 +27,7 @@ mod task;
 mod tiles;
 pub(super) mod window;
 
-pub(super) use blocks::{Block, blocks_of, window_lanes};
+pub(super) use blocks::{Block, blocks_of, blocks_on_axes, check_blocks, window_lanes};
 pub(super) use buffers::{Buffers, Tensor, optional};
 pub(super) use cost::{SECTOR, WARP, WORD, Work};
 pub(super) use kernel::{Kernel, no_config};

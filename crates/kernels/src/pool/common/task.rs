@@ -76,6 +76,15 @@ impl<'a> Task<'a> {
         if self.settings.along_width { 1 } else { (self.pixel() / self.lanes()) as u32 }
     }
 
+    /// The number of vectors on each axis, of inputs or of outputs.
+    pub(crate) fn vectors_on_axes(&self, of: fn(&Axis) -> usize) -> [usize; AXES] {
+        let mut vectors = self.axes().each_ref().map(of);
+        if self.settings.along_width {
+            vectors[AXES - 1] /= self.lanes();
+        }
+        vectors
+    }
+
     /// The number of elements in the widest single load.
     pub(crate) fn widest(&self) -> usize {
         widest_load(self.dtype(), self.device)

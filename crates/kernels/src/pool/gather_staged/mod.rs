@@ -25,7 +25,8 @@ use crate::cube::convert::Widening;
 use crate::device::Capabilities;
 use crate::pool::common::window::split;
 use crate::pool::common::{
-    Block, Buffers, Kernel, Settings, Task, WARP, no_config, widest_divisor,
+    Block, Buffers, Kernel, Settings, Task, WARP, blocks_on_axes, check_blocks, no_config,
+    widest_divisor,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
@@ -59,15 +60,7 @@ impl Kernel for Config {
         only_if(NAME, all(|axis| axis.dilation() == 1), "windows are dilated")?;
         only_if(NAME, all(|axis| axis.stride() <= MOST_INPUTS), "strides are too long")?;
         only_if(NAME, all(|axis| axis.kernel() <= MOST_WINDOWS), "windows have too many taps")?;
-        let axes = Block::of(pooling);
-        let product =
-            |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
-        only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
-        only_if(
-            NAME,
-            product(|b| b.all().1) <= MOST_WINDOWS,
-            "too many windows overlap a unit's inputs",
-        )
+        check_blocks(NAME, &Block::of(pooling), [MOST_INPUTS, MOST_WINDOWS])
     }
 
     /// Plans cubes that each have a tile of blocks.
@@ -101,7 +94,7 @@ impl Kernel for Config {
         let whole = task.device.shared_vectors && task.dtype().is_float();
         let read: u32 = if whole { 0 } else { form.windows().iter().product() };
         let windows = f64::from(2 * form.turns() + read) * task.load_windows_cost(LANES);
-        let planes = blocks(task, &form)[0].min(PLANES) as f64;
+        let planes = blocks_on_axes(task, &form.axes)[0].min(PLANES) as f64;
         // A cube takes whole warps.
         let units = cubes(task, &form) * task.settings.units.next_multiple_of(WARP) as usize;
         task.launch_seconds(units, planes * (OF_PLANE + windows + sums), planes)
@@ -111,7 +104,7 @@ impl Kernel for Config {
         let Buffers { client, input: dy, output: dx, indices, .. } = buffers;
         let winners = indices.ok_or(PlanError::Indices { needed: true })?;
         let (form, axes, lanes) = (Form::new(task), task.axes(), task.lanes());
-        let (blocks, tiles) = (blocks(task, &form), tiles(task, &form));
+        let (blocks, tiles) = (blocks_on_axes(task, &form.axes), tiles(task, &form));
         let [depth, height, width] = [0, 1, 2].map(|i| {
             StagedAxisLaunch::new(
                 axes[i].input() as i32,
@@ -284,15 +277,9 @@ struct StagedArgs {
     piece_planes: u32,
 }
 
-/// The number of blocks on each axis.
-fn blocks(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let axes = task.axes();
-    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
-}
-
 /// The number of pieces of the planes, and of tiles on the other axes.
 fn tiles(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let (blocks, steps) = (blocks(task, form), [PLANES, TILE[0], TILE[1]]);
+    let (blocks, steps) = (blocks_on_axes(task, &form.axes), [PLANES, TILE[0], TILE[1]]);
     [0, 1, 2].map(|i| blocks[i].div_ceil(steps[i]))
 }
 

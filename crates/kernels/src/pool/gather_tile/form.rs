@@ -5,7 +5,7 @@ use windowpane_geometry::{AXES, DType, IndexBase, Pooling};
 use super::NAME;
 use crate::cube::convert::Widening;
 use crate::pool::common::window::Fold;
-use crate::pool::common::{Block, Task, blocks_of, window_lanes};
+use crate::pool::common::{Block, Task, blocks_of, check_blocks, window_lanes};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::Gradient;
 
@@ -43,14 +43,7 @@ pub(super) fn check(pooling: &Pooling, strip: usize) -> Result<(), PlanError> {
     let dense = pooling.grid().axes().iter().all(|axis| axis.dilation() == 1);
     only_if(NAME, dense, "windows are dilated")?;
     only_if(NAME, !pooling.grid().is_fitted(), "window sizes follow from the input")?;
-    let blocks = blocks_of(pooling, strip, 1);
-    let product = |of: fn(&Block) -> u32| blocks.iter().map(|b| of(b) as usize).product::<usize>();
-    only_if(NAME, product(|b| b.inputs) <= MOST_INPUTS, "a unit has too many inputs")?;
-    only_if(
-        NAME,
-        product(|b| b.all().1) <= MOST_WINDOWS,
-        "too many windows overlap a unit's inputs",
-    )
+    check_blocks(NAME, &blocks_of(pooling, strip, 1), [MOST_INPUTS, MOST_WINDOWS])
 }
 
 impl Form {

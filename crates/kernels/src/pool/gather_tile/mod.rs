@@ -34,7 +34,8 @@ use crate::device::Capabilities;
 use crate::pool::common::blocks;
 use crate::pool::common::window::indexing;
 use crate::pool::common::{
-    Buffers, Kernel, Settings, Task, Tiles, check_strip, lanes_along_width, optional, tiles_args,
+    Buffers, Kernel, Settings, Task, Tiles, blocks_on_axes, check_strip, lanes_along_width,
+    optional, tiles_args,
 };
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Gradient, Problem, outermost};
@@ -109,7 +110,7 @@ impl Kernel for Config {
                 dy.vectors(window_lanes),
                 optional(winners, window_lanes),
                 dx.vectors(lanes),
-                blocks_args(task, gradient, units, places(task, &form)),
+                blocks_args(task, gradient, units, blocks_on_axes(task, &form.axes)),
                 form,
                 task.elem(),
                 task.accumulator(),
@@ -127,24 +128,9 @@ fn window_lanes(task: Task<'_>, form: &Form) -> usize {
 /// The number of blocks, each of which is a unit's.
 fn units(task: Task<'_>, form: &Form) -> usize {
     let pixel = task.pixel_vectors() as usize;
-    let positions = vectors_on_axes(task).iter().product::<usize>();
+    let positions = task.vectors_on_axes(Axis::input).iter().product::<usize>();
     let samples = task.inputs() / task.lanes() / pixel / positions;
-    samples * pixel * places(task, form).iter().product::<usize>()
-}
-
-/// The number of input vectors on each axis.
-fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
-    let mut inputs = task.axes().each_ref().map(Axis::input);
-    if task.settings.along_width {
-        inputs[AXES - 1] /= task.lanes();
-    }
-    inputs
-}
-
-/// The number of blocks on each axis.
-fn places(task: Task<'_>, form: &Form) -> [usize; AXES] {
-    let axes = task.axes();
-    [0, 1, 2].map(|i| axes[i].input().div_ceil(form.axes[i].inputs as usize))
+    samples * pixel * blocks_on_axes(task, &form.axes).iter().product::<usize>()
 }
 
 /// The numbers of an axis, seen from its blocks.
@@ -184,7 +170,7 @@ fn blocks_args(
     units: usize,
     places: [usize; AXES],
 ) -> BlocksLaunch {
-    let inputs = vectors_on_axes(task);
+    let inputs = task.vectors_on_axes(Axis::input);
     let axes = task.axes();
     let along_width = |i| task.settings.along_width && i == AXES - 1;
     let lanes = |i| if along_width(i) { blocks::window_lanes(&axes[i], task.lanes()) } else { 1 };

@@ -38,7 +38,7 @@ pub(super) fn strips_args(
     places: [usize; AXES],
     [units, read, piece]: [usize; 3],
 ) -> StripsLaunch {
-    let outputs = vectors_on_axes(task);
+    let outputs = task.vectors_on_axes(Axis::output);
     StripsLaunch::new(
         problem_args(task),
         units as u32,
@@ -52,15 +52,6 @@ pub(super) fn strips_args(
         (task.axes()[AXES - 1].input() / read) as u32,
         piece as u32,
     )
-}
-
-/// The number of output vectors on each axis.
-pub(super) fn vectors_on_axes(task: Task<'_>) -> [usize; AXES] {
-    let mut outputs = task.axes().each_ref().map(Axis::output);
-    if task.settings.along_width {
-        outputs[AXES - 1] /= task.lanes();
-    }
-    outputs
 }
 
 /// The position of a strip.

@@ -25,14 +25,14 @@ mod kernel;
 use core::fmt;
 
 use cubecl::prelude::*;
-use windowpane_geometry::{AXES, Pooling};
+use windowpane_geometry::{AXES, Axis, Pooling};
 
 use crate::device::Capabilities;
 use crate::pool::common::{Buffers, Kernel, Reach, Settings, Task, check_strip, lanes_along_width};
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, outermost, pixel_channels};
 use crate::pool::strips::form::Form;
-use crate::pool::strips::place::{strips_args, vectors_on_axes};
+use crate::pool::strips::place::strips_args;
 use crate::pool::strips::taps::Line;
 
 const NAME: &str = "cpu_rows";
@@ -118,7 +118,7 @@ impl Kernel for Config {
         let (lanes, wide) = (task.lanes(), reach_of(task).input);
         let form = Form::new(task, [self.strip, 1], wide);
         let (rows, piece) = rows_and_piece(task, self.strip);
-        let mut places = vectors_on_axes(task);
+        let mut places = task.vectors_on_axes(Axis::output);
         places[form.along.axis] = places[form.along.axis].div_ceil(self.strip);
         places[AXES - 1] = places[AXES - 1].div_ceil(piece);
         let units = rows * places[AXES - 1];

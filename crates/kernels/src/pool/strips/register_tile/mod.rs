@@ -25,7 +25,7 @@ mod values;
 
 use core::fmt;
 
-use windowpane_geometry::AXES;
+use windowpane_geometry::{AXES, Axis};
 
 use crate::device::Capabilities;
 use crate::pool::common::{
@@ -35,7 +35,7 @@ use crate::pool::common::{
 use crate::pool::error::{PlanError, only_if};
 use crate::pool::problem::{Problem, Reduction, outermost, pixel_channels};
 use crate::pool::strips::form::{Form, columns_of, reads};
-use crate::pool::strips::place::{strips_args, vectors_on_axes};
+use crate::pool::strips::place::strips_args;
 
 const NAME: &str = "register_tile";
 
@@ -178,7 +178,7 @@ const ENOUGH_STRIPS: usize = 1 << 19;
 /// The number of strips of a problem; each is the work of one unit.
 fn units(task: Task<'_>, config: &Config) -> usize {
     let along = outermost(task.pooling());
-    let vectors = vectors_on_axes(task);
+    let vectors = task.vectors_on_axes(Axis::output);
     let (outputs, width) = (vectors[along], vectors[AXES - 1]);
     let strips = task.outputs() / task.lanes() / outputs * outputs.div_ceil(config.strip);
     match columns_of(task, config.columns) {
@@ -189,7 +189,7 @@ fn units(task: Task<'_>, config: &Config) -> usize {
 
 /// The number of units on each axis.
 fn places(task: Task<'_>, config: &Config) -> [usize; AXES] {
-    let mut places = vectors_on_axes(task);
+    let mut places = task.vectors_on_axes(Axis::output);
     let along = outermost(task.pooling());
     places[along] = places[along].div_ceil(config.strip);
     places[AXES - 1] = places[AXES - 1].div_ceil(columns_of(task, config.columns));

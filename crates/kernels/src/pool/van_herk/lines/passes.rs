@@ -2,7 +2,7 @@
 
 use windowpane_geometry::{AXES, Axis, DType, Pooling};
 
-use crate::pool::common::Task;
+use crate::pool::common::{Task, widest_divisor};
 use crate::pool::problem::Reduction;
 use crate::pool::van_herk::axes::{block, windowed};
 
@@ -124,8 +124,8 @@ fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Axis
         let dtypes = [if first { dtype } else { between }, if last { dtype } else { between }];
         // With positions, the lanes of a vector must be channels of one pixel.
         let neighbours = if indexed { channels } else { inner };
-        let piece_blocks = block(&axes[axis]) / axes[axis].stride();
-        let lanes = lanes(neighbours, outputs, piece_blocks, dtypes, turns, runs);
+        let outputs_of_block = block(&axes[axis]) / axes[axis].stride();
+        let lanes = lanes(neighbours, outputs, outputs_of_block, dtypes, turns, runs);
         let blocks = (outputs * axes[axis].stride()).div_ceil(block(&axes[axis]));
         let lines = outer * inner / lanes[0];
         let pieces = (ENOUGH_UNITS / lines.max(1)).clamp(1, blocks);
@@ -150,18 +150,16 @@ fn passes(task: Task<'_>, walked: &[usize], turns: bool, ends: bool) -> Vec<Axis
 fn lanes(
     inner: usize,
     outputs: usize,
-    piece_blocks: usize,
+    outputs_of_block: usize,
     dtypes: [DType; 2],
     turns: bool,
     runs: bool,
 ) -> [usize; 2] {
-    let divisor = |n: usize, most: usize| (1usize << n.trailing_zeros()).min(most);
     if turns {
         let most = (16 / dtypes[1].size()).min(4);
-        return [1, divisor(outputs, most).min(divisor(piece_blocks, most))];
+        return [1, widest_divisor(outputs, most).min(widest_divisor(outputs_of_block, most))];
     }
     let widest = dtypes[0].size().max(dtypes[1].size());
     let most = if runs { (64 / widest).min(16) } else { (4 / dtypes[0].size()).max(1) };
-    let lanes = divisor(inner, most.max(1));
-    [lanes; 2]
+    [widest_divisor(inner, most.max(1)); 2]
 }
