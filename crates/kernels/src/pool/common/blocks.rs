@@ -64,8 +64,9 @@ pub(crate) fn check_blocks(
     [inputs, windows]: [usize; 2],
 ) -> Result<(), PlanError> {
     let product = |of: fn(&Block) -> u32| axes.iter().map(|b| of(b) as usize).product::<usize>();
-    let few = product(|block| block.all().1) <= windows;
     only_if(kernel, product(|block| block.inputs) <= inputs, "a unit has too many inputs")?;
+    // Only now: the windows are counted input by input.
+    let few = product(|block| block.all().1) <= windows;
     only_if(kernel, few, "too many windows overlap a unit's inputs")
 }
 
