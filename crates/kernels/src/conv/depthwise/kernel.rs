@@ -5,7 +5,7 @@ use cubecl::std::FastDivmod;
 
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
-use crate::conv::common::epilogue::finish_with;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_with};
 use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
@@ -21,7 +21,6 @@ pub(super) struct BlockArgs {
     /// The number of rows along the height, and of rows (or vectors of rows) along the width.
     pub(super) height: u32,
     pub(super) width: u32,
-    pub(super) slope: f32,
 }
 
 /// The place of a unit's work.
@@ -60,7 +59,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     bias: ComptimeOption<Box<[Vector<S, C>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -87,7 +86,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     add_lines::<S, A, N>(a, packed, gather, &place, &row, channel, &sums, form);
     let first = row.other + channel * gather.out_group;
     store::<S, A, N, C>(
-        &bias, &residual, out, gather, block, &place, &sums, vector, first, rows, form,
+        &bias, epilogue, out, gather, block, &place, &sums, vector, first, rows, form,
     );
 }
 
@@ -149,7 +148,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, C: Size>(
     bias: &ComptimeOption<Box<[Vector<S, C>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -171,8 +170,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
                     let at = (first + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
                     let sum = with_bias::<S, A, N, C>(bias, sum, vector, form);
-                    out[at as usize] =
-                        finish_with::<S, A, N>(residual, sum, at, block.slope, form.epilogue);
+                    out[at as usize] = finish_with::<S, A, N>(epilogue, sum, at, form.epilogue);
                 }
             }
         }

@@ -31,6 +31,7 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, optional};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
@@ -175,8 +176,8 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 of_channels,
                 buffer(a, inputs / lanes),
                 buffer(&packed, packing.elements() / lanes),
-                epilogue.bias(channels, of_channels),
-                epilogue.residual(results, lanes),
+                optional(epilogue.bias, channels / of_channels),
+                Epilogue { bias: None, ..epilogue }.args(channels, results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
                 BlockArgsLaunch::new(
@@ -186,7 +187,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                     (vectors / together) as u32,
                     height as u32,
                     width as u32,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::{Form, LANES};
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, row_point, tap_point};
 use crate::conv::common::run::pixels_of;
 use crate::cube::registers::{Registers, zeros};
@@ -21,7 +21,6 @@ pub(super) struct BlockArgs {
     /// The number of rows along the height and the width.
     pub(super) height: u32,
     pub(super) width: u32,
-    pub(super) slope: f32,
 }
 
 #[cube(launch_unchecked)]
@@ -29,8 +28,7 @@ pub(super) struct BlockArgs {
 pub(super) fn grouped<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -91,8 +89,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
         if first + r < block.width {
             let at = (base + r * gather.width.out_step) / lanes;
             let sum = sums.index(comptime!(r as usize)).read();
-            out[at as usize] =
-                finish_at::<S, A, N>(&bias, &residual, sum, vector, at, block.slope, form.epilogue);
+            out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
         }
     }
 }

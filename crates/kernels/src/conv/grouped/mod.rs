@@ -150,8 +150,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 LANES,
                 buffer(a, inputs / LANES),
                 buffer(&packed, packing.elements() / LANES),
-                epilogue.bias(conv.filter().count(), LANES),
-                epilogue.residual(results, LANES),
+                epilogue.args(conv.filter().count(), results, LANES),
                 buffer(out, results / LANES),
                 gather.args(conv, &packing.steps()),
                 BlockArgsLaunch::new(
@@ -161,7 +160,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                     (vectors / together) as u32,
                     height as u32,
                     along.rows as u32,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

@@ -20,7 +20,6 @@ pub(super) struct BlockArgs {
     pub(super) lanes: u32,
     pub(super) members: u32,
     pub(super) walks: u32,
-    pub(super) slope: f32,
 }
 
 /// The place of a plane's work.

@@ -9,6 +9,7 @@ use super::pixels::stage;
 use super::results::{Window, are_numbers, bring, is_there, piece_of, result_of, take, window_of};
 use super::walk::{Walk, go_over, walk_down};
 use super::weights::{fill, no_weights, spots_of};
+use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 
 /// The alignment of strips in bytes.
@@ -19,8 +20,7 @@ const ALIGNMENT: usize = 16;
 pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -35,22 +35,22 @@ pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
             comptime!(form.shared() as usize),
             ALIGNMENT,
         );
-        sum_walks::<S, A, R, N>(a, w, gather, block, &place, &mut shared, form);
+        sum_walks::<S, A, R, N>(a, w, epilogue, gather, block, &place, &mut shared, form);
         sync_cube();
-        bring_pieces::<S, A, R, N>(
-            a, w, &bias, &residual, out, gather, block, &place, &shared, form,
-        );
+        bring_pieces::<S, A, R, N>(a, w, epilogue, out, gather, block, &place, &shared, form);
     } else {
-        sum_terms::<S, A, N>(a, w, &bias, &residual, out, gather, block, &place, form);
+        sum_terms::<S, A, N>(a, w, epilogue, out, gather, block, &place, form);
     }
 }
 
 /// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
 /// the place of the pixels.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
+    epilogue: &EpilogueArgs<S, N>,
     gather: &GatherArgs,
     block: &BlockArgs,
     place: &PlaneWork,
@@ -69,10 +69,10 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
             if place.column + walk * comptime!(form.walk_windows()) < block.width {
                 let walked = Walk { group, walk };
                 if comptime!(form.is_held()) {
-                    walk_down::<S, A, R, N>(shared, &weights, block, place, &walked, form);
+                    walk_down::<S, A, R, N>(shared, &weights, epilogue, place, &walked, form);
                 } else {
                     go_over::<S, A, R, N>(
-                        shared, w, gather, &spots, &weights, block, place, &walked, form,
+                        shared, w, gather, &spots, &weights, epilogue, place, &walked, form,
                     );
                 }
             }
@@ -93,8 +93,7 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
 fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -122,7 +121,7 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
                         let result = *results.index(comptime!(i as usize));
                         let at = at + i * further;
                         let vector = window.vector;
-                        bring::<S, A, R, N>(result, bias, residual, out, block, vector, at, form);
+                        bring::<S, A, R, N>(result, epilogue, out, vector, at, form);
                     } else {
                         left |= comptime!(1u32 << (turn * form.wide() + i));
                     }
@@ -135,7 +134,7 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
             let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
             let window = window_of(place, &piece, i, form);
-            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
         }
     }
 }
@@ -146,8 +145,7 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
 fn sum_terms<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -164,7 +162,7 @@ fn sum_terms<S: Float, A: Float, N: Size>(
             vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
         };
         if is_there(block, place, &window, form) {
-            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
         }
     }
 }

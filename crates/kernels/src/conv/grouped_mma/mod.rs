@@ -118,8 +118,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 lanes,
                 buffer(a, inputs / lanes),
                 buffer(w, weights),
-                epilogue.bias(conv.filter().count(), lanes),
-                epilogue.residual(results, lanes),
+                epilogue.args(conv.filter().count(), results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &steps),
                 BlockArgsLaunch::new(
@@ -130,7 +129,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                     lanes as u32,
                     form.members,
                     form.walks,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

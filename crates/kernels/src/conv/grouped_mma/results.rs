@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork};
 use super::form::{CHUNK, Form};
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, result};
 
 /// A window and a vector of its channels, as indices in the whole result.
@@ -142,22 +142,17 @@ pub(super) fn are_numbers<R: Float, N: Size>(
 
 /// Stores a vector of results to memory, after the epilogue if that is still missing.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(super) fn bring<S: Float, A: Float, R: Float, N: Size>(
     result: Vector<R, N>,
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    block: &BlockArgs,
     vector: u32,
     at: u32,
     #[comptime] form: Form,
 ) {
     if comptime!(form.late) {
         let sum = Vector::<A, N>::cast_from(result);
-        let slope = block.slope;
-        out[at as usize] =
-            finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+        out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
     } else {
         out[at as usize] = Vector::cast_from(result);
     }

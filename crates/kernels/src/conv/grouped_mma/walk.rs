@@ -4,10 +4,10 @@
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
-use super::block::{BlockArgs, PlaneWork};
+use super::block::PlaneWork;
 use super::form::{CHUNK, Form, HALVES, TILES};
 use super::weights::{Spots, Weights, fill};
-use crate::conv::common::epilogue::finish;
+use crate::conv::common::epilogue::{EpilogueArgs, finish};
 use crate::conv::common::gather::GatherArgs;
 
 /// One of a plane's walks, and the group of the cube whose pixels it reads.
@@ -23,7 +23,7 @@ pub(super) struct Walk {
 pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     weights: &Weights<S>,
-    block: &BlockArgs,
+    epilogue: &EpilogueArgs<S, N>,
     place: &PlaneWork,
     walked: &Walk,
     #[comptime] form: Form,
@@ -56,7 +56,7 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
             if comptime!(form.last_line(j) == line) {
                 // No unit may still be reading the pixels that the results replace.
                 sync_plane();
-                lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+                lay::<S, A, R, N>(&sums, shared, epilogue, place, walked, j, form);
             }
         }
     }
@@ -71,7 +71,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     gather: &GatherArgs,
     spots: &Spots,
     weights: &Weights<S>,
-    block: &BlockArgs,
+    epilogue: &EpilogueArgs<S, N>,
     place: &PlaneWork,
     walked: &Walk,
     #[comptime] form: Form,
@@ -94,7 +94,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     sync_plane();
     #[unroll]
     for j in 0..form.height.rows {
-        lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+        lay::<S, A, R, N>(&sums, shared, epilogue, place, walked, j, form);
     }
 }
 
@@ -189,7 +189,7 @@ fn multiply<S: Float, A: Float>(
 fn lay<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
     shared: &mut Shared<[Vector<S, N>]>,
-    block: &BlockArgs,
+    epilogue: &EpilogueArgs<S, N>,
     place: &PlaneWork,
     walked: &Walk,
     #[comptime] j: u32,
@@ -217,7 +217,7 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
         let laid = if comptime!(form.late) {
             Vector::<R, Const<2>>::cast_from(sum)
         } else {
-            Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
+            Vector::cast_from(finish::<S, A, Const<2>>(sum, epilogue.slope, form.epilogue))
         };
         pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] = Vector::reinterpret(laid);
     }

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use crate::conv::common::epilogue::{EpilogueForm, finish_at};
+use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{
     Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
     has_result, inner, load_if, only_phase, phase, placed, reads_inside, row_point, term_point,
@@ -119,7 +119,6 @@ pub(in crate::conv) struct BlockArgs {
     pub(in crate::conv) b_group: u32,
     pub(in crate::conv) out_column: u32,
     pub(in crate::conv) out_group: u32,
-    pub(in crate::conv) slope: f32,
     phased: ComptimeOption<PhasedBlocks>,
 }
 
@@ -145,7 +144,6 @@ pub(in crate::conv) fn launch_of(
     pass: Pass,
     splits: usize,
     tile: &Tile,
-    slope: f32,
 ) -> Launch {
     let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
     let channel = match pass {
@@ -181,7 +179,6 @@ pub(in crate::conv) fn launch_of(
             b_group: b[1] as u32,
             out_column: out[0] as u32,
             out_group: out[1] as u32,
-            slope,
             phased: phased.into(),
         },
     }
@@ -367,8 +364,7 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -388,8 +384,7 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
             let channel = (first_channel + column) / QUAD;
             let sum = Vector::<A, O>::cast_from(sum);
             let form = comptime!(product.epilogue);
-            out[at as usize] =
-                finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+            out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
         }
     } else {
         #[unroll]
@@ -400,8 +395,7 @@ pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
                 let channel = first_channel + column;
                 let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
                 let form = comptime!(product.epilogue);
-                out[at as usize] =
-                    finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+                out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
             }
         }
     }

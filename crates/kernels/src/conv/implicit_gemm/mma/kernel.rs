@@ -5,6 +5,7 @@ use cubecl::cmma;
 use cubecl::prelude::*;
 
 use super::form::Form;
+use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::{GatherArgs, Point};
 use crate::conv::implicit_gemm::blocks::{
     BlockArgs, CubeWork, Factor, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
@@ -20,8 +21,7 @@ const ALIGNMENT: usize = 32;
 pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
-    bias: ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -106,7 +106,7 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     }
     // Results may now overwrite the memory of the blocks.
     sync_cube();
-    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
+    store::<A, R, O>(epilogue, out, gather, block, &place, &sums, form);
 }
 
 /// The first line (or column) and the first term of a unit's load, within the block.
@@ -316,8 +316,7 @@ fn first_of(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -368,8 +367,7 @@ fn store<A: Float, R: Float, O: Size>(
                         let point = line_point(gather, line, form.product);
                         let sum = laid[(mine + quad) as usize];
                         store_quad::<A, R, O>(
-                            bias,
-                            residual,
+                            epilogue,
                             out,
                             gather,
                             block,

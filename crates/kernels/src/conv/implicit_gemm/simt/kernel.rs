@@ -4,6 +4,7 @@
 use cubecl::prelude::*;
 
 use super::form::Form;
+use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::{GatherArgs, Point};
 use crate::conv::implicit_gemm::blocks::{
     BlockArgs, CubeWork, Factor, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
@@ -16,8 +17,7 @@ use crate::cube::registers::{Registers, zeros};
 pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
-    bias: ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -72,7 +72,7 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
         }
         sync_cube();
     }
-    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
+    store::<A, R, O>(epilogue, out, gather, block, &place, &sums, form);
 }
 
 /// The first line (or column) and the first term of a unit's piece of loading work, within the block.
@@ -285,8 +285,7 @@ fn multiply<A: Float>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -310,8 +309,7 @@ fn store<A: Float, R: Float, O: Size>(
                     let sum = sums.index(index).read();
                     let column = place.first_column + (j * units_n + of_row) * QUAD;
                     store_quad::<A, R, O>(
-                        bias,
-                        residual,
+                        epilogue,
                         out,
                         gather,
                         block,

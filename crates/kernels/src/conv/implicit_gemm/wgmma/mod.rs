@@ -189,7 +189,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
             false => (elem(stored), form.stored_at_once()),
         };
         let cubes = config::cubes(&product, tile, &walk, device);
-        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes, epilogue);
+        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes);
         let cubes = cubes.min(numbers.tiles as usize);
         let flags = product.flags(&walk, tile, splits);
         // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
@@ -208,8 +208,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
                 words as usize,
                 image_map(read_image, &product, &walk, &form, factor),
                 flat_map(read_flat, &product, &form, factor),
-                epilogue.bias(conv.filter().count(), pair),
-                epilogue.residual(results, pair),
+                epilogue.args(conv.filter().count(), results, pair),
                 buffer(out, results * splits / form.stored_at_once() as usize),
                 buffer(&told, flags),
                 numbers,

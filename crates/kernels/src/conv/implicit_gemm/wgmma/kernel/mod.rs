@@ -19,6 +19,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::tile::WARP;
+use crate::conv::common::epilogue::EpilogueArgs;
 
 mod consumer;
 mod form;
@@ -44,8 +45,7 @@ use ring::{Ring, barriers, memory};
 pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
-    bias: ComptimeOption<Box<[Vector<R, P>]>>,
-    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    epilogue: &EpilogueArgs<R, P>,
     out: &mut [Vector<W, O>],
     flags: &mut [u32],
     numbers: &Numbers,
@@ -69,7 +69,7 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     // which the matrix instructions read them.
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
-        let mut results = Results::<R, P, W, O>::new(bias, residual, turned, out, flags);
+        let mut results = Results::<R, P, W, O>::new(epilogue, turned, out, flags);
         consume::<E, R, P, W, O>(&ring, &mut results, warp, numbers, form);
     } else if speaks_for_warp() {
         produce::<E>(image, flat, &mut ring, numbers, form);

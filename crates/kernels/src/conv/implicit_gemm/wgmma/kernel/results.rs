@@ -22,7 +22,7 @@ use super::form::{Form, Panel};
 use super::numbers::Numbers;
 use super::order::{Work, speaks_for_warp};
 use super::sums::Sums;
-use crate::conv::common::epilogue::{finish_at, finish_with};
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
 use crate::conv::common::gather::{row_place, row_result};
 
 /// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
@@ -34,8 +34,7 @@ const NOWHERE: u32 = u32::MAX;
 /// The output tensor and the tensors that are added to the sums.
 #[derive(CubeType)]
 pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
-    bias: ComptimeOption<Box<[Vector<R, P>]>>,
-    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
     turned: Shared<[Vector<u32, O>]>,
     out: &'a mut [Vector<W, O>],
@@ -46,13 +45,12 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
 #[cube]
 impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
-        bias: ComptimeOption<Box<[Vector<R, P>]>>,
-        residual: ComptimeOption<Box<[Vector<R, P>]>>,
+        epilogue: &'a EpilogueArgs<R, P>,
         turned: Shared<[Vector<u32, O>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { bias, residual, turned, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, turned, out, flags }
     }
 
     /// Stores 64 rows of a tile.
@@ -124,7 +122,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                     let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
                     let to = target(row, column, base, there, work, numbers, form);
                     let nth = comptime!(nth(chunk, half) + lane as usize);
-                    let value = self.finished(sums, nth, &to, numbers, form);
+                    let value = self.finished(sums, nth, &to, form);
                     if to.there {
                         let at = to.at / comptime!(form.stored_at_once());
                         self.out[at as usize] = Vector::<W, O>::cast_from(value);
@@ -187,14 +185,14 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let chunk = comptime!(panel.begin + nth_chunk as u32);
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
             let row = band + lane / QUAD + comptime!(panel.half * HALF);
-            let to = if comptime!(self.residual.is_some() || form.bias_of_row) {
+            let to = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
                 let (base, there) = row_base(row, work, numbers, form);
                 target(row, column, base, there, work, numbers, form)
             } else {
                 target(row, column, 0u32.runtime(), true.runtime(), work, numbers, form)
             };
             let nth = comptime!(nth(chunk, panel.half));
-            let pair = self.finished(sums, nth, &to, numbers, form);
+            let pair = self.finished(sums, nth, &to, form);
             if comptime!(form.stored == 2) {
                 words[nth_chunk] = u32::reinterpret(pair);
             } else {
@@ -309,7 +307,6 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Sums,
         #[comptime] nth: usize,
         to: &Target,
-        numbers: &Numbers,
         #[comptime] form: Form,
     ) -> Vector<R, P> {
         let mut sum = Vector::<f32, P>::empty();
@@ -320,17 +317,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
         if comptime!(form.bias_of_row) {
             let sum = sum + Vector::new(self.bias_of(to.channel));
-            finish_with::<R, f32, P>(&self.residual, sum, at, numbers.slope, form.epilogue)
+            finish_with::<R, f32, P>(self.epilogue, sum, at, form.epilogue)
         } else {
-            finish_at::<R, f32, P>(
-                &self.bias,
-                &self.residual,
-                sum,
-                channel,
-                at,
-                numbers.slope,
-                form.epilogue,
-            )
+            finish_at::<R, f32, P>(self.epilogue, sum, channel, at, form.epilogue)
         }
     }
 
@@ -338,7 +327,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     fn bias_of(&self, row: u32) -> f32 {
         let mut bias_of_row = 0.0f32;
         #[comptime]
-        match &self.bias {
+        match &self.epilogue.bias {
             ComptimeOption::Some(bias) => {
                 let lanes = P::value();
                 let pair = bias[(row / lanes as u32) as usize];
