@@ -18,7 +18,7 @@ pub(super) struct BlockArgs {
 
 /// The group, the block of rows and the block of columns of unit `i`.
 #[cube]
-fn place_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
+fn work_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
     if comptime!(columns_first) {
         let (rest, column_block) = block.column_blocks.div_mod(i);
         let (group, row_block) = block.row_blocks.div_mod(rest);
@@ -46,7 +46,7 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     if i >= block.blocks {
         terminate!();
     }
-    let (group, row_block, column_block) = place_of(block, i, form.columns_first);
+    let (group, row_block, column_block) = work_of(block, i, form.columns_first);
     let first_row = row_block * comptime!(form.rows);
     let lanes = N::value() as u32;
     let first_column = column_block * comptime!(form.vectors) * lanes;

@@ -39,8 +39,8 @@ struct UnitWork {
 
 /// The work of the `i`-th unit.
 #[cube]
-fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> UnitWork {
-    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+fn work_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> UnitWork {
+    let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, along) = block.runs.div_mod(rest);
     let (outer, chunk) = block.chunks.div_mod(rest);
@@ -72,21 +72,21 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
         terminate!();
     }
     let lanes = N::value() as u32;
-    let place = place_of(block, i, form);
-    let vector = place.chunk * comptime!(form.together) + place.beside;
+    let work = work_of(block, i, form);
+    let vector = work.chunk * comptime!(form.chunk_vectors) + work.beside;
     let (channel, rows) = if comptime!(form.across.is_some()) {
         (vector, lanes)
     } else {
         (vector * lanes, 1u32.runtime())
     };
-    let first = (place.outer * block.height + place.line) * block.width + place.along;
+    let first = (work.outer * block.height + work.line) * block.width + work.along;
     let row = row_point(gather, first * rows, form.gather);
 
     let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
-    add_lines::<S, A, N>(a, packed, gather, &place, &row, channel, &sums, form);
+    add_lines::<S, A, N>(a, packed, gather, &work, &row, channel, &sums, form);
     let first = row.other + channel * gather.out_group;
     store::<S, A, N, C>(
-        &bias, epilogue, out, gather, block, &place, &sums, vector, first, rows, form,
+        &bias, epilogue, out, gather, block, &work, &sums, vector, first, rows, form,
     );
 }
 
@@ -97,7 +97,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
-    place: &UnitWork,
+    work: &UnitWork,
     row: &Point,
     channel: u32,
     sums: &Registers<A, N>,
@@ -106,7 +106,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     let lanes = N::value() as u32;
     let (start, reach, extent) = if comptime!(form.across.is_some()) {
         let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
-        let start = place.along as i32 - comptime!(form.lead(across));
+        let start = work.along as i32 - comptime!(form.lead(across));
         let reach = comptime!(form.vectors(across) as i32);
         (start, reach.runtime(), gather.width.extent / lanes as i32)
     } else {
@@ -121,7 +121,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
         let d = row.depth + td as i32 * gather.depth.tap_step;
         if d >= 0 && d < gather.depth.extent {
             let plane = plane + (d * gather.depth.a_step) as u32;
-            let weights = tap_point(gather, td, 0u32, 0u32).other + place.chunk * gather.b_group;
+            let weights = tap_point(gather, td, 0u32, 0u32).other + work.chunk * gather.b_group;
             for y in 0..gather.height.taps_count + comptime!(form.lines - 1) {
                 let h = first_line + y as i32 * gather.height.tap_step;
                 if h >= 0 && h < gather.height.extent {
@@ -130,7 +130,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
                         start,
                         extent,
                         y,
-                        weights: weights / lanes + place.beside,
+                        weights: weights / lanes + work.beside,
                     };
                     if whole {
                         add_line::<S, A, N>(a, packed, gather, &line, sums, false, form);
@@ -152,7 +152,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &UnitWork,
+    work: &UnitWork,
     sums: &Registers<A, N>,
     vector: u32,
     first: u32,
@@ -162,10 +162,10 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     let lanes = N::value() as u32;
     #[unroll]
     for l in 0..form.lines {
-        if place.line + l < block.height {
+        if work.line + l < block.height {
             #[unroll]
             for r in 0..form.along.rows {
-                if place.along + r < block.width {
+                if work.along + r < block.width {
                     let along = r * rows * gather.width.out_step;
                     let at = (first + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();

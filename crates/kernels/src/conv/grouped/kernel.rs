@@ -41,11 +41,11 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let lanes = N::value() as u32;
-    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+    let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, run) = block.runs.div_mod(rest);
     let (outer, chunk) = block.chunks.div_mod(rest);
-    let vector = chunk * comptime!(form.together) + beside;
+    let vector = chunk * comptime!(form.chunk_vectors) + beside;
     let group = vector / comptime!(form.columns);
     let first = run * comptime!(form.along.rows);
     let row = row_point(gather, (outer * block.height + line) * block.width + first, form.gather);
@@ -67,7 +67,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
                 let weights = ((tap.other + chunk * gather.b_group) / lanes + beside) as usize;
                 for channels in 0..comptime!(form.inner).runtime() {
                     let line = line + channels as usize;
-                    let step = comptime!((LANES as u32 * form.together) as usize);
+                    let step = comptime!((LANES as u32 * form.chunk_vectors) as usize);
                     let weights = weights + channels as usize * step;
                     if whole {
                         add_line::<S, A, N>(
@@ -114,7 +114,7 @@ fn add_line<S: Float, A: Float, N: Size>(
     for t in 0..form.along.taps {
         #[unroll]
         for channel in 0..N::value() {
-            let at = comptime!(t * form.tap() + channel as u32 * form.together);
+            let at = comptime!(t * form.tap() + channel as u32 * form.chunk_vectors);
             let weight = packed[weights + comptime!(at as usize)];
             #[unroll]
             for r in 0..form.along.rows {

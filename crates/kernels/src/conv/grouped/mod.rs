@@ -44,7 +44,7 @@ const LANES: usize = config::LANES as usize;
 const UNITS: u32 = 128;
 
 /// The most vectors of filters whose weights are contiguous.
-const MOST_TOGETHER: usize = 16;
+const MOST_CHUNK_VECTORS: usize = 16;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ struct Form {
     inner: u32,
     /// The number of vectors of filters of a group, and of the groups whose weights are contiguous.
     columns: u32,
-    together: u32,
+    chunk_vectors: u32,
     gather: GatherForm,
     epilogue: EpilogueForm,
 }
@@ -64,13 +64,13 @@ struct Form {
 impl Form {
     /// The distance from one tap along the width to the next, in vectors of packed weights.
     fn tap(&self) -> u32 {
-        self.tap_jump * self.inner * LANES as u32 * self.together
+        self.tap_jump * self.inner * LANES as u32 * self.chunk_vectors
     }
 }
 
 /// The layout of the weights.
 fn packing(conv: &Convolution, pass: Pass) -> Packing {
-    let most = MOST_TOGETHER / (columns(conv, pass) / LANES).max(1);
+    let most = MOST_CHUNK_VECTORS / (columns(conv, pass) / LANES).max(1);
     let beside = 1 << conv.groups().trailing_zeros().min(most.max(1).ilog2());
     Packing::beside(conv, pass, beside)
 }
@@ -122,7 +122,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let packing = packing(conv, pass);
     let packed = packing.pack(arguments, w);
     let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
-    let together = packing.steps().inner / LANES;
+    let chunk_vectors = packing.steps().inner / LANES;
     let vectors = conv.groups() * columns;
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
@@ -133,7 +133,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
             tap_jump: along.tap_jump as u32,
             inner: inner as u32,
             columns: columns as u32,
-            together: together as u32,
+            chunk_vectors: chunk_vectors as u32,
             gather: GatherForm::new(conv, pass),
             epilogue: epilogue.form(dtype),
         };
@@ -157,7 +157,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                     units as u32,
                     height as u32,
                     runs as u32,
-                    (vectors / together) as u32,
+                    (vectors / chunk_vectors) as u32,
                     height as u32,
                     along.rows as u32,
                 ),

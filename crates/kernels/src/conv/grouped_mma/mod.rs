@@ -64,7 +64,7 @@ impl Kernel for Config {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        self.refuse(conv, request, device)
+        self.validate(conv, request, device)
     }
 
     fn units(&self, conv: &Convolution, request: Request, _: &Capabilities) -> u32 {

@@ -11,8 +11,8 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{
     Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
-    has_result, inner, load_if, only_phase, phase, placed, reads_inside, row_point, term_point,
-    weight_steps,
+    has_result, inner, load_if, only_phase, phase, reads_inside, row_point, term_point,
+    weight_steps, with_offset,
 };
 use crate::conv::implicit_gemm::rules::longest_product;
 use crate::conv::problem::{Pass, results};
@@ -74,9 +74,9 @@ impl Product {
         let (inner, columns) = (inner(conv, pass), columns(conv, pass));
         let steps = weight_steps(conv, pass);
         // A vector load must read neighbours in memory, and must not cross into another tap or group.
-        let side = |along_terms: bool, together: usize| {
+        let side = |along_terms: bool, neighbours: usize| {
             let most = if along_terms { terms } else { lines };
-            Side { along_terms, lanes: 1 << together.trailing_zeros().min(most.ilog2()) }
+            Side { along_terms, lanes: 1 << neighbours.trailing_zeros().min(most.ilog2()) }
         };
         let if_last = |count: usize| if last { count } else { 1 };
         let (a, b) = match (filter, steps.inner, steps.column) {
@@ -283,7 +283,7 @@ pub(in crate::conv) fn loaded_line(
     // A load is either entirely before the end or entirely past it.
     let last = block.lines - comptime!(product.a.lines_a_load());
     let point = line_point(work, min(work.first_line + line, last), product);
-    let point = placed(&work.phase.gather, &point, product.gather);
+    let point = with_offset(&work.phase.gather, &point, product.gather);
     Point {
         depth: point.depth,
         height: point.height,
@@ -312,7 +312,7 @@ pub(in crate::conv) fn loaded_term(
 ) -> Term {
     if comptime!(product.one_tap) {
         let tap = term_point(&work.phase.gather, first, product.gather);
-        let tap = placed(&work.phase.gather, &tap, product.gather);
+        let tap = with_offset(&work.phase.gather, &tap, product.gather);
         Term { point: further(&work.phase.gather, &tap, term), there: true.runtime() }
     } else {
         let there = first + term < work.end_term;
@@ -322,7 +322,7 @@ pub(in crate::conv) fn loaded_term(
         } else {
             term_point(&work.phase.gather, term, product.gather)
         };
-        Term { point: placed(&work.phase.gather, &point, product.gather), there }
+        Term { point: with_offset(&work.phase.gather, &point, product.gather), there }
     }
 }
 

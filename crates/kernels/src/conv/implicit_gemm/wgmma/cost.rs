@@ -19,7 +19,7 @@ const SHARED: f64 = 128.0;
 /// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
 /// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
 /// line in shared memory that it fills with zeros, because the channels end there.
-const BROUGHT: f64 = 1.62;
+const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 1.5;
 const EMPTY: f64 = 0.55;
 
@@ -93,7 +93,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Ca
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
     let columns = product.columns_bytes(tile) as f64;
-    let loading = parts * (rows + columns) / (BROUGHT * cached(device));
+    let loading = parts * (rows + columns) / (LOAD_SPEED * cached(device));
     let (sizes, steps) = product.image();
     let pixel = steps[sizes.len() - 2] * product.size;
     if product.pass == Pass::Filter || product.comb().is_some() {
@@ -106,7 +106,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, device: &Ca
         (lines * LINE as usize - bytes) as f64 / (lines * CHUNK_BYTES) as f64
     };
     let mut chunks = rows / f64::from(LINE) * empty(product.inner());
-    if product.flat.across {
+    if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns());
     }
     let unaligned = if pixel.is_multiple_of(LINE as usize) { 1.0 } else { UNALIGNED };
@@ -136,7 +136,7 @@ fn slow_lines(
     if filter && product.comb().is_none() && !product.inner().is_multiple_of(line) {
         step += PARTIAL * image / product.slices() as f64;
     }
-    if filter && product.flat.across && !product.columns().is_multiple_of(line) {
+    if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {
         step += PARTIAL * line as f64 / tiles_m as f64;
     }
     step * steps as f64 / device.multiprocessor_count() as f64

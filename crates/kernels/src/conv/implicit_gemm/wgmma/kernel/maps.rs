@@ -58,9 +58,9 @@ pub(in super::super) fn flat_map(
 ) -> TensorMapArg<Tiled> {
     let tile = form.tile;
     let across = if form.filter { tile.block_m } else { tile.block_n };
-    let brought = product.flat.brought(across, form.line(), tile.block_k);
+    let box_size = product.flat.box_size(across, form.line(), tile.block_k);
     let (sizes, steps) = product.flat();
-    let args = TiledArgs { tile_size: Shape::new(brought) };
+    let args = TiledArgs { tile_size: Shape::new(box_size) };
     TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(Swizzle::B128.into())
 }
 

@@ -10,8 +10,8 @@
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time (`turn_over`).
-//! Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
+//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time
+//! (`store_rearranged`). Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -20,10 +20,10 @@ use super::super::tile::BAND;
 use super::super::tile::{CHUNK, PAIR, WARP, WARPGROUP};
 use super::form::{Form, Panel};
 use super::numbers::Numbers;
-use super::order::{Work, speaks_for_warp};
+use super::order::{Work, is_warp_leader};
 use super::sums::Sums;
 use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
-use crate::conv::common::gather::{row_place, row_result};
+use crate::conv::common::gather::{row_position, row_result};
 
 /// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
 const QUAD: u32 = 4;
@@ -36,7 +36,7 @@ const NOWHERE: u32 = u32::MAX;
 pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
     epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
-    turned: Shared<[Vector<u32, O>]>,
+    rearranged: Shared<[Vector<u32, O>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
@@ -46,15 +46,15 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
 impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
         epilogue: &'a EpilogueArgs<R, P>,
-        turned: Shared<[Vector<u32, O>]>,
+        rearranged: Shared<[Vector<u32, O>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { epilogue, turned, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, rearranged, out, flags }
     }
 
     /// Stores 64 rows of a tile.
-    pub(super) fn keep(
+    pub(super) fn store_rows(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -63,17 +63,17 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         if comptime!(form.checked) {
-            self.tell(sums, first_row, work, numbers, form);
+            self.flag_nonfinite(sums, first_row, work, numbers, form);
         }
         if comptime!(form.packed) {
-            self.turn_over(sums, first_row, work, numbers, form);
+            self.store_rearranged(sums, first_row, work, numbers, form);
         } else {
             self.store(sums, first_row, work, numbers, form);
         }
     }
 
     /// Flags a band of rows that has non-finite sums.
-    fn tell(
+    fn flag_nonfinite(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -95,7 +95,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             work.group
         };
         let column = group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
-        if speaks_for_warp() {
+        if is_warp_leader() {
             self.flags[(column * numbers.bands + band) as usize] = u32::cast_from(found);
         }
     }
@@ -134,7 +134,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
 
     /// Stores the results in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
     /// than pieces of eight columns.
-    fn turn_over(
+    fn store_rearranged(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -152,15 +152,15 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 let panel = comptime!(form.result_panel(nth));
                 let words = self.words(sums, panel, first_row, work, numbers, form);
                 if comptime!(form.stored == 2) {
-                    self.lay_down(&words, panel, form);
+                    self.write_panel(&words, panel, form);
                 } else {
-                    self.lay_down_wide(&words, panel, form);
+                    self.write_wide_panel(&words, panel, form);
                 }
             }
             sync_plane();
             #[unroll]
             for nth in first..end {
-                self.take_up(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
+                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
             }
             sync_plane();
         }
@@ -206,13 +206,18 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Writes a panel of 16-bit results to shared memory, eight rows of four chunks at a time. The chunks of each row
     /// are swizzled, as the copy engine would do it, so that one chunk of eight rows, and eight chunks of one row, are
     /// in different banks.
-    fn lay_down(&mut self, words: &Array<u32>, #[comptime] panel: Panel, #[comptime] form: Form) {
+    fn write_panel(
+        &mut self,
+        words: &Array<u32>,
+        #[comptime] panel: Panel,
+        #[comptime] form: Form,
+    ) {
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
         let down = lane % HALF;
-        let place = place_of(panel, form);
-        let laid = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
+        let place = panel_start(panel, form);
+        let start = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
         #[unroll]
         for quad in 0..comptime!(panel.chunks / QUAD) {
             let mut matrices = Array::<Vector<u32, One>>::new(4usize);
@@ -222,9 +227,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 single.insert(0usize, words[comptime!((quad * QUAD + chunk) as usize)]);
                 matrices[chunk as usize] = single;
             }
-            let at = (laid ^ comptime!(quad * QUAD)) as usize;
+            let at = (start ^ comptime!(quad * QUAD)) as usize;
             definition.store_matrix_with_form::<Vector<u32, O>, One>(
-                &mut self.turned[at..at + 1],
+                &mut self.rearranged[at..at + 1],
                 &matrices,
                 StMatrixForm::M8N8B16,
                 4usize,
@@ -236,7 +241,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// The same for 32-bit results. Neighbouring units exchange pairs, so that each has four columns of one of two
     /// chunks. Every other row is permuted in steps of four vectors, so that the vectors of eight units are in
     /// different banks.
-    fn lay_down_wide(
+    fn write_wide_panel(
         &mut self,
         words: &Array<u32>,
         #[comptime] panel: Panel,
@@ -245,9 +250,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let odd = mine & 1u32 != 0u32;
-        let place = place_of(panel, form);
+        let place = panel_start(panel, form);
         let four = (mine / 2 + mine % 2 * 2) ^ (down % 2 * QUAD);
-        let laid = place + down * comptime!(form.staged_line()) + four;
+        let start = place + down * comptime!(form.staged_line()) + four;
         #[unroll]
         for two in 0..comptime!(panel.chunks as usize / 2) {
             let mut columns = Vector::<u32, O>::empty();
@@ -260,12 +265,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 columns.insert(i, select(odd, given, kept));
                 columns.insert(comptime!(i + 2), select(odd, kept, given));
             }
-            self.turned[(laid ^ comptime!(two as u32 * QUAD)) as usize] = columns;
+            self.rearranged[(start ^ comptime!(two as u32 * QUAD)) as usize] = columns;
         }
     }
 
     /// Reads a panel from shared memory, row by row, and stores it.
-    fn take_up(
+    fn store_panel(
         &mut self,
         #[comptime] panel: Panel,
         first_row: u32,
@@ -274,7 +279,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         let lane = UNIT_POS % WARP;
-        let place = place_of(panel, form);
+        let place = panel_start(panel, form);
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let (base, there) = row_base(band + lane % BAND, work, numbers, form);
         let base = select(there, base, NOWHERE);
@@ -284,7 +289,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (down, mine) = (lane / line, lane % line);
         let permuted =
             if comptime!(form.stored == 2) { mine ^ down } else { mine ^ (down % 2 * QUAD) };
-        let taken = place + down * comptime!(form.staged_line()) + permuted;
+        let from = place + down * comptime!(form.staged_line()) + permuted;
         let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
         #[unroll]
         for i in 0..comptime!(HALF / rows) {
@@ -293,10 +298,10 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let to = target(band + place, column, base, base != NOWHERE, work, numbers, form);
             // For 32-bit results, the permutation repeats every two rows.
             let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
-            let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
+            let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
             if to.there {
                 self.out[(to.at / at_once) as usize] =
-                    Vector::<W, O>::reinterpret(self.turned[at as usize]);
+                    Vector::<W, O>::reinterpret(self.rearranged[at as usize]);
             }
         }
     }
@@ -349,7 +354,7 @@ const HALF: u32 = BAND / 2;
 
 /// The place in shared memory of a warp's panel.
 #[cube]
-fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
+fn panel_start(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
     UNIT_POS / WARP * comptime!(form.staged_by_warp())
         + comptime!(panel.place * HALF * form.staged_line())
 }
@@ -424,7 +429,7 @@ fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) ->
         (base + row * numbers.row_step, row < numbers.rows)
     } else {
         let phase = &work.phase;
-        let place = row_place(&phase.gather, row, form.gather);
+        let place = row_position(&phase.gather, row, form.gather);
         let there = row < numbers.rows && place.width < numbers.line_rows;
         let there = if comptime!(form.comb.is_some()) {
             there && place.height < numbers.plane_rows
