@@ -1,27 +1,14 @@
 //! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
 use crate::conv::common::epilogue::{EpilogueArgs, finish_with};
 use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
+use crate::conv::common::run::RunArgs;
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
-
-/// The numbers of a launch, besides those of the gather.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct BlockArgs {
-    pub(super) units: u32,
-    /// The number of blocks along the height and along the width, and of chunks of vectors with contiguous weights.
-    pub(super) lines: FastDivmod<u32>,
-    pub(super) runs: FastDivmod<u32>,
-    pub(super) chunks: FastDivmod<u32>,
-    /// The number of rows along the height, and of rows (or vectors of rows) along the width.
-    pub(super) height: u32,
-    pub(super) width: u32,
-}
 
 /// The place of a unit's work.
 #[derive(CubeType, Clone, Copy)]
@@ -39,7 +26,7 @@ struct UnitWork {
 
 /// The work of the `i`-th unit.
 #[cube]
-fn work_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> UnitWork {
+fn work_of(block: &RunArgs, i: u32, #[comptime] form: Form) -> UnitWork {
     let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, along) = block.runs.div_mod(rest);
@@ -62,7 +49,7 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &RunArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -151,7 +138,7 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &RunArgs,
     work: &UnitWork,
     sums: &Registers<A, N>,
     vector: u32,

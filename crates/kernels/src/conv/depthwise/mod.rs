@@ -36,6 +36,7 @@ use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
+use crate::conv::common::run::RunArgsLaunch;
 use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -51,7 +52,6 @@ mod lines;
 
 pub use config::Config;
 use form::Form;
-use kernel::BlockArgsLaunch;
 
 /// The units of a cube on a GPU. There are few, because each uses many registers.
 const UNITS: u32 = 128;
@@ -180,7 +180,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 Epilogue { bias: None, ..epilogue }.args(channels, results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(
+                RunArgsLaunch::new(
                     units as u32,
                     lines as u32,
                     row_runs as u32,

@@ -1,27 +1,13 @@
 //! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 
 use super::{Form, LANES};
 use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, row_point, tap_point};
-use crate::conv::common::run::pixels_of;
+use crate::conv::common::run::{RunArgs, pixels_of};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
-
-/// The numbers of a launch, besides those of the gather.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct BlockArgs {
-    pub(super) units: u32,
-    /// The number of rows along the height, of runs along the width, and of chunks of vectors with contiguous weights.
-    pub(super) lines: FastDivmod<u32>,
-    pub(super) runs: FastDivmod<u32>,
-    pub(super) chunks: FastDivmod<u32>,
-    /// The number of rows along the height and the width.
-    pub(super) height: u32,
-    pub(super) width: u32,
-}
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
@@ -31,7 +17,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
     epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &RunArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,

@@ -23,7 +23,7 @@ use crate::conv::common::gather::{Gather, GatherForm, Sweep, columns, inner};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{check_registers, independent_units};
-use crate::conv::common::run::Run;
+use crate::conv::common::run::{Run, RunArgsLaunch};
 use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -35,7 +35,6 @@ mod cost;
 mod kernel;
 
 pub use config::Config;
-use kernel::BlockArgsLaunch;
 
 /// The lanes of every vector.
 const LANES: usize = config::LANES as usize;
@@ -153,7 +152,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 epilogue.args(conv.filter().count(), results, LANES),
                 buffer(out, results / LANES),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(
+                RunArgsLaunch::new(
                     units as u32,
                     height as u32,
                     runs as u32,
