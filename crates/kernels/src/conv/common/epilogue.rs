@@ -64,30 +64,27 @@ impl Epilogue<'_> {
         EpilogueForm { bf16: form.bf16 && !self.rounds, ..form }
     }
 
-    pub(in crate::conv) fn slope(&self) -> f32 {
-        slope(self.activation)
-    }
-
-    /// The bias of `filters` filters, as vectors.
-    pub(in crate::conv) fn bias<T: LaunchArg<RuntimeArg = BufferArg>>(
+    /// The kernel arguments, for `filters` filters and `results` results in vectors of `lanes`.
+    pub(in crate::conv) fn args<S: Float, N: Size>(
         &self,
         filters: usize,
-        lanes: usize,
-    ) -> ComptimeOptionArgs<T> {
-        optional(self.bias, filters / lanes)
-    }
-
-    /// The residual of `results` results, as vectors.
-    pub(in crate::conv) fn residual<T: LaunchArg<RuntimeArg = BufferArg>>(
-        &self,
         results: usize,
         lanes: usize,
-    ) -> ComptimeOptionArgs<T> {
-        optional(self.residual, results / lanes)
+    ) -> EpilogueArgsLaunch<S, N> {
+        let slope = match self.activation {
+            Activation::Leaky(slope) => slope,
+            _ => 0.0,
+        };
+        EpilogueArgsLaunch::new(
+            optional(self.bias, filters / lanes),
+            optional(self.residual, results / lanes),
+            slope,
+        )
     }
 }
 
-fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
+/// A tensor that may be missing, in vectors.
+pub(in crate::conv) fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     handle: Option<&Handle>,
     vectors: usize,
 ) -> ComptimeOptionArgs<T> {
@@ -97,12 +94,12 @@ fn optional<T: LaunchArg<RuntimeArg = BufferArg>>(
     }
 }
 
-/// The factor for negative numbers; 0 for activations without one.
-fn slope(activation: Activation) -> f32 {
-    match activation {
-        Activation::Leaky(slope) => slope,
-        _ => 0.0,
-    }
+/// What is added to sums, in vectors like those of the results, and the factor for negative numbers.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::conv) struct EpilogueArgs<S: Float, N: Size> {
+    pub(in crate::conv) bias: ComptimeOption<Box<[Vector<S, N>]>>,
+    pub(in crate::conv) residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    pub(in crate::conv) slope: f32,
 }
 
 /// Activates and rounds a sum that already includes its bias and residual.
@@ -118,39 +115,36 @@ pub(in crate::conv) fn finish<S: Float, A: Float, N: Size>(
 /// Adds bias and residual to a sum, then activates and rounds it.
 #[cube]
 pub(in crate::conv) fn finish_at<S: Float, A: Float, N: Size>(
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     sum: Vector<A, N>,
     channel: u32,
     at: u32,
-    slope: f32,
     #[comptime] form: EpilogueForm,
 ) -> Vector<S, N> {
     let mut sum = sum;
     #[comptime]
-    match bias {
+    match &epilogue.bias {
         ComptimeOption::Some(bias) => sum += Vector::cast_from(bias[channel as usize]),
         ComptimeOption::None => {}
     }
-    finish_with::<S, A, N>(residual, sum, at, slope, form)
+    finish_with::<S, A, N>(epilogue, sum, at, form)
 }
 
 /// Adds the residual to a sum that already includes its bias, then activates and rounds it.
 #[cube]
 pub(in crate::conv) fn finish_with<S: Float, A: Float, N: Size>(
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     sum: Vector<A, N>,
     at: u32,
-    slope: f32,
     #[comptime] form: EpilogueForm,
 ) -> Vector<S, N> {
     let mut sum = sum;
     #[comptime]
-    match residual {
+    match &epilogue.residual {
         ComptimeOption::Some(residual) => sum += Vector::cast_from(residual[at as usize]),
         ComptimeOption::None => {}
     }
-    finish::<S, A, N>(sum, slope, form)
+    finish::<S, A, N>(sum, epilogue.slope, form)
 }
 
 /// Uses selections instead of maxima so that a NaN stays NaN. The NaN test is explicit because a shader compiler

@@ -2,6 +2,7 @@
 //! and are loaded only once.
 
 use cubecl::prelude::*;
+use cubecl::std::FastDivmod;
 
 use crate::conv::common::gather::{GatherArgs, Sweep};
 
@@ -40,6 +41,19 @@ impl Run {
     pub(in crate::conv) fn is_read(&self, p: u32) -> bool {
         (0..self.rows).any(|r| (0..self.taps).any(|t| self.pixel(r, t) == p))
     }
+}
+
+/// The numbers of a launch whose units each compute runs of rows by a vector, besides those of the gather.
+#[derive(CubeType, CubeLaunch)]
+pub(in crate::conv) struct RunArgs {
+    pub(in crate::conv) units: u32,
+    /// The number of blocks along the height, of runs along the width, and of chunks of vectors with contiguous weights.
+    pub(in crate::conv) lines: FastDivmod<u32>,
+    pub(in crate::conv) runs: FastDivmod<u32>,
+    pub(in crate::conv) chunks: FastDivmod<u32>,
+    /// The number of rows along the height, and of rows (or vectors of rows) along the width.
+    pub(in crate::conv) height: u32,
+    pub(in crate::conv) width: u32,
 }
 
 /// The pixels of a line that a run reads, from coordinate `start` on; zeros outside the line.

@@ -18,7 +18,7 @@ use windowpane_geometry::{Convolution, LIMIT, Layout};
 
 use super::arguments::Arguments;
 use super::buffer::buffer;
-use super::epilogue::{EpilogueForm, finish_at};
+use super::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
 use super::rules::widest_load;
 use crate::conv::problem::{Pass, Request, results, windows};
 use crate::cube::convert::{accumulator, elem};
@@ -91,14 +91,12 @@ pub(in crate::conv) fn add_parts(arguments: &Arguments<'_>, parts: &Handle) {
             units,
             width,
             buffer(parts, vectors * splits),
-            epilogue.bias(filters, width),
-            epilogue.residual(elements, width),
+            epilogue.args(filters, elements, width),
             buffer(out, vectors),
             vectors as u32,
             splits as u32,
             plane as u32,
             filters.div_ceil(width) as u32,
-            epilogue.slope(),
             lanes,
             arguments.runs,
             epilogue.form(dtype),
@@ -130,14 +128,12 @@ fn lanes(vectors: usize, splits: usize, device: &Capabilities) -> u32 {
 #[allow(clippy::too_many_arguments, reason = "the numbers of a launch")]
 fn sum_parts<A: Float, S: Float, O: Size>(
     parts: &[Vector<A, O>],
-    bias: ComptimeOption<Box<[Vector<S, O>]>>,
-    residual: ComptimeOption<Box<[Vector<S, O>]>>,
+    epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     elements: u32,
     splits: u32,
     plane: FastDivmod<u32>,
     filters: FastDivmod<u32>,
-    slope: f32,
     #[comptime] lanes: u32,
     #[comptime] runs: bool,
     #[comptime] form: EpilogueForm,
@@ -152,7 +148,7 @@ fn sum_parts<A: Float, S: Float, O: Size>(
         let sum = sum_of::<A, O>(parts, i, 0u32.runtime(), 1u32, elements, splits);
         // The filter of this result, which selects its bias.
         let filter = filters.modulo(plane.div(i));
-        out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
+        out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
     } else {
         // Neighbouring units have neighbouring sums.
         let across = comptime!(UNITS / lanes);
@@ -169,7 +165,7 @@ fn sum_parts<A: Float, S: Float, O: Size>(
                 sum += sums[(UNIT_POS + lane * across) as usize];
             }
             let filter = filters.modulo(plane.div(i));
-            out[i as usize] = finish_at::<S, A, O>(&bias, &residual, sum, filter, i, slope, form);
+            out[i as usize] = finish_at::<S, A, O>(epilogue, sum, filter, i, form);
         }
     }
 }

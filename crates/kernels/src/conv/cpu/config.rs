@@ -39,7 +39,7 @@ impl Config {
         let columns = columns(conv, request.pass);
         let lanes = (widest_register(request.dtype, device) as usize).min(match request.pass {
             // The vectors of the output gradient are loaded in its original layout.
-            Pass::Filter => 1 << together(conv).trailing_zeros().min(30),
+            Pass::Filter => 1 << contiguous_filters(conv).trailing_zeros().min(30),
             _ => columns.next_power_of_two(),
         });
         // Processors with 64-byte vectors have 32 vector registers, others have 16.
@@ -59,7 +59,7 @@ impl Config {
         Ok(Self { rows, vectors, lanes })
     }
 
-    pub(super) fn refuse(
+    pub(super) fn validate(
         self,
         conv: &Convolution,
         request: Request,
@@ -67,7 +67,7 @@ impl Config {
     ) -> Result<(), PlanError> {
         check_registers([self.rows, self.vectors, self.lanes], request, device)?;
         match request.pass {
-            Pass::Filter => check_neighbours(self.lanes, together(conv)),
+            Pass::Filter => check_neighbours(self.lanes, contiguous_filters(conv)),
             _ => Ok(()),
         }
     }
@@ -107,7 +107,7 @@ pub(in crate::conv) fn applies(
 }
 
 /// The number of filters of a group that are contiguous in memory.
-fn together(conv: &Convolution) -> usize {
+fn contiguous_filters(conv: &Convolution) -> usize {
     match conv.layout() {
         Layout::ChannelsLast => conv.filter().count() / conv.groups(),
         Layout::ChannelsFirst => 1,

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 
 use super::Form;
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, Point, Read, read_at, row_point, tap_point};
 use crate::cube::registers::{Registers, zeros};
 
@@ -14,12 +14,11 @@ pub(super) struct BlockArgs {
     pub(super) blocks: u32,
     pub(super) row_blocks: FastDivmod<u32>,
     pub(super) column_blocks: FastDivmod<u32>,
-    pub(super) slope: f32,
 }
 
 /// The group, the block of rows and the block of columns of unit `i`.
 #[cube]
-fn place_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
+fn work_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32, u32, u32) {
     if comptime!(columns_first) {
         let (rest, column_block) = block.column_blocks.div_mod(i);
         let (group, row_block) = block.row_blocks.div_mod(rest);
@@ -35,8 +34,7 @@ fn place_of(block: &BlockArgs, i: u32, #[comptime] columns_first: bool) -> (u32,
 pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     a: &[S],
     packed: &[Vector<A, N>],
-    bias: ComptimeOption<Box<[Vector<S, O>]>>,
-    residual: ComptimeOption<Box<[Vector<S, O>]>>,
+    epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -48,7 +46,7 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
     if i >= block.blocks {
         terminate!();
     }
-    let (group, row_block, column_block) = place_of(block, i, form.columns_first);
+    let (group, row_block, column_block) = work_of(block, i, form.columns_first);
     let first_row = row_block * comptime!(form.rows);
     let lanes = N::value() as u32;
     let first_column = column_block * comptime!(form.vectors) * lanes;
@@ -92,9 +90,7 @@ pub(super) fn cpu<S: Float, A: Float, N: Size, O: Size>(
             for v in 0..form.vectors {
                 let sum = sums.index((r * form.vectors + v) as usize).read();
                 let column = first_column + v * lanes;
-                store::<S, A, N, O>(
-                    &bias, &residual, out, gather, block, row, sum, group, column, form,
-                );
+                store::<S, A, N, O>(epilogue, out, gather, row, sum, group, column, form);
             }
         }
     }
@@ -184,11 +180,9 @@ fn add_term<S: Float, A: Float, N: Size>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<S, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, O>]>>,
+    epilogue: &EpilogueArgs<S, O>,
     out: &mut [Vector<S, O>],
     gather: &GatherArgs,
-    block: &BlockArgs,
     row: &Point,
     sum: Vector<A, N>,
     group: u32,
@@ -201,8 +195,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
             let at = (row.other + column) / lanes;
             let channel = (group * gather.columns + column) / lanes;
             let sum = Vector::<A, O>::cast_from(sum);
-            out[at as usize] =
-                finish_at::<S, A, O>(bias, residual, sum, channel, at, block.slope, form.epilogue);
+            out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at, form.epilogue);
         }
     } else {
         #[unroll]
@@ -212,15 +205,7 @@ fn store<S: Float, A: Float, N: Size, O: Size>(
                 let at = row.other + column * gather.out_column;
                 let channel = group * gather.columns + column;
                 let sum = Vector::<A, O>::new(sum.extract(lane));
-                out[at as usize] = finish_at::<S, A, O>(
-                    bias,
-                    residual,
-                    sum,
-                    channel,
-                    at,
-                    block.slope,
-                    form.epilogue,
-                );
+                out[at as usize] = finish_at::<S, A, O>(epilogue, sum, channel, at, form.epilogue);
             }
         }
     }

@@ -64,7 +64,7 @@ impl Kernel for Config {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        self.refuse(conv, request, device)
+        self.validate(conv, request, device)
     }
 
     fn units(&self, _: &Convolution, _: Request, device: &Capabilities) -> u32 {
@@ -144,16 +144,10 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 out_lanes,
                 buffer(a, inputs),
                 buffer(&packed, packing.elements() / lanes),
-                epilogue.bias(conv.filter().count(), out_lanes),
-                epilogue.residual(results, out_lanes),
+                epilogue.args(conv.filter().count(), results, out_lanes),
                 buffer(out, results / out_lanes),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(
-                    blocks as u32,
-                    row_blocks as u32,
-                    column_blocks as u32,
-                    epilogue.slope(),
-                ),
+                BlockArgsLaunch::new(blocks as u32, row_blocks as u32, column_blocks as u32),
                 form,
                 elem(dtype),
                 elem(accumulator(dtype)),

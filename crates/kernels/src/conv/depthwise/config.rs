@@ -82,7 +82,7 @@ impl Config {
         Ok(Self { rows, lines, lanes })
     }
 
-    pub(super) fn refuse(
+    pub(super) fn validate(
         self,
         conv: &Convolution,
         request: Request,

@@ -3,9 +3,9 @@
 
 use windowpane_geometry::Convolution;
 
+use super::chunk_vectors;
 use super::config::Config;
 use super::form::Form;
-use super::together;
 use crate::conv::common::cost;
 use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::Gather;
@@ -31,12 +31,12 @@ pub(super) fn seconds(
 ) -> f64 {
     let pass = request.pass;
     let lanes = config.lanes as usize;
-    let together = together(conv, lanes);
+    let chunk_vectors = chunk_vectors(conv, lanes);
     let epilogue = Epilogue::NONE.form(request.dtype);
     let (mut instructions, mut waiting, mut launches) = (0.0, 0.0, 1);
     for gather in Gather::all(conv, pass) {
         let form =
-            Form::new(conv, pass, device.cores.is_some(), config, &gather, together, epilogue);
+            Form::new(conv, pass, device.cores.is_some(), config, &gather, chunk_vectors, epilogue);
         let units = form.units(conv, &gather, lanes) as f64;
         let [depth, height, _] = gather.axes;
         let read = height.taps + (form.lines as usize - 1) * height.step;

@@ -141,7 +141,7 @@ struct Form {
     partial: bool,
     units: u32,
     /// The number of sums of each unit that are in shared memory at once.
-    together: u32,
+    at_once: u32,
     gather: GatherForm,
 }
 
@@ -195,7 +195,7 @@ pub(super) fn launch(arguments: &Arguments<'_>, config: Config) {
             lines: config.lines,
             partial: !width.output().is_multiple_of(config.rows as usize),
             units,
-            together: sums_at_once(dtype, config.lanes, units).min(taps),
+            at_once: sums_at_once(dtype, config.lanes, units).min(taps),
             gather: GatherForm::new(conv, Pass::Filter),
         };
         // SAFETY: vectors past the last repeat the last one and are not stored, windows past the last are skipped, reads of
@@ -383,10 +383,10 @@ fn add_strips<A: Float, N: Size>(
 ) {
     let lanes = N::value() as u32;
     let mut shared =
-        Shared::<[Vector<A, N>]>::new_slice(comptime!((form.units * form.together) as usize));
+        Shared::<[Vector<A, N>]>::new_slice(comptime!((form.units * form.at_once) as usize));
     #[unroll]
-    for first in range_stepped(0, comptime!(form.taps()), comptime!(form.together)) {
-        let count = comptime!(form.together.min(form.taps() - first));
+    for first in range_stepped(0, comptime!(form.taps()), comptime!(form.at_once)) {
+        let count = comptime!(form.at_once.min(form.taps() - first));
         #[unroll]
         for i in 0..count {
             shared[(UNIT_POS + comptime!(i * form.units)) as usize] =

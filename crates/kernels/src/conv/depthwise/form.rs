@@ -18,7 +18,7 @@ pub(super) struct Form {
     pub(super) lines: u32,
     pub(super) up: bool,
     /// The number of vectors of channels whose weights are contiguous.
-    pub(super) together: u32,
+    pub(super) chunk_vectors: u32,
     /// How lanes run along the width, if they do.
     pub(super) across: Option<Across>,
     pub(super) gather: GatherForm,
@@ -42,7 +42,7 @@ impl Form {
         runs: bool,
         config: Config,
         gather: &Gather,
-        together: usize,
+        chunk_vectors: usize,
         epilogue: EpilogueForm,
     ) -> Self {
         let [_, height, width] = gather.axes;
@@ -56,7 +56,7 @@ impl Form {
             tap_jump: width.tap_jump as u32,
             lines: if shares && (!runs || across.is_some()) { config.lines } else { 1 },
             up: height.tap_step < 0,
-            together: together as u32,
+            chunk_vectors: chunk_vectors as u32,
             across,
             gather: GatherForm::new(conv, pass),
             epilogue,

@@ -1,28 +1,14 @@
 //! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 
 use super::form::{Across, Form};
 use super::lines::{Line, add_line};
-use crate::conv::common::epilogue::finish_with;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_with};
 use crate::conv::common::gather::{GatherArgs, Point, row_point, tap_point};
+use crate::conv::common::run::RunArgs;
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
-
-/// The numbers of a launch, besides those of the gather.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct BlockArgs {
-    pub(super) units: u32,
-    /// The number of blocks along the height and along the width, and of chunks of vectors with contiguous weights.
-    pub(super) lines: FastDivmod<u32>,
-    pub(super) runs: FastDivmod<u32>,
-    pub(super) chunks: FastDivmod<u32>,
-    /// The number of rows along the height, and of rows (or vectors of rows) along the width.
-    pub(super) height: u32,
-    pub(super) width: u32,
-    pub(super) slope: f32,
-}
 
 /// The place of a unit's work.
 #[derive(CubeType, Clone, Copy)]
@@ -40,8 +26,8 @@ struct UnitWork {
 
 /// The work of the `i`-th unit.
 #[cube]
-fn place_of(block: &BlockArgs, i: u32, #[comptime] form: Form) -> UnitWork {
-    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+fn work_of(block: &RunArgs, i: u32, #[comptime] form: Form) -> UnitWork {
+    let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, along) = block.runs.div_mod(rest);
     let (outer, chunk) = block.chunks.div_mod(rest);
@@ -60,10 +46,10 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     bias: ComptimeOption<Box<[Vector<S, C>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &RunArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -73,21 +59,21 @@ pub(super) fn depthwise<S: Float, A: Float, N: Size, C: Size>(
         terminate!();
     }
     let lanes = N::value() as u32;
-    let place = place_of(block, i, form);
-    let vector = place.chunk * comptime!(form.together) + place.beside;
+    let work = work_of(block, i, form);
+    let vector = work.chunk * comptime!(form.chunk_vectors) + work.beside;
     let (channel, rows) = if comptime!(form.across.is_some()) {
         (vector, lanes)
     } else {
         (vector * lanes, 1u32.runtime())
     };
-    let first = (place.outer * block.height + place.line) * block.width + place.along;
+    let first = (work.outer * block.height + work.line) * block.width + work.along;
     let row = row_point(gather, first * rows, form.gather);
 
     let sums = zeros::<A, N>(comptime!(form.lines * form.along.rows));
-    add_lines::<S, A, N>(a, packed, gather, &place, &row, channel, &sums, form);
+    add_lines::<S, A, N>(a, packed, gather, &work, &row, channel, &sums, form);
     let first = row.other + channel * gather.out_group;
     store::<S, A, N, C>(
-        &bias, &residual, out, gather, block, &place, &sums, vector, first, rows, form,
+        &bias, epilogue, out, gather, block, &work, &sums, vector, first, rows, form,
     );
 }
 
@@ -98,7 +84,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
     gather: &GatherArgs,
-    place: &UnitWork,
+    work: &UnitWork,
     row: &Point,
     channel: u32,
     sums: &Registers<A, N>,
@@ -107,7 +93,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
     let lanes = N::value() as u32;
     let (start, reach, extent) = if comptime!(form.across.is_some()) {
         let across = comptime!(form.across.unwrap_or(Across { lanes: 1, start: 0 }));
-        let start = place.along as i32 - comptime!(form.lead(across));
+        let start = work.along as i32 - comptime!(form.lead(across));
         let reach = comptime!(form.vectors(across) as i32);
         (start, reach.runtime(), gather.width.extent / lanes as i32)
     } else {
@@ -122,7 +108,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
         let d = row.depth + td as i32 * gather.depth.tap_step;
         if d >= 0 && d < gather.depth.extent {
             let plane = plane + (d * gather.depth.a_step) as u32;
-            let weights = tap_point(gather, td, 0u32, 0u32).other + place.chunk * gather.b_group;
+            let weights = tap_point(gather, td, 0u32, 0u32).other + work.chunk * gather.b_group;
             for y in 0..gather.height.taps_count + comptime!(form.lines - 1) {
                 let h = first_line + y as i32 * gather.height.tap_step;
                 if h >= 0 && h < gather.height.extent {
@@ -131,7 +117,7 @@ fn add_lines<S: Float, A: Float, N: Size>(
                         start,
                         extent,
                         y,
-                        weights: weights / lanes + place.beside,
+                        weights: weights / lanes + work.beside,
                     };
                     if whole {
                         add_line::<S, A, N>(a, packed, gather, &line, sums, false, form);
@@ -149,11 +135,11 @@ fn add_lines<S: Float, A: Float, N: Size>(
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<S: Float, A: Float, N: Size, C: Size>(
     bias: &ComptimeOption<Box<[Vector<S, C>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &UnitWork,
+    block: &RunArgs,
+    work: &UnitWork,
     sums: &Registers<A, N>,
     vector: u32,
     first: u32,
@@ -163,16 +149,15 @@ fn store<S: Float, A: Float, N: Size, C: Size>(
     let lanes = N::value() as u32;
     #[unroll]
     for l in 0..form.lines {
-        if place.line + l < block.height {
+        if work.line + l < block.height {
             #[unroll]
             for r in 0..form.along.rows {
-                if place.along + r < block.width {
+                if work.along + r < block.width {
                     let along = r * rows * gather.width.out_step;
                     let at = (first + l * gather.height.out_step + along) / lanes;
                     let sum = sums.index(comptime!((l * form.along.rows + r) as usize)).read();
                     let sum = with_bias::<S, A, N, C>(bias, sum, vector, form);
-                    out[at as usize] =
-                        finish_with::<S, A, N>(residual, sum, at, block.slope, form.epilogue);
+                    out[at as usize] = finish_with::<S, A, N>(epilogue, sum, at, form.epilogue);
                 }
             }
         }

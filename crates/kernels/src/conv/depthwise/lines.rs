@@ -58,7 +58,7 @@ fn add_by_pixel<S: Float, A: Float, N: Size>(
     let mut held = Sequence::<Vector<A, N>>::new();
     #[unroll]
     for t in 0..form.along.taps {
-        held.push(packed[weights + comptime!((t * form.tap_jump * form.together) as usize)]);
+        held.push(packed[weights + comptime!((t * form.tap_jump * form.chunk_vectors) as usize)]);
     }
     #[unroll]
     for p in 0..comptime!(form.along.pixels().1) {
@@ -123,7 +123,7 @@ fn add_by_tap<S: Float, A: Float, N: Size>(
             let weights = weights_of::<N>(gather, line, line.y - ahead);
             #[unroll]
             for t in 0..form.along.taps {
-                let tap = comptime!((t * form.tap_jump * form.together) as usize);
+                let tap = comptime!((t * form.tap_jump * form.chunk_vectors) as usize);
                 let weight = packed[weights + tap];
                 #[unroll]
                 for r in 0..form.along.rows {

@@ -31,10 +31,12 @@ use windowpane_geometry::{Convolution, Layout, Tile};
 
 use crate::conv::common::arguments::Arguments;
 use crate::conv::common::buffer::buffer;
+use crate::conv::common::epilogue::{Epilogue, optional};
 use crate::conv::common::gather::{Gather, Sweep};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::independent_units;
+use crate::conv::common::run::RunArgsLaunch;
 use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -50,20 +52,19 @@ mod lines;
 
 pub use config::Config;
 use form::Form;
-use kernel::BlockArgsLaunch;
 
 /// The units of a cube on a GPU. There are few, because each uses many registers.
 const UNITS: u32 = 128;
 
 /// The most vectors of channels whose weights are contiguous.
-const MOST_TOGETHER: usize = 32;
+const MOST_CHUNK_VECTORS: usize = 32;
 
 /// The number of vectors of channels whose weights are contiguous: as many as divide all vectors.
-fn together(conv: &Convolution, lanes: usize) -> usize {
+fn chunk_vectors(conv: &Convolution, lanes: usize) -> usize {
     let vectors = conv.input().channels() / lanes;
     match conv.layout() {
         Layout::ChannelsLast => {
-            (1..=MOST_TOGETHER).rev().find(|count| vectors.is_multiple_of(*count)).unwrap_or(1)
+            (1..=MOST_CHUNK_VECTORS).rev().find(|count| vectors.is_multiple_of(*count)).unwrap_or(1)
         }
         Layout::ChannelsFirst => 1,
     }
@@ -72,7 +73,7 @@ fn together(conv: &Convolution, lanes: usize) -> usize {
 /// The layout of the weights for vectors of `lanes`.
 fn packing(conv: &Convolution, pass: Pass, lanes: usize) -> Packing {
     match conv.layout() {
-        Layout::ChannelsLast => Packing::beside(conv, pass, together(conv, lanes) * lanes),
+        Layout::ChannelsLast => Packing::beside(conv, pass, chunk_vectors(conv, lanes) * lanes),
         Layout::ChannelsFirst => Packing::repeated(conv, pass, lanes),
     }
 }
@@ -88,7 +89,7 @@ impl Kernel for Config {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        self.refuse(conv, request, device)
+        self.validate(conv, request, device)
     }
 
     fn units(&self, _: &Convolution, request: Request, device: &Capabilities) -> u32 {
@@ -152,12 +153,12 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
         Layout::ChannelsLast => (lanes, 1),
         Layout::ChannelsFirst => (1, lanes),
     };
-    let together = together(conv, lanes);
+    let chunk_vectors = chunk_vectors(conv, lanes);
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
     for gather in Gather::all(conv, pass) {
         let (runs, epilogue_form) = (arguments.runs, epilogue.form(dtype));
-        let form = Form::new(conv, pass, runs, config, &gather, together, epilogue_form);
+        let form = Form::new(conv, pass, runs, config, &gather, chunk_vectors, epilogue_form);
         let [_, Sweep { rows: height, .. }, Sweep { rows: columns, .. }] = gather.axes;
         let (width, vectors) = (columns / of_rows, channels / of_channels);
         let lines = height.div_ceil(form.lines as usize);
@@ -175,18 +176,17 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 of_channels,
                 buffer(a, inputs / lanes),
                 buffer(&packed, packing.elements() / lanes),
-                epilogue.bias(channels, of_channels),
-                epilogue.residual(results, lanes),
+                optional(epilogue.bias, channels / of_channels),
+                Epilogue { bias: None, ..epilogue }.args(channels, results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(
+                RunArgsLaunch::new(
                     units as u32,
                     lines as u32,
                     row_runs as u32,
-                    (vectors / together) as u32,
+                    (vectors / chunk_vectors) as u32,
                     height as u32,
                     width as u32,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

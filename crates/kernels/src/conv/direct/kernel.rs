@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::AXES;
 
-use crate::conv::common::epilogue::{EpilogueForm, finish, finish_at};
+use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish, finish_at};
 use crate::conv::common::tensor::{Coordinates, Order, TensorArgs, offset, place, row};
 use crate::cube::axis::{AxisArgs, AxisForm, coordinate, taps_of};
 use crate::cube::unit::unit_position;
@@ -25,7 +25,6 @@ pub(super) struct Problem {
     pub(super) channels_a_group: u32,
     pub(super) filters: FastDivmod<u32>,
     pub(super) filters_a_group: u32,
-    pub(super) slope: f32,
     /// The elements of a part, the windows of a part, and all windows.
     pub(super) part: FastDivmod<u32>,
     pub(super) part_windows: u32,
@@ -50,8 +49,7 @@ pub(super) struct Form {
 pub(super) fn forward<S: Float, A: Float>(
     x: &[S],
     w: &[S],
-    bias: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
-    residual: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    epilogue: &EpilogueArgs<S, Const<1>>,
     y: &mut [Vector<S, Const<1>>],
     problem: &Problem,
     #[comptime] form: Form,
@@ -92,8 +90,7 @@ pub(super) fn forward<S: Float, A: Float>(
         }
     }
     let sum = Vector::<A, Const<1>>::new(sum);
-    y[i as usize] =
-        finish_at::<S, A, Const<1>>(&bias, &residual, sum, filter, i, problem.slope, form.epilogue);
+    y[i as usize] = finish_at::<S, A, Const<1>>(epilogue, sum, filter, i, form.epilogue);
 }
 
 /// The offset of a tap's weight from that of the first tap.
@@ -144,7 +141,7 @@ pub(super) fn data<S: Float, A: Float>(
         }
     }
     let sum = Vector::<A, Const<1>>::new(sum);
-    dx[i as usize] = finish::<S, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
+    dx[i as usize] = finish::<S, A, Const<1>>(sum, 0.0f32, form.epilogue).extract(0usize);
 }
 
 /// The window that reads coordinate `x` at tap `t`; −1 if there is none.
@@ -199,7 +196,7 @@ pub(super) fn filter<S: Float, A: Float, O: Float>(
         }
     }
     let sum = Vector::<A, Const<1>>::new(sum);
-    dw[i as usize] = finish::<O, A, Const<1>>(sum, problem.slope, form.epilogue).extract(0usize);
+    dw[i as usize] = finish::<O, A, Const<1>>(sum, 0.0f32, form.epilogue).extract(0usize);
 }
 
 /// The coordinate that tap `t` of window `o` reads; −1 if it is outside the input.

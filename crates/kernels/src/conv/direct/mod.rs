@@ -76,7 +76,7 @@ pub(in crate::conv) fn applies(request: Request) -> Result<(), NotApplicable> {
     require(is_exact, "it does not round to tf32")
 }
 
-fn problem_args(conv: &Convolution, elements: usize, splits: usize, slope: f32) -> ProblemLaunch {
+fn problem_args(conv: &Convolution, elements: usize, splits: usize) -> ProblemLaunch {
     let [depth, height, width] = conv.grid().axes().each_ref().map(axis_args);
     let channels = conv.filter().channels() as u32;
     let filters = (conv.filter().count() / conv.groups()) as u32;
@@ -95,7 +95,6 @@ fn problem_args(conv: &Convolution, elements: usize, splits: usize, slope: f32) 
         channels,
         filters,
         filters,
-        slope,
         part,
         windows.div_ceil(splits) as u32,
         windows as u32,
@@ -120,7 +119,7 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
     };
     let axes = conv.grid().axes().each_ref().map(|axis| AxisForm::new(axis, false));
     let form = Form { axes, order, epilogue: epilogue.form(stored), runs: arguments.runs };
-    let problem = problem_args(conv, elements, splits, epilogue.slope());
+    let problem = problem_args(conv, elements, splits);
     match pass {
         // SAFETY: every access is inside the tensors by the arithmetic of `Axis` and `Coordinates`.
         Pass::Forward => unsafe {
@@ -130,8 +129,7 @@ fn launch(arguments: &Arguments<'_>) -> Result<(), PlanError> {
                 units,
                 buffer(a, a_len),
                 buffer(b, b_len),
-                epilogue.bias(conv.filter().count(), 1),
-                epilogue.residual(elements, 1),
+                epilogue.args(conv.filter().count(), elements, 1),
                 buffer(out, elements),
                 problem,
                 form,

@@ -1,39 +1,23 @@
 //! The work of a unit: its place, the lines of pixels that it adds, and its results.
 
 use cubecl::prelude::*;
-use cubecl::std::FastDivmod;
 
 use super::{Form, LANES};
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, row_point, tap_point};
-use crate::conv::common::run::pixels_of;
+use crate::conv::common::run::{RunArgs, pixels_of};
 use crate::cube::registers::{Registers, zeros};
 use crate::cube::unit::unit_position;
-
-/// The numbers of a launch, besides those of the gather.
-#[derive(CubeType, CubeLaunch)]
-pub(super) struct BlockArgs {
-    pub(super) units: u32,
-    /// The number of rows along the height, of runs along the width, and of chunks of vectors with contiguous weights.
-    pub(super) lines: FastDivmod<u32>,
-    pub(super) runs: FastDivmod<u32>,
-    pub(super) chunks: FastDivmod<u32>,
-    /// The number of rows along the height and the width.
-    pub(super) height: u32,
-    pub(super) width: u32,
-    pub(super) slope: f32,
-}
 
 #[cube(launch_unchecked)]
 #[allow(clippy::too_many_arguments, reason = "the tensors and numbers of a launch")]
 pub(super) fn grouped<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     packed: &[Vector<A, N>],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
-    block: &BlockArgs,
+    block: &RunArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
@@ -43,11 +27,11 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
         terminate!();
     }
     let lanes = N::value() as u32;
-    let (rest, beside) = (i / comptime!(form.together), i % comptime!(form.together));
+    let (rest, beside) = (i / comptime!(form.chunk_vectors), i % comptime!(form.chunk_vectors));
     let (rest, line) = block.lines.div_mod(rest);
     let (rest, run) = block.runs.div_mod(rest);
     let (outer, chunk) = block.chunks.div_mod(rest);
-    let vector = chunk * comptime!(form.together) + beside;
+    let vector = chunk * comptime!(form.chunk_vectors) + beside;
     let group = vector / comptime!(form.columns);
     let first = run * comptime!(form.along.rows);
     let row = row_point(gather, (outer * block.height + line) * block.width + first, form.gather);
@@ -69,7 +53,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
                 let weights = ((tap.other + chunk * gather.b_group) / lanes + beside) as usize;
                 for channels in 0..comptime!(form.inner).runtime() {
                     let line = line + channels as usize;
-                    let step = comptime!((LANES as u32 * form.together) as usize);
+                    let step = comptime!((LANES as u32 * form.chunk_vectors) as usize);
                     let weights = weights + channels as usize * step;
                     if whole {
                         add_line::<S, A, N>(
@@ -91,8 +75,7 @@ pub(super) fn grouped<S: Float, A: Float, N: Size>(
         if first + r < block.width {
             let at = (base + r * gather.width.out_step) / lanes;
             let sum = sums.index(comptime!(r as usize)).read();
-            out[at as usize] =
-                finish_at::<S, A, N>(&bias, &residual, sum, vector, at, block.slope, form.epilogue);
+            out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
         }
     }
 }
@@ -117,7 +100,7 @@ fn add_line<S: Float, A: Float, N: Size>(
     for t in 0..form.along.taps {
         #[unroll]
         for channel in 0..N::value() {
-            let at = comptime!(t * form.tap() + channel as u32 * form.together);
+            let at = comptime!(t * form.tap() + channel as u32 * form.chunk_vectors);
             let weight = packed[weights + comptime!(at as usize)];
             #[unroll]
             for r in 0..form.along.rows {

@@ -23,7 +23,7 @@ use crate::conv::common::gather::{Gather, GatherForm, Sweep, columns, inner};
 use crate::conv::common::kernel::Kernel;
 use crate::conv::common::pack::Packing;
 use crate::conv::common::rules::{check_registers, independent_units};
-use crate::conv::common::run::Run;
+use crate::conv::common::run::{Run, RunArgsLaunch};
 use crate::conv::error::PlanError;
 use crate::conv::problem::{Pass, Request, operands, results};
 use crate::cube::convert::{accumulator, elem};
@@ -35,7 +35,6 @@ mod cost;
 mod kernel;
 
 pub use config::Config;
-use kernel::BlockArgsLaunch;
 
 /// The lanes of every vector.
 const LANES: usize = config::LANES as usize;
@@ -44,7 +43,7 @@ const LANES: usize = config::LANES as usize;
 const UNITS: u32 = 128;
 
 /// The most vectors of filters whose weights are contiguous.
-const MOST_TOGETHER: usize = 16;
+const MOST_CHUNK_VECTORS: usize = 16;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +55,7 @@ struct Form {
     inner: u32,
     /// The number of vectors of filters of a group, and of the groups whose weights are contiguous.
     columns: u32,
-    together: u32,
+    chunk_vectors: u32,
     gather: GatherForm,
     epilogue: EpilogueForm,
 }
@@ -64,13 +63,13 @@ struct Form {
 impl Form {
     /// The distance from one tap along the width to the next, in vectors of packed weights.
     fn tap(&self) -> u32 {
-        self.tap_jump * self.inner * LANES as u32 * self.together
+        self.tap_jump * self.inner * LANES as u32 * self.chunk_vectors
     }
 }
 
 /// The layout of the weights.
 fn packing(conv: &Convolution, pass: Pass) -> Packing {
-    let most = MOST_TOGETHER / (columns(conv, pass) / LANES).max(1);
+    let most = MOST_CHUNK_VECTORS / (columns(conv, pass) / LANES).max(1);
     let beside = 1 << conv.groups().trailing_zeros().min(most.max(1).ilog2());
     Packing::beside(conv, pass, beside)
 }
@@ -122,7 +121,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
     let packing = packing(conv, pass);
     let packed = packing.pack(arguments, w);
     let (inner, columns) = (inner(conv, pass) / LANES, columns(conv, pass) / LANES);
-    let together = packing.steps().inner / LANES;
+    let chunk_vectors = packing.steps().inner / LANES;
     let vectors = conv.groups() * columns;
     let [inputs, _] = operands(conv, pass);
     let results = results(conv, pass);
@@ -133,7 +132,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
             tap_jump: along.tap_jump as u32,
             inner: inner as u32,
             columns: columns as u32,
-            together: together as u32,
+            chunk_vectors: chunk_vectors as u32,
             gather: GatherForm::new(conv, pass),
             epilogue: epilogue.form(dtype),
         };
@@ -150,18 +149,16 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 LANES,
                 buffer(a, inputs / LANES),
                 buffer(&packed, packing.elements() / LANES),
-                epilogue.bias(conv.filter().count(), LANES),
-                epilogue.residual(results, LANES),
+                epilogue.args(conv.filter().count(), results, LANES),
                 buffer(out, results / LANES),
                 gather.args(conv, &packing.steps()),
-                BlockArgsLaunch::new(
+                RunArgsLaunch::new(
                     units as u32,
                     height as u32,
                     runs as u32,
-                    (vectors / together) as u32,
+                    (vectors / chunk_vectors) as u32,
                     height as u32,
                     along.rows as u32,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

@@ -20,7 +20,6 @@ pub(super) struct BlockArgs {
     pub(super) lanes: u32,
     pub(super) members: u32,
     pub(super) walks: u32,
-    pub(super) slope: f32,
 }
 
 /// The place of a plane's work.
@@ -39,7 +38,7 @@ pub(super) struct PlaneWork {
 
 /// The work of a plane.
 #[cube]
-pub(super) fn place_of(block: &BlockArgs, #[comptime] form: Form) -> PlaneWork {
+pub(super) fn work_of(block: &BlockArgs, #[comptime] form: Form) -> PlaneWork {
     let (across, chunk) = block.chunks.div_mod(CUBE_POS_X);
     let (plane, unit) = (UNIT_POS / PLANE, UNIT_POS % PLANE);
     PlaneWork {

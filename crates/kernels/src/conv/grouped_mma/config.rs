@@ -71,7 +71,7 @@ impl Config {
         [(lines, 4), (lines, 2), (lines, 1), (4, 1)]
             .map(|(lines, chunks)| config(lines, chunks))
             .into_iter()
-            .find(|config| config.refuse(conv, request, device).is_ok())
+            .find(|config| config.validate(conv, request, device).is_ok())
     }
 
     pub(super) fn as_tile(self) -> Tile {
@@ -88,7 +88,7 @@ impl Config {
         Ok(Self { block_m, block_n, ratio_m, ratio_n, elems_per_thread, ..self })
     }
 
-    pub(super) fn refuse(
+    pub(super) fn validate(
         self,
         conv: &Convolution,
         request: Request,
@@ -154,7 +154,7 @@ pub(in crate::conv) fn applies(
     require(device.cores.is_none(), "it is for GPUs")?;
     require(request.precision == Precision::Strict, "it does not round to tf32")?;
     require(conv.input().batch() <= MOST_CUBES, "the batch is too large for one launch")?;
-    suits(conv, request.pass, request.dtype)?;
+    supports(conv, request.pass, request.dtype)?;
     require(
         Config::new(conv, request, device).is_some(),
         "the device has too little shared memory or too few units, or channels do not fill a block",
@@ -162,7 +162,7 @@ pub(in crate::conv) fn applies(
 }
 
 /// Whether the kernel can compute a problem, judged by its channels, taps and layout.
-pub(super) fn suits(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
+pub(super) fn supports(conv: &Convolution, pass: Pass, dtype: DType) -> Result<(), NotApplicable> {
     let chunk = CHUNK as usize;
     let (inner, columns) = (inner(conv, pass), columns(conv, pass));
     require(dtype.size() == 2, "elements are not of 16 bits")?;

@@ -196,7 +196,7 @@ impl Form {
 
     /// The line in shared memory where line `j` of windows of a half is stored: in the place of pixels that are no
     /// longer needed, or, for unfinished sums, which are wider, after all pixels.
-    pub(super) fn laid_line(&self, half: u32, j: u32) -> u32 {
+    pub(super) fn result_line(&self, half: u32, j: u32) -> u32 {
         let line = half * self.height.rows + j;
         match (self.late, half) {
             (true, _) => line,
@@ -205,17 +205,17 @@ impl Form {
         }
     }
 
-    pub(super) fn laid_pitch(&self) -> u32 {
+    pub(super) fn result_pitch(&self) -> u32 {
         if self.late { self.tiles() * self.parts() } else { self.pitch() }
     }
 
-    pub(super) fn laid_first(&self) -> u32 {
+    pub(super) fn result_first(&self) -> u32 {
         if self.late { self.pixel_lines() * self.pitch() } else { 0 }
     }
 
     /// The distance in strips from one group to the next.
     pub(super) fn group_step(&self) -> u32 {
-        let laid = if self.late { self.lines() * self.laid_pitch() } else { 0 };
+        let laid = if self.late { self.lines() * self.result_pitch() } else { 0 };
         self.pixel_lines() * self.pitch() + laid
     }
 
@@ -238,7 +238,7 @@ impl Form {
         self.pixel_lines() * self.pitch() * self.chunks
     }
 
-    pub(super) fn brought(&self) -> u32 {
+    pub(super) fn result_tiles(&self) -> u32 {
         self.lines() * self.tiles() * self.chunks
     }
 
@@ -262,7 +262,7 @@ pub(super) fn walk_windows(group: u32, lines: u32) -> u32 {
 mod tests {
     use windowpane_geometry::{Extents, Filter, FilterLayout, Layout, Shape, Window};
 
-    use super::super::config::suits;
+    use super::super::config::supports;
     use super::*;
 
     fn forms(
@@ -286,7 +286,7 @@ mod tests {
             stages: 1,
         };
         let passes = [Pass::Forward, Pass::Data];
-        let passes = passes.into_iter().filter(|pass| suits(&conv, *pass, DType::F16).is_ok());
+        let passes = passes.into_iter().filter(|pass| supports(&conv, *pass, DType::F16).is_ok());
         let form = |pass, gather| {
             Form::new(&conv, pass, &gather, &tile, true, &Epilogue::NONE, DType::F16)
         };
@@ -304,8 +304,8 @@ mod tests {
         let window = Window::new([3, 1]).stride([1, 2]).padding([1, 1]);
         let (last, fhwc) = (Layout::ChannelsLast, FilterLayout::Fhwc);
         let conv = Convolution::new(shape, filter, &window, 8, last, fhwc).unwrap();
-        let suits = |pass| suits(&conv, pass, DType::F16).is_ok();
-        assert!(suits(Pass::Forward) && !suits(Pass::Data));
+        let supports = |pass| supports(&conv, pass, DType::F16).is_ok();
+        assert!(supports(Pass::Forward) && !supports(Pass::Data));
     }
 
     fn all_forms() -> Vec<Form> {
@@ -401,16 +401,16 @@ mod tests {
             let mut taken = vec![];
             for (half, (first, _)) in halves(&form).enumerate() {
                 for j in 0..form.height.rows {
-                    let laid = form.laid_line(half as u32, j);
+                    let laid = form.result_line(half as u32, j);
                     assert!(!taken.contains(&laid), "{form:?}");
                     taken.push(laid);
-                    let end = form.laid_first() + (laid + 1) * form.laid_pitch();
+                    let end = form.result_first() + (laid + 1) * form.result_pitch();
                     assert!(end <= form.group_step(), "{form:?}");
                     if form.late {
                         assert_eq!(laid, first + j, "{form:?}");
                         continue;
                     }
-                    // The same expression as in `take`.
+                    // The same expression as in `read_piece`.
                     let moved = (first + j) * form.height.step as u32 + form.last_line(0);
                     assert_eq!(laid, if first == 0 { j } else { moved }, "{form:?}");
                     for later in form.last_line(j) + 1..form.walk_lines() {

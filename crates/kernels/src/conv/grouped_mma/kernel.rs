@@ -2,13 +2,16 @@
 
 use cubecl::prelude::*;
 
-use super::block::{BlockArgs, PlaneWork, place_of};
+use super::block::{BlockArgs, PlaneWork, work_of};
 use super::form::{CHUNK, Form};
 use super::nonfinite_fixup::recomputed;
 use super::pixels::stage;
-use super::results::{Window, are_numbers, bring, is_there, piece_of, result_of, take, window_of};
+use super::results::{
+    Window, are_numbers, is_there, piece_of, read_piece, result_of, store_vector, window_of,
+};
 use super::walk::{Walk, go_over, walk_down};
 use super::weights::{fill, no_weights, spots_of};
+use crate::conv::common::epilogue::EpilogueArgs;
 use crate::conv::common::gather::GatherArgs;
 
 /// The alignment of strips in bytes.
@@ -19,60 +22,59 @@ const ALIGNMENT: usize = 16;
 pub(super) fn grouped_mma<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
     #[define(A)] _accumulator: ElemType,
-    #[define(R)] _laid: ElemType,
+    #[define(R)] _staged: ElemType,
 ) {
-    let place = place_of(block, form);
+    let work = work_of(block, form);
     if comptime!(form.has_matrix) {
         let mut shared = Shared::<[Vector<S, N>]>::new_aligned_slice(
             comptime!(form.shared() as usize),
             ALIGNMENT,
         );
-        sum_walks::<S, A, R, N>(a, w, gather, block, &place, &mut shared, form);
+        sum_walks::<S, A, R, N>(a, w, epilogue, gather, block, &work, &mut shared, form);
         sync_cube();
-        bring_pieces::<S, A, R, N>(
-            a, w, &bias, &residual, out, gather, block, &place, &shared, form,
-        );
+        store_pieces::<S, A, R, N>(a, w, epilogue, out, gather, block, &work, &shared, form);
     } else {
-        sum_terms::<S, A, N>(a, w, &bias, &residual, out, gather, block, &place, form);
+        sum_terms::<S, A, N>(a, w, epilogue, out, gather, block, &work, form);
     }
 }
 
 /// Loads the cube's pixels into shared memory, computes the walks of a plane group by group, and writes the sums to
 /// the place of the pixels.
 #[cube]
+#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
+    epilogue: &EpilogueArgs<S, N>,
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     shared: &mut Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
 ) {
-    let spots = spots_of(gather, block, place, form);
+    let spots = spots_of(gather, block, work, form);
     let weights = no_weights::<S>(form);
-    stage::<S, N>(a, gather, place, shared, form);
+    stage::<S, N>(a, gather, work, shared, form);
     // These loads overlap with the other planes' loads of pixels.
-    fill::<S>(w, gather, place, &spots, &weights, place.group, 0u32, form);
+    fill::<S>(w, gather, work, &spots, &weights, work.group, 0u32, form);
     sync_cube();
     for member in 0..block.members {
-        let group = place.group + member;
+        let group = work.group + member;
         for walk in 0..block.walks {
-            if place.column + walk * comptime!(form.walk_windows()) < block.width {
+            if work.column + walk * comptime!(form.walk_windows()) < block.width {
                 let walked = Walk { group, walk };
                 if comptime!(form.is_held()) {
-                    walk_down::<S, A, R, N>(shared, &weights, block, place, &walked, form);
+                    walk_down::<S, A, R, N>(shared, &weights, epilogue, work, &walked, form);
                 } else {
                     go_over::<S, A, R, N>(
-                        shared, w, gather, &spots, &weights, block, place, &walked, form,
+                        shared, w, gather, &spots, &weights, epilogue, work, &walked, form,
                     );
                 }
             }
@@ -80,8 +82,8 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
         if comptime!(form.is_held()) {
             let next = member + 1;
             if next < block.members {
-                let next = place.group + next;
-                fill::<S>(w, gather, place, &spots, &weights, next, 0u32, form);
+                let next = work.group + next;
+                fill::<S>(w, gather, work, &spots, &weights, next, 0u32, form);
             }
         }
     }
@@ -90,39 +92,38 @@ fn sum_walks<S: Float, A: Float, R: Float, N: Size>(
 /// Stores the results from shared memory to memory, and recomputes those that are NaN.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
+fn store_pieces<S: Float, A: Float, R: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     shared: &Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
 ) {
     let ahead = comptime!(form.ahead());
     let further = gather.width.out_step / comptime!(form.lanes);
-    for round in 0..comptime!(form.brought().div_ceil(form.units() * form.ahead())).runtime() {
+    for round in 0..comptime!(form.result_tiles().div_ceil(form.units() * form.ahead())).runtime() {
         // The windows that must be recomputed, one bit each.
         let mut left = 0u32.runtime();
         #[unroll]
         for turn in 0..ahead {
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
-            let results = take::<S, R, N>(shared, &piece, form);
-            let first = window_of(place, &piece, 0u32, form);
+            let results = read_piece::<S, R, N>(shared, &piece, form);
+            let first = window_of(work, &piece, 0u32, form);
             let at = result_of(gather, &first, form);
             let whole = are_numbers::<R, N>(&results, form);
             #[unroll]
             for i in 0..form.wide() {
-                let window = window_of(place, &piece, i, form);
-                if is_there(block, place, &window, form) {
+                let window = window_of(work, &piece, i, form);
+                if is_there(block, work, &window, form) {
                     if whole {
                         let result = *results.index(comptime!(i as usize));
                         let at = at + i * further;
                         let vector = window.vector;
-                        bring::<S, A, R, N>(result, bias, residual, out, block, vector, at, form);
+                        store_vector::<S, A, R, N>(result, epilogue, out, vector, at, form);
                     } else {
                         left |= comptime!(1u32 << (turn * form.wide() + i));
                     }
@@ -134,8 +135,8 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
             left &= left - 1;
             let (turn, i) = (bit / comptime!(form.wide()), bit % comptime!(form.wide()));
             let piece = piece_of(UNIT_POS + (round * ahead + turn) * comptime!(form.units()), form);
-            let window = window_of(place, &piece, i, form);
-            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+            let window = window_of(work, &piece, i, form);
+            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
         }
     }
 }
@@ -146,12 +147,11 @@ fn bring_pieces<S: Float, A: Float, R: Float, N: Size>(
 fn sum_terms<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     #[comptime] form: Form,
 ) {
     let vectors = comptime!(form.chunks * CHUNK / form.lanes);
@@ -159,12 +159,12 @@ fn sum_terms<S: Float, A: Float, N: Size>(
     for i in range_stepped(UNIT_POS, all, comptime!(form.units())) {
         let (i, vector) = (i / vectors, i % vectors);
         let window = Window {
-            line: place.line + i / comptime!(form.windows()),
-            column: place.column + i % comptime!(form.windows()),
-            vector: place.chunk * comptime!(CHUNK / form.lanes) + vector,
+            line: work.line + i / comptime!(form.windows()),
+            column: work.column + i % comptime!(form.windows()),
+            vector: work.chunk * comptime!(CHUNK / form.lanes) + vector,
         };
-        if is_there(block, place, &window, form) {
-            recomputed::<S, A, N>(a, w, bias, residual, out, gather, block, &window, form);
+        if is_there(block, work, &window, form) {
+            recomputed::<S, A, N>(a, w, epilogue, out, gather, block, &window, form);
         }
     }
 }

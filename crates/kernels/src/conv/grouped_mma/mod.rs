@@ -64,7 +64,7 @@ impl Kernel for Config {
         request: Request,
         device: &Capabilities,
     ) -> Result<(), PlanError> {
-        self.refuse(conv, request, device)
+        self.validate(conv, request, device)
     }
 
     fn units(&self, conv: &Convolution, request: Request, _: &Capabilities) -> u32 {
@@ -118,8 +118,7 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                 lanes,
                 buffer(a, inputs / lanes),
                 buffer(w, weights),
-                epilogue.bias(conv.filter().count(), lanes),
-                epilogue.residual(results, lanes),
+                epilogue.args(conv.filter().count(), results, lanes),
                 buffer(out, results / lanes),
                 gather.args(conv, &steps),
                 BlockArgsLaunch::new(
@@ -130,7 +129,6 @@ fn launch(arguments: &Arguments<'_>, config: Config) {
                     lanes as u32,
                     form.members,
                     form.walks,
-                    epilogue.slope(),
                 ),
                 form,
                 elem(dtype),

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::block::BlockArgs;
 use super::form::Form;
 use super::results::{Window, result_of};
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, read, tap_point};
 
 /// Computes a vector of results term by term and stores it to memory.
@@ -14,8 +14,7 @@ use crate::conv::common::gather::{GatherArgs, read, tap_point};
 pub(super) fn recomputed<S: Float, A: Float, N: Size>(
     a: &[Vector<S, N>],
     w: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -24,8 +23,7 @@ pub(super) fn recomputed<S: Float, A: Float, N: Size>(
 ) {
     let sum = term_by_term::<S, A, N>(a, w, gather, block, window, form);
     let at = result_of(gather, window, form);
-    let (vector, slope) = (window.vector, block.slope);
-    out[at as usize] = finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+    out[at as usize] = finish_at::<S, A, N>(epilogue, sum, window.vector, at, form.epilogue);
 }
 
 /// The sums of a window's vector, using only products that belong to a tap.

@@ -12,7 +12,7 @@ use crate::conv::common::gather::{GatherArgs, read};
 pub(super) fn stage<S: Float, N: Size>(
     a: &[Vector<S, N>],
     gather: &GatherArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     shared: &mut Shared<[Vector<S, N>]>,
     #[comptime] form: Form,
 ) {
@@ -21,11 +21,11 @@ pub(super) fn stage<S: Float, N: Size>(
     // The distance from a unit's strip to its next one.
     let further = comptime!(form.units() / chunks);
     let (first_line, first_column) = comptime!((form.height.pixels().0, form.tile.pixels().0));
-    let top = read(&gather.height, place.line) + first_line;
-    let left = read(&gather.width, place.column) + first_column;
+    let top = read(&gather.height, work.line) + first_line;
+    let left = read(&gather.width, work.column) + first_column;
     let (spot, chunk) = (UNIT_POS / chunks, UNIT_POS % chunks);
     let to = chunk * comptime!(form.chunk_step());
-    let base = CUBE_POS_Z * gather.a_batch + (place.chunk + chunk) * CHUNK;
+    let base = CUBE_POS_Z * gather.a_batch + (work.chunk + chunk) * CHUNK;
     let base = (base / comptime!(form.lanes)) as i32;
     let line_step = gather.height.a_step / comptime!(form.lanes as i32);
     let column_step = gather.width.a_step / comptime!(form.lanes as i32);

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 
 use super::block::{BlockArgs, PlaneWork};
 use super::form::{CHUNK, Form};
-use crate::conv::common::epilogue::finish_at;
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at};
 use crate::conv::common::gather::{GatherArgs, result};
 
 /// A window and a vector of its channels, as indices in the whole result.
@@ -33,16 +33,11 @@ pub(super) fn piece_of(piece: u32, #[comptime] form: Form) -> Piece {
 
 /// The `i`-th window of a piece.
 #[cube]
-pub(super) fn window_of(
-    place: &PlaneWork,
-    piece: &Piece,
-    i: u32,
-    #[comptime] form: Form,
-) -> Window {
+pub(super) fn window_of(work: &PlaneWork, piece: &Piece, i: u32, #[comptime] form: Form) -> Window {
     Window {
-        line: place.line + piece.line,
-        column: place.column + piece.tile * comptime!(form.wide()) + i,
-        vector: place.chunk + piece.chunk,
+        line: work.line + piece.line,
+        column: work.column + piece.tile * comptime!(form.wide()) + i,
+        vector: work.chunk + piece.chunk,
     }
 }
 
@@ -50,12 +45,12 @@ pub(super) fn window_of(
 #[cube]
 pub(super) fn is_there(
     block: &BlockArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     window: &Window,
     #[comptime] form: Form,
 ) -> bool {
     let lines = comptime!(form.lines());
-    window.line < min(block.height, place.line + lines) && window.column < block.width
+    window.line < min(block.height, work.line + lines) && window.column < block.width
 }
 
 /// The index of a vector of results in memory.
@@ -69,7 +64,7 @@ pub(super) fn result_of(gather: &GatherArgs, window: &Window, #[comptime] form: 
 
 /// Reads a piece of the results from shared memory: a chunk of each of its windows.
 #[cube]
-pub(super) fn take<S: Float, R: Float, N: Size>(
+pub(super) fn read_piece<S: Float, R: Float, N: Size>(
     shared: &Shared<[Vector<S, N>]>,
     piece: &Piece,
     #[comptime] form: Form,
@@ -82,13 +77,13 @@ pub(super) fn take<S: Float, R: Float, N: Size>(
     let line = if comptime!(form.late) {
         line
     } else {
-        // The same place as in `laid_line`.
+        // The same place as in `result_line`.
         let moved = line * comptime!(form.height.step as u32) + comptime!(form.last_line(0));
         select(line < rows, line, moved)
     };
     let first = piece.chunk * comptime!(form.chunk_step())
-        + comptime!(form.laid_first())
-        + line * comptime!(form.laid_pitch())
+        + comptime!(form.result_first())
+        + line * comptime!(form.result_pitch())
         + piece.tile * parts;
     let mut strips = Sequence::<Vector<R, Q>>::new();
     #[unroll]
@@ -142,22 +137,17 @@ pub(super) fn are_numbers<R: Float, N: Size>(
 
 /// Stores a vector of results to memory, after the epilogue if that is still missing.
 #[cube]
-#[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-pub(super) fn bring<S: Float, A: Float, R: Float, N: Size>(
+pub(super) fn store_vector<S: Float, A: Float, R: Float, N: Size>(
     result: Vector<R, N>,
-    bias: &ComptimeOption<Box<[Vector<S, N>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, N>]>>,
+    epilogue: &EpilogueArgs<S, N>,
     out: &mut [Vector<S, N>],
-    block: &BlockArgs,
     vector: u32,
     at: u32,
     #[comptime] form: Form,
 ) {
     if comptime!(form.late) {
         let sum = Vector::<A, N>::cast_from(result);
-        let slope = block.slope;
-        out[at as usize] =
-            finish_at::<S, A, N>(bias, residual, sum, vector, at, slope, form.epilogue);
+        out[at as usize] = finish_at::<S, A, N>(epilogue, sum, vector, at, form.epilogue);
     } else {
         out[at as usize] = Vector::cast_from(result);
     }

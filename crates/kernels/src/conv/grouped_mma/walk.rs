@@ -4,10 +4,10 @@
 use cubecl::cmma::{MatrixIdent, MmaDefinition};
 use cubecl::prelude::*;
 
-use super::block::{BlockArgs, PlaneWork};
+use super::block::PlaneWork;
 use super::form::{CHUNK, Form, HALVES, TILES};
 use super::weights::{Spots, Weights, fill};
-use crate::conv::common::epilogue::finish;
+use crate::conv::common::epilogue::{EpilogueArgs, finish};
 use crate::conv::common::gather::GatherArgs;
 
 /// One of a plane's walks, and the group of the cube whose pixels it reads.
@@ -23,13 +23,13 @@ pub(super) struct Walk {
 pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
     shared: &mut Shared<[Vector<S, N>]>,
     weights: &Weights<S>,
-    block: &BlockArgs,
-    place: &PlaneWork,
+    epilogue: &EpilogueArgs<S, N>,
+    work: &PlaneWork,
     walked: &Walk,
     #[comptime] form: Form,
 ) {
     let mut sums = no_sums::<A>(form);
-    let first = first_strip(place, walked, form);
+    let first = first_strip(work, walked, form);
     // All units of a plane load a fragment together.
     sync_plane();
     let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
@@ -56,7 +56,7 @@ pub(super) fn walk_down<S: Float, A: Float, R: Float, N: Size>(
             if comptime!(form.last_line(j) == line) {
                 // No unit may still be reading the pixels that the results replace.
                 sync_plane();
-                lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+                store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j, form);
             }
         }
     }
@@ -71,17 +71,17 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     gather: &GatherArgs,
     spots: &Spots,
     weights: &Weights<S>,
-    block: &BlockArgs,
-    place: &PlaneWork,
+    epilogue: &EpilogueArgs<S, N>,
+    work: &PlaneWork,
     walked: &Walk,
     #[comptime] form: Form,
 ) {
     let mut sums = no_sums::<A>(form);
-    let first = first_strip(place, walked, form);
+    let first = first_strip(work, walked, form);
     let (step, start) = comptime!((form.height.tap_step, form.height.pixels().0));
     sync_plane();
     for th in 0..gather.height.taps_count {
-        fill::<S>(w, gather, place, spots, weights, walked.group, th, form);
+        fill::<S>(w, gather, work, spots, weights, walked.group, th, form);
         let line = first + (th as i32 * step - start) as u32 * comptime!(form.pitch());
         let mut pixels = Sequence::<Array<Vector<S, Const<2>>>>::new();
         #[unroll]
@@ -94,7 +94,7 @@ pub(super) fn go_over<S: Float, A: Float, R: Float, N: Size>(
     sync_plane();
     #[unroll]
     for j in 0..form.height.rows {
-        lay::<S, A, R, N>(&sums, shared, block, place, walked, j, form);
+        store_line::<S, A, R, N>(&sums, shared, epilogue, work, walked, j, form);
     }
 }
 
@@ -114,8 +114,8 @@ fn no_sums<A: Float>(#[comptime] form: Form) -> Sequence<Array<Vector<A, Const<2
 /// The strip whose address a unit passes to the matrix load, for the first line of a walk: consecutive units address
 /// the rows of one strip, and then those of the next strip. Rows without a tile repeat the last tile of their half.
 #[cube]
-fn first_strip(place: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 {
-    let (row, next) = (place.unit % (HALVES * CHUNK), place.unit / (HALVES * CHUNK));
+fn first_strip(work: &PlaneWork, walked: &Walk, #[comptime] form: Form) -> u32 {
+    let (row, next) = (work.unit % (HALVES * CHUNK), work.unit / (HALVES * CHUNK));
     let (half, row) = (row / CHUNK, min(row % CHUNK, TILES - 1));
     let (line, tile) = if comptime!(form.is_split()) {
         (half * comptime!(form.half_step()), row)
@@ -186,11 +186,11 @@ fn multiply<S: Float, A: Float>(
 /// Rows without a tile have the same sums as the last tile of their half, and write them again: this is cheaper than
 /// a branch.
 #[cube]
-fn lay<S: Float, A: Float, R: Float, N: Size>(
+fn store_line<S: Float, A: Float, R: Float, N: Size>(
     sums: &Sequence<Array<Vector<A, Const<2>>>>,
     shared: &mut Shared<[Vector<S, N>]>,
-    block: &BlockArgs,
-    place: &PlaneWork,
+    epilogue: &EpilogueArgs<S, N>,
+    work: &PlaneWork,
     walked: &Walk,
     #[comptime] j: u32,
     #[comptime] form: Form,
@@ -200,7 +200,7 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
     let all = comptime!(form.shared() as usize);
     let pairs: &mut [Vector<S, P>] = shared[0..all].with_vector_size_mut();
     // In each half, a unit holds two columns of one row.
-    let (row, pair) = (min(place.unit / 4, TILES - 1), place.unit % 4);
+    let (row, pair) = (min(work.unit / 4, TILES - 1), work.unit % 4);
     let tile = walked.walk * comptime!(form.walk_tiles()) + row;
     let first = strip_of(walked.group, form) + tile * comptime!(form.parts());
     let first = first * comptime!(CHUNK / lanes) + pair;
@@ -208,16 +208,17 @@ fn lay<S: Float, A: Float, R: Float, N: Size>(
     #[unroll]
     for half in 0..HALVES {
         let (line, tile) = comptime!(if form.is_split() {
-            (form.laid_line(half, j), 0)
+            (form.result_line(half, j), 0)
         } else {
-            (form.laid_line(0, j), half * TILES)
+            (form.result_line(0, j), half * TILES)
         });
-        let strip = comptime!(form.laid_first() + line * form.laid_pitch() + tile * form.parts());
+        let strip =
+            comptime!(form.result_first() + line * form.result_pitch() + tile * form.parts());
         let sum = sum[comptime!(half as usize)];
         let laid = if comptime!(form.late) {
             Vector::<R, Const<2>>::cast_from(sum)
         } else {
-            Vector::cast_from(finish::<S, A, Const<2>>(sum, block.slope, form.epilogue))
+            Vector::cast_from(finish::<S, A, Const<2>>(sum, epilogue.slope, form.epilogue))
         };
         pairs[(first + comptime!(strip * (CHUNK / lanes))) as usize] = Vector::reinterpret(laid);
     }

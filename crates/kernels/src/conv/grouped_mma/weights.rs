@@ -27,7 +27,7 @@ pub(super) struct Spots {
 pub(super) fn spots_of(
     gather: &GatherArgs,
     block: &BlockArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     #[comptime] form: Form,
 ) -> Spots {
     let (first, step, tap_step, taps) = comptime!((
@@ -36,7 +36,7 @@ pub(super) fn spots_of(
         form.tile.tap_step,
         form.tile.taps as i32
     ));
-    let (n, quad) = (place.unit / 4, place.unit % 4);
+    let (n, quad) = (work.unit / 4, work.unit % 4);
     let (window, column) = (n / comptime!(form.group), n % comptime!(form.group));
     let mut all = Sequence::<u32>::new();
     let mut masks = Sequence::<u32>::new();
@@ -85,14 +85,14 @@ pub(super) fn no_weights<S: Float>(#[comptime] form: Form) -> Weights<S> {
 pub(super) fn fill<S: Float>(
     w: &[S],
     gather: &GatherArgs,
-    place: &PlaneWork,
+    work: &PlaneWork,
     spots: &Spots,
     weights: &Weights<S>,
     group: u32,
     th: u32,
     #[comptime] form: Form,
 ) {
-    let group = place.chunk * comptime!(form.wide()) + group;
+    let group = work.chunk * comptime!(form.wide()) + group;
     let line = group * gather.b_group + tap_point(gather, 0u32, th, 0u32).other;
     let (lines, steps) = comptime!((form.held_lines(), form.steps()));
     // The same weight of all lines is read from one base address.

@@ -8,11 +8,11 @@ use cubecl::prelude::*;
 use cubecl::std::FastDivmod;
 use windowpane_geometry::{Convolution, Layout, Tile};
 
-use crate::conv::common::epilogue::{EpilogueForm, finish_at};
+use crate::conv::common::epilogue::{EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{
     Gather, GatherArgs, GatherArgsLaunch, GatherForm, Phase, PhasesArgs, Point, columns, further,
-    has_result, inner, load_if, only_phase, phase, placed, reads_inside, row_point, term_point,
-    weight_steps,
+    has_result, inner, load_if, only_phase, phase, reads_inside, row_point, term_point,
+    weight_steps, with_offset,
 };
 use crate::conv::implicit_gemm::rules::longest_product;
 use crate::conv::problem::{Pass, results};
@@ -74,9 +74,9 @@ impl Product {
         let (inner, columns) = (inner(conv, pass), columns(conv, pass));
         let steps = weight_steps(conv, pass);
         // A vector load must read neighbours in memory, and must not cross into another tap or group.
-        let side = |along_terms: bool, together: usize| {
+        let side = |along_terms: bool, neighbours: usize| {
             let most = if along_terms { terms } else { lines };
-            Side { along_terms, lanes: 1 << together.trailing_zeros().min(most.ilog2()) }
+            Side { along_terms, lanes: 1 << neighbours.trailing_zeros().min(most.ilog2()) }
         };
         let if_last = |count: usize| if last { count } else { 1 };
         let (a, b) = match (filter, steps.inner, steps.column) {
@@ -119,7 +119,6 @@ pub(in crate::conv) struct BlockArgs {
     pub(in crate::conv) b_group: u32,
     pub(in crate::conv) out_column: u32,
     pub(in crate::conv) out_group: u32,
-    pub(in crate::conv) slope: f32,
     phased: ComptimeOption<PhasedBlocks>,
 }
 
@@ -145,7 +144,6 @@ pub(in crate::conv) fn launch_of(
     pass: Pass,
     splits: usize,
     tile: &Tile,
-    slope: f32,
 ) -> Launch {
     let (steps, columns) = (weight_steps(conv, pass), columns(conv, pass));
     let channel = match pass {
@@ -181,7 +179,6 @@ pub(in crate::conv) fn launch_of(
             b_group: b[1] as u32,
             out_column: out[0] as u32,
             out_group: out[1] as u32,
-            slope,
             phased: phased.into(),
         },
     }
@@ -207,7 +204,7 @@ pub(in crate::conv) struct CubeWork {
 /// Cubes that run at the same time are neighbours along the columns first. They read the same lines, which are then
 /// loaded from memory once for all columns, and are still in the cache for the next tap.
 #[cube]
-pub(in crate::conv) fn place_of(
+pub(in crate::conv) fn work_of(
     gather: &GatherArgs,
     block: &BlockArgs,
     #[comptime] tile: Tile,
@@ -264,35 +261,34 @@ pub(in crate::conv) fn has_piece(
 /// A line of `a`.
 #[cube]
 pub(in crate::conv) fn line_point(
-    gather: &GatherArgs,
+    work: &CubeWork,
     line: u32,
     #[comptime] product: Product,
 ) -> Point {
     if comptime!(product.filter) {
-        term_point(gather, line, product.gather)
+        term_point(&work.phase.gather, line, product.gather)
     } else {
-        row_point(gather, line, product.gather)
+        row_point(&work.phase.gather, line, product.gather)
     }
 }
 
 /// A line of `a` of this group, limited to the last line that can be loaded.
 #[cube]
 pub(in crate::conv) fn loaded_line(
-    gather: &GatherArgs,
     block: &BlockArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     line: u32,
     #[comptime] product: Product,
 ) -> Point {
     // A load is either entirely before the end or entirely past it.
     let last = block.lines - comptime!(product.a.lines_a_load());
-    let point = line_point(gather, min(place.first_line + line, last), product);
-    let point = placed(gather, &point, product.gather);
+    let point = line_point(work, min(work.first_line + line, last), product);
+    let point = with_offset(&work.phase.gather, &point, product.gather);
     Point {
         depth: point.depth,
         height: point.height,
         width: point.width,
-        a: point.a + place.group * gather.a_group,
+        a: point.a + work.group * work.phase.gather.a_group,
         other: point.other,
     }
 }
@@ -309,25 +305,24 @@ pub(in crate::conv) struct Term {
 /// Term `term` of the block of terms that starts at `first`.
 #[cube]
 pub(in crate::conv) fn loaded_term(
-    gather: &GatherArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     first: u32,
     term: u32,
     #[comptime] product: Product,
 ) -> Term {
     if comptime!(product.one_tap) {
-        let tap = term_point(gather, first, product.gather);
-        let tap = placed(gather, &tap, product.gather);
-        Term { point: further(gather, &tap, term), there: true.runtime() }
+        let tap = term_point(&work.phase.gather, first, product.gather);
+        let tap = with_offset(&work.phase.gather, &tap, product.gather);
+        Term { point: further(&work.phase.gather, &tap, term), there: true.runtime() }
     } else {
-        let there = first + term < place.end_term;
+        let there = first + term < work.end_term;
         let term = select(there, first + term, first);
         let point = if comptime!(product.filter) {
-            row_point(gather, term, product.gather)
+            row_point(&work.phase.gather, term, product.gather)
         } else {
-            term_point(gather, term, product.gather)
+            term_point(&work.phase.gather, term, product.gather)
         };
-        Term { point: placed(gather, &point, product.gather), there }
+        Term { point: with_offset(&work.phase.gather, &point, product.gather), there }
     }
 }
 
@@ -335,12 +330,12 @@ pub(in crate::conv) fn loaded_term(
 #[cube]
 pub(in crate::conv) fn load_a<S: Float, N: Size>(
     a: &[Vector<S, N>],
-    gather: &GatherArgs,
+    work: &CubeWork,
     line: &Point,
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let inside = reads_inside(gather, line, &term.point, product.gather);
+    let inside = reads_inside(&work.phase.gather, line, &term.point, product.gather);
     let there = if comptime!(product.one_tap) { inside } else { term.there && inside };
     load_if(a, there, (line.a + term.point.a) / comptime!(product.a.lanes))
 }
@@ -349,16 +344,15 @@ pub(in crate::conv) fn load_a<S: Float, N: Size>(
 #[cube]
 pub(in crate::conv) fn load_b<S: Float, N: Size>(
     b: &[Vector<S, N>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     column: u32,
     term: &Term,
     #[comptime] product: Product,
 ) -> Vector<S, N> {
-    let last = gather.columns - comptime!(product.b.lines_a_load());
-    let column = min(place.first_column + column, last);
-    let at = term.point.other + place.group * block.b_group + column * block.b_column;
+    let last = work.phase.gather.columns - comptime!(product.b.lines_a_load());
+    let column = min(work.first_column + column, last);
+    let at = term.point.other + work.group * block.b_group + column * block.b_column;
     let at = at / comptime!(product.b.lanes);
     if comptime!(product.one_tap) { b[at as usize] } else { load_if(b, term.there, at) }
 }
@@ -367,41 +361,37 @@ pub(in crate::conv) fn load_b<S: Float, N: Size>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 pub(in crate::conv) fn store_quad<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     sum: Vector<A, Const<4>>,
     line: &Point,
     column: u32,
     #[comptime] product: Product,
 ) {
-    let base = place.part * block.part_step + place.group * block.out_group + line.other;
-    let first_channel = place.group * gather.columns;
+    let base = work.part * block.part_step + work.group * block.out_group + line.other;
+    let first_channel = work.group * work.phase.gather.columns;
     let there =
-        if comptime!(product.phased) { has_result(&place.phase, line) } else { true.runtime() };
+        if comptime!(product.phased) { has_result(&work.phase, line) } else { true.runtime() };
     if comptime!(product.whole) {
-        if there && column < gather.columns {
+        if there && column < work.phase.gather.columns {
             let at = (base + column) / QUAD;
             let channel = (first_channel + column) / QUAD;
             let sum = Vector::<A, O>::cast_from(sum);
             let form = comptime!(product.epilogue);
-            out[at as usize] =
-                finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+            out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
         }
     } else {
         #[unroll]
         for lane in 0..QUAD {
             let column = column + lane;
-            if there && column < gather.columns {
+            if there && column < work.phase.gather.columns {
                 let at = base + column * block.out_column;
                 let channel = first_channel + column;
                 let sum = Vector::<A, O>::new(sum.extract(comptime!(lane as usize)));
                 let form = comptime!(product.epilogue);
-                out[at as usize] =
-                    finish_at::<R, A, O>(bias, residual, sum, channel, at, block.slope, form);
+                out[at as usize] = finish_at::<R, A, O>(epilogue, sum, channel, at, form);
             }
         }
     }

@@ -3,7 +3,8 @@
 //!
 //! Three mainloops multiply its blocks: [`simt`] on every GPU, [`mma`] with fragments on matrix units, and [`wgmma`]
 //! on Hopper's warpgroups, which the tensor copy engine feeds. The first two share the code that loads and stores
-//! blocks (`blocks`), the rule for splitting long sums into parts (`split_k`), and the estimate of their time (`cost`).
+//! blocks (`blocks`, `staging`), the rule for splitting long sums into parts (`split_k`), and the estimate of their
+//! time (`cost`).
 
 pub(super) mod blocks;
 pub(super) mod cost;
@@ -11,4 +12,5 @@ pub mod mma;
 pub(super) mod rules;
 pub mod simt;
 pub(super) mod split_k;
+mod staging;
 pub mod wgmma;

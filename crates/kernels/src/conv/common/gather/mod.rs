@@ -28,8 +28,8 @@ mod point;
 
 pub(in crate::conv) use phases::{Phase, Phases, PhasesArgs, has_result, only_phase, phase};
 pub(in crate::conv) use point::{
-    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, placed, reach, read,
-    read_at, reads_inside, result, row_place, row_point, row_result, tap_point, term_point,
+    GatherArgs, GatherArgsLaunch, Point, Position, Read, further, load_if, reach, read, read_at,
+    reads_inside, result, row_point, row_position, row_result, tap_point, term_point, with_offset,
 };
 use point::{SweepArgs, SweepArgsLaunch};
 

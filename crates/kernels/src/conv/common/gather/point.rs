@@ -76,7 +76,7 @@ pub(in crate::conv) struct Position {
 
 /// The sample and the position of row `m`.
 #[cube]
-pub(in crate::conv) fn row_place(
+pub(in crate::conv) fn row_position(
     gather: &GatherArgs,
     m: u32,
     #[comptime] form: GatherForm,
@@ -117,7 +117,7 @@ pub(in crate::conv) fn row_point(
     m: u32,
     #[comptime] form: GatherForm,
 ) -> Point {
-    let row = row_place(gather, m, form);
+    let row = row_position(gather, m, form);
     Point {
         depth: read(&gather.depth, row.depth),
         height: read(&gather.height, row.height),
@@ -226,7 +226,7 @@ fn is_inside(sweep: &SweepArgs, x: i32, #[comptime] form: GatherForm) -> bool {
 /// A row or a term with its coordinates added to its part of the offset. The offset that a row and a term read
 /// together is then the sum of the two parts, if it is inside.
 #[cube]
-pub(in crate::conv) fn placed(
+pub(in crate::conv) fn with_offset(
     gather: &GatherArgs,
     point: &Point,
     #[comptime] form: GatherForm,

@@ -3,6 +3,7 @@
 use windowpane_geometry::{DType, Tile};
 
 use crate::conv::implicit_gemm::blocks::{Factor, Product};
+use crate::conv::implicit_gemm::staging::Staging;
 use crate::device::Fragment;
 
 /// The bytes that all banks of shared memory deliver at once: 32 banks of 4 bytes.
@@ -34,39 +35,28 @@ impl Form {
         units(&self.tile, self.fragment, self.plane)
     }
 
-    /// The lines of a block.
-    pub(super) fn lines(&self, factor: Factor) -> u32 {
-        match factor {
-            Factor::A => self.tile.block_m,
-            Factor::B => self.tile.block_n,
-        }
+    /// A unit loads one vector at a time.
+    pub(super) fn staging(&self) -> Staging {
+        let Self { tile, product, .. } = *self;
+        let (units, spread) = (self.units(), Some(self.lines_at_once()));
+        Staging { tile, product, units, piece_lines: None, spread }
     }
 
     /// The distance from one line, or term, to the next in shared memory, in elements.
     pub(super) fn stride(&self, factor: Factor) -> u32 {
         let along_terms = self.product.side(factor).along_terms;
-        (if along_terms { self.tile.block_k } else { self.lines(factor) }) + self.gap
+        (if along_terms { self.tile.block_k } else { self.staging().lines(factor) }) + self.gap
     }
 
     /// The vectors of a block in shared memory.
     pub(super) fn vectors(&self, factor: Factor) -> u32 {
         let side = self.product.side(factor);
-        let rows = if side.along_terms { self.lines(factor) } else { self.tile.block_k };
+        let rows = if side.along_terms { self.staging().lines(factor) } else { self.tile.block_k };
         rows * self.stride(factor) / side.lanes
     }
 
-    /// The number of loads of a block.
-    pub(super) fn loads(&self, factor: Factor) -> u32 {
-        self.lines(factor) * self.tile.block_k / self.product.side(factor).lanes
-    }
-
-    /// The most loads per unit.
-    pub(super) fn slots(&self, factor: Factor) -> u32 {
-        self.loads(factor).div_ceil(self.units())
-    }
-
     /// The number of lines of a block that are stored to shared memory together: as many as fill its banks once.
-    pub(super) fn together(&self) -> u32 {
+    fn lines_at_once(&self) -> u32 {
         // The padding is 16 bytes.
         let bytes = self.tile.block_k * (16 / self.gap);
         1 << (BANKS / bytes).clamp(1, 8).ilog2()

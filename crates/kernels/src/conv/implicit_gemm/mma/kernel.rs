@@ -5,12 +5,13 @@ use cubecl::cmma;
 use cubecl::prelude::*;
 
 use super::form::Form;
-use crate::conv::common::gather::{GatherArgs, Point};
+use crate::conv::common::epilogue::EpilogueArgs;
+use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
-    loaded_term, place_of, store_quad,
+    BlockArgs, CubeWork, Factor, QUAD, line_point, store_quad, work_of,
 };
-use crate::cube::registers::{Registers, zeros};
+use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
+use crate::cube::registers::Registers;
 
 /// The alignment of fragments in bytes: 16 elements of 16 bits, or 8 of 32 bits.
 const ALIGNMENT: usize = 32;
@@ -20,8 +21,7 @@ const ALIGNMENT: usize = 32;
 pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
-    bias: ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -42,11 +42,9 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
         ALIGNMENT,
     );
 
-    let place = place_of(gather, block, form.tile, form.product);
-    let gather = &place.phase.gather;
-    let lines = lines_of(gather, block, &place, form);
-    let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A)));
-    let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B)));
+    let work = work_of(gather, block, form.tile, form.product);
+    let staging = comptime!(form.staging());
+    let loaded = Loaded::<S, NA, NB>::new(block, &work, staging);
     let mut sums = Sequence::<cmma::Matrix<A>>::new();
     #[unroll]
     for _ in 0..comptime!(form.tile.ratio_m * form.tile.ratio_n) {
@@ -63,39 +61,35 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     // A block is loaded into registers one step before it is stored to shared memory with 2 stages, and in the same
     // step with 1. Loads past the last block repeat it and are never multiplied, so that no branch separates loads
     // from products.
-    let last = max(place.blocks, 1u32) - 1;
-    if place.blocks > 0 {
-        bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
-        bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
-        stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
-        stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
+    let last = max(work.blocks, 1u32) - 1;
+    if work.blocks > 0 {
+        loaded.load(a, b, block, &work, work.first_term, staging);
+        store_shared::<S, E, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
+        store_shared::<S, E, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
         if comptime!(stages > 1) {
-            let term = place.first_term + min(1u32, last) * comptime!(form.tile.block_k);
-            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
+            let term = work.first_term + min(1u32, last) * comptime!(form.tile.block_k);
+            loaded.load(a, b, block, &work, term, staging);
         }
     }
     sync_cube();
     let steps = comptime!(form.tile.block_k / form.fragment.k);
-    for i in 0..place.blocks {
-        let term = place.first_term + min(i + stages, last) * comptime!(form.tile.block_k);
+    for i in 0..work.blocks {
+        let term = work.first_term + min(i + stages, last) * comptime!(form.tile.block_k);
         if comptime!(stages > 1) {
             let (present, next) = (i % 2u32, (i + 1) % 2u32);
             let (at_a, at_b) = (present * stage_a, present * stage_b);
             let half = comptime!(steps / 2);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (0, half), form);
-            stage::<S, E, NA>(&held_a, &mut shared_a, next * stage_a, Factor::A, form);
-            stage::<S, E, NB>(&held_b, &mut shared_b, next * stage_b, Factor::B, form);
-            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
+            store_shared::<S, E, NA>(&loaded.a, &mut shared_a, next * stage_a, Factor::A, form);
+            store_shared::<S, E, NB>(&loaded.b, &mut shared_b, next * stage_b, Factor::B, form);
+            loaded.load(a, b, block, &work, term, staging);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, at_a, at_b, (half, steps), form);
         } else {
-            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
+            loaded.load(a, b, block, &work, term, staging);
             multiply::<E, A, NA, NB>(&shared_a, &shared_b, &sums, 0u32, 0u32, (0, steps), form);
             sync_cube();
-            stage::<S, E, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
-            stage::<S, E, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
+            store_shared::<S, E, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
+            store_shared::<S, E, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
         }
         sync_cube();
     }
@@ -106,116 +100,26 @@ pub(super) fn mma<S: Float, E: Float, A: Float, R: Float, NA: Size, NB: Size, O:
     }
     // Results may now overwrite the memory of the blocks.
     sync_cube();
-    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
-}
-
-/// The first line (or column) and the first term of a unit's load, within the block.
-#[cube]
-fn load_of(
-    #[comptime] slot: u32,
-    #[comptime] factor: Factor,
-    #[comptime] form: Form,
-) -> (u32, u32) {
-    let load = UNIT_POS + comptime!(slot * form.units());
-    let side = comptime!(form.product.side(factor));
-    if comptime!(side.along_terms) {
-        let loads = comptime!(form.tile.block_k / side.lanes);
-        let (line, term) = (load / loads, load % loads * comptime!(side.lanes));
-        // Lines that are stored together are spread as far apart as possible within each group of 8, so that with
-        // their padding they do not share a bank.
-        let together = comptime!(form.together());
-        let low = line % 8;
-        (line - low + low % together * comptime!(8 / together) + low / together, term)
-    } else {
-        let loads = comptime!(form.lines(factor) / side.lanes);
-        (load % loads * comptime!(side.lanes), load / loads)
-    }
-}
-
-/// Whether a unit has this load.
-#[cube]
-fn has_load(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
-    has_piece(slot, comptime!(form.units()), comptime!(form.loads(factor)))
-}
-
-/// The lines of `a` that a unit loads. They are the same in every block of terms.
-#[cube]
-fn lines_of(
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &CubeWork,
-    #[comptime] form: Form,
-) -> Sequence<Point> {
-    let mut lines = Sequence::<Point>::new();
-    #[unroll]
-    for slot in 0..comptime!(form.slots(Factor::A)) {
-        let (line, _) = load_of(slot, Factor::A, form);
-        lines.push(loaded_line(gather, block, place, line, form.product));
-    }
-    lines
-}
-
-/// Loads a unit's part of a block of `a` into registers.
-#[cube]
-fn bring_a<S: Float, N: Size>(
-    a: &[Vector<S, N>],
-    gather: &GatherArgs,
-    place: &CubeWork,
-    lines: &Sequence<Point>,
-    held: &Registers<S, N>,
-    first: u32,
-    #[comptime] form: Form,
-) {
-    #[unroll]
-    for slot in 0..comptime!(form.slots(Factor::A)) {
-        if has_load(slot, Factor::A, form) {
-            let (_, term) = load_of(slot, Factor::A, form);
-            let term = loaded_term(gather, place, first, term, form.product);
-            let index = comptime!(slot as usize);
-            let value = load_a::<S, N>(a, gather, lines.index(index), &term, form.product);
-            held.index(index).store(value);
-        }
-    }
-}
-
-/// Loads a unit's part of a block of `b` into registers.
-#[cube]
-fn bring_b<S: Float, N: Size>(
-    b: &[Vector<S, N>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &CubeWork,
-    held: &Registers<S, N>,
-    first: u32,
-    #[comptime] form: Form,
-) {
-    #[unroll]
-    for slot in 0..comptime!(form.slots(Factor::B)) {
-        if has_load(slot, Factor::B, form) {
-            let (column, term) = load_of(slot, Factor::B, form);
-            let term = loaded_term(gather, place, first, term, form.product);
-            let value = load_b::<S, N>(b, gather, block, place, column, &term, form.product);
-            held.index(comptime!(slot as usize)).store(value);
-        }
-    }
+    store::<A, R, O>(epilogue, out, block, &work, &sums, form);
 }
 
 /// Stores the loaded elements of a unit in shared memory, in the order in which they were loaded.
 #[cube]
-fn stage<S: Float, E: Float, N: Size>(
-    held: &Registers<S, N>,
+fn store_shared<S: Float, E: Float, N: Size>(
+    loaded: &Registers<S, N>,
     shared: &mut Shared<[Vector<E, N>]>,
     offset: u32,
     #[comptime] factor: Factor,
     #[comptime] form: Form,
 ) {
+    let staging = comptime!(form.staging());
     let side = comptime!(form.product.side(factor));
     let stride = comptime!(form.stride(factor));
     #[unroll]
-    for slot in 0..comptime!(form.slots(factor)) {
-        if has_load(slot, factor, form) {
-            let (line, term) = load_of(slot, factor, form);
-            let value = held.index(comptime!(slot as usize)).read();
+    for slot in 0..staging.slots(factor) {
+        if has_work(slot, factor, staging) {
+            let (line, term) = piece(slot, factor, staging);
+            let value = loaded.index(comptime!(slot as usize)).read();
             let value = if comptime!(form.tf32) { round_to_tf32::<S, N>(value) } else { value };
             let at = if comptime!(side.along_terms) {
                 line * stride + term
@@ -316,12 +220,10 @@ fn first_of(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     sums: &Sequence<cmma::Matrix<A>>,
     #[comptime] form: Form,
 ) {
@@ -340,8 +242,8 @@ fn store<A: Float, R: Float, O: Size>(
         ALIGNMENT,
     );
     let mine = plane * quads;
-    let first_line = place.first_line + plane / planes_n * comptime!(ratio_m * m);
-    let first_column = place.first_column + plane % planes_n * comptime!(ratio_n * n);
+    let first_line = work.first_line + plane / planes_n * comptime!(ratio_m * m);
+    let first_column = work.first_column + plane % planes_n * comptime!(ratio_n * n);
     #[unroll]
     for i in 0..ratio_m {
         #[unroll]
@@ -365,15 +267,13 @@ fn store<A: Float, R: Float, O: Size>(
                     let line = first_line + i * m + quad / row;
                     let column = first_column + part * comptime!(strip * n) + quad % row * QUAD;
                     if line < block.lines {
-                        let point = line_point(gather, line, form.product);
+                        let point = line_point(work, line, form.product);
                         let sum = laid[(mine + quad) as usize];
                         store_quad::<A, R, O>(
-                            bias,
-                            residual,
+                            epilogue,
                             out,
-                            gather,
                             block,
-                            place,
+                            work,
                             sum,
                             &point,
                             column,

@@ -132,7 +132,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
     let (results, [a_len, b_len]) = (results(conv, pass), operands(conv, pass));
     let [a_lanes, b_lanes] = [form.product.a, form.product.b].map(|side| side.lanes as usize);
     let out_lanes = form.product.stored_lanes();
-    let launch = launch_of(conv, pass, splits, &tile, epilogue.slope());
+    let launch = launch_of(conv, pass, splits, &tile);
     // SAFETY: lines and columns past the last are clamped for loads and not stored, terms past the last are clamped
     // too, and reads outside the tensors are moved inside.
     unsafe {
@@ -145,8 +145,7 @@ fn launch(arguments: &Arguments<'_>, Config { tile, fragment, plane }: Config) {
             out_lanes,
             buffer(a, a_len / a_lanes),
             buffer(b, b_len / b_lanes),
-            epilogue.bias(conv.filter().count(), out_lanes),
-            epilogue.residual(results, out_lanes),
+            epilogue.args(conv.filter().count(), results, out_lanes),
             buffer(out, results * splits / out_lanes),
             launch.gather,
             launch.block,

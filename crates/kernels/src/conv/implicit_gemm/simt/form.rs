@@ -4,6 +4,7 @@ use windowpane_geometry::Tile;
 
 use super::config::units;
 use crate::conv::implicit_gemm::blocks::{Factor, Product, QUAD};
+use crate::conv::implicit_gemm::staging::Staging;
 
 /// The compile-time options of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +14,12 @@ pub(super) struct Form {
 }
 
 impl Form {
+    /// A unit loads pieces of 4 lines by the terms of one load.
+    pub(super) fn staging(&self) -> Staging {
+        let Self { tile, product } = *self;
+        Staging { tile, product, units: self.units(), piece_lines: Some(QUAD), spread: None }
+    }
+
     /// The units of a cube along the columns.
     pub(super) fn units_n(&self) -> u32 {
         self.tile.block_n / (QUAD * self.tile.ratio_n)
@@ -43,38 +50,6 @@ impl Form {
 
     /// The vectors per term of a block in shared memory.
     pub(super) fn quads(&self, factor: Factor) -> u32 {
-        let block = match factor {
-            Factor::A => self.tile.block_m,
-            Factor::B => self.tile.block_n,
-        };
-        block / QUAD
-    }
-
-    /// The number of loads with which a unit reads 4 lines.
-    pub(super) fn loads(&self, factor: Factor) -> u32 {
-        let side = self.product.side(factor);
-        if side.along_terms { QUAD } else { QUAD / side.lanes }
-    }
-
-    /// The most pieces of loading work per unit and block.
-    pub(super) fn slots(&self, factor: Factor) -> u32 {
-        self.pieces(factor).div_ceil(self.units())
-    }
-
-    /// The pieces of loading work of a block. A piece is 4 lines by the terms of one load.
-    pub(super) fn pieces(&self, factor: Factor) -> u32 {
-        self.quads(factor) * (self.tile.block_k / self.terms_a_load(factor))
-    }
-
-    /// The first unit that loads a factor. If a cube has enough units, those that load `b` follow those that load `a`.
-    pub(super) fn first_unit(&self, factor: Factor) -> u32 {
-        let apart = self.pieces(Factor::A) + self.pieces(Factor::B) <= self.units();
-        if factor == Factor::B && apart { self.pieces(Factor::A) } else { 0 }
-    }
-
-    /// The number of terms of each line that a load reads.
-    pub(super) fn terms_a_load(&self, factor: Factor) -> u32 {
-        let side = self.product.side(factor);
-        if side.along_terms { side.lanes } else { 1 }
+        self.staging().lines(factor) / QUAD
     }
 }

@@ -4,11 +4,12 @@
 use cubecl::prelude::*;
 
 use super::form::Form;
-use crate::conv::common::gather::{GatherArgs, Point};
+use crate::conv::common::epilogue::EpilogueArgs;
+use crate::conv::common::gather::GatherArgs;
 use crate::conv::implicit_gemm::blocks::{
-    BlockArgs, CubeWork, Factor, QUAD, has_piece, line_point, load_a, load_b, loaded_line,
-    loaded_term, place_of, store_quad,
+    BlockArgs, CubeWork, Factor, QUAD, line_point, store_quad, work_of,
 };
+use crate::conv::implicit_gemm::staging::{Loaded, has_work, piece};
 use crate::cube::registers::{Registers, zeros};
 
 #[cube(launch_unchecked)]
@@ -16,8 +17,7 @@ use crate::cube::registers::{Registers, zeros};
 pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     a: &[Vector<S, NA>],
     b: &[Vector<S, NB>],
-    bias: ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
     gather: &GatherArgs,
     block: &BlockArgs,
@@ -36,26 +36,22 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
     let mut shared_b =
         Shared::<[Vector<A, Const<4>>]>::new_slice(comptime!((stage_b * stages) as usize));
 
-    let place = place_of(gather, block, form.tile, form.product);
-    let gather = &place.phase.gather;
-    let lines = lines_of(gather, block, &place, form);
-    let held_a = zeros::<S, NA>(comptime!(form.slots(Factor::A) * form.loads(Factor::A)));
-    let held_b = zeros::<S, NB>(comptime!(form.slots(Factor::B) * form.loads(Factor::B)));
+    let work = work_of(gather, block, form.tile, form.product);
+    let staging = comptime!(form.staging());
+    let loaded = Loaded::<S, NA, NB>::new(block, &work, staging);
     let sums = zeros::<A, Const<4>>(comptime!(form.tile.ratio_m * form.tile.ratio_n * QUAD));
 
-    if place.blocks > 0 {
-        bring_a::<S, NA>(a, gather, &place, &lines, &held_a, place.first_term, form);
-        bring_b::<S, NB>(b, gather, block, &place, &held_b, place.first_term, form);
-        stage::<S, A, NA>(&held_a, &mut shared_a, 0u32, Factor::A, form);
-        stage::<S, A, NB>(&held_b, &mut shared_b, 0u32, Factor::B, form);
+    if work.blocks > 0 {
+        loaded.load(a, b, block, &work, work.first_term, staging);
+        store_shared::<S, A, NA>(&loaded.a, &mut shared_a, 0u32, Factor::A, form);
+        store_shared::<S, A, NB>(&loaded.b, &mut shared_b, 0u32, Factor::B, form);
     }
     sync_cube();
-    for i in 0..place.blocks {
-        let more = i + 1 < place.blocks;
-        let term = place.first_term + (i + 1) * comptime!(form.tile.block_k);
+    for i in 0..work.blocks {
+        let more = i + 1 < work.blocks;
+        let term = work.first_term + (i + 1) * comptime!(form.tile.block_k);
         if more {
-            bring_a::<S, NA>(a, gather, &place, &lines, &held_a, term, form);
-            bring_b::<S, NB>(b, gather, block, &place, &held_b, term, form);
+            loaded.load(a, b, block, &work, term, staging);
         }
         let (present, next) = if comptime!(stages > 1) {
             (i % 2u32, (i + 1) % 2u32)
@@ -67,118 +63,19 @@ pub(super) fn simt<S: Float, A: Float, R: Float, NA: Size, NB: Size, O: Size>(
             sync_cube();
         }
         if more {
-            stage::<S, A, NA>(&held_a, &mut shared_a, next * stage_a, Factor::A, form);
-            stage::<S, A, NB>(&held_b, &mut shared_b, next * stage_b, Factor::B, form);
+            store_shared::<S, A, NA>(&loaded.a, &mut shared_a, next * stage_a, Factor::A, form);
+            store_shared::<S, A, NB>(&loaded.b, &mut shared_b, next * stage_b, Factor::B, form);
         }
         sync_cube();
     }
-    store::<A, R, O>(&bias, &residual, out, gather, block, &place, &sums, form);
-}
-
-/// The first line (or column) and the first term of a unit's piece of loading work, within the block.
-#[cube]
-fn piece(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> (u32, u32) {
-    let piece = UNIT_POS + comptime!(slot * form.units()) - comptime!(form.first_unit(factor));
-    let quads = comptime!(form.quads(factor));
-    let terms = comptime!(form.terms_a_load(factor));
-    if comptime!(form.product.side(factor).along_terms) {
-        let loads = comptime!(form.tile.block_k / terms);
-        (piece / loads * QUAD, piece % loads * terms)
-    } else {
-        (piece % quads * QUAD, piece / quads * terms)
-    }
-}
-
-/// Whether a unit has this piece of loading work.
-#[cube]
-fn has_work(#[comptime] slot: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> bool {
-    let (first, pieces) = comptime!((form.first_unit(factor), form.pieces(factor)));
-    let has = has_piece(slot, comptime!(form.units()), comptime!(first + pieces));
-    if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
-}
-
-/// The lines of `a` that a unit loads. They are the same in every block of terms.
-#[cube]
-fn lines_of(
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &CubeWork,
-    #[comptime] form: Form,
-) -> Sequence<Point> {
-    let mut lines = Sequence::<Point>::new();
-    let step = comptime!(form.product.a.lines_a_load());
-    #[unroll]
-    for slot in 0..form.slots(Factor::A) {
-        let (line, _) = piece(slot, Factor::A, form);
-        #[unroll]
-        for i in 0..form.loads(Factor::A) {
-            lines.push(loaded_line(gather, block, place, line + i * step, form.product));
-        }
-    }
-    lines
-}
-
-/// Loads a unit's part of a block of `a` into registers.
-#[cube]
-fn bring_a<S: Float, N: Size>(
-    a: &[Vector<S, N>],
-    gather: &GatherArgs,
-    place: &CubeWork,
-    lines: &Sequence<Point>,
-    held: &Registers<S, N>,
-    first: u32,
-    #[comptime] form: Form,
-) {
-    let loads = comptime!(form.loads(Factor::A));
-    #[unroll]
-    for slot in 0..form.slots(Factor::A) {
-        if has_work(slot, Factor::A, form) {
-            let (_, term) = piece(slot, Factor::A, form);
-            let term = loaded_term(gather, place, first, term, form.product);
-            #[unroll]
-            for i in 0..loads {
-                let index = comptime!((slot * loads + i) as usize);
-                let value = load_a::<S, N>(a, gather, lines.index(index), &term, form.product);
-                held.index(index).store(value);
-            }
-        }
-    }
-}
-
-/// Loads a unit's part of a block of `b` into registers.
-#[cube]
-fn bring_b<S: Float, N: Size>(
-    b: &[Vector<S, N>],
-    gather: &GatherArgs,
-    block: &BlockArgs,
-    place: &CubeWork,
-    held: &Registers<S, N>,
-    first: u32,
-    #[comptime] form: Form,
-) {
-    let loads = comptime!(form.loads(Factor::B));
-    let step = comptime!(form.product.b.lines_a_load());
-    #[unroll]
-    for slot in 0..form.slots(Factor::B) {
-        if has_work(slot, Factor::B, form) {
-            let (column, term) = piece(slot, Factor::B, form);
-            let term = loaded_term(gather, place, first, term, form.product);
-            #[unroll]
-            for i in 0..loads {
-                let index = comptime!((slot * loads + i) as usize);
-                let column = column + i * step;
-                let value = load_b::<S, N>(b, gather, block, place, column, &term, form.product);
-                held.index(index).store(value);
-            }
-        }
-    }
+    store::<A, R, O>(epilogue, out, block, &work, &sums, form);
 }
 
 /// The XOR mask that swizzles the vectors of a term. Neighbouring units store vectors of different loads of the
 /// same few lines at the same time; the mask puts them into different banks.
 #[cube]
 fn swizzle(term: u32, #[comptime] factor: Factor, #[comptime] form: Form) -> u32 {
-    let terms = comptime!(form.terms_a_load(factor));
+    let terms = comptime!(form.staging().terms_a_load(factor));
     let loads = comptime!((form.tile.block_k / terms).clamp(1, 8));
     if comptime!(form.swizzles(factor)) {
         term / terms % loads * comptime!(8 / loads)
@@ -202,21 +99,21 @@ fn unit_place(#[comptime] form: Form) -> (u32, u32) {
 
 /// Stores the loaded elements of a unit in shared memory, as one vector of 4 lines per term.
 #[cube]
-fn stage<S: Float, A: Float, N: Size>(
-    held: &Registers<S, N>,
+fn store_shared<S: Float, A: Float, N: Size>(
+    loaded: &Registers<S, N>,
     shared: &mut Shared<[Vector<A, Const<4>>]>,
     offset: u32,
     #[comptime] factor: Factor,
     #[comptime] form: Form,
 ) {
-    let loads = comptime!(form.loads(factor));
-    let terms = comptime!(form.terms_a_load(factor));
+    let staging = comptime!(form.staging());
+    let (loads, terms) = comptime!((staging.loads(factor), staging.terms_a_load(factor)));
     let quads = comptime!(form.quads(factor));
     let along_terms = comptime!(form.product.side(factor).along_terms);
     #[unroll]
-    for slot in 0..form.slots(factor) {
-        if has_work(slot, factor, form) {
-            let (line, term) = piece(slot, factor, form);
+    for slot in 0..staging.slots(factor) {
+        if has_work(slot, factor, staging) {
+            let (line, term) = piece(slot, factor, staging);
             #[unroll]
             for k in 0..terms {
                 let mut quad = Vector::<A, Const<4>>::new(A::from_int(0));
@@ -224,7 +121,7 @@ fn stage<S: Float, A: Float, N: Size>(
                 for i in 0..QUAD {
                     let load = comptime!(if along_terms { i } else { i * loads / QUAD });
                     let lane = comptime!(if along_terms { k } else { i % (QUAD / loads) });
-                    let value = held.index(comptime!((slot * loads + load) as usize)).read();
+                    let value = loaded.index(comptime!((slot * loads + load) as usize)).read();
                     quad.insert(
                         comptime!(i as usize),
                         A::cast_from(value.extract(comptime!(lane as usize))),
@@ -285,12 +182,10 @@ fn multiply<A: Float>(
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
 fn store<A: Float, R: Float, O: Size>(
-    bias: &ComptimeOption<Box<[Vector<R, O>]>>,
-    residual: &ComptimeOption<Box<[Vector<R, O>]>>,
+    epilogue: &EpilogueArgs<R, O>,
     out: &mut [Vector<R, O>],
-    gather: &GatherArgs,
     block: &BlockArgs,
-    place: &CubeWork,
+    work: &CubeWork,
     sums: &Registers<A, Const<4>>,
     #[comptime] form: Form,
 ) {
@@ -301,21 +196,19 @@ fn store<A: Float, R: Float, O: Size>(
     for i in 0..ratio_m {
         #[unroll]
         for r in 0..QUAD {
-            let line = place.first_line + (i * units_m + row) * QUAD + r;
+            let line = work.first_line + (i * units_m + row) * QUAD + r;
             if line < block.lines {
-                let point = line_point(gather, line, form.product);
+                let point = line_point(work, line, form.product);
                 #[unroll]
                 for j in 0..ratio_n {
                     let index = comptime!(((i * QUAD + r) * ratio_n + j) as usize);
                     let sum = sums.index(index).read();
-                    let column = place.first_column + (j * units_n + of_row) * QUAD;
+                    let column = work.first_column + (j * units_n + of_row) * QUAD;
                     store_quad::<A, R, O>(
-                        bias,
-                        residual,
+                        epilogue,
                         out,
-                        gather,
                         block,
-                        place,
+                        work,
                         sum,
                         &point,
                         column,

@@ -178,7 +178,7 @@ fn fitted(
     let tile = Tile { stages, ..tile };
     // A block that ends within a line loads that line whole, and the next block would begin within it. So it is only
     // chosen if it is narrow and has all columns.
-    let panels = product.flat.across && product.pass != Pass::Filter;
+    let panels = product.flat.mn_major && product.pass != Pass::Filter;
     let whole = !panels || block_n.is_multiple_of(line);
     if !whole && (block_n > MOST_NARROW || product.columns() > block_n as usize) {
         return None;
@@ -234,12 +234,12 @@ fn shared_bytes(
     [stages, columns]: [u32; 2],
     split: bool,
 ) -> usize {
-    let runs = if walk.reach > 0 { walk.runs(stages) } else { stages } as usize;
+    let row_stages = if walk.reach > 0 { walk.row_stages(stages) } else { stages } as usize;
     let columns = columns as usize * product.columns_bytes(tile);
     // For a weight gradient it is always assumed that sums are split.
     let stored = if split || product.pass == Pass::Filter { 4 } else { product.stored() };
     let staged = warps(tile) * staged_bytes(tile, stored, product.resident(walk, tile));
-    product.parts * (runs * product.rows_bytes(walk, tile) + columns) + staged as usize
+    product.parts * (row_stages * product.rows_bytes(walk, tile) + columns) + staged as usize
 }
 
 /// The largest number of parts that is worth trying.

@@ -19,7 +19,7 @@ const SHARED: f64 = 128.0;
 /// The bytes that the copy engine loads from the cache, relative to a copy that reads and writes there; how many times
 /// longer it takes for pixels that do not begin at whole lines of memory; and the additional cycles for each chunk of a
 /// line in shared memory that it fills with zeros, because the channels end there.
-const BROUGHT: f64 = 1.62;
+const LOAD_SPEED: f64 = 1.62;
 const UNALIGNED: f64 = 1.8;
 const EMPTY: f64 = 0.55;
 
@@ -111,7 +111,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
     };
     let slice = product.slice * product.size;
     let mut chunks = rows / slice as f64 * empty(product.inner(), slice);
-    if product.flat.across {
+    if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
     }
     let unaligned = if pixel.is_multiple_of(slice) { 1.0 } else { UNALIGNED };
@@ -141,7 +141,7 @@ fn slow_lines(
     if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice) {
         step += PARTIAL * image / product.slices() as f64;
     }
-    if filter && product.flat.across && !product.columns().is_multiple_of(line) {
+    if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {
         step += PARTIAL * line as f64 / tiles_m as f64;
     }
     step * steps as f64 / device.multiprocessor_count() as f64
@@ -199,7 +199,7 @@ fn tiles_cycles(
     // A cube whose multiprocessor has no second one has it to itself.
     let cubes = if tiles > all { cubes(product, tile, walk, device) } else { all };
     // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth.
-    let rate = BROUGHT * cached(device);
+    let rate = LOAD_SPEED * cached(device);
     let rate = (rate * all as f64 / tiles.clamp(1, all) as f64).min(rate.max(PORT));
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {

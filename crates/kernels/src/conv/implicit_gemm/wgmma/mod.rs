@@ -7,9 +7,10 @@
 //! each is divided among several cubes: a cube computes the rows of one warpgroup (a *share* of the tile).
 //!
 //! Words of this folder: a *chunk* is 16 bytes, the unit of the copy engine and of the swizzle (in results, 8 columns).
-//! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line,
-//! which is narrower where half or a quarter of it holds all of them. The *flat operand* is the one that is not the image. *Across* means contiguous across the terms of a sum, not along them. *Parts* are
-//! the low-precision numbers that a factor is split into, or the pieces that a long sum is split into (split-K).
+//! A *line* in shared memory is 128 bytes. A *slice* is as many channels of a tap as fit in a line, which is narrower
+//! where half or a quarter of it holds all of them. The *flat operand* is the one that is not the image. An operand is
+//! *K-major* if the terms of a sum are contiguous, and *MN-major* if rows or columns are. *Parts* are the low-precision
+//! numbers that a factor is split into, or the pieces that a long sum is split into (split-K).
 //!
 //! ```text
 //!           ring of stages in shared memory
@@ -165,15 +166,15 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
         ([one, other], Some(pointwise)) if pointwise.swaps => [other, one],
         (own, _) => own,
     };
-    let laid_image = match product.pointwise {
+    let repacked_image = match product.pointwise {
         Some(pointwise) if pointwise.transposes => {
             Some(repack::matrix(client, conv, request, image))
         }
         _ => product.repacks_image().then(|| repack::image(client, &product, dtype, image)),
     };
-    let laid_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
+    let repacked_flat = product.packed.then(|| repack::flat(client, &product, dtype, flat));
     let (read_image, read_flat) =
-        (laid_image.as_ref().unwrap_or(image), laid_flat.as_ref().unwrap_or(flat));
+        (repacked_image.as_ref().unwrap_or(image), repacked_flat.as_ref().unwrap_or(flat));
     let factor = match dtype {
         DType::F32 if product.parts > 2 => elem(DType::BF16),
         DType::F32 => ElemType::Float(FloatKind::TF32),
@@ -189,11 +190,11 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
             false => (elem(stored), form.stored_at_once()),
         };
         let cubes = config::cubes(&product, tile, &walk, device);
-        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes, epilogue);
+        let numbers = Numbers::launch(&product, &walk, &form, splits, cubes);
         let cubes = cubes.min(numbers.tiles as usize);
         let flags = product.flags(&walk, tile, splits);
         // If nothing is checked, the kernel writes no flags, and any buffer can be passed.
-        let told = match flags {
+        let flag_words = match flags {
             0 => out.clone(),
             _ => client.empty(flags * size_of::<u32>()),
         };
@@ -208,10 +209,9 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
                 words as usize,
                 image_map(read_image, &product, &walk, &form, factor),
                 flat_map(read_flat, &product, &form, factor),
-                epilogue.bias(conv.filter().count(), pair),
-                epilogue.residual(results, pair),
+                epilogue.args(conv.filter().count(), results, pair),
                 buffer(out, results * splits / form.stored_at_once() as usize),
-                buffer(&told, flags),
+                buffer(&flag_words, flags),
                 numbers,
                 form,
                 factor,
@@ -220,7 +220,7 @@ fn launch(arguments: &Arguments<'_>, tile: &Tile) -> Result<(), PlanError> {
             )
         }
         if product.is_checked() {
-            let tensors = [image, flat, out, &told];
+            let tensors = [image, flat, out, &flag_words];
             match pass {
                 Pass::Filter => nonfinite_fixup::filter::launch(
                     client, &product, &walk, &given, tile, splits, tensors,

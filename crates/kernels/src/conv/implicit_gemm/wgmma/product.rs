@@ -63,7 +63,9 @@ impl Product {
             .filter(|_| pass == Pass::Forward || (parts == 1 && size == 2));
         // 32-bit factors are only read along the terms.
         let readable = |flat: &Flat| {
-            aligned(flat.dimensions[2]) && aligned(flat.group_step()) && (size == 2 || !flat.across)
+            aligned(flat.dimensions[2])
+                && aligned(flat.group_step())
+                && (size == 2 || !flat.mn_major)
         };
         // Parts of the output gradient keep its layout; filters in parts are contiguous along the terms.
         let kept = pass == Pass::Filter || (parts == 1 && fold.is_none());
@@ -116,7 +118,7 @@ impl Product {
     /// The products of channels-first matrices.
     fn pointwise(conv: &Convolution, request: Request) -> Option<Self> {
         let pointwise = Pointwise::new(conv, request)?;
-        let across = !pointwise.sums_samples;
+        let mn_major = !pointwise.sums_samples;
         let size = request.dtype.size();
         let product = Self {
             conv: pointwise.convolution()?,
@@ -129,7 +131,7 @@ impl Product {
             flat: Flat {
                 dimensions: pointwise.dimensions(),
                 tap_first: true,
-                across,
+                mn_major,
                 across_group: 0,
                 term_group: 0,
             },
@@ -390,8 +392,8 @@ impl Product {
     /// The number of steps of each of `splits` parts of a product's sums. Taps that share pixels stay together.
     pub(super) fn steps_a_part(&self, walk: &Walk, nth: usize, splits: usize) -> usize {
         let taps = walk.taps(nth);
-        let together = if walk.reach > 0 { taps[AXES - 1].max(1) } else { 1 };
-        self.steps_of(taps).div_ceil(splits).next_multiple_of(together)
+        let shared = if walk.reach > 0 { taps[AXES - 1].max(1) } else { 1 };
+        self.steps_of(taps).div_ceil(splits).next_multiple_of(shared)
     }
 
     /// The number of steps of a tile if all tiles of a cube have the same columns, which are then loaded only once;
@@ -411,8 +413,11 @@ impl Product {
 
     /// The bytes of the columns of a stage, for one part.
     pub(super) fn columns_bytes(&self, tile: &Tile) -> usize {
-        let columns =
-            tile::columns(tile, self.pass != Pass::Filter && self.flat.across, self.line() as u32);
+        let columns = tile::columns(
+            tile,
+            self.pass != Pass::Filter && self.flat.mn_major,
+            self.line() as u32,
+        );
         columns as usize * self.terms_a_step() * self.size
     }
 
@@ -465,7 +470,7 @@ pub(super) struct Flat {
     pub(super) dimensions: [usize; 3],
     pub(super) tap_first: bool,
     /// Whether rows or columns are contiguous, instead of the terms of a sum.
-    pub(super) across: bool,
+    pub(super) mn_major: bool,
     /// The distance from one group to the next: in lines or columns, and in terms.
     pub(super) across_group: usize,
     pub(super) term_group: usize,
@@ -480,8 +485,8 @@ impl Flat {
             Pass::Data => (0, gather::inner(conv, pass)),
             _ => (gather::columns(conv, pass), 0),
         };
-        let flat = |dimensions, tap_first, across| {
-            Some(Self { dimensions, tap_first, across, across_group, term_group })
+        let flat = |dimensions, tap_first, mn_major| {
+            Some(Self { dimensions, tap_first, mn_major, across_group, term_group })
         };
         if pass == Pass::Filter {
             return flat([windows(conv), 1, count], false, true);
@@ -515,7 +520,7 @@ impl Flat {
         Self {
             dimensions: [columns * conv.groups(), taps, inner.next_multiple_of(CHUNK_BYTES / size)],
             tap_first: false,
-            across: false,
+            mn_major: false,
             across_group: columns,
             term_group: 0,
         }
@@ -523,12 +528,12 @@ impl Flat {
 
     /// The distance from one group to the next along a line, in elements.
     fn group_step(&self) -> usize {
-        if self.across { self.across_group } else { self.term_group }
+        if self.mn_major { self.across_group } else { self.term_group }
     }
 
     /// The size of one copy: whole lines, as many as a block has, or panels that are one line wide.
-    pub(super) fn brought(&self, lines: u32, line: u32, terms: u32) -> [usize; 3] {
-        let lines = if self.across { terms } else { lines } as usize;
+    pub(super) fn box_size(&self, lines: u32, line: u32, terms: u32) -> [usize; 3] {
+        let lines = if self.mn_major { terms } else { lines } as usize;
         match self.tap_first {
             true => [1, lines, line as usize],
             false => [lines, 1, line as usize],

@@ -49,12 +49,12 @@ pub(super) fn products(tile: &Tile) -> f64 {
 
 /// The bytes per cycle that a Hopper multiprocessor loads from the L2 cache. It decides the form of the code, which must
 /// not depend on anything that is measured.
-const BROUGHT: f64 = 56.0;
+const L2_BYTES_PER_CYCLE: f64 = 56.0;
 
 /// Whether the products of a step finish before the next rows and columns are loaded. Taps then share the rows, where
 /// this is possible.
 pub(super) fn is_narrow(tile: &Tile) -> bool {
-    ((tile.block_m + tile.block_n) * LINE) as f64 / BROUGHT > products(tile)
+    ((tile.block_m + tile.block_n) * LINE) as f64 / L2_BYTES_PER_CYCLE > products(tile)
 }
 
 /// The units of a cube.

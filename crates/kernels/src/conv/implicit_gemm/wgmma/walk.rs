@@ -84,7 +84,7 @@ impl Walk {
 
     /// The number of runs that there must be room for with this number of stages: one more than the stages need. So
     /// where the place of a stage is free, the place of the run before all runs in use is free too.
-    pub(super) fn runs(&self, stages: u32) -> u32 {
+    pub(super) fn row_stages(&self, stages: u32) -> u32 {
         let most = self.gather.axes[AXES - 1].taps;
         let fewest = self.phases.map_or(most, |phases| {
             let taps = phases.along(AXES - 1).map(|phase| phase.taps);

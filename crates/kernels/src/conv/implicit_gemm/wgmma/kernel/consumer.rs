@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::super::tile::{ROWS, WARP, WARPGROUP};
 use super::form::Form;
 use super::numbers::Numbers;
-use super::order::{Work, first_stride, next_stride, speaks_for_warp, work};
+use super::order::{Work, first_stride, is_warp_leader, next_stride, work};
 use super::results::Results;
 use super::ring::{Ring, Turn, columns_place, following};
 use super::sums::{Sums, multiply, multiply_all, started, values, zeros};
@@ -35,7 +35,7 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
         #[unroll]
         for i in 0..form.tile.ratio_m {
             let row = work.row + first_row + i * ROWS;
-            results.keep(sums.index(comptime!(i as usize)), row, &work, numbers, form);
+            results.store_rows(sums.index(comptime!(i as usize)), row, &work, numbers, form);
         }
         tile += stride;
         stride = next_stride(stride, CUBE_COUNT_X, form);
@@ -43,10 +43,10 @@ pub(super) fn consume<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     // Only the first warpgroup computes a share of a tile. The others release its stages without multiplying.
     if tile < numbers.tiles {
         let work = work(tile, numbers, form);
-        let speaks = speaks_for_warp();
+        let leads = is_warp_leader();
         for _ in work.first..work.end {
             ring.wait_full(turn);
-            ring.give_back(turn.slot, speaks);
+            ring.release(turn.slot, leads);
             turn.advance(form.tile.stages);
         }
     }
@@ -69,7 +69,7 @@ fn sums<E: Float>(
     numbers: &Numbers,
     #[comptime] form: Form,
 ) -> Sequence<Sums> {
-    let speaks = speaks_for_warp();
+    let leads = is_warp_leader();
     let sums = zeros(form);
     let mut held = 0u32.runtime();
     let mut tap = 0u32.runtime();
@@ -104,14 +104,14 @@ fn sums<E: Float>(
             let _others = sums.index_mut(0usize).commit();
         }
         begun.wait();
-        ring.give_back(held, speaks && step > work.first);
+        ring.release(held, leads && step > work.first);
         held = turn.slot;
         turn.advance(form.tile.stages);
         if comptime!(form.shares()) {
             let next = tap + 1;
             let ends = next == width.taps_count;
             tap = select(ends, 0u32, next);
-            *run = select(ends, following(*run, form.runs), *run);
+            *run = select(ends, following(*run, form.row_stages), *run);
         }
     }
     let sums = started(&sums);
@@ -120,7 +120,7 @@ fn sums<E: Float>(
     for i in 0..form.tile.ratio_m {
         done.push(values(&sums.index(comptime!(i as usize)).clone().wait()));
     }
-    ring.give_back(held, speaks && work.end > work.first);
+    ring.release(held, leads && work.end > work.first);
     done
 }
 
@@ -135,7 +135,7 @@ fn sums_of_parts<E: Float>(
     turn: &mut Turn,
     #[comptime] form: Form,
 ) -> Sequence<Sums> {
-    let speaks = speaks_for_warp();
+    let leads = is_warp_leader();
     let count = comptime!((form.tile.block_n / 2) as usize);
     let mut all = Sequence::<Sums>::new();
     let none = zeros(form);
@@ -164,7 +164,7 @@ fn sums_of_parts<E: Float>(
         for i in 0..form.tile.ratio_m {
             let sums = sums.index(comptime!(i as usize)).clone().wait();
             if comptime!(i == 0) {
-                ring.give_back(turn.slot, speaks);
+                ring.release(turn.slot, leads);
             }
             #[unroll]
             for n in 0..count {

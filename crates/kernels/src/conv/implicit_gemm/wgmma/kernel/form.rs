@@ -89,13 +89,13 @@ pub(in super::super) struct Form {
     /// the loaded pixels; otherwise 0.
     pub(super) reach: u32,
     /// The number of stages of shared pixels.
-    pub(super) runs: u32,
+    pub(super) row_stages: u32,
     /// The distance in pixels from one pair of taps to the next, where the image is a comb.
     pub(super) comb: Option<u32>,
     /// Whether taps are the outermost dimension of the flat operand; otherwise they are the middle one.
     pub(super) tap_first: bool,
     /// Whether the flat operand is contiguous along rows or columns; otherwise it is contiguous along the terms.
-    pub(super) flat_across: bool,
+    pub(super) flat_mn_major: bool,
     /// The bytes of a result.
     pub(super) stored: u32,
     /// Whether the results of neighbouring columns are contiguous in whole chunks. Warps then rearrange them.
@@ -121,9 +121,10 @@ impl Form {
         let [column_step, width] = product.result_columns();
         let lines = product.pass == Pass::Filter && product.lines().is_some();
         // A chunk of results must not extend into the next group.
-        let together = width / product.merged;
-        let contiguous =
-            |columns: u32| !lines && column_step == 1 && together.is_multiple_of(columns as usize);
+        let group_width = width / product.merged;
+        let contiguous = |columns: u32| {
+            !lines && column_step == 1 && group_width.is_multiple_of(columns as usize)
+        };
         Self {
             tile,
             size: product.size as u32,
@@ -137,10 +138,10 @@ impl Form {
             sums_samples: product.pointwise.is_some_and(|pointwise| pointwise.sums_samples),
             bias_of_row: product.pointwise.is_some(),
             reach: walk.reach as u32,
-            runs: walk.runs(tile.stages),
+            row_stages: walk.row_stages(tile.stages),
             comb: product.comb().map(|comb| comb.shift as u32),
             tap_first: product.flat.tap_first,
-            flat_across: product.flat.across,
+            flat_mn_major: product.flat.mn_major,
             stored: stored.size() as u32,
             packed: contiguous(CHUNK),
             paired: contiguous(PAIR),
@@ -249,7 +250,7 @@ impl Form {
 
     /// The number of stages of rows.
     pub(super) fn stages_of_rows(&self) -> u32 {
-        if self.shares() { self.runs } else { self.tile.stages }
+        if self.shares() { self.row_stages } else { self.tile.stages }
     }
 
     /// The elements of one part of a stage.
@@ -266,7 +267,7 @@ impl Form {
 
     /// The columns of a tile for which there is room in shared memory.
     fn columns(&self) -> u32 {
-        tile::columns(&self.tile, !self.filter && self.flat_across, self.line())
+        tile::columns(&self.tile, !self.filter && self.flat_mn_major, self.line())
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -303,7 +304,7 @@ impl Form {
 
     /// The layout of the columns in shared memory.
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
-        let panels = !self.filter && self.flat_across;
+        let panels = !self.filter && self.flat_mn_major;
         let swizzle = if panels { Swizzle::B128 } else { self.swizzle() };
         self.layout(self.columns(), self.filter || panels, swizzle)
     }

@@ -58,13 +58,13 @@ pub(in super::super) fn flat_map(
 ) -> TensorMapArg<Tiled> {
     let tile = form.tile;
     let across = if form.filter { tile.block_m } else { tile.block_n };
-    let (line, swizzle) = match product.flat.across {
+    let (line, swizzle) = match product.flat.mn_major {
         true => (form.line(), Swizzle::B128),
         false => (form.slice, form.swizzle()),
     };
-    let brought = product.flat.brought(across, line, tile.block_k);
+    let box_size = product.flat.box_size(across, line, tile.block_k);
     let (sizes, steps) = product.flat();
-    let args = TiledArgs { tile_size: Shape::new(brought) };
+    let args = TiledArgs { tile_size: Shape::new(box_size) };
     TensorMapArg::new(args, tensor(flat, &sizes, &steps), factor).with_swizzle(swizzle.into())
 }
 

@@ -19,6 +19,7 @@ use cubecl::ir::ElemType;
 use cubecl::prelude::*;
 
 use super::tile::WARP;
+use crate::conv::common::epilogue::EpilogueArgs;
 
 mod consumer;
 mod form;
@@ -34,7 +35,7 @@ use consumer::consume;
 pub(super) use form::{Form, staged_bytes};
 pub(super) use maps::{flat_map, image_map};
 pub(super) use numbers::Numbers;
-use order::speaks_for_warp;
+use order::is_warp_leader;
 use producer::produce;
 use results::Results;
 use ring::{Ring, barriers, memory};
@@ -44,8 +45,7 @@ use ring::{Ring, barriers, memory};
 pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
-    bias: ComptimeOption<Box<[Vector<R, P>]>>,
-    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    epilogue: &EpilogueArgs<R, P>,
     out: &mut [Vector<W, O>],
     flags: &mut [u32],
     numbers: &Numbers,
@@ -56,7 +56,7 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
 ) {
     let rows = memory::<E>(comptime!(form.stages_of_rows() * form.rows_stage()));
     let columns = memory::<E>(comptime!(form.stages_of_columns() * form.columns_stage()));
-    let turned =
+    let rearranged =
         Shared::<[Vector<u32, O>]>::new_aligned_slice(comptime!(form.staged() as usize), 128usize);
     let full = barriers(form.tile.stages, 1u32);
     let empty = barriers(form.tile.stages, comptime!(form.warps()));
@@ -69,9 +69,9 @@ pub(super) fn wgmma<E: Float, R: Float, P: Size, W: Numeric, O: Size>(
     // which the matrix instructions read them.
     let warp = plane_broadcast(UNIT_POS / WARP, 0u32);
     if warp < comptime!(form.warps()) {
-        let mut results = Results::<R, P, W, O>::new(bias, residual, turned, out, flags);
+        let mut results = Results::<R, P, W, O>::new(epilogue, rearranged, out, flags);
         consume::<E, R, P, W, O>(&ring, &mut results, warp, numbers, form);
-    } else if speaks_for_warp() {
+    } else if is_warp_leader() {
         produce::<E>(image, flat, &mut ring, numbers, form);
     }
 }

@@ -9,7 +9,6 @@ use super::super::tile::bands;
 use super::super::tile::whole;
 use super::super::walk::Walk;
 use super::form::Form;
-use crate::conv::common::epilogue::Epilogue;
 use crate::conv::common::gather::{GatherArgs, PhasesArgs};
 use crate::conv::problem::Pass;
 
@@ -65,7 +64,6 @@ pub(in super::super) struct Numbers {
     pub(super) flat_part: u32,
     /// The number of bands of all rows.
     pub(super) bands: u32,
-    pub(super) slope: f32,
 }
 
 /// The further numbers of an image that is a comb.
@@ -108,7 +106,6 @@ impl Numbers {
         form: &Form,
         splits: usize,
         cubes: usize,
-        epilogue: Epilogue<'_>,
     ) -> NumbersLaunch {
         let conv = &product.conv;
         let filter = product.pass == Pass::Filter;
@@ -184,7 +181,6 @@ impl Numbers {
             image_part: product.comb().map_or(conv.input().batch(), |comb| comb.deals) as u32,
             flat_part: product.flat.dimensions[0] as u32,
             bands: (tiles_m * bands(&form.tile)) as u32,
-            slope: epilogue.slope(),
         }
     }
 }

@@ -48,12 +48,12 @@ pub(super) fn work(nth: u32, numbers: &Numbers, #[comptime] form: Form) -> Work 
         let lines = phase.gather.depth.taps_count * phase.gather.height.taps_count * phased.slices;
         let taps = phase.gather.width.taps_count;
         // Taps that share pixels stay together.
-        let (runs, together) =
+        let (loads, steps_a_load) =
             if comptime!(form.shares()) { (lines, taps) } else { (lines * taps, 1u32.runtime()) };
-        let runs_a_part = numbers.parts.div(runs + numbers.parts_count - 1);
-        let first = min(part * runs_a_part, runs);
-        let end = min(first + runs_a_part, runs);
-        (group, phase, first * together, end * together)
+        let loads_a_part = numbers.parts.div(loads + numbers.parts_count - 1);
+        let first = min(part * loads_a_part, loads);
+        let end = min(first + loads_a_part, loads);
+        (group, phase, first * steps_a_load, end * steps_a_load)
     } else {
         let first = part * numbers.steps_a_part;
         let end = max(first, min(first + numbers.steps_a_part, numbers.steps));
@@ -78,7 +78,7 @@ pub(super) fn next_stride(stride: u32, cubes: u32, #[comptime] form: Form) -> u3
 
 /// Whether this unit is the one that acts for its warp, for example by arriving at a barrier.
 #[cube]
-pub(super) fn speaks_for_warp() -> bool {
+pub(super) fn is_warp_leader() -> bool {
     let lane = UNIT_POS % WARP;
     lane == 0
 }

@@ -19,7 +19,9 @@ use super::form::Form;
 use super::numbers::Numbers;
 use super::order::{Work, first_stride, next_stride, work};
 use super::ring::{Ring, Turn, columns_place, following};
-use crate::conv::common::gather::{GatherArgs, Point, Position, reach, read, row_place, tap_point};
+use crate::conv::common::gather::{
+    GatherArgs, Point, Position, reach, read, row_position, tap_point,
+};
 
 #[cube]
 pub(super) fn produce<E: Float>(
@@ -35,7 +37,7 @@ pub(super) fn produce<E: Float>(
     let mut stride = first_stride(CUBE_POS_X, CUBE_COUNT_X, form);
     while tile < numbers.tiles {
         let work = work(tile, numbers, form);
-        let windows = row_place(&work.phase.gather, work.row, form.gather);
+        let windows = row_position(&work.phase.gather, work.row, form.gather);
         for step in work.first..work.end {
             let term = term(step, &work, numbers, form);
             let barrier = ring.wait_empty(turn);
@@ -51,11 +53,9 @@ pub(super) fn produce<E: Float>(
             let other = select(loads_columns, comptime!(form.stage_bytes(false, true)), 0u32);
             barrier.arrive_and_expect_tx(1u32, own + other);
             if comptime!(form.filter) {
-                bring_windows::<E>(
-                    image, flat, &barrier, rows, columns, &work, step, numbers, form,
-                );
+                load_windows::<E>(image, flat, &barrier, rows, columns, &work, step, numbers, form);
             } else {
-                bring_taps::<E>(
+                load_taps::<E>(
                     image,
                     flat,
                     &barrier,
@@ -70,7 +70,7 @@ pub(super) fn produce<E: Float>(
                 );
             }
             turn.advance(form.tile.stages);
-            run = select(term.ends, following(run, form.runs), run);
+            run = select(term.ends, following(run, form.row_stages), run);
         }
         tile += stride;
         stride = next_stride(stride, CUBE_COUNT_X, form);
@@ -117,7 +117,7 @@ fn lone_term(tap: u32, slice: u32, gather: &GatherArgs) -> Term {
 /// Loads a stage of the weight gradient. Its terms are windows, its columns are slices of taps.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn bring_windows<E: Float>(
+fn load_windows<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
     barrier: &Barrier,
@@ -129,7 +129,7 @@ fn bring_windows<E: Float>(
     #[comptime] form: Form,
 ) {
     let first = step * comptime!(form.tile.block_k);
-    let windows = row_place(&numbers.gather, first, form.gather);
+    let windows = row_position(&numbers.gather, first, form.gather);
     #[unroll]
     for part in 0..form.parts {
         let size = comptime!(form.rows_part() as usize);
@@ -157,7 +157,7 @@ fn bring_windows<E: Float>(
 /// Loads a stage of the other passes. Its terms are a slice of a tap's channels.
 #[cube]
 #[allow(clippy::too_many_arguments, reason = "a kernel's parts share its state")]
-fn bring_taps<E: Float>(
+fn load_taps<E: Float>(
     image: &TensorMap<E, Im2col>,
     flat: &TensorMap<E, Tiled>,
     barrier: &Barrier,
@@ -285,7 +285,7 @@ fn load_flat<E: Float>(
     let term = term + work.group * numbers.term_group;
     // A sample takes the place of a tap.
     let tap = if comptime!(form.separate_samples()) { tap + work.group } else { tap };
-    if comptime!(form.flat_across) {
+    if comptime!(form.flat_mn_major) {
         let lines = comptime!(if form.filter { form.tile.block_m } else { form.tile.block_n });
         let size = comptime!(form.panel() as usize);
         #[unroll]

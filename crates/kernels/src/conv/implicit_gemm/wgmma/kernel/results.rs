@@ -10,8 +10,8 @@
 //! row 8            unit 0  1     2     3       0    ..        the second half
 //! ```
 //!
-//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time (`turn_over`).
-//! Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
+//! A warp rearranges its rows in shared memory, and then stores two memory lines of a row at a time
+//! (`store_rearranged`). Results that are not contiguous in whole chunks are stored in pairs, or one by one (`store`).
 
 use cubecl::cmma::{MmaDefinition, StMatrixForm};
 use cubecl::prelude::*;
@@ -20,10 +20,10 @@ use super::super::tile::BAND;
 use super::super::tile::{CHUNK, PAIR, WARP, WARPGROUP};
 use super::form::{Form, Panel};
 use super::numbers::Numbers;
-use super::order::{Work, speaks_for_warp};
+use super::order::{Work, is_warp_leader};
 use super::sums::Sums;
-use crate::conv::common::epilogue::{finish_at, finish_with};
-use crate::conv::common::gather::{row_place, row_result};
+use crate::conv::common::epilogue::{EpilogueArgs, finish_at, finish_with};
+use crate::conv::common::gather::{row_position, row_result};
 
 /// The number of units that share a chunk, and the number of chunks that one instruction writes to shared memory.
 const QUAD: u32 = 4;
@@ -34,10 +34,9 @@ const NOWHERE: u32 = u32::MAX;
 /// The output tensor and the tensors that are added to the sums.
 #[derive(CubeType)]
 pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
-    bias: ComptimeOption<Box<[Vector<R, P>]>>,
-    residual: ComptimeOption<Box<[Vector<R, P>]>>,
+    epilogue: &'a EpilogueArgs<R, P>,
     /// The shared memory in which warps rearrange rows.
-    turned: Shared<[Vector<u32, O>]>,
+    rearranged: Shared<[Vector<u32, O>]>,
     out: &'a mut [Vector<W, O>],
     /// For each band of rows of a tile, whether it has non-finite sums.
     flags: &'a mut [u32],
@@ -46,17 +45,16 @@ pub(super) struct Results<'a, R: Float, P: Size, W: Numeric, O: Size> {
 #[cube]
 impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     pub(super) fn new(
-        bias: ComptimeOption<Box<[Vector<R, P>]>>,
-        residual: ComptimeOption<Box<[Vector<R, P>]>>,
-        turned: Shared<[Vector<u32, O>]>,
+        epilogue: &'a EpilogueArgs<R, P>,
+        rearranged: Shared<[Vector<u32, O>]>,
         out: &'a mut [Vector<W, O>],
         flags: &'a mut [u32],
     ) -> Results<'a, R, P, W, O> {
-        Results::<'a, R, P, W, O> { bias, residual, turned, out, flags }
+        Results::<'a, R, P, W, O> { epilogue, rearranged, out, flags }
     }
 
     /// Stores 64 rows of a tile.
-    pub(super) fn keep(
+    pub(super) fn store_rows(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -65,17 +63,17 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         if comptime!(form.checked) {
-            self.tell(sums, first_row, work, numbers, form);
+            self.flag_nonfinite(sums, first_row, work, numbers, form);
         }
         if comptime!(form.packed) {
-            self.turn_over(sums, first_row, work, numbers, form);
+            self.store_rearranged(sums, first_row, work, numbers, form);
         } else {
             self.store(sums, first_row, work, numbers, form);
         }
     }
 
     /// Flags a band of rows that has non-finite sums.
-    fn tell(
+    fn flag_nonfinite(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -97,7 +95,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             work.group
         };
         let column = group * numbers.tiles_n_count + work.column / comptime!(form.tile.block_n);
-        if speaks_for_warp() {
+        if is_warp_leader() {
             self.flags[(column * numbers.bands + band) as usize] = u32::cast_from(found);
         }
     }
@@ -124,7 +122,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                     let column = work.column + comptime!(chunk * CHUNK + lane) + mine * PAIR;
                     let to = target(row, column, base, there, work, numbers, form);
                     let nth = comptime!(nth(chunk, half) + lane as usize);
-                    let value = self.finished(sums, nth, &to, numbers, form);
+                    let value = self.finished(sums, nth, &to, form);
                     if to.there {
                         let at = to.at / comptime!(form.stored_at_once());
                         self.out[at as usize] = Vector::<W, O>::cast_from(value);
@@ -136,7 +134,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
 
     /// Stores the results in whole lines, one panel or a few at a time. Memory accepts two whole lines of a row faster
     /// than pieces of eight columns.
-    fn turn_over(
+    fn store_rearranged(
         &mut self,
         sums: &Sums,
         first_row: u32,
@@ -154,15 +152,15 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 let panel = comptime!(form.result_panel(nth));
                 let words = self.words(sums, panel, first_row, work, numbers, form);
                 if comptime!(form.stored == 2) {
-                    self.lay_down(&words, panel, form);
+                    self.write_panel(&words, panel, form);
                 } else {
-                    self.lay_down_wide(&words, panel, form);
+                    self.write_wide_panel(&words, panel, form);
                 }
             }
             sync_plane();
             #[unroll]
             for nth in first..end {
-                self.take_up(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
+                self.store_panel(comptime!(form.result_panel(nth)), first_row, work, numbers, form);
             }
             sync_plane();
         }
@@ -187,14 +185,14 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let chunk = comptime!(panel.begin + nth_chunk as u32);
             let column = work.column + comptime!(chunk * CHUNK) + mine * PAIR;
             let row = band + lane / QUAD + comptime!(panel.half * HALF);
-            let to = if comptime!(self.residual.is_some() || form.bias_of_row) {
+            let to = if comptime!(self.epilogue.residual.is_some() || form.bias_of_row) {
                 let (base, there) = row_base(row, work, numbers, form);
                 target(row, column, base, there, work, numbers, form)
             } else {
                 target(row, column, 0u32.runtime(), true.runtime(), work, numbers, form)
             };
             let nth = comptime!(nth(chunk, panel.half));
-            let pair = self.finished(sums, nth, &to, numbers, form);
+            let pair = self.finished(sums, nth, &to, form);
             if comptime!(form.stored == 2) {
                 words[nth_chunk] = u32::reinterpret(pair);
             } else {
@@ -208,13 +206,18 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// Writes a panel of 16-bit results to shared memory, eight rows of four chunks at a time. The chunks of each row
     /// are swizzled, as the copy engine would do it, so that one chunk of eight rows, and eight chunks of one row, are
     /// in different banks.
-    fn lay_down(&mut self, words: &Array<u32>, #[comptime] panel: Panel, #[comptime] form: Form) {
+    fn write_panel(
+        &mut self,
+        words: &Array<u32>,
+        #[comptime] panel: Panel,
+        #[comptime] form: Form,
+    ) {
         let size!(One) = 1usize;
         let definition = MmaDefinition::<R, R, f32>::new(16usize, 8usize, 16usize);
         let lane = UNIT_POS % WARP;
         let down = lane % HALF;
-        let place = place_of(panel, form);
-        let laid = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
+        let place = panel_start(panel, form);
+        let start = place + down * comptime!(form.staged_line()) + ((lane / HALF) ^ down);
         #[unroll]
         for quad in 0..comptime!(panel.chunks / QUAD) {
             let mut matrices = Array::<Vector<u32, One>>::new(4usize);
@@ -224,9 +227,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 single.insert(0usize, words[comptime!((quad * QUAD + chunk) as usize)]);
                 matrices[chunk as usize] = single;
             }
-            let at = (laid ^ comptime!(quad * QUAD)) as usize;
+            let at = (start ^ comptime!(quad * QUAD)) as usize;
             definition.store_matrix_with_form::<Vector<u32, O>, One>(
-                &mut self.turned[at..at + 1],
+                &mut self.rearranged[at..at + 1],
                 &matrices,
                 StMatrixForm::M8N8B16,
                 4usize,
@@ -238,7 +241,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     /// The same for 32-bit results. Neighbouring units exchange pairs, so that each has four columns of one of two
     /// chunks. Every other row is permuted in steps of four vectors, so that the vectors of eight units are in
     /// different banks.
-    fn lay_down_wide(
+    fn write_wide_panel(
         &mut self,
         words: &Array<u32>,
         #[comptime] panel: Panel,
@@ -247,9 +250,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let lane = UNIT_POS % WARP;
         let (down, mine) = (lane / QUAD, lane % QUAD);
         let odd = mine & 1u32 != 0u32;
-        let place = place_of(panel, form);
+        let place = panel_start(panel, form);
         let four = (mine / 2 + mine % 2 * 2) ^ (down % 2 * QUAD);
-        let laid = place + down * comptime!(form.staged_line()) + four;
+        let start = place + down * comptime!(form.staged_line()) + four;
         #[unroll]
         for two in 0..comptime!(panel.chunks as usize / 2) {
             let mut columns = Vector::<u32, O>::empty();
@@ -262,12 +265,12 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
                 columns.insert(i, select(odd, given, kept));
                 columns.insert(comptime!(i + 2), select(odd, kept, given));
             }
-            self.turned[(laid ^ comptime!(two as u32 * QUAD)) as usize] = columns;
+            self.rearranged[(start ^ comptime!(two as u32 * QUAD)) as usize] = columns;
         }
     }
 
     /// Reads a panel from shared memory, row by row, and stores it.
-    fn take_up(
+    fn store_panel(
         &mut self,
         #[comptime] panel: Panel,
         first_row: u32,
@@ -276,7 +279,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         #[comptime] form: Form,
     ) {
         let lane = UNIT_POS % WARP;
-        let place = place_of(panel, form);
+        let place = panel_start(panel, form);
         let band = first_row + UNIT_POS % WARPGROUP / WARP * BAND;
         let (base, there) = row_base(band + lane % BAND, work, numbers, form);
         let base = select(there, base, NOWHERE);
@@ -286,7 +289,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (down, mine) = (lane / line, lane % line);
         let permuted =
             if comptime!(form.stored == 2) { mine ^ down } else { mine ^ (down % 2 * QUAD) };
-        let taken = place + down * comptime!(form.staged_line()) + permuted;
+        let from = place + down * comptime!(form.staged_line()) + permuted;
         let column = work.column + comptime!(panel.begin * CHUNK) + mine * at_once;
         #[unroll]
         for i in 0..comptime!(HALF / rows) {
@@ -295,10 +298,10 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
             let to = target(band + place, column, base, base != NOWHERE, work, numbers, form);
             // For 32-bit results, the permutation repeats every two rows.
             let permuted = comptime!(if form.stored == 2 { i * rows } else { 0 });
-            let at = (taken ^ permuted) + comptime!(i * rows * form.staged_line());
+            let at = (from ^ permuted) + comptime!(i * rows * form.staged_line());
             if to.there {
                 self.out[(to.at / at_once) as usize] =
-                    Vector::<W, O>::reinterpret(self.turned[at as usize]);
+                    Vector::<W, O>::reinterpret(self.rearranged[at as usize]);
             }
         }
     }
@@ -309,7 +312,6 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         sums: &Sums,
         #[comptime] nth: usize,
         to: &Target,
-        numbers: &Numbers,
         #[comptime] form: Form,
     ) -> Vector<R, P> {
         let mut sum = Vector::<f32, P>::empty();
@@ -320,17 +322,9 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
         let (channel, at) = (to.channel / P::value() as u32, to.at / P::value() as u32);
         if comptime!(form.bias_of_row) {
             let sum = sum + Vector::new(self.bias_of(to.channel));
-            finish_with::<R, f32, P>(&self.residual, sum, at, numbers.slope, form.epilogue)
+            finish_with::<R, f32, P>(self.epilogue, sum, at, form.epilogue)
         } else {
-            finish_at::<R, f32, P>(
-                &self.bias,
-                &self.residual,
-                sum,
-                channel,
-                at,
-                numbers.slope,
-                form.epilogue,
-            )
+            finish_at::<R, f32, P>(self.epilogue, sum, channel, at, form.epilogue)
         }
     }
 
@@ -338,7 +332,7 @@ impl<'a, R: Float, P: Size, W: Numeric, O: Size> Results<'a, R, P, W, O> {
     fn bias_of(&self, row: u32) -> f32 {
         let mut bias_of_row = 0.0f32;
         #[comptime]
-        match &self.bias {
+        match &self.epilogue.bias {
             ComptimeOption::Some(bias) => {
                 let lanes = P::value();
                 let pair = bias[(row / lanes as u32) as usize];
@@ -360,7 +354,7 @@ const HALF: u32 = BAND / 2;
 
 /// The place in shared memory of a warp's panel.
 #[cube]
-fn place_of(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
+fn panel_start(#[comptime] panel: Panel, #[comptime] form: Form) -> u32 {
     UNIT_POS / WARP * comptime!(form.staged_by_warp())
         + comptime!(panel.place * HALF * form.staged_line())
 }
@@ -435,7 +429,7 @@ fn row_base(row: u32, work: &Work, numbers: &Numbers, #[comptime] form: Form) ->
         (base + row * numbers.row_step, row < numbers.rows)
     } else {
         let phase = &work.phase;
-        let place = row_place(&phase.gather, row, form.gather);
+        let place = row_position(&phase.gather, row, form.gather);
         let there = row < numbers.rows && place.width < numbers.line_rows;
         let there = if comptime!(form.comb.is_some()) {
             there && place.height < numbers.plane_rows

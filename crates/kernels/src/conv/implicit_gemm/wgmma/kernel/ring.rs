@@ -56,9 +56,9 @@ impl<E: Float> Ring<E> {
     }
 
     /// Releases a stage, if this unit acts for its warp.
-    pub(super) fn give_back(&self, slot: u32, speaks: bool) {
+    pub(super) fn release(&self, slot: u32, leads: bool) {
         let barrier = barrier_of(&self.empty, slot);
-        if speaks {
+        if leads {
             barrier.arrive();
         }
     }

@@ -12,7 +12,7 @@ use super::tile::WARP;
 use super::tile::{BAND, bands};
 use super::walk::Walk;
 use crate::conv::common::buffer::buffer;
-use crate::conv::common::epilogue::{Epilogue, EpilogueForm, finish_at};
+use crate::conv::common::epilogue::{Epilogue, EpilogueArgs, EpilogueForm, finish_at};
 use crate::conv::common::gather::{Gather, GatherArgs, GatherForm, read_at, row_point, term_point};
 use crate::conv::problem::{Pass, results};
 use crate::cube::convert::elem;
@@ -44,7 +44,6 @@ struct FixupArgs {
     plane_rows: u32,
     /// The memory step from one column's weights to the next column's.
     column_step: u32,
-    slope: f32,
 }
 
 /// Recomputes the flagged results of one product of a pass from the original operands.
@@ -83,8 +82,7 @@ pub(super) fn launch(
             units,
             buffer(image, image_elements),
             buffer(filters, conv.filter().elements()),
-            epilogue.bias(conv.filter().count(), 1),
-            epilogue.residual(results, 1),
+            epilogue.args(conv.filter().count(), results, 1),
             buffer(out, results),
             buffer(flags, all),
             gather.args(conv, &steps),
@@ -99,7 +97,6 @@ pub(super) fn launch(
                 walk.line_rows as u32,
                 walk.plane_rows as u32,
                 steps.column as u32,
-                epilogue.slope(),
             ),
             form,
             elem(dtype),
@@ -112,8 +109,7 @@ pub(super) fn launch(
 fn fixup<S: Float>(
     image: &[S],
     filters: &[S],
-    bias: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
-    residual: ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    epilogue: &EpilogueArgs<S, Const<1>>,
     out: &mut [Vector<S, Const<1>>],
     flags: &[u32],
     gather: &GatherArgs,
@@ -130,7 +126,7 @@ fn fixup<S: Float>(
     }
     for flag in first..min(first + WARP, args.flags) {
         if flags[flag as usize] != 0 {
-            band::<S>(image, filters, &bias, &residual, out, flag, gather, args, form);
+            band::<S>(image, filters, epilogue, out, flag, gather, args, form);
         }
     }
 }
@@ -141,8 +137,7 @@ fn fixup<S: Float>(
 fn band<S: Float>(
     image: &[S],
     filters: &[S],
-    bias: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
-    residual: &ComptimeOption<Box<[Vector<S, Const<1>>]>>,
+    epilogue: &EpilogueArgs<S, Const<1>>,
     out: &mut [Vector<S, Const<1>>],
     flag: u32,
     gather: &GatherArgs,
@@ -174,12 +169,10 @@ fn band<S: Float>(
             }
             let at = row.other + column * gather.out_column + group * gather.out_group;
             out[at as usize] = finish_at::<S, f32, Const<1>>(
-                bias,
-                residual,
+                epilogue,
                 Vector::new(sum),
                 group * args.columns + column,
                 at,
-                args.slope,
                 form.epilogue,
             );
         }

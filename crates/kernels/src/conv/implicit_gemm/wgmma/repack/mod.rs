@@ -71,7 +71,7 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
     };
     let chunks = product.image_elements() / product.parts / form.chunk;
     let Some(fold) = product.fold else {
-        let laid = client.empty(product.image_elements() * product.size);
+        let repacked = client.empty(product.image_elements() * product.size);
         let units = CubeDim::new_1d(UNITS);
         // SAFETY: a unit past the last chunk terminates, and the parts follow one another.
         unsafe {
@@ -81,19 +81,19 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
                 units,
                 form.chunk,
                 buffer(x, chunks),
-                buffer(&laid, product.image_elements() / form.chunk),
+                buffer(&repacked, product.image_elements() / form.chunk),
                 chunks as u32,
                 form,
                 elem(dtype),
             )
         }
-        return laid;
+        return repacked;
     };
     let source = input.strides(product.conv.layout());
     let [_, height, width] = product.conv.grid().axes();
     let [_, image_height, image_width] = input.space().three(1);
     let plane = image_height * image_width * input.channels();
-    let lays_all_rows = fold.rows > 1 || fold.comb.is_some();
+    let stores_all_rows = fold.rows > 1 || fold.comb.is_some();
     let args = FoldArgsLaunch {
         chunks: chunks as u32,
         pixel: (fold.pixel / form.chunk) as u32,
@@ -104,7 +104,7 @@ pub(super) fn image(client: &Client, product: &Product, dtype: DType, x: &Handle
         pixels: fold.comb.map_or(chunks, |comb| comb.pixels) as u32,
         deals: fold.comb.map_or(1, |comb| comb.deals) as u32,
         step: fold.comb.map_or(1, |_| fold.step) as u32,
-        first_row: if lays_all_rows { height.start(0) as i32 } else { 0 },
+        first_row: if stores_all_rows { height.start(0) as i32 } else { 0 },
         first_column: if fold.pads { 0 } else { width.start(0) as i32 },
         planes: (input.elements() / plane) as u32,
         image_height: image_height as u32,
@@ -126,8 +126,8 @@ fn lines(
     form: Form,
 ) -> Handle {
     let chunks = args.chunks as usize;
-    let laid_chunks = chunks * product.parts;
-    let laid = client.empty(laid_chunks * CHUNK_BYTES);
+    let repacked_chunks = chunks * product.parts;
+    let repacked = client.empty(repacked_chunks * CHUNK_BYTES);
     let units = CubeDim::new_1d(UNITS);
     // SAFETY: a unit past the last chunk terminates, the parts follow one another, and a pixel is only used where there
     // is one; other reads are moved to element 0.
@@ -138,18 +138,18 @@ fn lines(
             units,
             form.chunk,
             x,
-            buffer(&laid, laid_chunks),
+            buffer(&repacked, repacked_chunks),
             args,
             form,
             elem(dtype),
         )
     }
-    laid
+    repacked
 }
 
 /// An f32 tensor in three parts, one after the other.
 fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> Handle {
-    let laid = client.empty(product.parts * elements * product.size);
+    let repacked = client.empty(product.parts * elements * product.size);
     let chunks = elements / SPLIT;
     let units = CubeDim::new_1d(UNITS);
     // SAFETY: a unit past the last chunk terminates; the channels are a multiple of a chunk.
@@ -160,13 +160,13 @@ fn in_three(client: &Client, product: &Product, elements: usize, x: &Handle) -> 
             units,
             SPLIT,
             buffer(x, chunks),
-            buffer(&laid, product.parts * chunks),
+            buffer(&repacked, product.parts * chunks),
             chunks as u32,
             elem(DType::F32),
             elem(DType::BF16),
         )
     }
-    laid
+    repacked
 }
 
 /// The other operand in the layout that the copy engine reads: the filters, or the output gradient.
@@ -284,7 +284,7 @@ fn pack(
     parts: usize,
 ) -> Handle {
     let elements = args.elements as usize;
-    let laid = client.empty(parts * elements * dtype.size());
+    let repacked = client.empty(parts * elements * dtype.size());
     let units = CubeDim::new_1d(UNITS);
     // SAFETY: a unit past the last element terminates; a weight is only used where there is one, and other reads are
     // moved to element 0.
@@ -294,19 +294,19 @@ fn pack(
             cubecl::calculate_cube_count_elemwise(client, elements, units),
             units,
             buffer(w, conv.filter().elements()),
-            buffer(&laid, parts * elements),
+            buffer(&repacked, parts * elements),
             args,
             Form { chunk: 1, splits: parts > 1, dealt: None },
             elem(dtype),
         )
     }
-    laid
+    repacked
 }
 
 #[cube(launch_unchecked)]
 fn split_image<S: Float, N: Size>(
     x: &[Vector<S, N>],
-    laid: &mut [Vector<S, N>],
+    repacked: &mut [Vector<S, N>],
     chunks: u32,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -315,13 +315,13 @@ fn split_image<S: Float, N: Size>(
     if i >= chunks {
         terminate!();
     }
-    lay::<S, N>(laid, x[i as usize], i, chunks, form);
+    store_parts::<S, N>(repacked, x[i as usize], i, chunks, form);
 }
 
 #[cube(launch_unchecked)]
 fn split_in_three<S: Float, T: Float, N: Size>(
     x: &[Vector<S, N>],
-    laid: &mut [Vector<T, N>],
+    repacked: &mut [Vector<T, N>],
     chunks: u32,
     #[define(S)] _stored: ElemType,
     #[define(T)] _part: ElemType,
@@ -340,9 +340,9 @@ fn split_in_three<S: Float, T: Float, N: Size>(
     let low = rest - middle;
     let zero = Vector::<f32, N>::new(0.0f32);
     let none = Vector::<f32, N>::reinterpret(Vector::<u32, N>::new(NONE));
-    laid[i as usize] = Vector::cast_from(select_many(splits, high, none));
-    laid[(i + chunks) as usize] = Vector::cast_from(select_many(splits, middle, zero));
-    laid[(i + 2 * chunks) as usize] = Vector::cast_from(select_many(splits, low, zero));
+    repacked[i as usize] = Vector::cast_from(select_many(splits, high, none));
+    repacked[(i + chunks) as usize] = Vector::cast_from(select_many(splits, middle, zero));
+    repacked[(i + 2 * chunks) as usize] = Vector::cast_from(select_many(splits, low, zero));
 }
 
 /// How rows of pixels become lines.
@@ -375,7 +375,7 @@ struct FoldArgs {
 #[cube(launch_unchecked)]
 fn fold_image<S: Float, N: Size>(
     x: &[S],
-    laid: &mut [Vector<S, N>],
+    repacked: &mut [Vector<S, N>],
     args: &FoldArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -415,7 +415,7 @@ fn fold_image<S: Float, N: Size>(
         let value = x[select(inside, at, 0u32) as usize];
         elements.insert(lane, select(inside, value, S::from_int(0)));
     }
-    lay::<S, N>(laid, elements, i, args.chunks, form);
+    store_parts::<S, N>(repacked, elements, i, args.chunks, form);
 }
 
 /// How filters become lines along the terms.
@@ -449,7 +449,7 @@ struct PackArgs {
 #[cube(launch_unchecked)]
 fn pack_filters<S: Float>(
     w: &[S],
-    laid: &mut [Vector<S, Const<1>>],
+    repacked: &mut [Vector<S, Const<1>>],
     args: &PackArgs,
     #[comptime] form: Form,
     #[define(S)] _stored: ElemType,
@@ -480,13 +480,13 @@ fn pack_filters<S: Float>(
         + tw * args.width_step;
     let value = w[select(there, at, 0u32) as usize];
     let value = Vector::<S, Const<1>>::new(select(there, value, S::from_int(0)));
-    lay::<S, Const<1>>(laid, value, i, args.elements, form);
+    store_parts::<S, Const<1>>(repacked, value, i, args.elements, form);
 }
 
 /// Stores elements, or their parts one after the other.
 #[cube]
-fn lay<S: Float, N: Size>(
-    laid: &mut [Vector<S, N>],
+fn store_parts<S: Float, N: Size>(
+    repacked: &mut [Vector<S, N>],
     elements: Vector<S, N>,
     at: u32,
     part: u32,
@@ -502,10 +502,10 @@ fn lay<S: Float, N: Size>(
         let low = to_tf32::<N>(Vector::<u32, N>::reinterpret(low));
         let high = select_many(splits, high, Vector::new(NONE));
         let low = select_many(splits, low, zero);
-        laid[at as usize] = Vector::<S, N>::reinterpret(high);
-        laid[(at + part) as usize] = Vector::<S, N>::reinterpret(low);
+        repacked[at as usize] = Vector::<S, N>::reinterpret(high);
+        repacked[(at + part) as usize] = Vector::<S, N>::reinterpret(low);
     } else {
-        laid[at as usize] = elements;
+        repacked[at as usize] = elements;
     }
 }
 

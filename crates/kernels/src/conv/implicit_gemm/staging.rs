@@ -1,0 +1,183 @@
+//! How a cube brings blocks of both factors into shared memory: its units load pieces of them into registers, which
+//! each mainloop then stores in shared memory in its own layout.
+
+use cubecl::prelude::*;
+use windowpane_geometry::Tile;
+
+use super::blocks::{
+    BlockArgs, CubeWork, Factor, Product, has_piece, load_a, load_b, loaded_line, loaded_term,
+};
+use crate::conv::common::gather::Point;
+use crate::cube::registers::{Registers, zeros};
+
+/// How the loads of a block are divided among the units of a cube, at compile time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::conv) struct Staging {
+    pub(in crate::conv) tile: Tile,
+    pub(in crate::conv) product: Product,
+    /// The units of a cube.
+    pub(in crate::conv) units: u32,
+    /// The lines of a piece of loading work; none if a piece is one load.
+    pub(in crate::conv) piece_lines: Option<u32>,
+    /// The number of lines that units store at the same time. They are spread as far apart as possible within each
+    /// group of 8, so that with their padding they do not share a bank.
+    pub(in crate::conv) spread: Option<u32>,
+}
+
+impl Staging {
+    /// The lines of a block.
+    pub(in crate::conv) fn lines(&self, factor: Factor) -> u32 {
+        match factor {
+            Factor::A => self.tile.block_m,
+            Factor::B => self.tile.block_n,
+        }
+    }
+
+    fn piece_lines(&self, factor: Factor) -> u32 {
+        self.piece_lines.unwrap_or(self.product.side(factor).lines_a_load())
+    }
+
+    /// The number of terms of each line that a load reads.
+    pub(in crate::conv) fn terms_a_load(&self, factor: Factor) -> u32 {
+        let side = self.product.side(factor);
+        if side.along_terms { side.lanes } else { 1 }
+    }
+
+    /// The loads of a piece.
+    pub(in crate::conv) fn loads(&self, factor: Factor) -> u32 {
+        self.piece_lines(factor) / self.product.side(factor).lines_a_load()
+    }
+
+    /// The pieces of a block.
+    fn pieces(&self, factor: Factor) -> u32 {
+        self.lines(factor) / self.piece_lines(factor)
+            * (self.tile.block_k / self.terms_a_load(factor))
+    }
+
+    /// The most pieces per unit and block.
+    pub(in crate::conv) fn slots(&self, factor: Factor) -> u32 {
+        self.pieces(factor).div_ceil(self.units)
+    }
+
+    /// The first unit that loads a factor. If pieces have several loads and a cube has enough units, those that load
+    /// `b` follow those that load `a`.
+    fn first_unit(&self, factor: Factor) -> u32 {
+        let all = self.pieces(Factor::A) + self.pieces(Factor::B);
+        let apart = self.piece_lines.is_some() && all <= self.units;
+        if factor == Factor::B && apart { self.pieces(Factor::A) } else { 0 }
+    }
+}
+
+/// The first line (or column) and the first term of a unit's piece, within the block.
+#[cube]
+pub(in crate::conv) fn piece(
+    #[comptime] slot: u32,
+    #[comptime] factor: Factor,
+    #[comptime] staging: Staging,
+) -> (u32, u32) {
+    let first = comptime!(staging.first_unit(factor));
+    let piece = UNIT_POS + comptime!(slot * staging.units) - first;
+    let lines = comptime!(staging.piece_lines(factor));
+    if comptime!(staging.product.side(factor).along_terms) {
+        let terms = comptime!(staging.terms_a_load(factor));
+        let loads = comptime!(staging.tile.block_k / terms);
+        let (line, term) = (piece / loads * lines, piece % loads * terms);
+        match comptime!(staging.spread) {
+            Some(spread) => {
+                let low = line % 8;
+                (line - low + low % spread * comptime!(8 / spread) + low / spread, term)
+            }
+            None => (line, term),
+        }
+    } else {
+        let pieces = comptime!(staging.lines(factor) / lines);
+        (piece % pieces * lines, piece / pieces)
+    }
+}
+
+/// Whether a unit has this piece.
+#[cube]
+pub(in crate::conv) fn has_work(
+    #[comptime] slot: u32,
+    #[comptime] factor: Factor,
+    #[comptime] staging: Staging,
+) -> bool {
+    let (first, pieces) = comptime!((staging.first_unit(factor), staging.pieces(factor)));
+    let has = has_piece(slot, comptime!(staging.units), comptime!(first + pieces));
+    if comptime!(first > 0) { has && UNIT_POS >= first } else { has }
+}
+
+/// A unit's part of a block of both factors, in registers.
+#[derive(CubeType)]
+pub(in crate::conv) struct Loaded<S: Float, NA: Size, NB: Size> {
+    /// The lines of `a`, which are the same in every block of terms.
+    lines: Sequence<Point>,
+    pub(in crate::conv) a: Registers<S, NA>,
+    pub(in crate::conv) b: Registers<S, NB>,
+}
+
+#[cube]
+impl<S: Float, NA: Size, NB: Size> Loaded<S, NA, NB> {
+    pub(in crate::conv) fn new(
+        block: &BlockArgs,
+        work: &CubeWork,
+        #[comptime] staging: Staging,
+    ) -> Loaded<S, NA, NB> {
+        let mut lines = Sequence::<Point>::new();
+        let step = comptime!(staging.product.a.lines_a_load());
+        #[unroll]
+        for slot in 0..staging.slots(Factor::A) {
+            let (line, _) = piece(slot, Factor::A, staging);
+            #[unroll]
+            for i in 0..staging.loads(Factor::A) {
+                lines.push(loaded_line(block, work, line + i * step, staging.product));
+            }
+        }
+        let a = zeros::<S, NA>(comptime!(staging.slots(Factor::A) * staging.loads(Factor::A)));
+        let b = zeros::<S, NB>(comptime!(staging.slots(Factor::B) * staging.loads(Factor::B)));
+        Loaded::<S, NA, NB> { lines, a, b }
+    }
+
+    /// Loads the block whose first term is `first`.
+    pub(in crate::conv) fn load(
+        &self,
+        a: &[Vector<S, NA>],
+        b: &[Vector<S, NB>],
+        block: &BlockArgs,
+        work: &CubeWork,
+        first: u32,
+        #[comptime] staging: Staging,
+    ) {
+        let loads = comptime!(staging.loads(Factor::A));
+        #[unroll]
+        for slot in 0..staging.slots(Factor::A) {
+            if has_work(slot, Factor::A, staging) {
+                let (_, term) = piece(slot, Factor::A, staging);
+                let term = loaded_term(work, first, term, staging.product);
+                #[unroll]
+                for i in 0..loads {
+                    let index = comptime!((slot * loads + i) as usize);
+                    let line = self.lines.index(index);
+                    let value = load_a::<S, NA>(a, work, line, &term, staging.product);
+                    self.a.index(index).store(value);
+                }
+            }
+        }
+        let loads = comptime!(staging.loads(Factor::B));
+        let step = comptime!(staging.product.b.lines_a_load());
+        #[unroll]
+        for slot in 0..staging.slots(Factor::B) {
+            if has_work(slot, Factor::B, staging) {
+                let (column, term) = piece(slot, Factor::B, staging);
+                let term = loaded_term(work, first, term, staging.product);
+                #[unroll]
+                for i in 0..loads {
+                    let index = comptime!((slot * loads + i) as usize);
+                    let column = column + i * step;
+                    let value = load_b::<S, NB>(b, block, work, column, &term, staging.product);
+                    self.b.index(index).store(value);
+                }
+            }
+        }
+    }
+}
