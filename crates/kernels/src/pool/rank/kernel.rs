@@ -95,6 +95,7 @@ fn key_at<S: Float, A: Float, K: Int, N: Size>(
 /// The key at the rank, of the taps in registers. For each tap outside the input there is a number in its place, the
 /// least one or the greatest one, so that the rank among all taps is the same for all windows.
 #[cube]
+#[allow(clippy::needless_range_loop, reason = "loops of kernels are over numbers")]
 fn by_network<S: Float, A: Float, K: Int, N: Size>(
     input: &[Vector<S, N>],
     args: &RankArgs,

@@ -91,8 +91,7 @@ fn repacking(
 }
 
 /// The cycles in which the copy engine loads a step's rows and columns with `rate` bytes per cycle, where rows are loaded
-/// once for `taps` taps.
-/// Resident columns are counted as well: without them, the time of small tiles is estimated too low.
+/// once for `taps` taps. Resident columns are counted as well: without them, the time of small tiles is estimated too low.
 fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) -> f64 {
     let parts = product.parts as f64;
     let rows = product.rows_bytes(walk, tile) as f64 / taps as f64;
@@ -198,9 +197,11 @@ fn tiles_cycles(
     let tiles = tiles_m * tiles_n * splits * product.groups();
     // A cube whose multiprocessor has no second one has it to itself.
     let cubes = if tiles > all { cubes(product, tile, walk, device) } else { all };
-    // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth.
+    // With fewer tiles than multiprocessors, each of these has a larger share of the cache's bandwidth. In weight gradients
+    // this was not seen.
     let rate = LOAD_SPEED * cached(device);
-    let rate = (rate * all as f64 / tiles.clamp(1, all) as f64).min(rate.max(PORT));
+    let busy = if product.pass == Pass::Filter { all } else { tiles.clamp(1, all) };
+    let rate = (rate * all as f64 / busy as f64).min(rate.max(PORT));
     // The time of a wave of a product's tiles.
     let wave = |nth: usize| {
         // Rows that taps share are loaded once for all of them.
