@@ -94,14 +94,10 @@ fn tile(conv: &Convolution, request: Request, device: &Capabilities) -> Option<T
 fn filling(tile: Tile, conv: &Convolution, device: &Capabilities) -> Tile {
     let halves = iter::successors(Some(tile), |tile| {
         let Tile { block_m, block_n, ratio_m, ratio_n, .. } = *tile;
-        match block_m < block_n {
-            true => {
-                Some(Tile { block_n: block_n / 2, ratio_n: ratio_n.min(block_n / 64), ..*tile })
-            }
-            false => {
-                Some(Tile { block_m: block_m / 2, ratio_m: ratio_m.min(block_m / 64), ..*tile })
-            }
-        }
+        Some(match block_m < block_n {
+            true => Tile { block_n: block_n / 2, ratio_n: ratio_n.min(block_n / 64), ..*tile },
+            false => Tile { block_m: block_m / 2, ratio_m: ratio_m.min(block_m / 64), ..*tile },
+        })
     });
     let tiles: Vec<Tile> = halves.take_while(|tile| tile.block_m.min(tile.block_n) >= 32).collect();
     let fills = |tile: &&Tile| {

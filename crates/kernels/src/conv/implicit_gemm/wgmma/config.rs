@@ -178,8 +178,7 @@ fn fitted(
     let tile = Tile { stages, ..tile };
     // A block that ends within a line loads that line whole, and the next block would begin within it. So it is only
     // chosen if it is narrow and has all columns.
-    let panels = product.flat.mn_major && product.pass != Pass::Filter;
-    let whole = !panels || block_n.is_multiple_of(line);
+    let whole = !product.columns_in_panels() || block_n.is_multiple_of(line);
     if !whole && (block_n > MOST_NARROW || product.columns() > block_n as usize) {
         return None;
     }
@@ -299,7 +298,7 @@ fn check_tile(tile: &Tile, product: &Product, device: &Capabilities) -> Result<(
     let panels = |of: u32, wide: u32| if filter { of.max(wide) } else { of };
     for (name, block, of) in [
         ("block_m", tile.block_m, panels(ROWS.saturating_mul(tile.ratio_m), line)),
-        ("block_n", tile.block_n, panels(32, product.slice as u32)),
+        ("block_n", tile.block_n, panels(32, product.slice() as u32)),
     ] {
         if block == 0 || !block.is_multiple_of(of) || block > 256 {
             return Err(PlanError::Block { name, block, of, limit: 256 });

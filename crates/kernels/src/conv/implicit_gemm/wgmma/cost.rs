@@ -108,7 +108,7 @@ fn loading(product: &Product, walk: &Walk, tile: &Tile, taps: usize, rate: f64) 
         let lines = bytes.div_ceil(line);
         (lines * line - bytes) as f64 / (lines * CHUNK_BYTES) as f64
     };
-    let slice = product.slice * product.size;
+    let slice = product.slice() * product.size;
     let mut chunks = rows / slice as f64 * empty(product.inner(), slice);
     if product.flat.mn_major {
         chunks += columns / f64::from(LINE) * empty(product.columns(), LINE as usize);
@@ -137,7 +137,7 @@ fn slow_lines(
     if product.comb().is_none() && product.lines().is_some() {
         step += FOLDED * image;
     }
-    if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice) {
+    if filter && product.comb().is_none() && !product.inner().is_multiple_of(product.slice()) {
         step += PARTIAL * image / product.slices() as f64;
     }
     if filter && product.flat.mn_major && !product.columns().is_multiple_of(line) {

@@ -39,8 +39,6 @@ pub(super) struct Product {
     /// The layout of the other operand, and whether it must be repacked.
     pub(super) flat: Flat,
     pub(super) packed: bool,
-    /// The channels of a slice: those of a tap that are loaded as one line.
-    pub(super) slice: usize,
 }
 
 impl Product {
@@ -75,7 +73,7 @@ impl Product {
         let flat = own.filter(|flat| kept && readable(flat));
         let padded = own.filter(|_| pass == Pass::Filter && parts == 1 && conv.groups() == 1);
         let padded = padded.map(|own| own.padded(CHUNK_BYTES / size)).filter(readable);
-        let mut product = Self {
+        let product = Self {
             conv: *conv,
             pass,
             size,
@@ -85,9 +83,7 @@ impl Product {
             pointwise: None,
             flat: flat.or(padded).unwrap_or_else(|| Flat::packed(conv, pass, fold, size)),
             packed: parts > 1 || flat.is_none(),
-            slice: LINE as usize / size,
         };
-        product.slice = product.fitted_slice();
         let image_channels = match pass {
             Pass::Data => conv.output().channels(),
             _ => conv.input().channels(),
@@ -97,7 +93,7 @@ impl Product {
         let whole = conv.groups() == 1
             || match pass {
                 Pass::Filter => aligned(product.inner()),
-                _ => product.inner().is_multiple_of(product.slice),
+                _ => product.inner().is_multiple_of(product.slice()),
             };
         let terms = match pass {
             Pass::Filter => fewest_windows(conv),
@@ -119,11 +115,10 @@ impl Product {
     fn pointwise(conv: &Convolution, request: Request) -> Option<Self> {
         let pointwise = Pointwise::new(conv, request)?;
         let mn_major = !pointwise.sums_samples;
-        let size = request.dtype.size();
-        let product = Self {
+        Some(Self {
             conv: pointwise.convolution()?,
             pass: Pass::Forward,
-            size,
+            size: request.dtype.size(),
             parts: 1,
             merged: 1,
             fold: None,
@@ -136,9 +131,7 @@ impl Product {
                 term_group: 0,
             },
             packed: false,
-            slice: LINE as usize / size,
-        };
-        Some(Self { slice: product.fitted_slice(), ..product })
+        })
     }
 
     /// The number of products that are computed side by side: groups, or samples.
@@ -193,7 +186,7 @@ impl Product {
 
     /// The channels of a slice: a line, or the half or quarter of one that holds all channels. Then fewer zeros behind
     /// the last channel are loaded and multiplied. Several narrow slices were slower, because there are more steps.
-    fn fitted_slice(&self) -> usize {
+    pub(super) fn slice(&self) -> usize {
         let (inner, line) = (self.inner(), self.line());
         let narrow = [line / 4, line / 2].into_iter().find(|slice| inner <= *slice);
         narrow.filter(|_| self.parts == 1 && self.lines().is_none()).unwrap_or(line)
@@ -201,7 +194,7 @@ impl Product {
 
     /// The terms of a step: a slice, or in a weight gradient a line of windows.
     pub(super) fn terms_a_step(&self) -> usize {
-        if self.pass == Pass::Filter { self.line() } else { self.slice }
+        if self.pass == Pass::Filter { self.line() } else { self.slice() }
     }
 
     /// The number of terms of a tap (in a weight gradient, columns of a tap), and the number of their slices.
@@ -211,7 +204,7 @@ impl Product {
     }
 
     pub(super) fn slices(&self) -> usize {
-        self.inner().div_ceil(self.slice)
+        self.inner().div_ceil(self.slice())
     }
 
     /// The columns of a group; in a weight gradient these are the rows.
@@ -371,7 +364,7 @@ impl Product {
     pub(super) fn tiles(&self, walk: &Walk, tile: &Tile) -> [usize; 2] {
         let taps = walk.gather.axes.iter().map(|axis| axis.taps).product::<usize>();
         let (rows, columns) = match self.pass {
-            Pass::Filter => (self.columns(), taps * self.slices() * self.slice),
+            Pass::Filter => (self.columns(), taps * self.slices() * self.slice()),
             _ => (walk.gather.rows(&self.conv), self.columns()),
         };
         [rows.div_ceil(tile.block_m as usize), columns.div_ceil(tile.block_n as usize)]
@@ -411,13 +404,14 @@ impl Product {
         if same && worth { steps as u32 } else { 0 }
     }
 
+    /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
+    pub(super) fn columns_in_panels(&self) -> bool {
+        self.pass != Pass::Filter && self.flat.mn_major
+    }
+
     /// The bytes of the columns of a stage, for one part.
     pub(super) fn columns_bytes(&self, tile: &Tile) -> usize {
-        let columns = tile::columns(
-            tile,
-            self.pass != Pass::Filter && self.flat.mn_major,
-            self.line() as u32,
-        );
+        let columns = tile::columns(tile, self.columns_in_panels(), self.line() as u32);
         columns as usize * self.terms_a_step() * self.size
     }
 

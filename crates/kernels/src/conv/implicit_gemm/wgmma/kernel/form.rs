@@ -129,7 +129,7 @@ impl Form {
             tile,
             size: product.size as u32,
             parts: product.parts as u32,
-            slice: product.slice as u32,
+            slice: product.slice() as u32,
             rank: product.rank(),
             phased: walk.phases.is_some(),
             filter: product.pass == Pass::Filter,
@@ -267,7 +267,12 @@ impl Form {
 
     /// The columns of a tile for which there is room in shared memory.
     fn columns(&self) -> u32 {
-        tile::columns(&self.tile, !self.filter && self.flat_mn_major, self.line())
+        tile::columns(&self.tile, self.columns_in_panels(), self.line())
+    }
+
+    /// Whether the columns are loaded in panels one line wide: they are those of the flat operand, which is MN-major.
+    fn columns_in_panels(&self) -> bool {
+        !self.filter && self.flat_mn_major
     }
 
     /// The elements of a stage. Its parts follow one another.
@@ -304,7 +309,7 @@ impl Form {
 
     /// The layout of the columns in shared memory.
     pub(super) fn columns_layout(&self) -> WgmmaTileLayout {
-        let panels = !self.filter && self.flat_mn_major;
+        let panels = self.columns_in_panels();
         let swizzle = if panels { Swizzle::B128 } else { self.swizzle() };
         self.layout(self.columns(), self.filter || panels, swizzle)
     }

@@ -88,7 +88,7 @@ pub(in super::super) fn launch(
                 steps.column as u32,
                 steps.inner as u32,
             ),
-            Form { line: product.slice as u32, gather: GatherForm::new(conv, pass) },
+            Form { line: product.slice() as u32, gather: GatherForm::new(conv, pass) },
         )
     }
 }
